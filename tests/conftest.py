@@ -1,0 +1,155 @@
+"""What holds for every test: its lane, what a skip means in CI, and settings that no machine may change.
+
+- `@pytest.mark.lane("name", …)`: the lanes of a test, in place of its directory's. A test without a lane is an error.
+- `@pytest.mark.may_skip("reason")`: this test may be skipped in CI too. Any other skip there is a failure: a test that
+  does not run guards nothing, and nobody reads the list of skips.
+- `--lane=NAME` (repeatable): only these lanes.
+
+What ran is written down only when `make` asks for it with TASKHARBOR_LANES=folder. The variable is taken out of the
+environment at once and given to xdist's workers by hand, so that a pytest started *by* a test never counts.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+from tests import lanes
+
+LANES = pytest.StashKey[tuple[str, ...]]()
+OUTCOME = pytest.StashKey[str]()
+FOLDER = pytest.StashKey[str]()
+TALLIES = pytest.StashKey[dict[str, lanes.Tally]]()
+
+# No deadlines: a slow machine is no failure. In CI the same examples each time, unless a seed is given.
+hypothesis.settings.register_profile("taskharbor", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("taskharbor-ci", deadline=None, print_blob=True, derandomize=True, database=None)
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--lane", action="append", default=[], metavar="NAME", help="run only this lane (repeatable)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "lane(*names): the lanes of a test, in place of its directory's")
+    config.addinivalue_line("markers", "may_skip(reason): may be skipped in CI too, for this reason")
+    os.environ.pop("TASKHARBOR_DSN", None)
+    folder = os.environ.pop("TASKHARBOR_LANES", "")
+    worker = getattr(config, "workerinput", None)
+    config.stash[FOLDER] = worker.get("lanes_folder", "") if worker is not None else folder and os.path.abspath(folder)
+    config.stash[TALLIES] = {}
+    # Hypothesis refuses a seed beside derandomize; a soak gives one.
+    seeded = config.getoption("--hypothesis-seed", default=None) is not None
+    hypothesis.settings.load_profile("taskharbor-ci" if in_ci() and not seeded else "taskharbor")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["lanes_folder"] = node.config.stash[FOLDER]
+
+
+# Which lane
+
+
+def lanes_of(item: pytest.Item) -> tuple[str, ...]:
+    named: dict[str, None] = {}
+    for marker in item.iter_markers("lane"):
+        named.update(dict.fromkeys(marker.args))
+    if named:
+        return tuple(named)
+    root = item.config.rootpath
+    place = lanes.lane_of(item.path.relative_to(root).as_posix()) if item.path.is_relative_to(root) else None
+    return (place,) if place else ()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    homeless = []
+    for item in items:
+        item.stash[LANES] = lanes_of(item)
+        if not item.stash[LANES] and item.path.is_relative_to(here):
+            homeless.append(item.nodeid)
+    if homeless:
+        raise pytest.UsageError(
+            f"{len(homeless)} test(s) belong to no lane, the first is {homeless[0]}. "
+            'Mark it with @pytest.mark.lane("name") or put it into a directory that tests/lanes.py knows.'
+        )
+    wanted: set[str] = set(config.getoption("--lane"))
+    if not wanted and lanes.run() != "test":
+        listed = lanes.read_list(lanes.LIST.read_text(encoding="utf-8"))
+        wanted = {lane.name for lane in listed if lanes.run() in lane.runs}
+    if wanted:
+        own = {item: item.stash[LANES] for item in items}
+        left_out = [item for item in items if wanted.isdisjoint(own[item])]
+        items[:] = [item for item in items if not wanted.isdisjoint(own[item])]
+        config.hook.pytest_deselected(items=left_out)
+
+
+# What a skip means
+
+
+def refusal(reason: object) -> str:
+    return (
+        f"Skipped in CI: {reason}\n"
+        "A skipped test guards nothing. Let it run here, or say why it may be skipped: "
+        '@pytest.mark.may_skip("reason").'
+    )
+
+
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> object:
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.skipped and in_ci():
+        report.outcome = "failed"
+        report.longrepr = refusal(reason_of(report))
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    expected_failure = hasattr(report, "wasxfail")
+    allowed = any(marker.args and str(marker.args[0]).strip() for marker in item.iter_markers("may_skip"))
+    if report.skipped and not expected_failure and in_ci() and not allowed:
+        report.outcome = "failed"
+        report.longrepr = refusal(reason_of(report))
+    tally(item, report, expected_failure)
+    return report
+
+
+# What ran
+
+
+def tally(item: pytest.Item, report: pytest.TestReport, expected_failure: bool) -> None:
+    """A test counts as passed when its body passed and nothing around it failed."""
+    if report.failed:
+        item.stash[OUTCOME] = "failed"
+    elif report.skipped:
+        item.stash[OUTCOME] = "xfailed" if expected_failure else "skipped"
+    elif report.when == "call":
+        item.stash[OUTCOME] = "passed"
+    if report.when == "teardown":
+        for name in item.stash.get(LANES, ()):
+            item.config.stash[TALLIES].setdefault(name, Counter())[item.stash.get(OUTCOME, "failed")] += 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    folder, tallies = session.config.stash[FOLDER], session.config.stash[TALLIES]
+    if folder and tallies:
+        process = os.environ.get("PYTEST_XDIST_WORKER", "main")
+        lanes.write_record(Path(folder), f"{process}-{os.getpid()}", tallies)

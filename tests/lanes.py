@@ -1,0 +1,200 @@
+"""Lanes: the parts of the test suite that must not silently stop running.
+
+A test belongs to the lane of its directory, or to the lanes its `@pytest.mark.lane("name", …)` names (markers add up
+and replace the directory's). `tests/conftest.py` writes down what ran, one file for each process;
+`python -m tests.lanes check` compares that with `tests/lanes.txt`. This module knows nothing of pytest.
+It also holds the knobs of the larger runs:
+
+    TASKHARBOR_LANE  unset in `make test`; chaos or soak in the target of that name → `run()`, `figure()`
+    TASKHARBOR_SEED  what seeded tests begin at (0 unless told)                    → `seed()`
+    SECONDS          how long a soak lasts                                         → `seconds()`
+"""
+
+import argparse
+import json
+import os
+import secrets
+import shlex
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+LIST = ROOT / "tests" / "lanes.txt"
+RUNS = ("test", "chaos", "soak")
+OUTCOMES = ("passed", "failed", "skipped", "xfailed")
+UNLISTED = "add it there, or correct the marker"
+
+# The longest matching prefix decides; a marker overrides.
+DIRECTORIES = {
+    "tests/unit": "unit",
+    "tests/typing": "typing",
+    "tests/docs": "docs",
+    "tests/architecture": "architecture",
+    "tests/architecture/test_mutants.py": "mutants",
+    "tests/worker": "worker",
+    "tests/client": "client",
+    "tests/simulation": "simulation",
+}
+
+
+class Lane(NamedTuple):
+    """One line of tests/lanes.txt."""
+
+    name: str
+    runs: frozenset[str]
+
+
+Tally = Counter[str]  # outcome → number of tests
+
+
+def lane_of(path: str) -> str | None:
+    """The lane of a test file by its place in the tree (a path relative to the root, with slashes)."""
+    fits = [prefix for prefix in DIRECTORIES if path == prefix or path.startswith(f"{prefix}/")]
+    return DIRECTORIES[max(fits, key=len)] if fits else None
+
+
+def read_list(text: str) -> list[Lane]:
+    """The lanes of a list; every one is in `test`, some are in larger runs too."""
+    lanes: list[Lane] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        name, *runs = words
+        if unknown := set(runs) - set(RUNS):
+            raise ValueError(f"lanes, line {number}: expected {', '.join(RUNS)}, got {', '.join(sorted(unknown))}")
+        if any(lane.name == name for lane in lanes):
+            raise ValueError(f"lanes, line {number}: {name} is listed twice")
+        lanes.append(Lane(name, frozenset({"test", *runs})))
+    return lanes
+
+
+# What a run leaves behind
+
+
+def write_record(folder: Path, process: str, tallies: Mapping[str, Tally]) -> None:
+    """Write down what one process ran. Processes never share a file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{process}.json").write_text(json.dumps(tallies, indent=1, sort_keys=True), encoding="utf-8")
+
+
+def read_records(folder: Path) -> dict[str, Tally]:
+    """What all processes of a run wrote, added up."""
+    total: dict[str, Tally] = {}
+    for file in sorted(folder.glob("*.json")):
+        for name, tally in json.loads(file.read_text(encoding="utf-8")).items():
+            total.setdefault(name, Counter()).update(tally)
+    return total
+
+
+# The comparison
+
+
+def how_to_run(name: str, run: str) -> str:
+    prefix = "" if run == "test" else f"TASKHARBOR_LANE={run} "
+    return f"{prefix}make lane LANE={name}"
+
+
+def compare(lanes: Iterable[Lane], ran: Mapping[str, Tally], run: str = "test") -> list[str]:
+    """Everything that is wrong with what ran; empty when every expected lane ran and no other."""
+    listed = {lane.name: lane for lane in lanes}
+    wrong = []
+    for name, lane in listed.items():
+        if run not in lane.runs:
+            continue
+        if name not in ran:
+            wrong.append(f"lane {name} did not run: no test belongs to it. Run it with: {how_to_run(name, run)}")
+        elif not ran[name]["passed"]:
+            met = ", ".join(f"{ran[name][kind]} {kind}" for kind in OUTCOMES if ran[name][kind]) or "no test ran"
+            wrong.append(f"lane {name} is empty: none passed ({met}). Run it with: {how_to_run(name, run)}")
+    unlisted = sorted(ran.keys() - listed.keys())
+    return wrong + [f"lane {name} ran, but tests/lanes.txt does not list it: {UNLISTED}" for name in unlisted]
+
+
+def table(lanes: Iterable[Lane], ran: Mapping[str, Tally], run: str = "test") -> str:
+    """Lane → tests passed, in the order of the list, with unlisted ones at the end."""
+    names = [lane.name for lane in lanes if run in lane.runs or lane.name in ran]
+    names += sorted(ran.keys() - set(names))
+    width = max((len(name) for name in names), default=0)
+    lines = []
+    for name in names:
+        tally = ran.get(name, Counter())
+        others = ", ".join(f"{tally[kind]} {kind}" for kind in OUTCOMES[1:] if tally[kind])
+        lines.append(f"  {name:<{width}}  {tally['passed']:>5} passed{f'  ({others})' if others else ''}")
+    return "\n".join(lines)
+
+
+# The knobs of the larger runs
+
+
+def run() -> str:
+    """Which run this is: test, chaos or soak."""
+    value = os.environ.get("TASKHARBOR_LANE") or "test"
+    if value not in RUNS:
+        raise ValueError(f"TASKHARBOR_LANE: expected {', '.join(RUNS)}, got {value!r}")
+    return value
+
+
+def figure(test: int, chaos: int) -> int:
+    """How many (seeds, runs, jobs): small in `make test` and in each round of a soak, the published figure in chaos."""
+    return chaos if run() == "chaos" else test
+
+
+def seed() -> int:
+    """Where seeded tests begin; a soak gives each round another one."""
+    return int(os.environ.get("TASKHARBOR_SEED") or 0)
+
+
+def seconds() -> float:
+    """How long a soak lasts, for a test that can go on by itself."""
+    return float(os.environ.get("SECONDS") or 600)
+
+
+def soak(command: Sequence[str], budget: float) -> int:
+    """Run `command` again and again with fresh seeds until the time is over or a round fails."""
+    end = time.monotonic() + budget
+    number = 0
+    while number == 0 or time.monotonic() < end:
+        number += 1
+        start = secrets.randbelow(2**31)
+        left = max(1, round(end - time.monotonic()))
+        again = f"TASKHARBOR_LANE=soak TASKHARBOR_SEED={start} SECONDS={left} {shlex.join(command)}"
+        print(f"soak: round {number}, {left} s left, TASKHARBOR_SEED={start}", flush=True)
+        knobs = {"TASKHARBOR_LANE": "soak", "TASKHARBOR_SEED": str(start), "SECONDS": str(left)}
+        code = subprocess.run([*command, f"--hypothesis-seed={start}"], env={**os.environ, **knobs}).returncode
+        if code:
+            print(f"soak: round {number} failed. Again: {again} --hypothesis-seed={start}", file=sys.stderr)
+            return code
+    return 0
+
+
+def check(folder: Path, name: str) -> int:
+    lanes, ran = read_list(LIST.read_text(encoding="utf-8")), read_records(folder)
+    print(table(lanes, ran, name))
+    wrong = compare(lanes, ran, name)
+    for sentence in wrong:
+        print(f"lanes: {sentence}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.lanes", description="Did every lane run?")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    checking = verbs.add_parser("check", help="compare what a run wrote down with tests/lanes.txt")
+    checking.add_argument("folder", type=Path, nargs="?", default=ROOT / ".lanes")
+    checking.add_argument("--run", choices=RUNS, default="test")
+    soaking = verbs.add_parser("soak", help="repeat a command with fresh seeds for SECONDS")
+    soaking.add_argument("command", nargs="+")
+    options = parser.parse_args(arguments)
+    if options.verb == "check":
+        return check(options.folder, options.run)
+    return soak(options.command, seconds())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

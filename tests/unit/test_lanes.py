@@ -1,0 +1,278 @@
+"""The lane comparison notices what it is there for, and pytest really feeds it: a lane cannot go missing in silence."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests import lanes
+
+LIST = lanes.read_list("alpha\nbeta chaos  # has a larger figure\n\n# a comment\n")
+
+
+def passed(number: int) -> lanes.Tally:
+    return Counter(passed=number)
+
+
+# The list
+
+
+def test_list_knows_names_and_runs() -> None:
+    assert [lane.name for lane in LIST] == ["alpha", "beta"]
+    assert LIST[0].runs == {"test"}
+    assert LIST[1].runs == {"test", "chaos"}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("alpha choas", "line 1: expected test, chaos, soak, got choas"),
+        ("alpha\nalpha", "line 2: alpha is listed twice"),
+    ],
+)
+def test_list_refuses_what_it_does_not_know(text: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        lanes.read_list(text)
+
+
+def test_own_list_is_well_formed() -> None:
+    assert lanes.read_list(lanes.LIST.read_text(encoding="utf-8"))
+
+
+def test_every_directory_leads_to_a_listed_lane() -> None:
+    listed = {lane.name for lane in lanes.read_list(lanes.LIST.read_text(encoding="utf-8"))}
+    assert set(lanes.DIRECTORIES.values()) <= listed
+
+
+@pytest.mark.parametrize(
+    ("path", "lane"),
+    [
+        ("tests/unit/test_x.py", "unit"),
+        ("tests/unit/deeper/test_x.py", "unit"),
+        ("tests/architecture/test_names.py", "architecture"),
+        ("tests/architecture/test_mutants.py", "mutants"),
+        ("tests/units/test_x.py", None),
+        ("tests/test_x.py", None),
+    ],
+)
+def test_lane_by_directory(path: str, lane: str | None) -> None:
+    assert lanes.lane_of(path) == lane
+
+
+# The comparison
+
+
+def test_all_ran() -> None:
+    assert lanes.compare(LIST, {"alpha": passed(3), "beta": passed(1)}) == []
+
+
+def test_missing_lane_is_named_with_how_to_run_it() -> None:
+    (sentence,) = lanes.compare(LIST, {"alpha": passed(3)})
+    assert "beta did not run" in sentence
+    assert "make lane LANE=beta" in sentence
+
+
+@pytest.mark.parametrize("tally", [Counter(), Counter(skipped=2), Counter(failed=1, xfailed=1)])
+def test_empty_lane_is_named(tally: lanes.Tally) -> None:
+    (sentence,) = lanes.compare(LIST, {"alpha": tally, "beta": passed(1)})
+    assert "alpha is empty" in sentence
+    assert "make lane LANE=alpha" in sentence
+    assert all(f"{number} {kind}" in sentence for kind, number in tally.items())
+
+
+def test_unlisted_lane_is_named() -> None:
+    (sentence,) = lanes.compare(LIST, {"alpha": passed(1), "beta": passed(1), "gamma": passed(9)})
+    assert "gamma ran, but tests/lanes.txt does not list it" in sentence
+
+
+def test_larger_run_wants_its_own_lanes_only() -> None:
+    assert lanes.compare(LIST, {"beta": passed(1)}, "chaos") == []
+    (sentence,) = lanes.compare(LIST, {}, "chaos")
+    assert "TASKHARBOR_LANE=chaos make lane LANE=beta" in sentence
+
+
+def test_records_of_all_processes_add_up(tmp_path: Path) -> None:
+    lanes.write_record(tmp_path / "new", "gw0-1", {"alpha": passed(2)})
+    lanes.write_record(tmp_path / "new", "gw1-2", {"alpha": Counter(passed=1, skipped=1), "beta": passed(5)})
+    assert lanes.read_records(tmp_path / "new") == {"alpha": Counter(passed=3, skipped=1), "beta": passed(5)}
+
+
+@pytest.mark.parametrize(
+    ("ran", "code", "complaint"),
+    [
+        ({"alpha": passed(1), "beta": passed(2)}, 0, ""),
+        ({"beta": passed(2)}, 1, "lane alpha did not run"),
+        ({"alpha": Counter(skipped=1), "beta": passed(2)}, 1, "lane alpha is empty"),
+        ({"alpha": passed(1), "beta": passed(2), "gamma": passed(1)}, 1, "lane gamma ran"),
+    ],
+)
+def test_check_command(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ran: dict[str, lanes.Tally],
+    code: int,
+    complaint: str,
+) -> None:
+    (tmp_path / "lanes.txt").write_text("alpha\nbeta\n")
+    monkeypatch.setattr(lanes, "LIST", tmp_path / "lanes.txt")
+    lanes.write_record(tmp_path / "ran", "main-1", ran)
+    assert lanes.main(["check", str(tmp_path / "ran")]) == code
+    said = capsys.readouterr()
+    assert "beta       2 passed" in said.out
+    assert complaint in said.err
+    assert bool(said.err) == bool(complaint)
+
+
+def test_check_of_a_run_that_wrote_nothing_fails(tmp_path: Path) -> None:
+    assert lanes.main(["check", str(tmp_path / "nothing")]) == 1
+
+
+# The knobs
+
+
+def test_figure_follows_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {}
+    for run in lanes.RUNS:
+        monkeypatch.setenv("TASKHARBOR_LANE", run)
+        sizes[run] = lanes.figure(test=1_000, chaos=20_000)
+    assert sizes == {"test": 1_000, "chaos": 20_000, "soak": 1_000}
+    monkeypatch.setenv("TASKHARBOR_LANE", "kaos")
+    with pytest.raises(ValueError, match="expected test, chaos, soak, got 'kaos'"):
+        lanes.run()
+
+
+def test_soak_stops_at_the_first_failing_round_and_says_how_to_repeat_it(capfd: pytest.CaptureFixture[str]) -> None:
+    child = "import os, sys; sys.exit(7 if os.environ['TASKHARBOR_LANE'] == 'soak' else 0)"
+    assert lanes.soak([sys.executable, "-c", child], budget=60) == 7
+    said = capfd.readouterr()
+    assert said.out.count("soak: round") == 1
+    assert "TASKHARBOR_SEED=" in said.err
+
+
+# What pytest writes down: a small project with this conftest, run by a pytest of its own
+
+SAMPLE = """
+import pytest
+
+@pytest.mark.parametrize("n", range(6))
+def test_by_directory(n): pass
+
+@pytest.mark.lane("alpha", "beta")
+def test_of_two_lanes(): pass
+
+@pytest.mark.lane("gamma")
+def test_skipped(): pytest.skip("no server")
+
+@pytest.mark.lane("gamma")
+@pytest.mark.may_skip("needs a machine with a server")
+def test_allowed_skip(): pytest.skip("no server")
+
+@pytest.mark.lane("gamma")
+@pytest.mark.xfail(reason="known", strict=True)
+def test_expected_failure(): assert False
+
+@pytest.fixture
+def broken():
+    yield
+    raise RuntimeError("teardown")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name in ("tests/conftest.py", "tests/lanes.py", "tests/lanes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(lanes.ROOT / name, tmp_path / name)
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\ntestpaths = tests\npythonpath = .\naddopts = --import-mode=importlib --strict-markers\n"
+    )
+    (tmp_path / "tests/unit").mkdir()
+    (tmp_path / "tests/unit/test_sample.py").write_text(SAMPLE)
+    return tmp_path
+
+
+def pytest_in(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "TASKHARBOR", "CI"))}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:taskharbor", "-p", "no:cacheprovider", "-q", *arguments],
+        cwd=project,
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+def recorded(project: Path) -> dict[str, dict[str, int]]:
+    return {name: dict(tally) for name, tally in lanes.read_records(project / ".lanes").items()}
+
+
+def test_xdist_workers_write_down_what_passed(project: Path) -> None:
+    done = pytest_in(project, "-n", "2", TASKHARBOR_LANES=".lanes")
+    assert done.returncode == 0, done.stdout
+    assert recorded(project) == {
+        "unit": {"passed": 6},
+        "alpha": {"passed": 1},
+        "beta": {"passed": 1},
+        "gamma": {"skipped": 2, "xfailed": 1},
+    }
+    assert all(file.name.startswith("gw") for file in (project / ".lanes").iterdir())
+
+
+def test_skip_in_ci_is_a_failure_unless_it_says_why(project: Path) -> None:
+    done = pytest_in(project, CI="true", TASKHARBOR_LANES=".lanes")
+    assert done.returncode == 1
+    assert "Skipped in CI: Skipped: no server" in done.stdout
+    assert "FAILED tests/unit/test_sample.py::test_skipped" in done.stdout
+    assert "FAILED tests/unit/test_sample.py::test_allowed_skip" not in done.stdout
+    assert recorded(project)["gamma"] == {"failed": 1, "skipped": 1, "xfailed": 1}
+
+
+def test_module_skipped_in_ci_is_a_failure(project: Path) -> None:
+    (project / "tests/unit/test_sample.py").write_text("import pytest\npytest.importorskip('no_such_module')\n")
+    assert pytest_in(project).returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+    done = pytest_in(project, CI="true")
+    assert done.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    assert "Skipped in CI: " in done.stdout
+
+
+def test_body_that_passes_with_a_broken_teardown_does_not_count(project: Path) -> None:
+    (project / "tests/unit/test_sample.py").write_text(f"{SAMPLE}\ndef test_broken(broken): pass\n")
+    pytest_in(project, "--lane=unit", TASKHARBOR_LANES=".lanes")
+    assert recorded(project) == {"unit": {"passed": 6, "failed": 1}}
+
+
+def test_pytest_started_by_a_test_counts_nothing(project: Path) -> None:
+    inner = project / "tests/unit/test_sample.py"
+    (project / "tests/client").mkdir()
+    (project / "tests/client/test_outer.py").write_text(
+        "import subprocess, sys\n"
+        "def test_outer():\n"
+        f"    argv = [sys.executable, '-m', 'pytest', '-p', 'no:taskharbor', {str(inner)!r}]\n"
+        "    assert subprocess.run(argv).returncode == 0\n"
+    )
+    done = pytest_in(project, "-n", "1", "tests/client", TASKHARBOR_LANES=".lanes")
+    assert done.returncode == 0, done.stdout
+    assert recorded(project) == {"client": {"passed": 1}}
+
+
+def test_test_without_a_lane_is_an_error(project: Path) -> None:
+    (project / "tests/elsewhere").mkdir()
+    (project / "tests/elsewhere/test_lost.py").write_text("def test_lost(): pass\n")
+    done = pytest_in(project)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "belong to no lane, the first is tests/elsewhere/test_lost.py::test_lost" in done.stderr
+
+
+def test_larger_run_selects_its_lanes(project: Path) -> None:
+    (project / "tests/lanes.txt").write_text("unit\nalpha\nbeta chaos\ngamma\n")
+    done = pytest_in(project, TASKHARBOR_LANE="chaos", TASKHARBOR_LANES=".lanes")
+    assert done.returncode == 0, done.stdout
+    assert recorded(project) == {"alpha": {"passed": 1}, "beta": {"passed": 1}}
+    (file,) = (project / ".lanes").iterdir()
+    assert json.loads(file.read_text())["beta"] == {"passed": 1}
