@@ -1,0 +1,133 @@
+# The only door to the project: `make` alone prints what there is.
+# Every target works from a fresh clone; what it needs is installed into .venv first.
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+PYTHON  ?=
+SECONDS ?= 600
+JOBS    ?= 2
+
+PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
+PYTEST  := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
+CHECKED := $(wildcard src tests bench examples)
+
+# A recipe line that runs a tool in silence and shows what it said only if it failed.
+quietly = @out=$$($(1) 2>&1) || { printf '%s\n' "$$out"; exit 1; }
+
+# A virtual environment whose interpreter is gone (upgraded, moved) is made again.
+ifneq ($(shell $(BIN)/python -c 'print("ok")' 2>/dev/null),ok)
+.PHONY: $(STAMP)
+endif
+
+.PHONY: help
+help: ## print this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo "  PYTHON=python3.12 chooses the interpreter of a new .venv, JOBS=4 the number of test processes."
+
+.PHONY: venv
+venv: $(STAMP) ## make .venv and install the project with its tools into it
+
+# The newest Python that can make a virtual environment, else the newest at all: a name in PATH may be a shim with
+# nothing behind it, so each candidate is run. A bare Debian has no ensurepip (or no Python); root can install it.
+$(STAMP): pyproject.toml constraints.txt
+	@set -eu; \
+	suits='import sys; sys.exit(sys.version_info < (3, 11))'; \
+	whole='import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))'; \
+	candidates='$(PYTHON)'; \
+	[ -n "$$candidates" ] || candidates='python3.14 python3.13 python3.12 python3.11 python3 python'; \
+	find_python() { \
+		for name in $$candidates; do \
+			if "$$name" -c "$$1" >/dev/null 2>&1; then echo "$$name"; return; fi; \
+		done; \
+	}; \
+	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+		python=$$(find_python "$$whole"); \
+		if [ -z "$$python" ]; then \
+			bare=$$(find_python "$$suits"); \
+			packages='python3 python3-venv'; \
+			[ -z "$$bare" ] || packages="python$$("$$bare" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"; \
+			if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+				echo "venv: installing $$packages with apt-get"; \
+				export DEBIAN_FRONTEND=noninteractive; \
+				apt-get update -qq </dev/null >/dev/null || true; \
+				apt-get install -y -qq $$packages </dev/null >/dev/null; \
+				python=$$(find_python "$$whole"); \
+			fi; \
+			if [ -z "$$python" ]; then \
+				echo "venv: Python 3.11 or later with the venv module is needed; tried: $$candidates." >&2; \
+				echo "      On Debian or Ubuntu: apt-get install $$packages. Or name one: make venv PYTHON=/path/to/python3" >&2; \
+				exit 1; \
+			fi; \
+		fi; \
+		echo "venv: making $(VENV) with $$("$$python" -c 'import sys; print("Python %d.%d.%d" % sys.version_info[:3])')"; \
+		"$$python" -m venv --clear $(VENV); \
+	fi
+	@echo "venv: installing taskharbor[dev]"
+	$(call quietly,$(PIP) -e '.[dev]')
+	@touch $(STAMP)
+
+.PHONY: demo
+demo: $(STAMP) ## run the small example and see what happens to each job
+	@$(BIN)/python examples/demo.py
+
+.PHONY: check
+check: $(STAMP) ## lint, formatting, types, import rules
+	@echo "check: ruff"
+	@$(BIN)/python -m ruff check --quiet .
+	@echo "check: formatting"
+	@$(BIN)/python -m ruff format --check --quiet . || { echo "check: run '$(BIN)/ruff format .'" >&2; exit 1; }
+	@echo "check: mypy"
+	$(call quietly,$(BIN)/python -m mypy $(CHECKED))
+	@echo "check: imports"
+	$(call quietly,$(BIN)/lint-imports)
+
+.PHONY: test
+test: check ## everything a change must pass: check, all lanes, and that every lane really ran
+	@echo "test: all lanes, $(JOBS) processes"
+	@rm -rf .lanes
+	@TASKHARBOR_LANES=.lanes $(PYTEST)
+	@echo "test: did every lane run?"
+	@$(BIN)/python -m tests.lanes check .lanes
+	@echo "make test: all lanes ran, all green"
+
+.PHONY: lane
+lane: $(STAMP) ## run one lane: make lane LANE=simulation
+	@test -n "$(LANE)" || { echo "lane: say which one, for example: make lane LANE=unit" >&2; exit 2; }
+	@$(PYTEST) --lane=$(LANE)
+
+.PHONY: mutants
+mutants: $(STAMP) ## break the memory driver on purpose and see the suite notice
+	@$(PYTEST) tests/architecture/test_mutants.py
+
+.PHONY: docs
+docs: $(STAMP) ## test the documents: what they show is run
+	@$(PYTEST) tests/docs
+
+.PHONY: chaos
+chaos: $(STAMP) ## the lanes that have larger figures, with those (long)
+	@echo "chaos: the lanes marked chaos in tests/lanes.txt, at full size"
+	@rm -rf .lanes
+	@TASKHARBOR_LANES=.lanes TASKHARBOR_LANE=chaos $(PYTEST)
+	@$(BIN)/python -m tests.lanes check .lanes --run chaos
+	@echo "make chaos: all lanes ran, all green"
+
+.PHONY: soak
+soak: $(STAMP) ## the soak lanes again and again with fresh seeds: make soak SECONDS=3600
+	@SECONDS=$(SECONDS) $(BIN)/python -m tests.lanes soak -- $(PYTEST)
+	@echo "make soak: no round failed"
+
+.PHONY: bench
+bench: $(STAMP) ## measure against others' memory queues (installs them first)
+	@echo "bench: installing what we compare with"
+	$(call quietly,$(PIP) -e '.[bench]')
+	@$(BIN)/python -m bench
+
+.PHONY: clean
+clean: ## remove the environment and everything generated
+	@rm -rf $(VENV) .lanes .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
