@@ -1,0 +1,227 @@
+"""The driver contract as a Protocol. docs/driver-contract.md is its text, `taskharbor.conformance` its proof.
+
+Core decides, drivers store: a driver never computes a backoff, never decides that a job is dead, never reads a
+clock (except in `server_time`) and never decodes a payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from datetime import datetime, timedelta
+from typing import Any, Protocol, runtime_checkable
+
+from taskharbor.model.errors import DriverError, TaskHarborError
+from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
+from taskharbor.model.lease import Enqueued, Lease, Reserved
+from taskharbor.model.outcome import Ack, Fail, Outcome, Retry
+
+DEFAULT_RETENTION = timedelta(hours=24)
+WORKER_SILENCE = timedelta(minutes=1)
+"""A worker not heard for so long is left out of `workers`."""
+
+CANCELLED_REASON = "cancelled"
+FLOW_CANCELLED_REASON = "flow cancelled"
+DAMAGED_PREFIX = "damaged record"
+"""The reason of a record that was set aside begins with this."""
+
+
+@runtime_checkable
+class Driver(Protocol):
+    """A store for jobs. Batches come back as values in the order asked: one bad item never spoils the rest."""
+
+    @property
+    def retention(self) -> timedelta:
+        """How long done and cancelled records stay before `prune` may take them."""
+
+    async def open(self) -> None:
+        """Connect, and create what an empty store lacks. Binds the driver to the running event loop."""
+
+    async def close(self) -> None:
+        """Let go of everything. Closing twice, or before `open`, does nothing."""
+
+    def sibling(self) -> Driver:
+        """Another driver on the same store, not yet opened: for another event loop, thread or process."""
+
+    async def server_time(self) -> datetime:
+        """The store's clock: the only place where a driver reads one."""
+
+    # The four verbs ------------------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
+        """Store jobs, all or none. A known key or id writes nothing and answers with the job already there."""
+
+    async def reserve(
+        self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
+    ) -> list[Reserved]:
+        """Take up to `limit` runnable jobs under a lease each. Never blocks."""
+
+    async def extend(self, leases: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Lease | DriverError]:
+        """Move the end of leases to `now + lease_for`, never earlier than it was."""
+
+    async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
+        """Apply outcomes, each in a transaction, each fenced by its lease."""
+
+    # One job at a time: these raise instead of answering with an error ---------------------------------------
+
+    async def ack(self, lease: Lease, now: datetime, result: bytes | None = None) -> None:
+        """Settle one job as done."""
+
+    async def retry(
+        self,
+        lease: Lease,
+        now: datetime,
+        run_at: datetime | None = None,
+        *,
+        attempts: int,
+        last_error: str = "",
+        failed_at: datetime | None = None,
+    ) -> None:
+        """Settle one job as to be run again."""
+
+    async def fail(
+        self,
+        lease: Lease,
+        now: datetime,
+        reason: str,
+        *,
+        attempts: int,
+        failed_at: datetime | None = None,
+        last_error: str = "",
+    ) -> None:
+        """Settle one job as dead. `failed_at` None: `now`."""
+
+    async def extend_lease(self, lease: Lease, now: datetime, lease_for: timedelta) -> Lease:
+        """Extend one lease."""
+
+    # Beside the verbs ----------------------------------------------------------------------------------------
+
+    async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
+        """The stored results by id, following `handed_to`; None where there is none."""
+
+    async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
+        """Give back at once what a dead worker held under valid leases, except the tokens in `keep`."""
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+        """Return True as soon as work may have arrived, False after `timeout` seconds. Only a hint."""
+
+    # Pause ---------------------------------------------------------------------------------------------------
+
+    async def pause(self, queue: str) -> None:
+        """Stop new reservations from a queue."""
+
+    async def resume(self, queue: str) -> None:
+        """Allow them again."""
+
+    async def is_paused(self, queue: str) -> bool:
+        """Whether the queue is paused."""
+
+    # Admin ---------------------------------------------------------------------------------------------------
+
+    async def inspect(self, id: str, now: datetime) -> JobInfo:
+        """One job, or JobNotFound."""
+
+    async def list(
+        self,
+        *,
+        now: datetime,
+        queue: str | None = None,
+        state: State | str | None = None,
+        type: str | None = None,
+        group: str | None = None,
+        flow_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Jobs in the order of their ids."""
+
+    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
+        """How many jobs are in which state, by queue; zeros left out."""
+
+    async def queues(self) -> list[str]:
+        """The queues that hold a job or are paused, in the order of their names."""
+
+    async def requeue(
+        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+    ) -> list[DriverError | None]:
+        """Bring dead and cancelled jobs back."""
+
+    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
+        """Cancel what is not terminal."""
+
+    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
+        """Forget jobs, in any state, that no unfinished job depends on."""
+
+    async def prune(self, before: datetime, limit: int) -> int:
+        """Forget up to `limit` done and cancelled jobs that finished before a moment."""
+
+    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
+        """One workflow run, or JobNotFound."""
+
+    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
+        """Cancel what is not terminal in a run, and whatever is spawned into it from now on."""
+
+    async def beat(self, info: WorkerInfo, now: datetime) -> None:
+        """Note that a worker is alive."""
+
+    async def workers(self, now: datetime) -> list[WorkerInfo]:
+        """The workers heard in the last minute, in the order of their names."""
+
+
+@runtime_checkable
+class SqlDriver(Driver, Protocol):
+    """What drivers on SQL stores offer on top: the caller's own transaction."""
+
+    async def enqueue_on(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
+        """Store jobs on the caller's asynchronous connection, in the caller's transaction."""
+
+    def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
+        """The same on a synchronous connection."""
+
+    def transaction(self, lease: Lease) -> AbstractAsyncContextManager[Any]:
+        """A connection whose writes commit together with the job's Ack, or not at all."""
+
+    def transaction_sync(self, lease: Lease) -> AbstractContextManager[Any]:
+        """The same for a plain function."""
+
+
+class SingleVerbs:
+    """The one-job verbs, written once on top of the batch verbs: drivers inherit them."""
+
+    async def ack(self: Driver, lease: Lease, now: datetime, result: bytes | None = None) -> None:
+        _raise(await self.settle([Ack(lease, result)], now))
+
+    async def retry(
+        self: Driver,
+        lease: Lease,
+        now: datetime,
+        run_at: datetime | None = None,
+        *,
+        attempts: int,
+        last_error: str = "",
+        failed_at: datetime | None = None,
+    ) -> None:
+        _raise(await self.settle([Retry(lease, run_at, attempts, last_error, failed_at)], now))
+
+    async def fail(
+        self: Driver,
+        lease: Lease,
+        now: datetime,
+        reason: str,
+        *,
+        attempts: int,
+        failed_at: datetime | None = None,
+        last_error: str = "",
+    ) -> None:
+        _raise(await self.settle([Fail(lease, reason, attempts, failed_at or now, last_error)], now))
+
+    async def extend_lease(self: Driver, lease: Lease, now: datetime, lease_for: timedelta) -> Lease:
+        answer = (await self.extend([lease], now, lease_for))[0]
+        if isinstance(answer, Lease):
+            return answer
+        raise answer
+
+
+def _raise(answers: list[TaskHarborError | None]) -> None:
+    if answers[0] is not None:
+        raise answers[0]

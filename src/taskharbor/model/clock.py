@@ -1,0 +1,63 @@
+"""The clock: the only place where core reads the time.
+
+`StoreClock`, the default, follows the store's clock, so that machines whose own clocks are wrong still agree about
+a lease. Between two looks at the store it counts with the machine's monotonic clock, so that a step of the
+system's clock (NTP, a suspended laptop's catch-up) moves no lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Protocol, runtime_checkable
+
+from taskharbor.model.times import from_ms, to_ms
+
+
+@runtime_checkable
+class Clock(Protocol):
+    """What core needs of time. `taskharbor.testing.ManualClock` is one that moves only when told to."""
+
+    def now(self) -> datetime:
+        """The present, aware, UTC, in whole milliseconds."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start, never going back."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after so many seconds of this clock."""
+
+
+class StoreClock:
+    """The present as the store sees it; as this machine sees it until `follow` was called once."""
+
+    def __init__(self) -> None:
+        self._base_ms = time.time() * 1000 - time.monotonic() * 1000
+
+    def now(self) -> datetime:
+        return from_ms(int(self._base_ms + time.monotonic() * 1000))
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def follow(self, server_time: Callable[[], Awaitable[datetime]]) -> timedelta:
+        """Look at the store's clock once, take it over, and answer by how much this one was moved.
+
+        The answer was true somewhere between asking and hearing; the middle halves the error. A look that took
+        more than a second tells too little to be worth a step, unless the difference is larger than its error.
+        """
+        asked = time.monotonic()
+        answer = await server_time()
+        heard = time.monotonic()
+        base_ms = to_ms(answer) - (asked + heard) * 500
+        moved = base_ms - self._base_ms
+        if abs(moved) > (heard - asked) * 500:
+            self._base_ms = base_ms
+        else:
+            moved = 0
+        return timedelta(milliseconds=moved)

@@ -1,0 +1,122 @@
+"""The tree of errors, drawn once.
+
+    TaskHarborError
+    ├── InvalidJob (ValueError)         what was asked cannot be stored; nothing was
+    ├── BlockingCall (RuntimeError)     a blocking call made on a running event loop
+    ├── JobDead                         the awaited job is in the dead letter queue
+    ├── JobCancelled                    the awaited job was cancelled
+    └── DriverError
+        ├── JobNotFound                 no record of that id
+        ├── JobNotInflight              nobody holds a lease on it
+        ├── LeaseMismatch               somebody else holds the lease
+        ├── LeaseExpired                the lease was yours, and ended
+        ├── WrongState                  the operation does not apply to its state
+        └── BackendUnavailable          the store cannot be reached; try again
+
+`HandlerSignal` and its kinds are not errors: a handler raises them to say how its job ends.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+class TaskHarborError(Exception):
+    """The root of everything this package raises on purpose."""
+
+
+class InvalidJob(TaskHarborError, ValueError):
+    """What was asked cannot be stored; nothing of the call was."""
+
+
+class BlockingCall(TaskHarborError, RuntimeError):
+    """A blocking call was made on a running event loop; the message names its awaitable twin."""
+
+
+class JobDead(TaskHarborError):
+    """The job whose result was asked for is in the dead letter queue."""
+
+    def __init__(self, job_id: str, reason: str) -> None:
+        super().__init__(f"job {job_id} is dead: {reason}")
+        self.job_id = job_id
+        self.reason = reason
+
+
+class JobCancelled(TaskHarborError):
+    """The job whose result was asked for was cancelled."""
+
+    def __init__(self, job_id: str, reason: str) -> None:
+        super().__init__(f"job {job_id} was cancelled: {reason}")
+        self.job_id = job_id
+        self.reason = reason
+
+
+class DriverError(TaskHarborError):
+    """A driver refused an operation, or could not perform it."""
+
+
+class JobNotFound(DriverError):
+    """The store has no record of that id."""
+
+
+class JobNotInflight(DriverError):
+    """Nobody holds a lease on the job: it was settled, cancelled, given back or never reserved."""
+
+
+class LeaseMismatch(DriverError):
+    """The job was reserved again: another token holds it now."""
+
+
+class LeaseExpired(DriverError):
+    """The lease was this caller's, but its time is over."""
+
+
+class WrongState(DriverError):
+    """The operation does not apply to a job in this state."""
+
+
+class BackendUnavailable(DriverError):
+    """The store cannot be reached. The client library's own exception is the cause."""
+
+
+class HandlerSignal(Exception):  # noqa: N818 - these are instructions, not errors
+    """How a handler ends its job other than by returning or failing. Raise one of its kinds."""
+
+
+class Unrecoverable(HandlerSignal):
+    """Send the job to the dead letter queue now, whatever attempts it has left.
+
+    >>> raise Unrecoverable("the account was closed")
+    Traceback (most recent call last):
+    ...
+    taskharbor.model.errors.Unrecoverable: the account was closed
+    """
+
+    def __init__(self, reason: str = "unrecoverable") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class RetryLater(HandlerSignal):
+    """Count a failure and run the job again after `delay`; without one the retry policy decides."""
+
+    def __init__(self, delay: float | timedelta | None = None, reason: str = "retry later") -> None:
+        super().__init__(reason)
+        self.delay = delay
+        self.reason = reason
+
+
+class Snooze(HandlerSignal):
+    """Run the job again after `delay` without counting a failure."""
+
+    def __init__(self, delay: float | timedelta) -> None:
+        super().__init__(f"snoozed for {delay}")
+        self.delay = delay
+
+
+class Cancel(HandlerSignal):
+    """End the job as cancelled, with this reason."""
+
+    def __init__(self, reason: str = "cancelled by its handler") -> None:
+        super().__init__(reason)
+        self.reason = reason

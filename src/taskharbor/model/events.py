@@ -1,0 +1,204 @@
+"""Events: what happened, as typed values, and their delivery to observers that can never break the loop.
+
+An observer is any callable that takes an event; it is not awaited and must be quick. One with an attribute
+`wants(event_type) -> bool` is asked first, so that nobody pays for events that nobody hears.
+Events carry the job record, whose repr shows no payload; what a handler's exception said is in `error`, and an
+observer that writes it down decides to.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+from taskharbor.model.errors import TaskHarborError
+from taskharbor.model.job import JobRecord
+
+logger = logging.getLogger("taskharbor.events")
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """The root of all events."""
+
+
+class JobEvent(Event, frozen=True, gc=False):
+    """Something that happened to one job. `worker` is empty for what a client did."""
+
+    job: JobRecord
+    worker: str
+
+
+class JobEnqueued(JobEvent, frozen=True, gc=False):
+    """A job was stored; `existed`: it was there already, and `job.id` is the known one."""
+
+    existed: bool = False
+
+
+class JobReserved(JobEvent, frozen=True, gc=False):
+    """A worker took a job under a lease."""
+
+
+class JobStarted(JobEvent, frozen=True, gc=False):
+    """A handler was called."""
+
+
+class JobProgress(JobEvent, frozen=True, gc=False):
+    """A handler told how far it is."""
+
+    done: float
+    total: float | None
+    note: str
+
+
+class JobSucceeded(JobEvent, frozen=True, gc=False):
+    """A handler returned and the store has recorded it."""
+
+    seconds: float
+
+
+class JobFailed(JobEvent, frozen=True, gc=True):
+    """A handler failed; what follows from it is told by JobRetried or JobDeadLettered."""
+
+    error: BaseException
+    seconds: float
+
+
+class JobRetried(JobEvent, frozen=True, gc=False):
+    """A failure was recorded; the job runs again at `run_at` (None: at once)."""
+
+    attempts: int
+    run_at: datetime | None
+
+
+class JobDeadLettered(JobEvent, frozen=True, gc=False):
+    """A job went to the dead letter queue."""
+
+    attempts: int
+    reason: str
+
+
+class JobSnoozed(JobEvent, frozen=True, gc=False):
+    """A handler asked to be run again later; no failure was recorded."""
+
+    run_at: datetime | None
+
+
+class JobGivenBack(JobEvent, frozen=True, gc=False):
+    """A job went back without a failure: at shutdown, or because this worker cannot run it now."""
+
+    reason: str
+    run_at: datetime | None
+
+
+class JobUnknown(JobEvent, frozen=True, gc=False):
+    """No handler here knows the job's type; it was given back with a delay."""
+
+
+class JobCancelled(JobEvent, frozen=True, gc=False):
+    """A job was cancelled: by its handler, or by somebody else while it ran."""
+
+    reason: str
+
+
+class LeaseLost(JobEvent, frozen=True, gc=True):
+    """The lease on a running job ended: another worker may run it now. Its handler was told to stop."""
+
+    error: TaskHarborError
+
+
+class OutcomeRefused(JobEvent, frozen=True, gc=True):
+    """The store refused an outcome, so it was thrown away: the newest reservation decides."""
+
+    error: TaskHarborError
+
+
+class PolicyFailed(JobEvent, frozen=True, gc=True):
+    """A retry policy raised; the job is retried after a minute."""
+
+    error: BaseException
+
+
+class HandlerBlocked(Event, frozen=True, gc=False):
+    """The event loop has not turned for `seconds`; `job` is what holds it, `where` the line it is at."""
+
+    worker: str
+    job: JobRecord | None
+    seconds: float
+    where: str
+
+
+class StoreLost(Event, frozen=True, gc=True):
+    """A call to the store failed; it is tried again, for ever. Told once for each outage."""
+
+    worker: str
+    doing: str
+    error: BaseException
+
+
+class StoreBack(Event, frozen=True, gc=False):
+    """The store answers again after so many seconds."""
+
+    worker: str
+    seconds: float
+
+
+class WorkerStarted(Event, frozen=True, gc=False):
+    """A worker begins to serve its queues."""
+
+    worker: str
+    queues: tuple[str, ...]
+
+
+class WorkerStopping(Event, frozen=True, gc=False):
+    """A worker takes no more jobs and lets `running` finish."""
+
+    worker: str
+    running: int
+
+
+class WorkerStopped(Event, frozen=True, gc=False):
+    """A worker has settled or given back everything it held."""
+
+    worker: str
+
+
+Observer: TypeAlias = Callable[[Event], None]
+
+
+class Observers:
+    """Delivers events. What an observer raises is logged once for each kind, and never reaches the caller."""
+
+    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        self._observers = tuple(observers)
+        self._complained: set[tuple[int, type]] = set()
+
+    def hears(self, event_type: type[Event]) -> bool:
+        """Whether anybody wants events of this type: ask before building many."""
+        for observer in self._observers:
+            wants = getattr(observer, "wants", None)
+            if wants is None:
+                return True
+            try:
+                if wants(event_type):
+                    return True
+            except Exception as error:
+                self._complain(observer, error)
+        return False
+
+    def emit(self, event: Event) -> None:
+        """Hand the event to every observer."""
+        for observer in self._observers:
+            try:
+                observer(event)
+            except Exception as error:  # noqa: PERF203 - one observer's failure must not hide the event from the next
+                self._complain(observer, error)
+
+    def _complain(self, observer: Observer, error: Exception) -> None:
+        kind = (id(observer), type(error))
+        if kind not in self._complained:
+            self._complained.add(kind)
+            logger.error("observer %r failed with %s; its failures are not reported again", observer, type(error).__name__)

@@ -1,0 +1,143 @@
+"""The job record and what is read about a job: plain immutable values, cheap to make.
+
+A record is what the store keeps. Where a job stands (`State`) is not a field of it: it follows from the
+record, its lease and `now`, so that no background process has to run before a state is true.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""Stands for "not given" in `JobRecord.created_at`: the driver then notes the `now` of the enqueue."""
+
+DEFAULT_QUEUE = "default"
+
+
+class State(StrEnum):
+    """Where a job stands. Members are strings: `State.READY == "ready"`."""
+
+    BLOCKED = "blocked"
+    SCHEDULED = "scheduled"
+    READY = "ready"
+    INFLIGHT = "inflight"
+    DONE = "done"
+    DLQ = "dlq"
+    CANCELLED = "cancelled"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether a job in this state stays there until somebody decides otherwise."""
+        return self in _TERMINAL
+
+
+_TERMINAL = frozenset({State.DONE, State.DLQ, State.CANCELLED})
+
+
+class FlowStatus(StrEnum):
+    """How a workflow run stands as a whole."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One job as the store keeps it.
+
+    >>> job = JobRecord(id="01J", type="email:send", payload=b'{"to": "ada"}')
+    >>> job.queue, job.attempts, job.run_at
+    ('default', 0, None)
+    """
+
+    id: str
+    type: str
+    queue: str = DEFAULT_QUEUE
+    payload: bytes = b"{}"
+    run_at: datetime | None = None
+    timeout: timedelta | None = None
+    priority: int = 0
+    attempts: int = 0
+    max_attempts: int = 0
+    deliveries: int = 0
+    lost: int = 0
+    idempotency_key: str | None = None
+    group: str | None = None
+    group_limit: int = 0
+    depends_on: tuple[str, ...] = ()
+    flow_id: str | None = None
+    handed_to: str | None = None
+    metadata: dict[str, str] = msgspec.field(default_factory=dict)
+    last_error: str = ""
+    failed_at: datetime | None = None
+    reason: str = ""
+    created_at: datetime = EPOCH
+    finished_at: datetime | None = None
+    result: bytes | None = None
+
+    def __repr__(self) -> str:
+        # Payload, result, metadata, key and error text are the user's data: a record that ends up in a log shows none.
+        return (
+            f"JobRecord(id={self.id!r}, type={self.type!r}, queue={self.queue!r}, attempts={self.attempts}, "
+            f"deliveries={self.deliveries})"
+        )
+
+
+class JobInfo(msgspec.Struct, frozen=True, gc=False):
+    """A job as it reads at one moment. `worker` and `lease_expires_at` are set while it is inflight."""
+
+    job: JobRecord
+    state: State
+    worker: str = ""
+    lease_expires_at: datetime | None = None
+    waiting_for: tuple[str, ...] = ()
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of a listing; `cursor` is None on the last one."""
+
+    items: tuple[JobInfo, ...]
+    cursor: str | None = None
+
+
+class FlowInfo(msgspec.Struct, frozen=True):
+    """A workflow run: its jobs and the edges (dependency, dependent) between them."""
+
+    id: str
+    status: FlowStatus
+    created_at: datetime
+    updated_at: datetime
+    nodes: tuple[JobInfo, ...]
+    edges: tuple[tuple[str, str], ...]
+
+
+class WorkerInfo(msgspec.Struct, frozen=True):
+    """What a worker says of itself, about twice a minute."""
+
+    worker: str
+    queues: tuple[str, ...]
+    running: int
+    started_at: datetime
+    concurrency: int = 0
+    host: str = ""
+    pid: int = 0
+    seen_at: datetime = EPOCH
+
+
+def replace(record: JobRecord, **changes: Any) -> JobRecord:
+    """The record with some fields changed."""
+    return msgspec.structs.replace(record, **changes)
+
+
+def flow_status(states: list[State]) -> FlowStatus:
+    """The status of a run from the states of its jobs: failed wins over cancelled, cancelled over the rest."""
+    if State.DLQ in states:
+        return FlowStatus.FAILED
+    if State.CANCELLED in states:
+        return FlowStatus.CANCELLED
+    return FlowStatus.SUCCEEDED if all(state is State.DONE for state in states) else FlowStatus.RUNNING

@@ -1,0 +1,35 @@
+"""Leases: who may extend and settle a job, and until when."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from taskharbor.model.job import JobRecord
+
+
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """The right to extend and settle one delivery of a job. Its token is the proof, so it never shows in a repr."""
+
+    job_id: str
+    queue: str
+    token: str
+    expires_at: datetime
+
+    def __repr__(self) -> str:
+        return f"Lease(job_id={self.job_id!r}, queue={self.queue!r}, token='…', expires_at={self.expires_at!r})"
+
+
+class Reserved(msgspec.Struct, frozen=True, gc=False):
+    """One reservation: the job as it is now, and the lease on it."""
+
+    job: JobRecord
+    lease: Lease
+
+
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
+    """The answer to one enqueued job; `existed`: nothing was written, the id is that of the job already there."""
+
+    id: str
+    existed: bool

@@ -1,0 +1,152 @@
+"""Limits and names, the same on every driver: what may be stored, checked before anything is.
+
+`check_job` raises InvalidJob with what was expected, what came and how to mend it; it never quotes a payload.
+`clean_error` is the other half: error text is never refused, only made storable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from taskharbor.model.errors import InvalidJob
+from taskharbor.model.job import JobRecord
+
+MAX_NAME = 255
+MAX_KEY = 512
+MAX_METADATA_ENTRIES = 64
+MAX_METADATA_BYTES = 16 * 1024
+MAX_PAYLOAD = 1024 * 1024
+MAX_RESULT = 64 * 1024
+MAX_ERROR = 8 * 1024
+MAX_DEPENDENCIES = 20_000
+MAX_SPAWN = 10_000
+INT_MIN, INT_MAX = -(2**31), 2**31 - 1
+
+_BAD_IN_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/\-]{1,255}").fullmatch  # the common case, decided by one match
+_BAD_IN_ERROR = re.compile("[\x00\ud800-\udfff]")
+
+
+def check_name(value: object, what: str) -> None:
+    """An id or a queue, type, group or worker name: 1 to 255 bytes of UTF-8, no control characters, no braces."""
+    if type(value) is str and _PLAIN_NAME(value):
+        return
+    size = _text_bytes(value, what)
+    if not 1 <= size <= MAX_NAME:
+        raise InvalidJob(f"{what}: expected 1 to {MAX_NAME} bytes of text, got {size}; shorten it")
+    if _BAD_IN_NAME.search(str(value)):
+        raise InvalidJob(f"{what}: expected no control characters and no braces, got {value!r}; remove them")
+
+
+def check_number(value: object, what: str, minimum: int = INT_MIN) -> None:
+    """A whole number that fits in 32 bits."""
+    if type(value) is not int:
+        raise InvalidJob(f"{what}: expected a whole number, got {type(value).__name__}")
+    if not minimum <= value <= INT_MAX:
+        raise InvalidJob(f"{what}: expected {minimum} to {INT_MAX}, got {value}")
+
+
+def check_moment(value: object, what: str) -> None:
+    """An aware moment from 1970 to 9999."""
+    if not isinstance(value, datetime):
+        raise InvalidJob(f"{what}: expected a datetime, got {type(value).__name__}")
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise InvalidJob(f"{what}: expected a datetime with a time zone, got a naive one; add tzinfo=UTC")
+    if value.year < 1970:
+        raise InvalidJob(f"{what}: expected a year from 1970 to 9999, got {value.year}")
+
+
+def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD) -> None:
+    """Raise InvalidJob unless every field of the record may be stored."""
+    if not isinstance(job, JobRecord):
+        raise InvalidJob(f"job: expected a JobRecord, got {type(job).__name__}")
+    check_name(job.id, "id")
+    check_name(job.type, "type")
+    check_name(job.queue, "queue")
+    if type(job.payload) is not bytes:
+        raise InvalidJob(f"payload: expected bytes, got {type(job.payload).__name__}; encode it with a codec")
+    if len(job.payload) > max_payload:
+        raise InvalidJob(
+            f"payload: expected at most {max_payload} bytes, got {len(job.payload)}; store the data elsewhere and send a reference"
+        )
+    check_number(job.priority, "priority")
+    check_number(job.attempts, "attempts", 0)
+    check_number(job.max_attempts, "max_attempts", 0)
+    check_number(job.group_limit, "group_limit", 0)
+    check_number(job.deliveries, "deliveries", 0)
+    check_number(job.lost, "lost", 0)
+    if job.run_at is not None:
+        check_moment(job.run_at, "run_at")
+    check_moment(job.created_at, "created_at")
+    if job.timeout is not None:
+        _check_timeout(job.timeout)
+    if job.idempotency_key is not None:
+        size = _text_bytes(job.idempotency_key, "idempotency_key")
+        if not 1 <= size <= MAX_KEY:
+            raise InvalidJob(f"idempotency_key: expected 1 to {MAX_KEY} bytes of text, got {size}; hash it if it must be longer")
+    if job.group is not None:
+        check_name(job.group, "group")
+    if job.flow_id is not None:
+        check_name(job.flow_id, "flow_id")
+    if job.depends_on:
+        _check_dependencies(job.depends_on)
+    if job.metadata:
+        _check_metadata(job.metadata)
+    elif type(job.metadata) is not dict:
+        raise InvalidJob(f"metadata: expected a dict of text to text, got {type(job.metadata).__name__}")
+
+
+def check_spawn(spawn: Sequence[JobRecord]) -> None:
+    """No more jobs than one settle may bring into being."""
+    if len(spawn) > MAX_SPAWN:
+        raise InvalidJob(f"spawn: expected at most {MAX_SPAWN} jobs, got {len(spawn)}; spawn a job that spawns the rest")
+
+
+def clean_error(text: str) -> str:
+    """Error text as every store can keep it: NUL and lone surrogates replaced, cut to 8 KiB between characters.
+
+    >>> clean_error("a\\x00b")
+    'a\\ufffdb'
+    """
+    if len(text) > MAX_ERROR:
+        text = text[:MAX_ERROR]
+    text = _BAD_IN_ERROR.sub("\ufffd", text)
+    data = text.encode()
+    return text if len(data) <= MAX_ERROR else data[:MAX_ERROR].decode(errors="ignore")
+
+
+def _text_bytes(value: object, what: str) -> int:
+    if type(value) is not str:
+        raise InvalidJob(f"{what}: expected text, got {type(value).__name__}")
+    try:
+        return len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidJob(f"{what}: expected text that UTF-8 can hold, got a lone surrogate") from None
+
+
+def _check_timeout(timeout: timedelta) -> None:
+    if not isinstance(timeout, timedelta):
+        raise InvalidJob(f"timeout: expected a timedelta, got {type(timeout).__name__}")
+    if not timedelta(milliseconds=1) <= timeout <= timedelta(milliseconds=INT_MAX):
+        raise InvalidJob(f"timeout: expected 1 ms to 24 days, got {timeout}; use None for no limit")
+
+
+def _check_dependencies(depends_on: Sequence[str]) -> None:
+    if type(depends_on) is not tuple:
+        raise InvalidJob(f"depends_on: expected a tuple of ids, got {type(depends_on).__name__}")
+    if len(depends_on) > MAX_DEPENDENCIES:
+        raise InvalidJob(f"depends_on: expected at most {MAX_DEPENDENCIES} ids, got {len(depends_on)}; join them in steps")
+    for dependency in depends_on:
+        check_name(dependency, "depends_on")
+
+
+def _check_metadata(metadata: dict[str, str]) -> None:
+    if type(metadata) is not dict:
+        raise InvalidJob(f"metadata: expected a dict of text to text, got {type(metadata).__name__}")
+    if len(metadata) > MAX_METADATA_ENTRIES:
+        raise InvalidJob(f"metadata: expected at most {MAX_METADATA_ENTRIES} entries, got {len(metadata)}")
+    total = sum(_text_bytes(key, "metadata key") + _text_bytes(value, "metadata value") for key, value in metadata.items())
+    if total > MAX_METADATA_BYTES:
+        raise InvalidJob(f"metadata: expected at most {MAX_METADATA_BYTES} bytes together, got {total}; put it into the payload")

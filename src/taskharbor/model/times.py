@@ -1,0 +1,74 @@
+"""Moments and durations: one millisecond is the resolution everywhere.
+
+Core truncates `now` and rounds `run_at` up, so a job never starts early and no store has to round.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from taskharbor.model.job import EPOCH
+
+Duration: TypeAlias = float | timedelta
+"""Seconds, or a timedelta."""
+
+MILLISECOND = timedelta(milliseconds=1)
+LONGEST = timedelta(days=36525)  # a century: longer is a mistake in units
+
+
+def to_ms(moment: datetime) -> int:
+    """Milliseconds since 1970, rounded down.
+
+    >>> to_ms(datetime(1970, 1, 1, 0, 0, 1, 999, tzinfo=UTC))
+    1000
+    """
+    return (moment - EPOCH) // MILLISECOND
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """The moment so many milliseconds after 1970."""
+    return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def truncate(moment: datetime) -> datetime:
+    """The moment in UTC without what is below a millisecond."""
+    moment = moment.astimezone(UTC)
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+def round_up(moment: datetime) -> datetime:
+    """The moment in UTC, moved up to a whole millisecond."""
+    floor = truncate(moment)
+    return floor if floor == moment else floor + MILLISECOND
+
+
+def duration(value: Duration, name: str, *, zero: bool = True) -> timedelta:
+    """A user's duration as a timedelta, or a ValueError or TypeError that says what was expected.
+
+    >>> duration(1.5, "delay")
+    datetime.timedelta(seconds=1, microseconds=500000)
+    """
+    if isinstance(value, timedelta):
+        span = value
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name}: expected seconds or a timedelta, got {type(value).__name__}")
+    elif not math.isfinite(value) or abs(value) > LONGEST.total_seconds():
+        raise ValueError(f"{name}: expected at most {LONGEST.days} days, got {value} seconds")
+    else:
+        span = timedelta(seconds=value)
+    if span > LONGEST:
+        raise ValueError(f"{name}: expected at most {LONGEST.days} days, got {span}")
+    if span < timedelta(0) or (not zero and not span):
+        raise ValueError(f"{name}: expected {'zero or more' if zero else 'more than zero'} seconds, got {value}")
+    return span
+
+
+def moment(value: datetime, name: str) -> datetime:
+    """A user's moment, aware and rounded up to a millisecond, or an error that says what was expected."""
+    if not isinstance(value, datetime):
+        raise TypeError(f"{name}: expected a datetime, got {type(value).__name__}")
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise ValueError(f"{name}: expected a datetime with a time zone, got the naive {value.isoformat()}; add tzinfo=UTC")
+    return round_up(value)

@@ -1,0 +1,85 @@
+"""Retry policies: how long to wait after a failure.
+
+A policy is a value: any function of (attempts, error) → seconds, timedelta or None. `attempts` counts the failure
+that just happened; None sends the job to the dead letter queue. Jitter only ever adds, so that a delay is never
+shorter than the policy says.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from taskharbor.model.times import Duration, duration
+
+RetryPolicy: TypeAlias = Callable[[int, BaseException], Duration | None]
+
+
+class Exponential(msgspec.Struct, frozen=True):
+    """base, base·factor, base·factor² … seconds, at most `maximum`, plus up to `jitter` of that.
+
+    >>> [Exponential(jitter=0)(attempts, ValueError()) for attempts in (1, 2, 3, 20)]
+    [1.0, 2.0, 4.0, 3600.0]
+    """
+
+    base: float = 1
+    factor: float = 2
+    maximum: float = 3600
+    jitter: float = 0.1
+
+    def __post_init__(self) -> None:
+        duration(self.base, "Exponential base")
+        duration(self.maximum, "Exponential maximum")
+        if not self.factor >= 1:
+            raise ValueError(f"Exponential factor: expected 1 or more, got {self.factor}")
+        if not 0 <= self.jitter <= 10:
+            raise ValueError(f"Exponential jitter: expected 0 to 10, got {self.jitter}")
+
+    def __call__(self, attempts: int, error: BaseException) -> float:
+        try:
+            delay = min(float(self.maximum), self.base * float(self.factor) ** (attempts - 1))
+        except OverflowError:
+            delay = float(self.maximum)
+        return delay + delay * self.jitter * random.random()
+
+
+class Fixed(msgspec.Struct, frozen=True):
+    """The same delay each time.
+
+    >>> Fixed(30)(7, ValueError())
+    30
+    """
+
+    delay: Duration
+
+    def __post_init__(self) -> None:
+        duration(self.delay, "Fixed delay")
+
+    def __call__(self, attempts: int, error: BaseException) -> Duration:
+        return self.delay
+
+
+class Linear(msgspec.Struct, frozen=True):
+    """step, 2·step, 3·step … seconds, at most `maximum`.
+
+    >>> [Linear(10, maximum=25)(attempts, ValueError()) for attempts in (1, 2, 3)]
+    [10.0, 20.0, 25.0]
+    """
+
+    step: float
+    maximum: float = 3600
+
+    def __post_init__(self) -> None:
+        duration(self.step, "Linear step")
+        duration(self.maximum, "Linear maximum")
+
+    def __call__(self, attempts: int, error: BaseException) -> float:
+        return float(min(self.step * attempts, self.maximum))
+
+
+DEFAULT_RETRY = Exponential()
+DEFAULT_MAX_ATTEMPTS = 5
+DEFAULT_MAX_LOST = 3

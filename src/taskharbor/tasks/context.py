@@ -1,0 +1,141 @@
+"""What a handler knows about the job it runs: `JobContext`, and the signal that tells it to stop.
+
+A handler asks for it by annotating a parameter with `JobContext`. Nothing here touches the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from taskharbor.model.job import JobRecord
+
+logger = logging.getLogger("taskharbor.job")
+
+_making = threading.Lock()
+
+
+class CancelSignal:
+    """Set when a handler should stop: `if ctx.cancelled`, `ctx.cancelled.wait(5)`, `await ctx.cancelled.hit()`.
+
+    The event behind it is made only when somebody waits for it: a threading.Event for each job would cost more
+    than reserving the job does.
+    """
+
+    __slots__ = ("_event", "_reason")
+
+    def __init__(self) -> None:
+        self._reason: str | None = None
+        self._event: threading.Event | None = None
+
+    def __bool__(self) -> bool:
+        return self._reason is not None
+
+    def is_set(self) -> bool:
+        """Whether the handler should stop."""
+        return self._reason is not None
+
+    @property
+    def reason(self) -> str | None:
+        """Why: `timeout`, `cancelled`, `lease lost` or `shutdown`; None while there is no reason to stop."""
+        return self._reason
+
+    def set(self, reason: str) -> None:
+        """Tell the handler to stop. The first reason stays."""
+        with _making:
+            if self._reason is None:
+                self._reason = reason
+            event = self._event
+        if event is not None:
+            event.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block the calling thread until the signal or for so many seconds; True if it is set. For plain functions."""
+        if self._reason is None:
+            self._waitable().wait(timeout)
+        return self._reason is not None
+
+    async def hit(self) -> str:
+        """Wait in a coroutine for the signal, and answer its reason."""
+        while self._reason is None:
+            await asyncio.sleep(0.05)
+        return self._reason
+
+    def _waitable(self) -> threading.Event:
+        with _making:
+            if self._event is None:
+                self._event = threading.Event()
+                if self._reason is not None:
+                    self._event.set()
+            return self._event
+
+
+class JobContext:
+    """The job a handler runs, its deadline, and the ways to talk back.
+
+    `job` is the record as it was reserved. `fence` grows with every delivery of the job: hand it to stores that
+    can refuse an older writer.
+    """
+
+    __slots__ = ("_cancelled", "_log", "_progress", "_transaction", "deadline", "job", "worker")
+
+    def __init__(
+        self,
+        job: JobRecord,
+        *,
+        worker: str = "",
+        deadline: datetime | None = None,
+        progress: Callable[[JobRecord, float, float | None, str], None] | None = None,
+        transaction: Callable[[], Any] | None = None,
+    ) -> None:
+        self.job = job
+        self.worker = worker
+        self.deadline = deadline
+        self._cancelled: CancelSignal | None = None
+        self._progress = progress
+        self._transaction = transaction
+        self._log: logging.LoggerAdapter[logging.Logger] | None = None
+
+    def __repr__(self) -> str:
+        return f"JobContext({self.job!r}, deadline={self.deadline!r})"
+
+    @property
+    def cancelled(self) -> CancelSignal:
+        """Set at the timeout, on cancel, on a lost lease and at shutdown."""
+        if self._cancelled is None:
+            with _making:
+                if self._cancelled is None:
+                    self._cancelled = CancelSignal()
+        return self._cancelled
+
+    @property
+    def fence(self) -> int:
+        """An integer that grows with every delivery of this job."""
+        return self.job.deliveries
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose records carry the job's id, type, queue and attempt."""
+        if self._log is None:
+            job = self.job
+            extra = {"job_id": job.id, "job_type": job.type, "queue": job.queue, "attempt": job.attempts + 1}
+            self._log = logging.LoggerAdapter(logger, extra)
+        return self._log
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Tell observers how far this job is. Costs no storage call."""
+        if self._progress is not None:
+            self._progress(self.job, done, total, note)
+
+    def transaction(self) -> Any:
+        """A connection whose writes commit together with this job's completion. Only on SQL drivers.
+
+        `async with ctx.transaction() as connection:` in a coroutine, `with …` in a plain function.
+        """
+        if self._transaction is None:
+            raise RuntimeError("ctx.transaction() needs a driver on a SQL store (sqlite:// or postgresql://); this one has none")
+        return self._transaction()
