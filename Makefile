@@ -31,6 +31,7 @@ help: ## print this list
 
 .PHONY: venv
 venv: $(STAMP) ## make .venv and install the project with its tools into it
+	@echo "venv: ready in $(VENV)"
 
 # The newest Python that can make a virtual environment, else the newest at all: a name in PATH may be a shim with
 # nothing behind it, so each candidate is run. A bare Debian has no ensurepip (or no Python); root can install it.
@@ -51,7 +52,7 @@ $(STAMP): pyproject.toml constraints.txt
 			bare=$$(find_python "$$suits"); \
 			packages='python3 python3-venv'; \
 			[ -z "$$bare" ] || packages="python$$("$$bare" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"; \
-			if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+			if [ -z '$(PYTHON)' ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 				echo "venv: installing $$packages with apt-get"; \
 				export DEBIAN_FRONTEND=noninteractive; \
 				apt-get update -qq </dev/null >/dev/null || true; \
