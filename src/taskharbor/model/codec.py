@@ -1,15 +1,25 @@
 """Codecs: values to bytes and back, with the types that a handler's annotations name.
 
-`JsonCodec`, the default, writes JSON that any language reads. It refuses what JSON cannot hold (NaN, infinities)
-instead of changing it, and never imports or builds anything that the data names.
+`JsonCodec`, the default, writes JSON that any language reads. It refuses what JSON cannot hold (NaN, infinities, keys
+that are numbers, structures that contain themselves) instead of changing it, and never imports or builds anything
+that the data names. Its errors name types and places, never the values themselves.
 """
 
 from __future__ import annotations
 
-import math
+import re
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
+
+from taskharbor.model.foreign import adapted, from_plain, to_plain
+
+_FLAT = frozenset({str, int, bool, bytes, type(None)})
+# What JSON text shows when something may have been changed on the way: a null (NaN), a NaN of a Decimal, a key that
+# was a number. One search costs 0.8 µs; flat values skip it.
+_SUSPECT = re.compile(rb'null|NaN|Infinity|"-?(?:[\d.][^"]*|nan|inf)":').search
 
 
 @runtime_checkable
@@ -20,7 +30,10 @@ class Codec(Protocol):
         """The value as bytes, or TypeError / ValueError if it cannot be written without loss."""
 
     def decode(self, data: bytes, type: Any = Any) -> Any:
-        """The value of that type, or ValueError if the bytes do not hold one."""
+        """The value of that type, or ValueError if the bytes do not hold one.
+
+        For a handler's arguments the type is a TypedDict of its parameters.
+        """
 
 
 class JsonCodec:
@@ -28,63 +41,121 @@ class JsonCodec:
 
     >>> JsonCodec().encode({"to": "ada", "at": 1.5})
     b'{"to":"ada","at":1.5}'
-    >>> JsonCodec().encode(float("nan"))
+    >>> JsonCodec().encode([float("nan")])
     Traceback (most recent call last):
     ...
-    ValueError: $ is nan, which JSON cannot hold; send None or a string instead
+    ValueError: $[0] is nan, which JSON cannot hold; send None or a string instead
     """
 
     def __init__(self) -> None:
-        self._encoder = msgspec.json.Encoder(enc_hook=_to_plain)
-        self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+        self._write = msgspec.json.Encoder(enc_hook=to_plain).encode
+        self._readers: dict[Any, Callable[[bytes], Any]] = {}
+
+    def __repr__(self) -> str:
+        return "JsonCodec()"
 
     def encode(self, value: Any) -> bytes:
+        return self.encode_as(value, Any)
+
+    def encode_as(self, value: Any, type: Any) -> bytes:
+        """As `encode`, but dicts may have numbers as keys where decoding as `type` brings them back."""
         try:
-            data = self._encoder.encode(value)
+            data: bytes = self._write(value)
+            if _is_flat(value) or _SUSPECT(data) is None:
+                return data
+            plain = _builtins(value)
+            _refuse_non_finite(plain, "$")
+            back = plain if type is Any else _builtins(self.reader(type)(data))
+            _refuse_changed_keys(plain, None if type is Any else back, "$")
+            return data
         except RecursionError:
             raise ValueError("the value is nested too deeply for JSON, or contains itself") from None
-        if b"null" in data:  # msgspec writes NaN and infinities as null: look closer only where there is one
-            _refuse_non_finite(msgspec.to_builtins(value, enc_hook=_to_plain), "$")
-        return data
+        except UnicodeEncodeError:
+            raise ValueError("the text holds a lone surrogate, which UTF-8 cannot; replace it") from None
 
     def decode(self, data: bytes, type: Any = Any) -> Any:
         try:
-            decoder = self._decoders.get(type)
-            if decoder is None:
-                decoder = self._decoders[type] = msgspec.json.Decoder(type, dec_hook=_from_plain)
-        except TypeError:  # an unhashable annotation
-            decoder = msgspec.json.Decoder(type, dec_hook=_from_plain)
-        try:
-            return decoder.decode(data)
+            return self.reader(type)(data)
         except RecursionError:
             raise ValueError("the JSON is nested too deeply") from None
 
+    def reader(self, type: Any) -> Callable[[bytes], Any]:
+        """The decoder of one type, made once; TypeError if JSON cannot be read as such a type."""
+        try:
+            found = self._readers.get(type)
+        except TypeError:  # an unhashable annotation
+            return msgspec.json.Decoder(readable(type), dec_hook=from_plain).decode
+        if found is None:
+            if len(self._readers) > 1000:  # types made at run time must not pile up
+                self._readers.clear()
+            found = self._readers[type] = msgspec.json.Decoder(readable(type), dec_hook=from_plain).decode
+        return found
 
-def _to_plain(value: Any) -> Any:
-    dump = getattr(value, "model_dump", None)
-    if dump is not None:
-        return dump(mode="json")
-    raise TypeError(
-        f"{type(value).__name__} cannot be written as JSON; use plain values, dataclasses, msgspec structs or pydantic "
-        "models, or give your own codec="
-    )
+
+def readable(annotation: Any) -> Any:
+    """The annotation in a form that the JSON decoder takes, or TypeError that says why it takes none."""
+    try:
+        msgspec.json.Decoder(annotation, dec_hook=from_plain)
+    except TypeError as error:
+        marker = adapted(annotation)
+        if marker is not None:
+            return marker
+        raise TypeError(
+            f"{type_name(annotation)} cannot be read from JSON ({str(error).split(' - ')[0]}); annotate with plain "
+            "types, dataclasses, msgspec structs or pydantic models"
+        ) from None
+    return annotation
 
 
-def _from_plain(type: Any, value: Any) -> Any:
-    validate = getattr(type, "model_validate", None)
-    if validate is not None:
-        return validate(value)
-    name = getattr(type, "__name__", repr(type))
-    raise ValueError(f"{name} cannot be read from JSON; annotate with plain types, dataclasses, msgspec structs or pydantic models")
+def type_name(annotation: Any) -> str:
+    """A type as errors name it."""
+    return annotation.__name__ if type(annotation) is type else str(annotation).replace("typing.", "")
+
+
+def _is_flat(value: Any) -> bool:
+    if type(value) is dict:
+        for key, item in value.items():  # noqa: SIM110 - a generator for all() costs twice as much
+            if type(key) is not str or type(item) not in _FLAT:
+                return False
+        return True
+    return type(value) in _FLAT
+
+
+def _builtins(value: Any) -> Any:
+    return msgspec.to_builtins(value, enc_hook=to_plain, str_keys=False, builtin_types=(Decimal,))
 
 
 def _refuse_non_finite(value: Any, path: str) -> None:
     if isinstance(value, float):
-        if not math.isfinite(value):
+        if value != value or value in (float("inf"), float("-inf")):
             raise ValueError(f"{path} is {value}, which JSON cannot hold; send None or a string instead")
+    elif isinstance(value, Decimal):
+        if not value.is_finite():
+            raise ValueError(f"{path} is a Decimal {value}, which is no number; send None or a string instead")
     elif isinstance(value, dict):
         for key, item in value.items():
-            _refuse_non_finite(item, f"{path}.{key}")
+            if not isinstance(key, str):
+                _refuse_non_finite(key, f"a key of {path}")
+            _refuse_non_finite(item, f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[…]")
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             _refuse_non_finite(item, f"{path}[{index}]")
+
+
+def _refuse_changed_keys(value: Any, back: Any, path: str) -> None:
+    """Refuse keys that are not text, unless `back`, the value as it will be read again, has them too."""
+    if isinstance(value, dict):
+        known = back if isinstance(back, dict) else {}
+        for key, item in value.items():
+            if not isinstance(key, str) and key not in known:
+                raise TypeError(
+                    f"{path} has a key of type {type(key).__name__}, which would come back as text; make the keys "
+                    f"text, or annotate with dict[{type(key).__name__}, …]"
+                )
+            _refuse_changed_keys(
+                item, known.get(key), f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[…]"
+            )
+    elif isinstance(value, list | tuple):
+        known_items = back if isinstance(back, list | tuple) and len(back) == len(value) else (None,) * len(value)
+        for index, (item, known_item) in enumerate(zip(value, known_items, strict=True)):
+            _refuse_changed_keys(item, known_item, f"{path}[{index}]")

@@ -1,0 +1,171 @@
+"""A signature with its annotations resolved, and the functions that write and read its payload.
+
+Made once for each handler; what it holds is used for every job. JSON goes straight into a struct of the annotated
+types; another codec is asked for a TypedDict of them, which every typed library knows.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import GenericAlias, UnionType
+from typing import Annotated, Any, NotRequired, Required, TypedDict, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from taskharbor.model.codec import Codec, JsonCodec, readable
+from taskharbor.tasks.context import JobContext
+
+_EMPTY = inspect.Parameter.empty
+_VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
+_VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
+_IMMUTABLE = (str, int, float, bool, bytes, type(None))
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One parameter as the payload holds it. `make` gives its default; None: it is required."""
+
+    name: str
+    type: Any
+    make: Callable[[], Any] | None
+
+
+class Layout:
+    """The parameters of one function: their names by kind, and how their values are written and read."""
+
+    def __init__(self, function: Callable[..., Any], codec: Codec, name: str) -> None:
+        try:
+            parameters = inspect.signature(function).parameters
+        except (TypeError, ValueError):
+            raise TypeError(f"{name}: its parameters cannot be read; wrap it in a Python function") from None
+        hints = _hints(function, name)
+        self.return_type = _result(hints.get("return", Any))
+        self.contexts = frozenset(each for each in parameters if _is_context(hints.get(each)))
+        self.order = tuple(parameters.values())
+        own = [parameter for parameter in self.order if parameter.name not in self.contexts]
+        self.shown = inspect.Signature([p.replace(annotation=hints.get(p.name, _EMPTY)) for p in own])
+        self.names = tuple(p.name for p in own)
+        self.positional = tuple(p.name for p in own if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+        self.positional_only = frozenset(p.name for p in own if p.kind is p.POSITIONAL_ONLY)
+        self.by_name = frozenset(p.name for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+        self.var_positional = next((p.name for p in own if p.kind is _VAR_POSITIONAL), None)
+        self.var_keyword = next((p.name for p in own if p.kind is _VAR_KEYWORD), None)
+        fields = [_field(p, hints) for p in own]
+        self.required = frozenset(field.name for field in fields if field.make is None)
+        self.sole = self._sole()
+        self.write: Callable[[dict[str, Any]], bytes]
+        self.read: Callable[[bytes], tuple[Any, ...]]
+        self.read_partial: Callable[[bytes], Any]
+        if isinstance(codec, JsonCodec):
+            self._through_structs(codec, fields, name)
+        else:
+            self._through_dicts(codec, fields)
+
+    def _sole(self) -> str | None:
+        """The parameter that takes a payload which is no object: the only required one, or else the first."""
+        if len(self.required) > 1:
+            return None
+        names = list(self.required) or [name for name in self.names if name != self.var_keyword]
+        return names[0] if names else None
+
+    def _through_structs(self, codec: JsonCodec, fields: list[Field], name: str) -> None:
+        whole: list[tuple[str, Any, Any]] = []
+        some: list[tuple[str, Any, Any]] = []
+        for index, field in enumerate(fields):
+            try:
+                kind = readable(field.type)
+            except TypeError as error:
+                raise TypeError(f"{name}: parameter {field.name!r}: {error}") from None
+            # The struct's own names are ours: a parameter may have one that no struct can, such as `__x`.
+            whole.append((f"f{index}", kind, _struct_field(field)))
+            some.append((f"f{index}", kind, msgspec.field(default=msgspec.UNSET, name=field.name)))
+        partial = msgspec.defstruct("Arguments", some, forbid_unknown_fields=True, kw_only=True)
+        decode = codec.reader(msgspec.defstruct("Arguments", whole, forbid_unknown_fields=True, kw_only=True))
+        astuple = msgspec.structs.astuple
+        self.write = functools.partial(codec.encode_as, type=partial)
+        self.read = lambda data: astuple(decode(data))
+        self.read_partial = codec.reader(partial)
+
+    def _through_dicts(self, codec: Codec, fields: list[Field]) -> None:
+        kinds = {
+            field.name: Required[field.type] if field.make is None else NotRequired[field.type] for field in fields
+        }
+        whole: Any = TypedDict("Arguments", kinds)  # type: ignore[misc]
+        some: Any = TypedDict("Arguments", {field.name: field.type for field in fields}, total=False)  # type: ignore[misc]
+        self.write = codec.encode
+        self.read = lambda data: _complete(codec.decode(data, whole), fields)
+        self.read_partial = lambda data: codec.decode(data, some)
+
+
+def _complete(given: Any, fields: list[Field]) -> tuple[Any, ...]:
+    """What another codec answered, in order and with the defaults; the errors are worded as msgspec's are."""
+    if not isinstance(given, dict):
+        raise msgspec.ValidationError(f"Expected `object`, got `{type(given).__name__}`")
+    values = []
+    for field in fields:
+        if field.name in given:
+            values.append(given[field.name])
+        elif field.make is not None:
+            values.append(field.make())
+        else:
+            raise msgspec.ValidationError(f"Object missing required field `{field.name}`")
+    unknown = given.keys() - {field.name for field in fields}
+    if unknown:
+        raise msgspec.ValidationError(f"Object contains unknown field `{min(unknown, key=str)}`")
+    return tuple(values)
+
+
+def _field(parameter: inspect.Parameter, hints: dict[str, Any]) -> Field:
+    annotation: Any = hints.get(parameter.name, Any)
+    if parameter.kind is _VAR_POSITIONAL:
+        return Field(parameter.name, GenericAlias(list, (annotation,)), list)
+    if parameter.kind is _VAR_KEYWORD:
+        return Field(parameter.name, GenericAlias(dict, (str, annotation)), dict)
+    default = parameter.default
+    return Field(parameter.name, annotation, None if default is _EMPTY else lambda: default)
+
+
+def _struct_field(field: Field) -> Any:
+    if field.make is None:
+        return msgspec.field(name=field.name)
+    default = field.make()
+    if type(default) in _IMMUTABLE:
+        return msgspec.field(default=default, name=field.name)
+    return msgspec.field(default_factory=field.make, name=field.name)
+
+
+def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    """The annotations as types. One that the module cannot resolve is told with the way to mend it."""
+    target: Any = function
+    while isinstance(target, functools.partial):
+        target = target.func
+    if not inspect.isroutine(target):
+        target = type(target).__call__ if not inspect.isclass(target) else target.__init__
+    try:
+        return get_type_hints(target, include_extras=True)
+    except NameError as error:
+        if error.name == JobContext.__name__:  # imported for the type checker alone
+            return get_type_hints(target, localns={JobContext.__name__: JobContext}, include_extras=True)
+        raise TypeError(
+            f"{name}: the annotation {error.name!r} cannot be resolved; define or import it in the module of the "
+            "function (not inside another function, nor under `if TYPE_CHECKING`)"
+        ) from None
+
+
+def _is_context(annotation: Any) -> bool:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _is_context(get_args(annotation)[0])
+    if origin in (Union, UnionType):
+        return any(_is_context(part) for part in get_args(annotation))
+    return annotation is JobContext
+
+
+def _result(annotation: Any) -> Any:
+    """The type of a result, Any where JSON cannot be read as what is annotated (a workflow, a custom class)."""
+    try:
+        readable(annotation)
+    except TypeError:
+        return Any
+    return annotation

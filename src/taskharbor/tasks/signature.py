@@ -1,0 +1,155 @@
+"""A handler's parameters: binding a call to them, and writing and reading them as one JSON object by name.
+
+The parameter annotated `JobContext` is not one of them. `*args` travels as a list and `**kwargs` as an object, each
+under its own name. Annotations are resolved at the first use, so that they may name what is defined further down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from taskharbor.model.codec import Codec, type_name
+from taskharbor.tasks.layout import Layout
+from taskharbor.tasks.mismatch import PayloadMismatch, describe
+
+
+class Signature:
+    """The parameters of one function, as jobs carry them."""
+
+    def __init__(self, function: Callable[..., Any], codec: Codec, name: str | None = None) -> None:
+        self.function = function
+        self.codec = codec
+        self.name: str = name or str(getattr(function, "__qualname__", type(function).__name__))
+        self._layout: Layout | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """The parameters with their resolved types; made at the first use."""
+        if self._layout is None:
+            self._layout = Layout(self.function, self.codec, self.name)
+        return self._layout
+
+    @property
+    def return_type(self) -> Any:
+        """What the function returns (for a coroutine: the awaited value); Any if that is not told."""
+        return self.layout.return_type
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, partial: bool = False) -> dict[str, Any]:
+        """The arguments of a call by name, or TypeError. `partial`: required ones may be left out."""
+        layout = self._layout or self.layout
+        if args:
+            if layout.var_positional is None and len(args) > len(layout.positional):
+                count = len(layout.positional)
+                raise self._refuse(
+                    f"expected at most {count} positional argument{'' if count == 1 else 's'}, got {len(args)}"
+                )
+            given = dict(zip(layout.positional, args, strict=False))
+            if layout.var_positional is not None and len(args) > len(layout.positional):
+                given[layout.var_positional] = list(args[len(layout.positional) :])
+            if kwargs:
+                if not given.keys().isdisjoint(kwargs):
+                    twice = next(name for name in given if name in kwargs)
+                    if twice not in layout.positional_only and twice != layout.var_positional:
+                        raise self._refuse(f"parameter {twice!r} is given twice, by position and by name")
+                given = self._by_name(layout, given, kwargs)
+        else:
+            given = self._by_name(layout, {}, kwargs) if kwargs else {}
+        if not partial and not layout.required <= given.keys():
+            lacking = ", ".join(repr(name) for name in self.lacking(given))
+            raise self._refuse(f"missing parameter {lacking}")
+        return given
+
+    def lacking(self, arguments: dict[str, Any]) -> tuple[str, ...]:
+        """The required parameters that are not among the arguments, in the order of the signature."""
+        layout = self.layout
+        return tuple(name for name in layout.names if name in layout.required and name not in arguments)
+
+    def encode(self, arguments: dict[str, Any], *, partial: bool = False) -> bytes:
+        """The arguments as bytes, after a look whether they can be read back with the annotated types."""
+        layout = self._layout or self.layout
+        try:
+            data = layout.write(arguments)
+            (layout.read_partial if partial else layout.read)(data)
+        except Exception as error:
+            raise self._unfit(arguments, error) from None
+        return data
+
+    def decode(self, payload: bytes) -> dict[str, Any]:
+        """The arguments of the annotated types by name, defaults filled in; PayloadMismatch if they do not fit."""
+        values = self.values(payload)
+        return dict(zip(self.layout.names, values, strict=True))
+
+    def values(self, payload: bytes) -> tuple[Any, ...]:
+        """The same, as a tuple in the order of the signature."""
+        layout = self._layout or self.layout
+        try:
+            return layout.read(payload)
+        except Exception as error:
+            return self.otherwise(payload, error)
+
+    def otherwise(self, payload: bytes, error: Exception) -> tuple[Any, ...]:
+        """What is not an object of the parameters: one argument, the names that **kwargs collects, or a mismatch."""
+        layout = self.layout
+        try:
+            raw = self.codec.decode(payload, Any)
+        except Exception as unreadable:
+            if not isinstance(error, RecursionError):
+                error = unreadable
+            raise PayloadMismatch(f"{self.name}: the payload is {describe(error, layout.names)}") from None
+        try:
+            if not isinstance(raw, dict):
+                if layout.sole is not None:
+                    wrapped = [raw] if layout.sole == layout.var_positional else raw
+                    return layout.read(self.codec.encode({layout.sole: wrapped}))
+                if raw is None and not layout.required:
+                    return layout.read(self.codec.encode({}))
+                raise PayloadMismatch(
+                    f"{self.name}: expected an object with {', '.join(map(repr, layout.names)) or 'no fields'}, "
+                    f"got {type_name(type(raw))}"
+                )
+            if layout.var_keyword is not None and layout.var_keyword not in raw:
+                own = {name: value for name, value in raw.items() if name in layout.names}
+                rest = {name: value for name, value in raw.items() if name not in layout.names}
+                return layout.read(self.codec.encode({**own, layout.var_keyword: rest}))
+        except PayloadMismatch:
+            raise
+        except Exception as again:
+            error = again
+        raise PayloadMismatch(f"{self.name}: {describe(error, layout.names)}") from None
+
+    def _by_name(self, layout: Layout, given: dict[str, Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if layout.by_name.issuperset(kwargs):
+            return {**given, **kwargs}
+        known = {name: value for name, value in kwargs.items() if name in layout.by_name}
+        rest = {name: value for name, value in kwargs.items() if name not in layout.by_name}
+        if layout.var_keyword is None:
+            name = next(iter(rest))
+            if name in layout.positional_only:
+                raise self._refuse(f"parameter {name!r} is given by name, but is positional-only")
+            raise self._refuse(f"unexpected parameter {name!r}")
+        return {**given, **known, layout.var_keyword: rest}
+
+    def _unfit(self, arguments: dict[str, Any], error: Exception) -> Exception:
+        """The error for a call whose arguments cannot be written, naming the first parameter that is to blame."""
+        layout = self.layout
+        for name, value in arguments.items():
+            try:
+                layout.read_partial(layout.write({name: value}))
+            except Exception as cause:
+                error = cause
+                break
+        else:
+            return self._refuse(describe(error, layout.names))
+        if isinstance(error, msgspec.ValidationError):
+            return self._refuse(describe(error, layout.names))
+        if isinstance(error, RecursionError):
+            return ValueError(f"{self.name}: parameter {name!r}: nested too deeply, or contains itself")
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        return kind(f"{self.name}: parameter {name!r}: {error}")
+
+    def _refuse(self, what: str) -> TypeError:
+        text = str(self.layout.shown)
+        return TypeError(f"{self.name}: {what}; its signature is {text if len(text) <= 300 else text[:299] + '…'}")
