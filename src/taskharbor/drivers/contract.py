@@ -121,20 +121,6 @@ class Driver(Protocol):
     async def inspect(self, id: str, now: datetime) -> JobInfo:
         """One job, or JobNotFound."""
 
-    async def list(
-        self,
-        *,
-        now: datetime,
-        queue: str | None = None,
-        state: State | str | None = None,
-        type: str | None = None,
-        group: str | None = None,
-        flow_id: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page:
-        """Jobs in the order of their ids."""
-
     async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
         """How many jobs are in which state, by queue; zeros left out."""
 
@@ -166,6 +152,21 @@ class Driver(Protocol):
 
     async def workers(self, now: datetime) -> list[WorkerInfo]:
         """The workers heard in the last minute, in the order of their names."""
+
+    # Last, because it hides the type of the same name from the annotations that follow it.
+    async def list(
+        self,
+        *,
+        now: datetime,
+        queue: str | None = None,
+        state: State | str | None = None,
+        type: str | None = None,
+        group: str | None = None,
+        flow_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Jobs in the order of their ids."""
 
 
 @runtime_checkable

@@ -18,7 +18,9 @@ def scheme_of(dsn: str) -> str:
     """The scheme in lower case, or ValueError that says what a DSN looks like."""
     match = _SCHEME.match(dsn)
     if match is None:
-        raise ValueError("expected a DSN such as sqlite:///jobs.db, postgresql://host/db or memory://, got one without a scheme")
+        raise ValueError(
+            "expected a DSN such as sqlite:///jobs.db, postgresql://host/db or memory://, got one without a scheme"
+        )
     return match.group().lower()
 
 
@@ -46,7 +48,9 @@ def options_of(dsn: str, known: frozenset[str]) -> dict[str, str]:
     options = dict(parse_qsl(urlsplit(dsn).query, keep_blank_values=True))
     for name in options:
         if name not in known:
-            raise ValueError(f"unknown option {name!r} in the DSN; expected one of: {', '.join(sorted(known)) or 'none'}")
+            raise ValueError(
+                f"unknown option {name!r} in the DSN; expected one of: {', '.join(sorted(known)) or 'none'}"
+            )
     return options
 
 

@@ -16,7 +16,13 @@ GROUP = "taskharbor.drivers"
 DEFAULT_DSN = "sqlite:///taskharbor.db"
 
 # The DSN scheme → the extra that brings what its driver needs.
-_EXTRAS = {"postgresql": "postgres", "postgres": "postgres", "redis": "redis", "rediss": "redis", "redis+cluster": "redis"}
+_EXTRAS = {
+    "postgresql": "postgres",
+    "postgres": "postgres",
+    "redis": "redis",
+    "rediss": "redis",
+    "redis+cluster": "redis",
+}
 
 
 def open_driver(dsn: str) -> Driver:

@@ -79,7 +79,7 @@ class BackendUnavailable(DriverError):
     """The store cannot be reached. The client library's own exception is the cause."""
 
 
-class HandlerSignal(Exception):  # noqa: N818 - these are instructions, not errors
+class HandlerSignal(Exception):
     """How a handler ends its job other than by returning or failing. Raise one of its kinds."""
 
 

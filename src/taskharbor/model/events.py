@@ -194,11 +194,13 @@ class Observers:
         for observer in self._observers:
             try:
                 observer(event)
-            except Exception as error:  # noqa: PERF203 - one observer's failure must not hide the event from the next
+            except Exception as error:
                 self._complain(observer, error)
 
     def _complain(self, observer: Observer, error: Exception) -> None:
         kind = (id(observer), type(error))
         if kind not in self._complained:
             self._complained.add(kind)
-            logger.error("observer %r failed with %s; its failures are not reported again", observer, type(error).__name__)
+            logger.error(
+                "observer %r failed with %s; its failures are not reported again", observer, type(error).__name__
+            )

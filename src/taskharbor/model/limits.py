@@ -69,7 +69,8 @@ def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD) -> None:
         raise InvalidJob(f"payload: expected bytes, got {type(job.payload).__name__}; encode it with a codec")
     if len(job.payload) > max_payload:
         raise InvalidJob(
-            f"payload: expected at most {max_payload} bytes, got {len(job.payload)}; store the data elsewhere and send a reference"
+            f"payload: expected at most {max_payload} bytes, got {len(job.payload)}; "
+            "keep the data elsewhere and send a reference"
         )
     check_number(job.priority, "priority")
     check_number(job.attempts, "attempts", 0)
@@ -85,7 +86,9 @@ def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD) -> None:
     if job.idempotency_key is not None:
         size = _text_bytes(job.idempotency_key, "idempotency_key")
         if not 1 <= size <= MAX_KEY:
-            raise InvalidJob(f"idempotency_key: expected 1 to {MAX_KEY} bytes of text, got {size}; hash it if it must be longer")
+            raise InvalidJob(
+                f"idempotency_key: expected 1 to {MAX_KEY} bytes of text, got {size}; hash it if it must be longer"
+            )
     if job.group is not None:
         check_name(job.group, "group")
     if job.flow_id is not None:
@@ -101,7 +104,9 @@ def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD) -> None:
 def check_spawn(spawn: Sequence[JobRecord]) -> None:
     """No more jobs than one settle may bring into being."""
     if len(spawn) > MAX_SPAWN:
-        raise InvalidJob(f"spawn: expected at most {MAX_SPAWN} jobs, got {len(spawn)}; spawn a job that spawns the rest")
+        raise InvalidJob(
+            f"spawn: expected at most {MAX_SPAWN} jobs, got {len(spawn)}; spawn a job that spawns the rest"
+        )
 
 
 def clean_error(text: str) -> str:
@@ -137,7 +142,9 @@ def _check_dependencies(depends_on: Sequence[str]) -> None:
     if type(depends_on) is not tuple:
         raise InvalidJob(f"depends_on: expected a tuple of ids, got {type(depends_on).__name__}")
     if len(depends_on) > MAX_DEPENDENCIES:
-        raise InvalidJob(f"depends_on: expected at most {MAX_DEPENDENCIES} ids, got {len(depends_on)}; join them in steps")
+        raise InvalidJob(
+            f"depends_on: expected at most {MAX_DEPENDENCIES} ids, got {len(depends_on)}; join them in steps"
+        )
     for dependency in depends_on:
         check_name(dependency, "depends_on")
 
@@ -147,6 +154,10 @@ def _check_metadata(metadata: dict[str, str]) -> None:
         raise InvalidJob(f"metadata: expected a dict of text to text, got {type(metadata).__name__}")
     if len(metadata) > MAX_METADATA_ENTRIES:
         raise InvalidJob(f"metadata: expected at most {MAX_METADATA_ENTRIES} entries, got {len(metadata)}")
-    total = sum(_text_bytes(key, "metadata key") + _text_bytes(value, "metadata value") for key, value in metadata.items())
+    total = sum(
+        _text_bytes(key, "metadata key") + _text_bytes(value, "metadata value") for key, value in metadata.items()
+    )
     if total > MAX_METADATA_BYTES:
-        raise InvalidJob(f"metadata: expected at most {MAX_METADATA_BYTES} bytes together, got {total}; put it into the payload")
+        raise InvalidJob(
+            f"metadata: expected at most {MAX_METADATA_BYTES} bytes together, got {total}; put it into the payload"
+        )

@@ -70,5 +70,7 @@ def moment(value: datetime, name: str) -> datetime:
     if not isinstance(value, datetime):
         raise TypeError(f"{name}: expected a datetime, got {type(value).__name__}")
     if value.tzinfo is None or value.utcoffset() is None:
-        raise ValueError(f"{name}: expected a datetime with a time zone, got the naive {value.isoformat()}; add tzinfo=UTC")
+        raise ValueError(
+            f"{name}: expected a datetime with a time zone, got the naive {value.isoformat()}; add tzinfo=UTC"
+        )
     return round_up(value)

@@ -22,15 +22,16 @@ _making = threading.Lock()
 class CancelSignal:
     """Set when a handler should stop: `if ctx.cancelled`, `ctx.cancelled.wait(5)`, `await ctx.cancelled.hit()`.
 
-    The event behind it is made only when somebody waits for it: a threading.Event for each job would cost more
-    than reserving the job does.
+    What waits for it is made only when somebody waits: a threading.Event for each job would cost more than
+    reserving the job does.
     """
 
-    __slots__ = ("_event", "_reason")
+    __slots__ = ("_callbacks", "_event", "_reason")
 
     def __init__(self) -> None:
         self._reason: str | None = None
         self._event: threading.Event | None = None
+        self._callbacks: list[Callable[[], object]] = []
 
     def __bool__(self) -> bool:
         return self._reason is not None
@@ -47,31 +48,35 @@ class CancelSignal:
     def set(self, reason: str) -> None:
         """Tell the handler to stop. The first reason stays."""
         with _making:
-            if self._reason is None:
-                self._reason = reason
-            event = self._event
-        if event is not None:
-            event.set()
+            if self._reason is not None:
+                return
+            self._reason = reason
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block the calling thread until the signal or for so many seconds; True if it is set. For plain functions."""
-        if self._reason is None:
-            self._waitable().wait(timeout)
+        if self._event is None:
+            event = self._event = threading.Event()
+            self.subscribe(event.set)
+        self._event.wait(timeout)
         return self._reason is not None
 
     async def hit(self) -> str:
         """Wait in a coroutine for the signal, and answer its reason."""
-        while self._reason is None:
-            await asyncio.sleep(0.05)
-        return self._reason
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        self.subscribe(lambda: loop.call_soon_threadsafe(event.set))
+        await event.wait()
+        return self._reason or ""
 
-    def _waitable(self) -> threading.Event:
+    def subscribe(self, callback: Callable[[], object]) -> None:
+        """Have a quick function called when the signal is set, in the thread that sets it; at once if it is."""
         with _making:
-            if self._event is None:
-                self._event = threading.Event()
-                if self._reason is not None:
-                    self._event.set()
-            return self._event
+            if self._reason is None:
+                self._callbacks.append(callback)
+                return
+        callback()
 
 
 class JobContext:
@@ -95,7 +100,7 @@ class JobContext:
         self.job = job
         self.worker = worker
         self.deadline = deadline
-        self._cancelled: CancelSignal | None = None
+        self._cancelled: CancelSignal | None = None  # made when first asked for: most handlers never look
         self._progress = progress
         self._transaction = transaction
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
@@ -137,5 +142,7 @@ class JobContext:
         `async with ctx.transaction() as connection:` in a coroutine, `with …` in a plain function.
         """
         if self._transaction is None:
-            raise RuntimeError("ctx.transaction() needs a driver on a SQL store (sqlite:// or postgresql://); this one has none")
+            raise RuntimeError(
+                "ctx.transaction() needs a driver on a SQL store (sqlite:// or postgresql://); this one has none"
+            )
         return self._transaction()

@@ -1,0 +1,87 @@
+"""The default observer: one structured log record for each event, through Python's own logging.
+
+Every record carries its facts as attributes (`event`, `job_id`, `job_type`, `queue`, `attempt`, …), so that a JSON
+formatter needs no parsing. Payloads never appear, and neither does the text of an exception, which may quote one:
+its class and place do, and `last_error` in the store has the rest. `LogObserver(errors=True)` shows it.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import Any
+
+from taskharbor.model import events as e
+
+logger = logging.getLogger("taskharbor")
+
+LEVELS: dict[type[e.Event], int] = {
+    e.JobEnqueued: logging.DEBUG,
+    e.JobReserved: logging.DEBUG,
+    e.JobStarted: logging.DEBUG,
+    e.JobProgress: logging.DEBUG,
+    e.JobSucceeded: logging.INFO,
+    e.JobFailed: logging.WARNING,
+    e.JobRetried: logging.INFO,
+    e.JobDeadLettered: logging.ERROR,
+    e.JobSnoozed: logging.INFO,
+    e.JobGivenBack: logging.INFO,
+    e.JobUnknown: logging.WARNING,
+    e.JobCancelled: logging.INFO,
+    e.LeaseLost: logging.WARNING,
+    e.OutcomeRefused: logging.WARNING,
+    e.PolicyFailed: logging.ERROR,
+    e.HandlerBlocked: logging.WARNING,
+    e.StoreLost: logging.ERROR,
+    e.StoreBack: logging.INFO,
+    e.WorkerStarted: logging.INFO,
+    e.WorkerStopping: logging.INFO,
+    e.WorkerStopped: logging.INFO,
+}
+
+
+class LogObserver:
+    """Writes events to the logger `taskharbor`."""
+
+    def __init__(self, *, errors: bool = False) -> None:
+        self._errors = errors
+
+    def __repr__(self) -> str:
+        return f"LogObserver(errors={self._errors})"
+
+    def wants(self, event_type: type[e.Event]) -> bool:
+        """Whether an event of this type would be written at all."""
+        return logger.isEnabledFor(LEVELS.get(event_type, logging.INFO))
+
+    def __call__(self, event: e.Event) -> None:
+        level = LEVELS.get(type(event), logging.INFO)
+        if logger.isEnabledFor(level):
+            facts = self._facts(event)
+            text = " ".join(f"{name}={value}" for name, value in facts.items())
+            logger.log(level, "%s", text, extra=facts)
+
+    def _facts(self, event: e.Event) -> dict[str, Any]:
+        facts: dict[str, Any] = {"event": type(event).__name__}
+        for name in event.__struct_fields__:
+            value = getattr(event, name)
+            if name == "job":
+                if value is not None:
+                    facts |= {"job_id": value.id, "job_type": value.type, "queue": value.queue}
+                    facts["attempt"] = value.attempts + 1
+            elif name == "error":
+                facts["error"] = self._error(value)
+            elif name == "reason" and not self._errors and isinstance(event, e.JobDeadLettered):
+                continue  # an unrecoverable error's text may be in it
+            elif value is not None and value != "":
+                facts[name] = value
+        return facts
+
+    def _error(self, error: BaseException) -> str:
+        name = type(error).__qualname__
+        if self._errors:
+            try:
+                return f"{name}: {error}"
+            except Exception:
+                return name
+        frames = traceback.extract_tb(error.__traceback__)
+        return f"{name} at {frames[-1].filename}:{frames[-1].lineno}" if frames else name

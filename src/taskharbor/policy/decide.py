@@ -1,0 +1,108 @@
+"""From how a handler ended to what is settled: the whole failure policy, as pure functions.
+
+    returned            → Ack                       raised Snooze        → Retry, no failure recorded
+    raised anything     → Retry after the policy's delay, or Fail when attempts are used up
+    raised RetryLater   → the same with its own delay     raised Unrecoverable → Fail now
+    raised Cancel       → Cancelled                 lease lost max_lost times → Fail "crashed N times"
+
+`attempts` counts recorded failures. The failure that brings it to max_attempts is final.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from taskharbor.model.errors import Cancel, RetryLater, Snooze, Unrecoverable
+from taskharbor.model.job import JobRecord
+from taskharbor.model.lease import Lease
+from taskharbor.model.outcome import Cancelled, Fail, Outcome, Retry
+from taskharbor.model.times import Duration, duration, round_up
+from taskharbor.policy.describe import describe, name_of, summary
+from taskharbor.policy.retry import RetryPolicy
+
+POLICY_FAILED_DELAY = timedelta(seconds=60)
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What a worker decides failures by: the policy and the limits that apply to one handler."""
+
+    retry: RetryPolicy
+    max_attempts: int
+    unrecoverable: tuple[type[BaseException], ...] = ()
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What to settle, and what the retry policy raised if it did."""
+
+    outcome: Outcome
+    policy_error: BaseException | None = None
+
+
+def on_error(job: JobRecord, lease: Lease, error: BaseException, terms: Terms, now: datetime) -> Verdict:
+    """What becomes of a job whose handler raised."""
+    if isinstance(error, Snooze):
+        return _snooze(job, lease, error, now)
+    if isinstance(error, Cancel):
+        return Verdict(Cancelled(lease, error.reason))
+    attempts = job.attempts + 1
+    limit = job.max_attempts or terms.max_attempts
+    text = describe(error)
+    if isinstance(error, Unrecoverable):
+        return Verdict(Fail(lease, error.reason or "unrecoverable", attempts, now, text))
+    if terms.unrecoverable and isinstance(error, terms.unrecoverable):
+        return Verdict(Fail(lease, f"unrecoverable {summary(error)}", attempts, now, text))
+    if attempts >= limit:
+        return Verdict(Fail(lease, f"failed {attempts} of {limit} attempts", attempts, now, text))
+    delay, policy_error = _delay(error, attempts, terms.retry)
+    if delay is None:
+        return Verdict(Fail(lease, f"its retry policy gave up after {attempts} attempts", attempts, now, text))
+    return Verdict(Retry(lease, after(now, delay), attempts, text, now), policy_error)
+
+
+def refuse(job: JobRecord, lease: Lease, reason: str, now: datetime) -> Fail:
+    """An unrecoverable failure that core itself found, such as a payload that does not fit the handler."""
+    return Fail(lease, reason, job.attempts + 1, now)
+
+
+def crashed(job: JobRecord, lease: Lease, now: datetime) -> Fail:
+    """The end of a job that took its worker down too often: no attempt is counted, it never reported one."""
+    return Fail(lease, f"crashed {job.lost} times", job.attempts, now)
+
+
+def give_back(job: JobRecord, lease: Lease, run_at: datetime | None = None) -> Retry:
+    """Back to the queue with nothing recorded."""
+    return Retry(lease, run_at, job.attempts)
+
+
+def after(now: datetime, delay: timedelta) -> datetime | None:
+    """When a job runs that is to wait; None (at once) for no delay. Past the calendar's end: at its end."""
+    if not delay:
+        return None
+    try:
+        return round_up(now + delay)
+    except OverflowError:
+        return datetime.max.replace(microsecond=0, tzinfo=now.tzinfo)
+
+
+def _snooze(job: JobRecord, lease: Lease, error: Snooze, now: datetime) -> Verdict:
+    try:
+        delay = duration(error.delay, "Snooze delay")
+    except (TypeError, ValueError) as problem:
+        return Verdict(Retry(lease, after(now, POLICY_FAILED_DELAY), job.attempts), problem)
+    return Verdict(Retry(lease, after(now, delay), job.attempts))
+
+
+def _delay(error: BaseException, attempts: int, policy: RetryPolicy) -> tuple[timedelta | None, BaseException | None]:
+    """The delay before the next attempt; a policy that raises, or answers nonsense, counts as a minute."""
+    try:
+        given: Duration | None = error.delay if isinstance(error, RetryLater) else None
+        if given is None:
+            given = policy(attempts, error)
+        return (None, None) if given is None else (duration(given, "retry delay"), None)
+    except BaseException as problem:
+        return POLICY_FAILED_DELAY, problem
+
+
+__all__ = ["Terms", "Verdict", "after", "crashed", "describe", "give_back", "name_of", "on_error", "refuse", "summary"]

@@ -1,0 +1,106 @@
+"""Running what is due, in the test's own process, one job after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, TypeVar
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.clock import Clock
+from taskharbor.model.errors import BlockingCall
+from taskharbor.model.events import Event, JobStarted
+from taskharbor.model.job import JobRecord
+from taskharbor.tasks.task import Task
+
+T = TypeVar("T")
+
+
+class DrainedWorker(Protocol):
+    """What `drain` needs of a worker."""
+
+    async def arun(self, *, until_empty: bool = False) -> None: ...
+
+
+class Drainable(Protocol):
+    """What the helpers here need of a harbor."""
+
+    @property
+    def driver(self) -> Driver: ...
+    @property
+    def clock(self) -> Clock: ...
+    def worker(self, **options: Any) -> DrainedWorker: ...
+
+
+async def adrain(harbor: Drainable) -> int:
+    """Run everything that is due, in all queues, and what that brings about; answer how many executions it took.
+
+    The real worker does it, with one slot, so that the order is the store's. What is scheduled for later, or waits
+    for a retry, stays: move the harbor's clock and drain again.
+    """
+    started = 0
+
+    def count(event: Event) -> None:
+        nonlocal started
+        started += isinstance(event, JobStarted)
+
+    while True:
+        before = started
+        async with _opened(harbor) as driver:
+            queues = await driver.queues()
+        if queues:
+            worker = harbor.worker(queues=queues, concurrency=1, heart="loop", observers=(count,))
+            await worker.arun(until_empty=True)
+        if started == before:
+            return started
+
+
+def drain(harbor: Drainable) -> int:
+    """`adrain` for synchronous tests."""
+    return _blocking(adrain(harbor), "drain", "adrain")
+
+
+async def aenqueued(harbor: Drainable, task: Task[..., Any], **arguments: Any) -> list[JobRecord]:
+    """The jobs of a task in the store, in any state, whose arguments include these; in the order of their ids."""
+    found: list[JobRecord] = []
+    cursor: str | None = None
+    async with _opened(harbor) as driver:
+        while True:
+            page = await driver.list(type=task.name, cursor=cursor, now=harbor.clock.now())
+            found.extend(info.job for info in page.items if _matches(task, info.job, arguments))
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+
+def enqueued(harbor: Drainable, task: Task[..., Any], **arguments: Any) -> list[JobRecord]:
+    """`aenqueued` for synchronous tests: `assert enqueued(harbor, send_email, to="ada@example.com")`."""
+    return _blocking(aenqueued(harbor, task, **arguments), "enqueued", "aenqueued")
+
+
+def _matches(task: Task[..., Any], job: JobRecord, arguments: dict[str, Any]) -> bool:
+    given = task.signature.decode(job.payload)
+    return all(name in given and given[name] == value for name, value in arguments.items())
+
+
+@asynccontextmanager
+async def _opened(harbor: Drainable) -> AsyncIterator[Driver]:
+    driver = harbor.driver.sibling()
+    await driver.open()
+    try:
+        yield driver
+    finally:
+        await driver.close()
+
+
+def _blocking(awaitable: Awaitable[T], name: str, twin: str) -> T:
+    async def run() -> T:
+        return await awaitable
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run())
+    getattr(awaitable, "close", lambda: None)()
+    raise BlockingCall(f"{name}() would block the running event loop; use: await {twin}(…)")

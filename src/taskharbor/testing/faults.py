@@ -1,0 +1,125 @@
+"""Fault injection: what goes wrong in production, on demand, on any driver.
+
+faults = Faults()
+harbor = Harbor(faults.wrap("memory://"))
+faults.fail("settle")                    # the store does not answer its next settle
+faults.fail("enqueue", after=True)       # it does its work, but the reply is lost
+faults.deliver_twice(handle.id)          # the next ack of this job is lost with its worker: it runs again
+await faults.expire(handle.id)           # the lease on a running job ends now
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.registry import open_driver
+from taskharbor.model.errors import BackendUnavailable, JobNotInflight, LeaseMismatch, TaskHarborError
+from taskharbor.model.lease import Reserved
+from taskharbor.model.outcome import Ack, Outcome
+
+VERBS = ("enqueue", "reserve", "extend", "settle", "results", "release", "wait", "inspect", "list", "cancel", "open")
+
+
+class Faults:
+    """A plan of faults, shared by a wrapped driver and all its siblings."""
+
+    def __init__(self) -> None:
+        self._failures: dict[str, list[tuple[bool, BaseException]]] = {}
+        self._doubles: set[str] = set()
+        self._leases: dict[str, tuple[Driver, Reserved, str]] = {}
+
+    def wrap(self, driver: Driver | str) -> Driver:
+        """The driver (or the one for a DSN) with this plan applied to it."""
+        inner = open_driver(driver) if isinstance(driver, str) else driver
+        return cast(Driver, _Faulty(inner, self))
+
+    def fail(self, verb: str, *, times: int = 1, after: bool = False, error: BaseException | None = None) -> None:
+        """Let the next calls of a verb fail: before they reach the store, or `after` it has done them."""
+        if verb not in VERBS:
+            raise ValueError(f"verb: expected one of {', '.join(VERBS)}, got {verb!r}")
+        what = error or BackendUnavailable(f"injected: {verb} failed {'after' if after else 'before'} the store did it")
+        self._failures.setdefault(verb, []).extend([(after, what)] * times)
+
+    def deliver_twice(self, job_id: str) -> None:
+        """Lose the next successful end of a job, as if its worker had died before telling the store."""
+        self._doubles.add(job_id)
+
+    async def expire(self, job_id: str) -> None:
+        """End the lease on a job that a worker holds now: the job is ready again, and its worker is refused."""
+        held = self._leases.get(job_id)
+        if held is None:
+            raise JobNotInflight(f"no worker on this driver has reserved {job_id}")
+        driver, reserved, worker = held
+        others = [other.lease.token for _, other, name in self._leases.values() if name == worker]
+        others.remove(reserved.lease.token)
+        # A moment just inside the lease: the driver must see it as held, whatever clock the test uses.
+        await driver.release(worker, reserved.lease.expires_at - timedelta(milliseconds=1), keep=others)
+
+    def pending(self) -> dict[str, int]:
+        """How many planned failures of each verb have not happened yet."""
+        return {verb: len(planned) for verb, planned in self._failures.items() if planned}
+
+    def take(self, verb: str) -> tuple[bool, BaseException] | None:
+        """The next planned failure of a verb."""
+        planned = self._failures.get(verb)
+        return planned.pop(0) if planned else None
+
+    def note(self, driver: Driver, batch: Sequence[Reserved], worker: str) -> None:
+        """Remember who holds what."""
+        for reserved in batch:
+            self._leases[reserved.job.id] = (driver, reserved, worker)
+
+    def lost(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The outcomes of this call that the plan wants lost."""
+        found: list[Outcome] = []
+        for outcome in outcomes:
+            if isinstance(outcome, Ack) and outcome.lease.job_id in self._doubles:
+                self._doubles.discard(outcome.lease.job_id)
+                found.append(outcome)
+        return found
+
+
+class _Faulty:
+    """A driver that consults a plan before and after each call."""
+
+    def __init__(self, inner: Driver, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+
+    def sibling(self) -> Driver:
+        return self._faults.wrap(self._inner.sibling())
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in VERBS:
+            return found
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            planned = self._faults.take(name)
+            if planned is not None and not planned[0]:
+                raise planned[1]
+            answer = await found(*args, **kwargs)
+            if planned is not None:
+                raise planned[1]
+            return answer
+
+        return call
+
+    async def reserve(
+        self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
+    ) -> list[Reserved]:
+        batch: list[Reserved] = await self.__getattr__("reserve")(queues, now, lease_for, limit, worker)
+        self._faults.note(self._inner, batch, worker)
+        return batch
+
+    async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
+        lost = self._faults.lost(outcomes)
+        for outcome in lost:
+            await self._faults.expire(outcome.lease.job_id)
+        answers = await self.__getattr__("settle")([each for each in outcomes if each not in lost], now)
+        rest = iter(answers)
+        gone = LeaseMismatch("injected: this delivery's end was lost")
+        return [gone if each in lost else next(rest) for each in outcomes]

@@ -1,0 +1,97 @@
+"""What runs in the child process of a `process=True` job: one job at a time, over a pipe.
+
+    parent → ("run", request)   ("cancel", reason)   None: end
+    child  → ("progress", done, total, note)   ("returned", result, jobs, handover)   ("raised", …)
+
+The function is found by the module and name that the parent's registry gave, never by anything in the job. A
+parent that is gone closes the pipe; the child then ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import threading
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+import msgspec
+
+from taskharbor.model.codec import Codec
+from taskharbor.model.job import JobRecord
+from taskharbor.policy.describe import describe
+from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
+from taskharbor.tasks.workflow import Workflow
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One job for a child."""
+
+    reference: tuple[str, str]
+    codec: Codec
+    job: JobRecord
+    deadline: datetime | None
+
+
+def serve(pipe: Connection) -> None:
+    """The child's main function."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides
+    requests: SimpleQueue[Request | None] = SimpleQueue()
+    running: list[JobContext] = []
+    threading.Thread(target=_listen, args=(pipe, requests, running), daemon=True).start()
+    while (request := requests.get()) is not None:
+        pipe.send(_perform(pipe, request, running))
+
+
+def _listen(pipe: Connection, requests: SimpleQueue[Request | None], running: list[JobContext]) -> None:
+    while True:
+        try:
+            message = pipe.recv()
+        except (EOFError, OSError):
+            os._exit(1)
+        if message is None:
+            requests.put(None)
+            return
+        kind, content = message
+        if kind == "run":
+            requests.put(content)
+        else:
+            for context in list(running):
+                context.cancelled.set(content)
+
+
+def _perform(pipe: Connection, request: Request, running: list[JobContext]) -> tuple[Any, ...]:
+    def progress(_: JobRecord, done: float, total: float | None, note: str) -> None:
+        pipe.send(("progress", done, total, note))
+
+    context = JobContext(request.job, deadline=request.deadline, progress=progress)
+    running.append(context)
+    try:
+        handler = Handler(request.job.type, load_reference(*request.reference), codec=request.codec)
+        args, kwargs = handler.bind(request.job.payload, context)
+        value = handler.function(*args, **kwargs)
+        if handler.is_coroutine:
+            value = asyncio.run(value)
+        if isinstance(value, Workflow):
+            spawned = value.compile(request.job, datetime.now(UTC))
+            return ("returned", None, spawned.jobs, spawned.handover)
+        return ("returned", handler.encode_result(value), (), None)
+    except BaseException as error:
+        return ("raised", _pickled(error), isinstance(error, PayloadMismatch), describe(error))
+    finally:
+        running.clear()
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    """The exception for the parent's retry policy, if it can travel; both ends are this program."""
+    try:
+        data = pickle.dumps(error)
+        pickle.loads(data)
+    except BaseException:
+        return None
+    return data

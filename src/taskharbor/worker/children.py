@@ -1,0 +1,148 @@
+"""Child processes for `process=True` jobs: started when first needed, used again, really killed at a timeout.
+
+Each runs one job at a time and is watched by a thread of the worker's pool, which waits at its pipe. (Python's
+own ProcessPoolExecutor is unusable after one child was killed.)
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from taskharbor.model.job import JobRecord
+from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.handler import Handler, PayloadMismatch
+from taskharbor.tasks.workflow import Spawned
+from taskharbor.worker.child import Request, serve
+from taskharbor.worker.run import Run
+from taskharbor.worker.threads import Threads
+
+
+class ChildDied(Exception):
+    """The child process ended without an answer: killed, out of memory, or it left by itself."""
+
+
+class RemoteError(Exception):
+    """An exception of a child process that cannot travel to its parent; the text is its description."""
+
+
+class _Child:
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")  # fork would copy locks that other threads hold
+        self.pipe, other = context.Pipe()
+        self.process: SpawnProcess = context.Process(target=serve, args=(other,), daemon=True, name="taskharbor-child")
+        self.process.start()
+        other.close()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+class Children:
+    """The worker's idle child processes, and the way to run a job in one."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._idle: list[_Child] = []
+        self._closed = False
+
+    async def run(self, run: Run, handler: Handler, context: JobContext) -> Any:
+        """Run a job in a child and answer what its handler returned, or raise what it raised."""
+        stop = _Stop()
+        run.kill = stop.kill
+        context.cancelled.subscribe(lambda: stop.tell(context.cancelled.reason or ""))
+        request = Request(handler.reference, handler.signature.codec, run.job, context.deadline)
+        answer = await self._threads.run(lambda: self._perform(request, context, stop))
+        return _value_of(answer, handler)
+
+    def close(self) -> None:
+        """End the idle children; busy ones were killed, or end with this process."""
+        self._closed = True
+        for child in self._idle:
+            child.kill()
+        self._idle.clear()
+
+    def _perform(self, request: Request, context: JobContext, stop: _Stop) -> tuple[Any, ...]:
+        """In a thread: send the job, pass progress on, wait for the end."""
+        child = self._idle.pop() if self._idle else _Child()
+        stop.watch(child)
+        try:
+            child.pipe.send(("run", request))
+            while (message := child.pipe.recv())[0] == "progress":
+                context.progress(*message[1:])
+        except (EOFError, OSError):
+            child.process.join()
+            raise ChildDied(f"its process ended with {_cause(child.process)}") from None
+        except BaseException:
+            child.kill()
+            raise
+        stop.watch(None)
+        if self._closed:
+            child.kill()
+        else:
+            self._idle.append(child)
+        answer: tuple[Any, ...] = message
+        return answer
+
+
+class _Stop:
+    """Reaches a child from the worker's loop, also when it is asked to before the child has started."""
+
+    def __init__(self) -> None:
+        self._child: _Child | None = None
+        self._killed = False
+
+    def watch(self, child: _Child | None) -> None:
+        self._child = child
+        if self._killed and child is not None:
+            child.kill()
+
+    def kill(self) -> None:
+        self._killed = True
+        if self._child is not None:
+            self._child.kill()
+
+    def tell(self, reason: str) -> None:
+        if self._child is not None:
+            _send(self._child.pipe, ("cancel", reason))
+
+
+class _Compiled:
+    """A workflow that the child has compiled already."""
+
+    def __init__(self, spawned: Spawned) -> None:
+        self._spawned = spawned
+
+    def compile(self, parent: JobRecord, now: Any) -> Spawned:
+        return self._spawned
+
+
+def _value_of(answer: tuple[Any, ...], handler: Handler) -> Any:
+    if answer[0] == "returned":
+        _, result, jobs, handover = answer
+        if handover is not None:
+            return _Compiled(Spawned(jobs, handover))
+        signature = handler.signature
+        return None if result is None else signature.codec.decode(result, signature.return_type)
+    _, pickled, mismatch, description = answer
+    if mismatch:
+        raise PayloadMismatch(description.split("\n", 1)[0].removeprefix("PayloadMismatch: "))
+    error = pickle.loads(pickled) if pickled is not None else RemoteError(description)
+    # The frames were left behind in the child: its description keeps them for the record.
+    error.__notes__ = [description]
+    raise error
+
+
+def _cause(process: SpawnProcess) -> str:
+    code = process.exitcode
+    return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+
+def _send(pipe: Connection, message: Any) -> None:
+    try:
+        pipe.send(message)
+    except (OSError, ValueError):
+        return  # the child is gone; whoever waits for it learns that from the pipe

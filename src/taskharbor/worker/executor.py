@@ -1,0 +1,326 @@
+"""The executor: runs handlers and turns how they end into outcomes. It touches no storage.
+
+    start ─► unknown type: given back          ─► lost too often: dead          ─► suspect: waits to run alone
+          └► launch ─► bind, middleware, handler ─► returned / raised ─► one outcome to the settler
+
+A job whose lease was lost before (`lost > 0`) may be one that takes its worker down: it runs alone in its
+process, so that only the one that kills is blamed. While it waits and runs, no more jobs are taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from taskharbor.model.clock import Clock
+from taskharbor.model.errors import Cancel, Snooze, TaskHarborError
+from taskharbor.model.events import JobFailed, JobProgress, JobReserved, JobStarted, Observers, PolicyFailed
+from taskharbor.model.job import JobRecord
+from taskharbor.model.lease import Reserved
+from taskharbor.model.outcome import Ack, Outcome
+from taskharbor.policy import decide
+from taskharbor.policy.retry import RetryPolicy
+from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.handler import Handler, HandlerRegistry, PayloadMismatch
+from taskharbor.tasks.workflow import Workflow
+from taskharbor.worker.children import Children
+from taskharbor.worker.deadlines import Deadlines
+from taskharbor.worker.middleware import Middleware, wrap
+from taskharbor.worker.run import Run
+from taskharbor.worker.settings import Settings
+from taskharbor.worker.settler import SNOOZED, UNKNOWN_TYPE
+from taskharbor.worker.threads import Threads, unwrap
+
+UNKNOWN_TYPE_DELAY = 10.0  # seconds, plus up to a half: another worker may know the type
+CANCEL_GRACE = timedelta(seconds=5)  # how long a cancelled coroutine may take to end before it is decided without it
+SHUTDOWN, TIMEOUT = "shutdown", "timeout"
+PROCESS_METADATA = "taskharbor.process"
+
+
+class Executor:
+    """Runs jobs in the worker's slots. Everything here happens on the worker's loop."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        handlers: HandlerRegistry,
+        middleware: Sequence[Middleware],
+        retry: RetryPolicy,
+        clock: Clock,
+        observers: Observers,
+        held: dict[str, Run],
+        submit: Callable[[Run, Outcome], None],
+    ) -> None:
+        self._settings = settings
+        self._handlers = handlers
+        self._middleware = tuple(middleware)
+        self._retry = retry
+        self._clock = clock
+        self._observers = observers
+        self._held = held
+        self._submit = submit
+        self.running: dict[Run, None] = {}  # what takes a slot, in the order of starting
+        self.deadlines = Deadlines(clock, self.running, self._on_due)
+        self._threads = Threads("taskharbor-job")
+        self._children = Children(self._threads)
+        self._suspect: Run | None = None
+        self._cautious = False
+        self._stopping = False
+        self.changed = asyncio.Event()
+
+    # Slots ---------------------------------------------------------------------------------------------------
+
+    def room(self) -> int:
+        """How many jobs may be taken now."""
+        if self._suspect is not None or self._stopping:
+            return 0
+        free = self._settings.concurrency - len(self.running)
+        # After a suspect more of them may follow: taking one at a time spares giving the others back.
+        return min(free, 1) if self._cautious else free
+
+    def start(self, batch: Sequence[Reserved]) -> None:
+        """Take charge of reserved jobs: each is run, or its outcome decided at once."""
+        tells = self._observers.hears(JobReserved)
+        self._tells_start = self._observers.hears(JobStarted)
+        self._cautious = False
+        for reserved in batch:
+            job = reserved.job
+            run = Run(job, reserved.lease, self._handlers.get(job.type))
+            self._held[reserved.lease.token] = run
+            if tells:
+                self._observers.emit(JobReserved(job, self._settings.name))
+            if self._stopping:
+                self._give_back(run, SHUTDOWN)
+            elif run.handler is None:
+                delay = UNKNOWN_TYPE_DELAY * (1 + random.random() / 2)
+                self._give_back(run, UNKNOWN_TYPE, decide.after(self._clock.now(), timedelta(seconds=delay)))
+            elif job.lost:
+                self._take_suspect(run)
+            else:
+                self._launch(run)
+        self._launch_suspect()
+
+    # Suspects ------------------------------------------------------------------------------------------------
+
+    def _take_suspect(self, run: Run) -> None:
+        self._cautious = True
+        if run.job.lost >= self._settings.max_lost:
+            self._decide(run, decide.crashed(run.job, run.lease, self._clock.now()))
+        elif self._suspect is None:
+            self._suspect = run
+        else:
+            # Holding it while the other runs would blame it, too, if that one takes the process down.
+            self._give_back(run, "another suspect runs alone first")
+
+    def _launch_suspect(self) -> None:
+        suspect = self._suspect
+        if suspect is not None and suspect.task is None and all(run.decided for run in self.running):
+            self._launch(suspect)
+
+    # Running -------------------------------------------------------------------------------------------------
+
+    def _launch(self, run: Run) -> None:
+        handler = run.handler
+        assert handler is not None
+        timeout = run.job.timeout or handler.timeout
+        if timeout is not None:
+            run.due = self._clock.now() + timeout
+            self.deadlines.watch(run.due)
+        run.context = JobContext(run.job, worker=self._settings.name, deadline=run.due, progress=self._on_progress)
+        self.running[run] = None
+        run.task = asyncio.create_task(self._execute(run, run.context, handler))
+
+    async def _execute(self, run: Run, context: JobContext, handler: Handler) -> None:
+        run.began = self._clock.monotonic()
+        if self._tells_start:
+            self._observers.emit(JobStarted(run.job, self._settings.name))
+        try:
+            if self._middleware:
+                value = await wrap(self._middleware, partial(self._invoke, run, handler))(context)
+            else:
+                value = await self._invoke(run, handler, context)
+        except BaseException as error:
+            run.seconds = self._clock.monotonic() - run.began
+            self._on_raised(run, unwrap(error))
+        else:
+            run.seconds = self._clock.monotonic() - run.began
+            self._on_returned(run, value)
+        self._on_ended(run)
+
+    async def _invoke(self, run: Run, handler: Handler, context: JobContext) -> Any:
+        if handler.process or (run.job.metadata and run.job.metadata.get(PROCESS_METADATA)):
+            return await self._children.run(run, handler, context)
+        args, kwargs = handler.bind(run.job.payload, context)
+        if handler.is_coroutine:
+            return await handler.function(*args, **kwargs)
+        return await self._threads.run(partial(handler.function, *args, **kwargs))
+
+    # Endings -------------------------------------------------------------------------------------------------
+
+    def _on_returned(self, run: Run, value: Any) -> None:
+        if run.decided:
+            return
+        if run.stop_reason == TIMEOUT:
+            self._timed_out(run, None)
+            return
+        outcome = self._outcome_of(run, value)
+        if isinstance(outcome, Ack):
+            self._decide(run, outcome)
+        else:
+            self._failed(run, outcome)
+
+    def _outcome_of(self, run: Run, value: Any) -> Ack | BaseException:
+        handler = run.handler
+        assert handler is not None
+        if value is None:
+            return Ack(run.lease)
+        try:
+            if hasattr(value, "compile") and isinstance(value, Workflow):
+                spawned = value.compile(run.job, self._clock.now())
+                return Ack(run.lease, None, spawned.jobs, spawned.handover)
+            result = handler.encode_result(value)
+        except Exception as error:
+            return Refusal(f"its result cannot be stored: {decide.summary(error)}")
+        if result is not None and len(result) > self._settings.max_result:
+            limit = self._settings.max_result
+            return Refusal(
+                f"its result of {len(result)} bytes is over the limit of {limit}; "
+                "keep it elsewhere and return a reference"
+            )
+        return Ack(run.lease, result)
+
+    def _on_raised(self, run: Run, error: BaseException) -> None:
+        if run.decided:
+            return
+        if run.stop_reason == TIMEOUT:
+            self._timed_out(run, error)
+        elif isinstance(error, asyncio.CancelledError) and run.stop_reason == SHUTDOWN:
+            self._give_back(run, SHUTDOWN)
+        else:
+            self._failed(run, error)
+
+    def _timed_out(self, run: Run, error: BaseException | None) -> None:
+        handler = run.handler
+        limit = run.job.timeout or (handler.timeout if handler else None) or timedelta()
+        timeout = TimeoutError(f"timed out after {limit.total_seconds():g} s")
+        if error is not None and not isinstance(error, asyncio.CancelledError):
+            timeout.__cause__ = error
+        self._failed(run, timeout)
+
+    def _failed(self, run: Run, error: BaseException) -> None:
+        job, now, handler = run.job, self._clock.now(), run.handler
+        if not isinstance(error, Snooze | Cancel):
+            self._observers.emit(JobFailed(job, self._settings.name, error, run.seconds))
+        if isinstance(error, PayloadMismatch | Refusal):
+            return self._decide(run, decide.refuse(job, run.lease, str(error), now))
+        if isinstance(error, Snooze):
+            run.why = SNOOZED
+        terms = decide.Terms(
+            handler.retry if handler and handler.retry else self._retry,
+            self._settings.max_attempts,
+            handler.unrecoverable if handler else (),
+        )
+        verdict = decide.on_error(job, run.lease, error, terms, now)
+        if verdict.policy_error is not None:
+            self._observers.emit(PolicyFailed(job, self._settings.name, verdict.policy_error))
+        return self._decide(run, verdict.outcome)
+
+    def _give_back(self, run: Run, why: str, run_at: datetime | None = None) -> None:
+        run.why = why
+        self._decide(run, decide.give_back(run.job, run.lease, run_at))
+
+    def _decide(self, run: Run, outcome: Outcome) -> None:
+        run.decided = True
+        self._submit(run, outcome)
+
+    def _on_ended(self, run: Run) -> None:
+        self.running.pop(run, None)
+        if run is self._suspect:
+            self._suspect = None
+        elif self._suspect is not None:
+            self._launch_suspect()
+        self.changed.set()
+
+    # From outside --------------------------------------------------------------------------------------------
+
+    def _on_due(self, run: Run, now: datetime) -> None:
+        """A timeout. A coroutine is cancelled and may clean up for a moment; a thread can only be told."""
+        handler = run.handler
+        interruptible = run.kill is not None or (handler is not None and handler.is_coroutine)
+        if run.stop_reason != TIMEOUT and not run.decided:
+            run.stop_reason = TIMEOUT
+            run.tell_to_stop(TIMEOUT)
+            if interruptible:
+                run.due = now + CANCEL_GRACE
+                run.interrupt()
+                return
+        run.due = None
+        if not run.decided:
+            run.seconds = self._clock.monotonic() - run.began
+            self._timed_out(run, None)
+            self._launch_suspect()
+
+    def lose(self, run: Run, reason: str) -> None:
+        """The lease of a run is gone: tell its handler, and forget what it will return."""
+        if run.decided:
+            return
+        run.decided = True
+        run.due = None
+        run.stop_reason = reason
+        self._held.pop(run.lease.token, None)
+        run.tell_to_stop(reason)
+        run.interrupt()
+        if run.task is None:
+            self._on_ended(run)
+
+    def _on_progress(self, job: JobRecord, done: float, total: float | None, note: str) -> None:
+        self._observers.emit(JobProgress(job, self._settings.name, done, total, note))
+
+    # Stopping ------------------------------------------------------------------------------------------------
+
+    async def stop(self, hurry: asyncio.Event) -> None:
+        """Let what runs finish within the grace period, or until `hurry`; give the rest back at once."""
+        self._stopping = True
+        if self._suspect is not None and self._suspect.task is None:
+            suspect, self._suspect = self._suspect, None
+            self._give_back(suspect, SHUTDOWN)
+        for run in self.running:
+            run.tell_to_stop(SHUTDOWN)
+        await self._wait_until_decided(self._clock.sleep(self._settings.shutdown_timeout), hurry.wait())
+        for run in self._undecided():
+            run.stop_reason = SHUTDOWN
+            run.interrupt()
+            if run.kill is None and run.handler is not None and not run.handler.is_coroutine:
+                self._give_back(run, SHUTDOWN)
+        await self._wait_until_decided(asyncio.sleep(1.0))
+        for run in self._undecided():
+            self._give_back(run, SHUTDOWN)
+        await self.deadlines.stop()
+        self._children.close()
+        self._threads.close()
+
+    def _undecided(self) -> list[Run]:
+        return [run for run in self.running if not run.decided]
+
+    async def _wait_until_decided(self, *limits: Any) -> None:
+        """Wait until every running job is decided, or one of the limits is over."""
+        over = [asyncio.ensure_future(limit) for limit in limits]
+        try:
+            while self._undecided() and not any(limit.done() for limit in over):
+                self.changed.clear()
+                change = asyncio.ensure_future(self.changed.wait())
+                await asyncio.wait((change, *over), return_when=asyncio.FIRST_COMPLETED)
+                change.cancel()
+        finally:
+            for limit in over:
+                limit.cancel()
+            await asyncio.gather(*over, return_exceptions=True)
+
+
+class Refusal(TaskHarborError):
+    """A failure that core itself found: it is final, and its text is the reason."""

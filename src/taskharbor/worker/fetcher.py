@@ -1,0 +1,94 @@
+"""The fetcher: asks the store for exactly as many jobs as there are free slots.
+
+    wait for room ──► reserve(limit=room) ──► jobs: to the executor, and again
+         ▲                   └──► nothing: wait for a hint from the store, or poll
+         └── the store does not answer: wait with growing, jittered delays, for ever
+
+Reserving before a slot is free would burn the lease while the job waits. A reserve that is under way when the
+worker stops is heard to its end: its jobs are given back at once instead of waiting for their leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.clock import Clock
+from taskharbor.model.lease import Reserved
+from taskharbor.worker.outage import Backoff, Outage
+from taskharbor.worker.run import Run
+from taskharbor.worker.service import Service
+from taskharbor.worker.settings import Settings
+
+
+class Fetcher(Service):
+    """Reserves jobs until it is told to stop, or (`until_empty`) until there are none and none is held."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        driver: Driver,
+        clock: Clock,
+        outage: Outage,
+        held: dict[str, Run],
+        room: Callable[[], int],
+        changed: asyncio.Event,
+        start: Callable[[Sequence[Reserved]], None],
+        until_empty: bool,
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._driver = driver
+        self._clock = clock
+        self._outage = outage
+        self._held = held
+        self._room = room
+        self._changed = changed  # set whenever a job has ended or was settled
+        self._start = start
+        self._until_empty = until_empty
+        self.polled_at: float | None = None
+
+    async def run(self) -> None:
+        settings, backoff = self._settings, Backoff()
+        while not self.stopping:
+            self._changed.clear()
+            limit = self._room()
+            if limit <= 0:
+                await self.rest(asyncio.ensure_future(self._changed.wait()))
+                continue
+            idle = not self._held
+            try:
+                batch = await self._driver.reserve(
+                    settings.queues, self._clock.now(), settings.lease, limit, settings.name
+                )
+            except Exception as error:
+                self._outage.failed("reserve", error)
+                await self.rest(asyncio.ensure_future(asyncio.sleep(backoff.next())))
+                continue
+            backoff.reset()
+            self._outage.answered()
+            self.polled_at = self._clock.monotonic()
+            if batch:
+                self._start(batch)
+                await asyncio.sleep(0)  # what ends within this turn gives its slots back together
+            elif self._until_empty and idle:
+                return
+            else:
+                await self._wait_for_work()
+
+    async def _wait_for_work(self) -> None:
+        """A hint from the store, the next poll, or (`until_empty`) the end of something that is held."""
+        waiters = [asyncio.ensure_future(self._hint())]
+        if self._until_empty:
+            waiters.append(asyncio.ensure_future(self._changed.wait()))
+        await self.rest(*waiters)
+
+    async def _hint(self) -> object:
+        try:
+            return await self._driver.wait(self._settings.queues, self._settings.poll_interval)
+        except Exception as error:
+            self._outage.failed("wait", error)
+            await asyncio.sleep(self._settings.poll_interval)
+            return False

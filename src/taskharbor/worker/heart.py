@@ -1,0 +1,215 @@
+"""The heart: keeps the leases of everything a worker holds, and notices when it has lost one.
+
+It beats off the loop that runs handlers: in a thread with an event loop and a driver of its own, so that a handler
+that blocks the loop loses no lease. From there it also sees that the loop stands still, and names the handler.
+(A handler that holds the interpreter itself stops every thread: against that, leases are kept by another process.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.clock import Clock
+from taskharbor.model.errors import JobNotInflight, TaskHarborError
+from taskharbor.model.events import HandlerBlocked, JobCancelled, LeaseLost, Observers
+from taskharbor.model.lease import Lease
+from taskharbor.worker.outage import Backoff, Outage
+from taskharbor.worker.run import Run
+
+logger = logging.getLogger("taskharbor.worker")
+
+PULSE = 1.0  # seconds between two looks at the worker's loop
+BLOCKED_AFTER = 2.0  # a loop that has not turned for so long is blocked
+
+
+class Heart:
+    """Extends all held leases, in one call a beat."""
+
+    def __init__(
+        self,
+        *,
+        worker: str,
+        clock: Clock,
+        outage: Outage,
+        observers: Observers,
+        held: dict[str, Run],
+        lease: timedelta,
+        every: float,
+        on_lost: Callable[[Run, str], None],
+    ) -> None:
+        self._worker = worker
+        self._clock = clock
+        self.outage = outage
+        self._observers = observers
+        self._held = held
+        self._lease = lease
+        self.every = every
+        self._on_lost = on_lost
+        self._backoff = Backoff()
+
+    async def beat(self, driver: Driver) -> float:
+        """Extend what is held, and answer how many seconds later to do it again."""
+        runs = list(self._held.values())
+        if runs:
+            try:
+                answers = await driver.extend([run.lease for run in runs], self._clock.now(), self._lease)
+            except Exception as error:
+                self.outage.failed("extend", error)
+                return min(self._backoff.next(), self.every)
+            self.outage.answered()
+            for run, answer in zip(runs, answers, strict=True):
+                if isinstance(answer, Lease):
+                    run.lease = answer
+                else:
+                    self._lost(run, answer)
+        self._backoff.reset()
+        return self.every
+
+    def _lost(self, run: Run, error: TaskHarborError) -> None:
+        if run.decided or run.lease.token not in self._held:
+            return  # its outcome is on the way: the store's answer to that decides
+        cancelled = isinstance(error, JobNotInflight)
+        self._on_lost(run, "cancelled" if cancelled else "lease lost")
+        if cancelled:
+            self._observers.emit(JobCancelled(run.job, self._worker, "cancelled while it ran"))
+        else:
+            self._observers.emit(LeaseLost(run.job, self._worker, error))
+
+
+class LoopHeart:
+    """A heart on the worker's own loop, for where one thread is all there may be."""
+
+    def __init__(self, heart: Heart, driver: Driver, clock: Clock) -> None:
+        self._heart = heart
+        self._driver = driver
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to beat."""
+        self._task = asyncio.create_task(self._run(), name="taskharbor-heart")
+
+    async def stop(self) -> None:
+        """Beat no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        seconds = self._heart.every
+        while True:
+            await self._clock.sleep(seconds)
+            seconds = await self._heart.beat(self._driver)
+
+
+class ThreadHeart:
+    """A heart in a thread of its own, with a sibling of the worker's driver; it also watches the worker's loop."""
+
+    def __init__(self, heart: Heart, driver: Driver, clock: Clock, watch: LoopWatch) -> None:
+        self._heart = heart
+        self._driver = driver
+        self._clock = clock
+        self._watch = watch
+        self._thread = threading.Thread(target=self._serve, name="taskharbor-heart", daemon=True)
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._cancel: Callable[[], object] | None = None
+
+    async def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Beat no more, and wait for the thread."""
+        with self._lock:
+            self._stopped = True
+            if self._cancel is not None:
+                self._cancel()
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+
+    def _serve(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except asyncio.CancelledError:
+            return
+
+    async def _run(self) -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        with self._lock:
+            if self._stopped:
+                return
+            self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+        watching = asyncio.create_task(self._watch.run())
+        try:
+            await self._open()
+            seconds = self._heart.every
+            while True:
+                await self._clock.sleep(seconds)
+                seconds = await self._heart.beat(self._driver)
+        finally:
+            with self._lock:
+                self._cancel = None
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            await self._driver.close()
+
+    async def _open(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                return await self._driver.open()
+            except Exception as error:
+                self._heart.outage.failed("open", error)
+                await asyncio.sleep(backoff.next())
+
+
+class LoopWatch:
+    """Notices, from another thread, that the worker's loop does not turn, and says which handler holds it."""
+
+    def __init__(self, worker: str, held: dict[str, Run], observers: Observers) -> None:
+        self._worker = worker
+        self._held = held
+        self._observers = observers
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    async def run(self) -> None:
+        """Ask the loop for a sign of life every second, for ever."""
+        here = asyncio.get_running_loop()
+        while True:
+            alive = asyncio.Event()
+            asked = here.time()
+            try:
+                self._loop.call_soon_threadsafe(_sign, here, alive)
+            except RuntimeError:
+                return  # the worker's loop is closed
+            try:
+                async with asyncio.timeout(BLOCKED_AFTER):
+                    await alive.wait()
+            except TimeoutError:
+                self._report(here.time() - asked)
+                await alive.wait()  # told once for each blockage
+            await asyncio.sleep(PULSE)
+
+    def _report(self, seconds: float) -> None:
+        task = asyncio.current_task(self._loop)
+        blocking = next((run for run in list(self._held.values()) if run.task is task and task is not None), None)
+        frame = sys._current_frames().get(self._thread)
+        stack = traceback.extract_stack(frame) if frame is not None else []
+        where = f"{stack[-1].filename}:{stack[-1].lineno} in {stack[-1].name}" if stack else "unknown"
+        self._observers.emit(HandlerBlocked(self._worker, blocking.job if blocking else None, seconds, where))
+
+
+def _sign(loop: asyncio.AbstractEventLoop, alive: asyncio.Event) -> None:
+    try:
+        loop.call_soon_threadsafe(alive.set)
+    except RuntimeError:
+        return  # the heart has stopped meanwhile

@@ -1,0 +1,76 @@
+"""When the store does not answer: wait with jittered, growing delays, for ever, and say so once.
+
+Shared by all services of a worker (the heart calls from its own thread), so that one outage is one event and the
+health answer knows how long it has lasted.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+
+from taskharbor.model.clock import Clock
+from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.events import Observers, StoreBack, StoreLost
+
+logger = logging.getLogger("taskharbor.worker")
+
+SHORTEST, LONGEST = 0.05, 5.0
+
+
+class Outage:
+    """Whether the store answers, since when it does not, and how long to wait before the next try."""
+
+    def __init__(self, worker: str, clock: Clock, observers: Observers) -> None:
+        self._worker = worker
+        self._clock = clock
+        self._observers = observers
+        self._lock = threading.Lock()
+        self._since: float | None = None
+        self.error: BaseException | None = None
+        self.answered_at: float | None = None
+
+    def answered(self) -> None:
+        """A call to the store succeeded."""
+        self.answered_at = self._clock.monotonic()
+        if self._since is None:
+            return
+        with self._lock:
+            since, self._since, self.error = self._since, None, None
+        if since is not None:
+            self._observers.emit(StoreBack(self._worker, self._clock.monotonic() - since))
+
+    def failed(self, doing: str, error: BaseException) -> None:
+        """A call to the store failed. Anything but BackendUnavailable is a driver's bug, reported with its trace."""
+        with self._lock:
+            first = self._since is None
+            self.error = error
+            if first:
+                self._since = self._clock.monotonic()
+        if first:
+            self._observers.emit(StoreLost(self._worker, doing, error))
+        if not isinstance(error, BackendUnavailable):
+            logger.error("worker %s: %s failed with %s", self._worker, doing, type(error).__name__, exc_info=error)
+
+    @property
+    def seconds(self) -> float:
+        """How long the store has not answered; 0 while it does."""
+        return 0.0 if self._since is None else self._clock.monotonic() - self._since
+
+
+class Backoff:
+    """Growing delays for one caller: 0.05, 0.1, 0.2 … 5 s, each plus up to a half, so that callers spread."""
+
+    def __init__(self) -> None:
+        self._tries = 0
+
+    def reset(self) -> None:
+        """Begin again with the shortest."""
+        self._tries = 0
+
+    def next(self) -> float:
+        """The next delay in seconds."""
+        delay = min(LONGEST, SHORTEST * 2.0**self._tries)
+        self._tries = min(self._tries + 1, 16)
+        return delay * (1 + random.random() / 2)

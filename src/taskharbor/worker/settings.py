@@ -1,0 +1,93 @@
+"""The worker's settings: read once, checked at once, never changed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+
+from taskharbor.model.errors import InvalidJob
+from taskharbor.model.job import DEFAULT_QUEUE
+from taskharbor.model.limits import MAX_RESULT, check_name
+from taskharbor.model.times import Duration, duration
+from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_MAX_LOST
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker was told. Durations are seconds once they are in here, except `lease`, which drivers take."""
+
+    name: str
+    queues: tuple[str, ...]
+    concurrency: int
+    lease: timedelta
+    heartbeat: float
+    poll_interval: float
+    shutdown_timeout: float
+    max_lost: int
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    max_result: int = MAX_RESULT
+    heart: str = "thread"  # "thread", or "loop" where one thread is all there may be (drain, simulation)
+
+
+def settings(
+    *,
+    queues: Sequence[str] | str | None = None,
+    concurrency: int = 16,
+    lease: Duration = 30,
+    heartbeat: Duration | None = None,
+    poll_interval: Duration = 1.0,
+    shutdown_timeout: Duration = 30,
+    max_lost: int = DEFAULT_MAX_LOST,
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+    name: str | None = None,
+    heart: str = "thread",
+) -> Settings:
+    """Settings from what a user wrote, or an error that says what was expected."""
+    if isinstance(queues, str):
+        queues = [queues]
+    served = tuple(dict.fromkeys((DEFAULT_QUEUE,) if queues is None else queues))
+    if not served:
+        raise ValueError("queues: expected at least one queue name, got none")
+    _named(served, "queues")
+    lease_for = duration(lease, "lease", zero=False)
+    every = duration(lease / 3 if heartbeat is None else heartbeat, "heartbeat", zero=False)
+    if every * 2 > lease_for:
+        raise ValueError(
+            f"heartbeat: expected at most half the lease ({lease_for.total_seconds() / 2:g} s), so that a missed beat "
+            f"loses no job; got {every.total_seconds():g} s"
+        )
+    label = name or socket.gethostname().replace("{", "").replace("}", "") or "worker"
+    _named((label,), "name")
+    return Settings(
+        # The id is unique for each process whatever it is named, so that `release` never touches a namesake's jobs.
+        name=f"{label[:200]}:{os.getpid()}:{secrets.token_hex(4)}",
+        queues=served,
+        concurrency=_at_least(1, concurrency, "concurrency"),
+        lease=lease_for,
+        heartbeat=every.total_seconds(),
+        poll_interval=duration(poll_interval, "poll_interval", zero=False).total_seconds(),
+        shutdown_timeout=duration(shutdown_timeout, "shutdown_timeout").total_seconds(),
+        max_lost=_at_least(1, max_lost, "max_lost"),
+        max_attempts=_at_least(1, max_attempts, "max_attempts"),
+        heart=heart,
+    )
+
+
+def _at_least(minimum: int, value: int, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what}: expected a whole number, got {type(value).__name__}")
+    if value < minimum:
+        raise ValueError(f"{what}: expected {minimum} or more, got {value}")
+    return value
+
+
+def _named(names: Sequence[str], what: str) -> None:
+    for name in names:
+        try:
+            check_name(name, what)
+        except InvalidJob as error:
+            raise ValueError(str(error)) from None

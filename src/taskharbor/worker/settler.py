@@ -1,0 +1,153 @@
+"""The settler: writes outcomes to the store, many at a time.
+
+It flushes at once when idle; while a flush is under way outcomes gather and go in the next one. When too many
+have gathered (`behind`) the fetcher takes no more. A flush that fails is repeated until it succeeds or the
+leases end: an outcome is safe to send twice, and nothing is ever settled in two steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.clock import Clock
+from taskharbor.model.errors import InvalidJob, LeaseExpired, TaskHarborError
+from taskharbor.model.events import (
+    Event,
+    JobCancelled,
+    JobDeadLettered,
+    JobGivenBack,
+    JobRetried,
+    JobSnoozed,
+    JobSucceeded,
+    JobUnknown,
+    Observers,
+    OutcomeRefused,
+)
+from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
+from taskharbor.policy.decide import refuse
+from taskharbor.worker.outage import Backoff, Outage
+from taskharbor.worker.run import Run
+from taskharbor.worker.service import Service
+
+BATCH = 500
+UNKNOWN_TYPE = "unknown type"
+SNOOZED = "snoozed"
+
+
+class Settler(Service):
+    """Takes outcomes from the executor; `held` loses a run once its outcome is in the store, or refused."""
+
+    def __init__(
+        self,
+        *,
+        worker: str,
+        driver: Driver,
+        clock: Clock,
+        outage: Outage,
+        observers: Observers,
+        held: dict[str, Run],
+        bound: int,
+        on_settled: Callable[[], None],
+    ) -> None:
+        super().__init__()
+        self._worker = worker
+        self._driver = driver
+        self._clock = clock
+        self._outage = outage
+        self._observers = observers
+        self._held = held
+        self._bound = bound
+        self._on_settled = on_settled
+        self._pending: list[tuple[Run, Outcome]] = []
+        self._wanted = asyncio.Event()
+
+    def submit(self, run: Run, outcome: Outcome) -> None:
+        """Queue an outcome. Call it on the worker's loop."""
+        self._pending.append((run, outcome))
+        self._wanted.set()
+
+    @property
+    def behind(self) -> bool:
+        """Whether so many outcomes wait that no more jobs should be taken."""
+        return len(self._pending) >= self._bound
+
+    def ask_to_stop(self) -> None:
+        super().ask_to_stop()
+        self._wanted.set()
+
+    async def run(self) -> None:
+        while self._pending or not self.stopping:
+            if not self._pending:
+                self._wanted.clear()
+                await self._wanted.wait()
+                continue
+            batch = self._pending[:BATCH]
+            del self._pending[:BATCH]
+            await self._flush(batch)
+
+    async def _flush(self, batch: list[tuple[Run, Outcome]]) -> None:
+        backoff = Backoff()
+        while batch:
+            try:
+                answers = await self._driver.settle([outcome for _, outcome in batch], self._clock.now())
+            except Exception as error:
+                self._outage.failed("settle", error)
+                await asyncio.sleep(backoff.next())
+                batch = self._still_held(batch)
+                continue
+            self._outage.answered()
+            self._close(batch, answers)
+            return
+
+    def _still_held(self, batch: list[tuple[Run, Outcome]]) -> list[tuple[Run, Outcome]]:
+        """What is worth another try: outcomes whose lease is still valid. The rest is run again by somebody."""
+        now = self._clock.now()
+        kept = []
+        for run, outcome in batch:
+            if run.lease.expires_at > now:
+                kept.append((run, outcome))
+            else:
+                self._refused(
+                    run, outcome, LeaseExpired(f"job {run.job.id}: the lease ended before the store answered")
+                )
+        return kept
+
+    def _close(self, batch: list[tuple[Run, Outcome]], answers: list[TaskHarborError | None]) -> None:
+        held = self._held
+        tells_success = self._observers.hears(JobSucceeded)
+        for (run, outcome), answer in zip(batch, answers, strict=True):
+            if answer is not None:
+                self._refused(run, outcome, answer)
+                continue
+            held.pop(run.lease.token, None)
+            if type(outcome) is not Ack:
+                self._observers.emit(self._event(run, outcome))
+            elif tells_success:
+                self._observers.emit(JobSucceeded(run.job, self._worker, run.seconds))
+        self._on_settled()
+
+    def _refused(self, run: Run, outcome: Outcome, error: TaskHarborError) -> None:
+        if isinstance(error, InvalidJob) and isinstance(outcome, Ack | Fail) and outcome.spawn:
+            # The handler returned a workflow that cannot be stored. Nothing was: the job itself fails instead.
+            self.submit(run, refuse(run.job, run.lease, f"its workflow cannot be stored: {error}", self._clock.now()))
+            return
+        self._held.pop(run.lease.token, None)
+        self._observers.emit(OutcomeRefused(run.job, self._worker, error))
+        self._on_settled()
+
+    def _event(self, run: Run, outcome: Outcome) -> Event:
+        job, worker = run.job, self._worker
+        if isinstance(outcome, Fail):
+            return JobDeadLettered(job, worker, outcome.attempts, outcome.reason)
+        if isinstance(outcome, Cancelled):
+            return JobCancelled(job, worker, outcome.reason)
+        if isinstance(outcome, Retry) and outcome.attempts != job.attempts:
+            return JobRetried(job, worker, outcome.attempts, outcome.run_at)
+        run_at = outcome.run_at if isinstance(outcome, Retry) else None
+        if run.why == UNKNOWN_TYPE:
+            return JobUnknown(job, worker)
+        if run.why == SNOOZED:
+            return JobSnoozed(job, worker, run_at)
+        return JobGivenBack(job, worker, run.why, run_at)

@@ -1,0 +1,81 @@
+"""Threads for plain functions: daemons, so that a function that never returns cannot keep the process alive.
+
+(`concurrent.futures` joins its threads at exit, and its hop costs twice as much.) There are never more calls at
+once than the worker has slots, so there is no queue to bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+
+_Call: TypeAlias = tuple[contextvars.Context, Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+
+
+class Threads:
+    """Runs functions in threads and answers with futures of the calling loop."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._threads = 0
+        self._busy = 0
+
+    def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Call the function in a thread, with a copy of the caller's context variables."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        future.add_done_callback(_retrieve)
+        self._busy += 1
+        if self._busy > self._threads:
+            self._threads += 1
+            threading.Thread(target=self._serve, name=f"{self._name}-{self._threads}", daemon=True).start()
+        self._calls.put((contextvars.copy_context(), function, future, loop))
+        return future
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones end after what they do."""
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            context, function, future, loop = call
+            value, error = None, None
+            try:
+                value = context.run(function)
+            except BaseException as raised:
+                error = raised
+            try:
+                loop.call_soon_threadsafe(self._finish, future, value, error)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits for this any more
+            del call, context, function, future, value, error  # nothing of a job outlives it in an idle thread
+
+    def _finish(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+        self._busy -= 1
+        if future.cancelled():
+            return
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(_Raised(error))
+
+
+class _Raised(Exception):
+    """Carries what a function raised: a future refuses a StopIteration, and an interrupt would end the loop."""
+
+
+def unwrap(error: BaseException) -> BaseException:
+    """What a function in a thread really raised."""
+    return error.args[0] if isinstance(error, _Raised) else error
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    # A result that nobody looks at any more (the job was decided) is thrown away without a complaint at collection.
+    if not future.cancelled():
+        future.exception()

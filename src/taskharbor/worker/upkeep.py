@@ -1,0 +1,80 @@
+"""Upkeep: what a worker does beside its jobs. It says that it is alive, follows the store's clock, and prunes.
+
+None of it is needed for a job to run: a failure is left to the next round, and the fetcher reports the outage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import Callable
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.clock import Clock
+from taskharbor.model.job import WorkerInfo
+from taskharbor.worker.outage import Outage
+from taskharbor.worker.service import Service
+from taskharbor.worker.settings import Settings
+
+BEAT_EVERY = 15.0
+ROUND_EVERY = 60.0  # of following the clock and pruning
+PRUNE_BATCH = 500
+
+
+class Upkeep(Service):
+    """Beats four times a minute; once a minute it follows the clock and prunes what is past its retention."""
+
+    def __init__(
+        self, *, settings: Settings, driver: Driver, clock: Clock, outage: Outage, running: Callable[[], int]
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._driver = driver
+        self._clock = clock
+        self._outage = outage
+        self._running = running
+        self._started_at = clock.now()
+        self._next_round = clock.monotonic() + ROUND_EVERY * random.random()  # so that workers do not prune together
+
+    async def run(self) -> None:
+        while not self.stopping:
+            try:
+                await self._beat()
+                if self._clock.monotonic() >= self._next_round:
+                    self._next_round = self._clock.monotonic() + ROUND_EVERY
+                    await follow(self._clock, self._driver)
+                    await self._prune()
+            except Exception as error:
+                self._outage.failed("upkeep", error)
+            await self.rest(asyncio.ensure_future(self._clock.sleep(BEAT_EVERY)))
+
+    async def _beat(self) -> None:
+        settings, now = self._settings, self._clock.now()
+        info = WorkerInfo(
+            worker=settings.name,
+            queues=settings.queues,
+            running=self._running(),
+            started_at=self._started_at,
+            concurrency=settings.concurrency,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            seen_at=now,
+        )
+        await self._driver.beat(info, now)
+
+    async def _prune(self) -> None:
+        """Small batches, with a turn of the loop between two, so that no lock is held for long."""
+        before = self._clock.now() - self._driver.retention
+        pruned = PRUNE_BATCH
+        while pruned == PRUNE_BATCH and not self.stopping:
+            pruned = await self._driver.prune(before, PRUNE_BATCH)
+            await asyncio.sleep(0)
+
+
+async def follow(clock: Clock, driver: Driver) -> None:
+    """Take over the store's time, if the clock is one that follows."""
+    take = getattr(clock, "follow", None)
+    if take is not None:
+        await take(driver.server_time)
