@@ -54,7 +54,7 @@ class Handler:
         retry: RetryPolicy | None = None,
         timeout: Duration | None = None,
         process: bool = False,
-        unrecoverable: Iterable[type[BaseException]] = (),
+        unrecoverable: type[BaseException] | Iterable[type[BaseException]] = (),
         signature: Signature | None = None,
     ) -> None:
         check_name(type, "type")
@@ -214,7 +214,9 @@ def is_coroutine(function: Callable[..., Any]) -> bool:
     )
 
 
-def exception_types(value: Iterable[type[BaseException]], what: str) -> tuple[type[BaseException], ...]:
+def exception_types(
+    value: type[BaseException] | Iterable[type[BaseException]], what: str
+) -> tuple[type[BaseException], ...]:
     """One exception type or several, as a tuple; TypeError for anything else."""
     kinds: tuple[Any, ...] = (value,) if isinstance(value, type) else tuple(value)
     for kind in kinds:

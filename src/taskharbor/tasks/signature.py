@@ -58,9 +58,14 @@ class Signature:
         else:
             given = self._by_name(layout, {}, kwargs) if kwargs else {}
         if not partial and not layout.required <= given.keys():
-            lacking = ", ".join(repr(name) for name in self.lacking(given))
-            raise self._refuse(f"missing parameter {lacking}")
+            self.complete(given)
         return given
+
+    def complete(self, arguments: dict[str, Any]) -> None:
+        """TypeError if a required parameter has no argument."""
+        lacking = self.lacking(arguments)
+        if lacking:
+            raise self._refuse(f"missing parameter {', '.join(map(repr, lacking))}")
 
     def lacking(self, arguments: dict[str, Any]) -> tuple[str, ...]:
         """The required parameters that are not among the arguments, in the order of the signature."""

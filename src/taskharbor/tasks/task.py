@@ -1,12 +1,137 @@
-"""Tasks."""
+"""Tasks: functions whose calls become jobs.
+
+A task knows how to turn a call into bytes and options; where the job goes is its enqueuer's affair, which the harbor
+gives it. Calling the task itself is just calling the function.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
+
+from taskharbor.tasks.handler import Handler, check_importable
+from taskharbor.tasks.options import CallOptions, Options, change
+from taskharbor.tasks.prepare import Call
+
+if TYPE_CHECKING:
+    from taskharbor.client.handle import JobHandle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class Task:
-    """A declared task (its calls come with the next commit)."""
+class Enqueuer(Protocol):
+    """What stores a task's calls: the client, seen from here. `who` is how errors name the caller."""
 
-    function: Callable[..., Any]
+    def enqueue_calls(self, calls: Sequence[Call], who: str) -> list[JobHandle[Any]]:
+        """Store the calls, blocking."""
+
+    async def aenqueue_calls(self, calls: Sequence[Call]) -> list[JobHandle[Any]]:
+        """Store the calls."""
+
+
+class Task(Generic[P, R]):
+    """A declared task. Made by `@harbor.task`."""
+
+    __wrapped__: Callable[..., Any]
+
+    def __init__(self, handler: Handler, enqueuer: Enqueuer, options: Options) -> None:
+        self.handler = handler
+        self.function = handler.function
+        self._enqueuer = enqueuer
+        self._options = options
+        functools.update_wrapper(self, self.function)
+
+    @property
+    def name(self) -> str:
+        """The job type."""
+        return self.handler.type
+
+    @property
+    def queue(self) -> str | None:
+        """The queue its jobs go to; None: the default queue."""
+        return self._options.queue
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r})"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, here and now."""
+        return self.function(*args, **kwargs)
+
+    def options(self, **options: Unpack[CallOptions]) -> Task[P, R]:
+        """The same task with other options, for one call or many. Unknown options are a TypeError."""
+        if options.get("process"):
+            check_importable(self.function, self.name)
+        return Task(self.handler, self._enqueuer, change(self._options, options, self.name))
+
+    def s(self, *args: Any, **kwargs: Any) -> Step[R]:
+        """A step: this task with these arguments, to be enqueued with others. Arguments may still be lacking."""
+        return Step(self, self.handler.signature.bind(args, kwargs, partial=True))
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Store a job that calls the function with these arguments; blocks until it is stored."""
+        return self._enqueuer.enqueue_calls((self._call(args, kwargs),), f"{_short(self)}.enqueue")[0]
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Store a job that calls the function with these arguments."""
+        return (await self._enqueuer.aenqueue_calls((self._call(args, kwargs),)))[0]
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        signature = self.handler.signature
+        payload = signature.encode(signature.bind(args, kwargs))
+        return Call(self.handler.type, payload, self._options, signature.return_type)
+
+
+class Step(Generic[R_co]):
+    """A task with arguments, not yet enqueued: `send_email.s(to="ada")`. Its repr shows no values."""
+
+    __slots__ = ("arguments", "task")
+
+    def __init__(self, task: Task[..., R_co], arguments: Mapping[str, Any]) -> None:
+        self.task = task
+        self.arguments = dict(arguments)
+
+    def __repr__(self) -> str:
+        return f"Step({self.task.name!r}{''.join(f', {name}=…' for name in self.arguments)})"
+
+    def options(self, **options: Unpack[CallOptions]) -> Step[R_co]:
+        """The same step with other options."""
+        return Step(self.task.options(**options), self.arguments)
+
+    def lacking(self) -> tuple[str, ...]:
+        """The required parameters that have no argument yet."""
+        return self.task.handler.signature.lacking(self.arguments)
+
+    def call(self) -> Call:
+        """What to enqueue; TypeError if an argument is lacking or does not fit."""
+        task, signature = self.task, self.task.handler.signature
+        signature.complete(self.arguments)
+        return Call(task.name, signature.encode(self.arguments), task._options, signature.return_type)
+
+
+def default_name(function: Callable[..., Any]) -> str:
+    """`module.qualname`. A script's own tasks are named after its file, as a worker that imports it names them."""
+    target: Any = function
+    while isinstance(target, functools.partial):
+        target = target.func
+    if not inspect.isroutine(target) and not inspect.isclass(target):
+        target = type(target)
+    module = getattr(target, "__module__", None) or "__main__"
+    if module == "__main__":
+        main = sys.modules.get("__main__")
+        spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+        if spec is not None:
+            module = spec.name.removesuffix(".__main__")
+        elif file:
+            module = Path(file).stem
+    return f"{module}.{target.__qualname__}"
+
+
+def _short(task: Task[..., Any]) -> str:
+    return getattr(task.function, "__name__", task.name)

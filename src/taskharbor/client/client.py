@@ -1,0 +1,229 @@
+"""The client: requests and calls in, handles out. It owns the drivers that it opened, one for each event loop.
+
+Every method that blocks runs its awaitable twin (`x` → `ax`) on the portal, so that the I/O is written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from taskharbor.client.handle import JobHandle
+from taskharbor.client.loops import LoopDrivers
+from taskharbor.client.portal import Portal, refuse_on_loop
+from taskharbor.client.request import JobRequest
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.clock import Clock, StoreClock
+from taskharbor.model.codec import Codec, JsonCodec
+from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.events import JobEnqueued, Observer, Observers
+from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo, JobInfo, JobRecord, replace
+from taskharbor.model.lease import Enqueued
+from taskharbor.model.limits import check_name
+from taskharbor.tasks.prepare import Call, prepare
+
+T = TypeVar("T")
+
+TRIES = 5
+FIRST_BACKOFF = 0.05  # doubled each time, plus up to as much again: about 1.5 seconds in all
+
+
+class Client:
+    """Enqueues jobs and finds them again."""
+
+    def __init__(
+        self,
+        driver_or_dsn: Driver | str | None = None,
+        *,
+        codec: Codec | None = None,
+        clock: Clock | None = None,
+        observers: Iterable[Observer] = (),
+        default_queue: str = DEFAULT_QUEUE,
+    ) -> None:
+        check_name(default_queue, "default_queue")
+        self.codec: Codec = JsonCodec() if codec is None else codec
+        self.clock: Clock = StoreClock() if clock is None else clock
+        self.default_queue = default_queue
+        self.portal = Portal()
+        self._drivers = LoopDrivers(driver_or_dsn, self.clock)
+        self._observers = Observers(observers)
+
+    def __repr__(self) -> str:
+        return f"Client({self._drivers!r})"
+
+    @property
+    def driver(self) -> Driver:
+        """The driver that was given, or the one the DSN names."""
+        return self._drivers.driver
+
+    # Enqueueing ----------------------------------------------------------------------------------------------
+
+    def enqueue(self, request: JobRequest) -> JobHandle[Any]:
+        """Store one job; blocks until it is stored."""
+        return self.enqueue_calls([request.call(self.codec)], "client.enqueue")[0]
+
+    async def aenqueue(self, request: JobRequest) -> JobHandle[Any]:
+        """Store one job."""
+        return (await self.aenqueue_calls([request.call(self.codec)]))[0]
+
+    def enqueue_many(self, requests: Iterable[JobRequest]) -> list[JobHandle[Any]]:
+        """Store many jobs in one round trip, all or none; blocks until they are stored."""
+        return self.enqueue_calls([request.call(self.codec) for request in requests], "client.enqueue_many")
+
+    async def aenqueue_many(self, requests: Iterable[JobRequest]) -> list[JobHandle[Any]]:
+        """Store many jobs in one round trip, all or none."""
+        return await self.aenqueue_calls([request.call(self.codec) for request in requests])
+
+    def enqueue_calls(self, calls: Sequence[Call], who: str) -> list[JobHandle[Any]]:
+        """Store calls of tasks. With `connection=`, on that connection, in this thread and without a loop."""
+        connection = _connection(calls)
+        if connection is None:
+            return self.portal.call(lambda: self.aenqueue_calls(calls), who)
+        refuse_on_loop(who)
+        store = _offers(self._drivers.unopened(), "enqueue_on_sync")
+        now = self.clock.now()
+        records = [prepare(call, now, self.default_queue) for call in calls]
+        return self._handles(calls, records, store(connection, records, now))
+
+    async def aenqueue_calls(self, calls: Sequence[Call]) -> list[JobHandle[Any]]:
+        """Store calls of tasks."""
+        connection = _connection(calls)
+        if connection is not None:
+            store = _offers(self._drivers.unopened(), "enqueue_on")
+            now = self.clock.now()
+            records = [prepare(call, now, self.default_queue) for call in calls]
+            return self._handles(calls, records, await store(connection, records, now))
+        if not calls:
+            return []
+        records = []
+        sent = False
+
+        async def send(driver: Driver) -> list[Enqueued]:
+            nonlocal sent
+            now = self.clock.now()
+            if not records:  # made once: sent again, the same ids are the same jobs
+                records.extend(prepare(call, now, self.default_queue) for call in calls)
+            again, sent = sent, True
+            answers = await driver.enqueue(records, now)
+            if again:  # a job found under its own id is the one whose answer was lost, not one that existed
+                pairs = zip(answers, records, strict=True)
+                answers = [Enqueued(a.id, False) if a.existed and a.id == record.id else a for a, record in pairs]
+            return answers
+
+        answers = await self._steadily(send)
+        return self._handles(calls, records, answers)
+
+    def _handles(
+        self, calls: Sequence[Call], records: list[JobRecord], answers: list[Enqueued]
+    ) -> list[JobHandle[Any]]:
+        if self._observers.hears(JobEnqueued):
+            for record, answer in zip(records, answers, strict=True):
+                known = replace(record, id=answer.id) if answer.id != record.id else record
+                self._observers.emit(JobEnqueued(known, "", answer.existed))
+        return [JobHandle(self, a.id, a.existed, call.returns) for call, a in zip(calls, answers, strict=True)]
+
+    # Finding again -------------------------------------------------------------------------------------------
+
+    def handle(self, id: str, returns: Any = Any) -> JobHandle[Any]:
+        """The handle of a job enqueued earlier or elsewhere. `returns`: the type to read its result as."""
+        check_name(id, "id")
+        return JobHandle(self, id, True, returns)
+
+    async def look(self, id: str) -> JobInfo:
+        """A job as it reads now, or the one that took its place."""
+
+        async def look(driver: Driver) -> JobInfo:
+            info = await driver.inspect(id, self.clock.now())
+            while info.job.handed_to is not None:
+                info = await driver.inspect(info.job.handed_to, self.clock.now())
+            return info
+
+        return await self._steadily(look)
+
+    async def cancel_job(self, id: str) -> None:
+        """Cancel a job, or the workflow that took its place."""
+
+        async def cancel(driver: Driver) -> None:
+            own = (await driver.inspect(id, self.clock.now())).job
+            last = (await self.look(id)).job
+            if last.id != own.id and last.flow_id is not None and last.flow_id != own.flow_id:
+                await driver.cancel_flow(last.flow_id, self.clock.now())
+                return
+            error = (await driver.cancel([last.id], self.clock.now()))[0]
+            if error is not None:
+                raise error
+
+        await self._steadily(cancel)
+
+    def flow(self, id: str) -> FlowInfo:
+        """A workflow run by its id; blocks for one look at the store."""
+        return self.portal.call(lambda: self.aflow(id), "client.flow")
+
+    async def aflow(self, id: str) -> FlowInfo:
+        """A workflow run by its id."""
+        return await self._steadily(lambda driver: driver.flow(id, self.clock.now()))
+
+    # Beginning and end ---------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close what blocking calls opened, and end their thread. The next call opens it again."""
+        refuse_on_loop("client.close")
+        if self.portal.loop is not None:
+            self.portal.call(self._drivers.close, "client.close")
+        self.portal.stop()
+
+    async def aclose(self) -> None:
+        """Close what this event loop opened, and what blocking calls did."""
+        await self._drivers.close()
+        if self.portal.loop is not None:
+            await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _steadily(self, call: Callable[[Driver], Awaitable[T]]) -> T:
+        """Make a call that may be repeated; while the store cannot be reached, again with growing, jittered pauses."""
+        for tried in range(1, TRIES):
+            try:
+                return await call(await self._drivers.get())
+            except BackendUnavailable:
+                pause = FIRST_BACKOFF * 2 ** (tried - 1)
+                await self.clock.sleep(pause + pause * random.random())
+        return await call(await self._drivers.get())
+
+
+def _connection(calls: Sequence[Call]) -> Any:
+    """The connection that all calls share; ValueError if they disagree, for one transaction has one connection."""
+    first = calls[0].options.connection if calls else None
+    for call in calls:
+        if call.options.connection is not first:
+            raise ValueError(
+                "expected one connection= for all jobs of a call, got different ones; enqueue them separately"
+            )
+    return first
+
+
+def _offers(driver: Driver, name: str) -> Any:
+    method = getattr(driver, name, None)
+    if method is None:
+        raise TypeError(
+            f"connection= needs a driver on a SQL store (sqlite:// or postgresql://), got {type(driver).__name__}; "
+            "leave it out, or keep the jobs in that database"
+        )
+    return method

@@ -1,0 +1,105 @@
+"""Handles: one enqueued job, seen from the code that asked for it.
+
+Waiting is polling with growing intervals (2 ms to half a second): it costs a store little, and needs nothing of it
+that a listing does not need. A job that a workflow took the place of is followed to the job that stands for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from taskharbor.model.errors import JobCancelled, JobDead, JobNotFound
+from taskharbor.model.job import JobInfo, State
+from taskharbor.model.times import Duration, duration
+
+if TYPE_CHECKING:
+    from taskharbor.client.client import Client
+
+R_co = TypeVar("R_co", covariant=True)
+
+FIRST_LOOK = 0.002
+GROWTH = 1.5
+LONGEST_LOOK = 0.5
+
+
+class JobHandle(Generic[R_co]):
+    """A job by its id. `existed`: the enqueue met a known idempotency key or id, and this is the job that was there."""
+
+    __slots__ = ("_client", "_returns", "existed", "id")
+
+    def __init__(self, client: Client, id: str, existed: bool = False, returns: Any = Any) -> None:
+        self._client = client
+        self._returns = returns
+        self.id = id
+        self.existed = existed
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.id!r}, existed={self.existed})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JobHandle) and other.id == self.id and other._client is self._client
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def status(self) -> State:
+        """Where the job stands now. Blocks for one look at the store."""
+        return self._client.portal.call(self.astatus, "handle.status")
+
+    async def astatus(self) -> State:
+        """Where the job stands now."""
+        return (await self._look()).state
+
+    def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait for the job's end and answer what its handler returned.
+
+        Raises TimeoutError (the job goes on), JobDead, JobCancelled, or JobNotFound if its record is gone.
+        """
+        return self._client.portal.call(lambda: self.aresult(timeout), "handle.result")
+
+    async def aresult(self, timeout: Duration | None = None) -> R_co:
+        """The same, awaited."""
+        clock = self._client.clock
+        seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
+        until = None if seconds is None else clock.monotonic() + seconds
+        pause = FIRST_LOOK
+        while True:
+            info = await self._look()
+            if info.state.terminal:
+                return self._outcome(info)
+            left = pause if until is None else until - clock.monotonic()
+            if left <= 0:
+                raise TimeoutError(
+                    f"job {info.job.id} is {info.state} after {seconds:g} seconds; it goes on, ask again later"
+                )
+            await clock.sleep(min(pause, left))
+            pause = min(pause * GROWTH, LONGEST_LOOK)
+
+    def cancel(self) -> None:
+        """Cancel the job unless it has ended (WrongState). A handler that runs learns it at its next heartbeat."""
+        self._client.portal.call(self.acancel, "handle.cancel")
+
+    async def acancel(self) -> None:
+        """The same, awaited."""
+        await self._client.cancel_job(self.id)
+
+    async def _look(self) -> JobInfo:
+        try:
+            return await self._client.look(self.id)
+        except JobNotFound:
+            raise JobNotFound(
+                f"job {self.id} has no record: it was deleted, its transaction was rolled back, or it ended longer ago "
+                "than the store keeps finished jobs (24 hours unless the DSN says retention=…)"
+            ) from None
+
+    def _outcome(self, info: JobInfo) -> R_co:
+        job = info.job
+        if info.state is State.DLQ:
+            raise JobDead(job.id, job.reason)
+        if info.state is State.CANCELLED:
+            raise JobCancelled(job.id, job.reason)
+        if job.result is None:
+            return None  # type: ignore[return-value] # what the handler returned
+        # The job that took this one's place returns what its own task says, which is not known here.
+        value: R_co = self._client.codec.decode(job.result, self._returns if job.id == self.id else Any)
+        return value

@@ -1,0 +1,123 @@
+"""One open driver for each event loop that uses a store.
+
+An opened driver belongs to its loop. The driver that was given serves the first loop that asks; every other loop gets
+a sibling on the same store. What belongs to a loop that is closed is forgotten. In a forked child everything of the
+parent's is left alone, unused and unclosed: its connections are the parent's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from typing import Any
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.dsn import redact, scheme_of
+from taskharbor.drivers.registry import open_driver, resolve_dsn
+from taskharbor.model.clock import Clock
+
+_all: weakref.WeakSet[LoopDrivers] = weakref.WeakSet()
+
+
+class _Held:
+    """A driver of one loop, opened at the first use by whoever comes first."""
+
+    __slots__ = ("driver", "opened", "opening")
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.opened = False
+        self.opening = asyncio.Lock()
+
+
+class LoopDrivers:
+    """The drivers of one store by event loop. Safe to use from many threads and loops."""
+
+    def __init__(self, source: Driver | str | None, clock: Clock) -> None:
+        if isinstance(source, str):
+            scheme_of(source)  # what is no DSN fails here, not with the first job
+        elif source is not None and not isinstance(source, Driver):
+            raise TypeError(f"expected a driver or a DSN such as sqlite:///jobs.db, got {type(source).__name__}")
+        self._source = source
+        self._driver: Driver | None = source if isinstance(source, Driver) else None
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: dict[asyncio.AbstractEventLoop, _Held] = {}
+        self._given = False  # whether a loop has the first driver
+        self._parents: list[Any] = []
+        _all.add(self)
+
+    def __repr__(self) -> str:
+        if self._source is None or isinstance(self._source, str):
+            return repr(redact(resolve_dsn(self._source)))
+        return f"<{type(self._source).__name__}>"  # its own repr might show how it connects
+
+    @property
+    def driver(self) -> Driver:
+        """The driver that was given, or the one the DSN names; made at the first use, not opened here."""
+        with self._lock:
+            return self._first()
+
+    async def get(self) -> Driver:
+        """The open driver of the running loop."""
+        loop = asyncio.get_running_loop()
+        held = self._held.get(loop)
+        if held is None:
+            held = self._take(loop)
+        if not held.opened:
+            async with held.opening:
+                if not held.opened:
+                    await held.driver.open()
+                    follow = getattr(self._clock, "follow", None)
+                    if follow is not None:
+                        await follow(held.driver.server_time)
+                    held.opened = True
+        return held.driver
+
+    def unopened(self) -> Driver:
+        """A driver for statements on a connection of the caller's: the loop's own if it has one, else the first."""
+        try:
+            held = self._held.get(asyncio.get_running_loop())
+        except RuntimeError:
+            held = None
+        return self.driver if held is None else held.driver
+
+    async def close(self) -> None:
+        """Close the driver of the running loop."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            held = self._held.pop(loop, None)
+            if held is not None and held.driver is self._driver:
+                self._given = False  # closed, it may serve again
+        if held is not None:
+            async with held.opening:
+                await held.driver.close()
+
+    def _take(self, loop: asyncio.AbstractEventLoop) -> _Held:
+        with self._lock:
+            self._held = {other: held for other, held in self._held.items() if not other.is_closed()}
+            first = self._first()
+            held = self._held[loop] = _Held(first.sibling() if self._given else first)
+            self._given = True
+            return held
+
+    def _first(self) -> Driver:
+        if self._driver is None:
+            self._driver = open_driver(resolve_dsn(self._source if isinstance(self._source, str) else None))
+        return self._driver
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._parents.append(self._held)  # kept, so that no finalizer says goodbye on the parent's connections
+        self._held = {}
+        self._given = self._driver is not None
+
+
+def _forget_all() -> None:
+    for drivers in list(_all):
+        drivers._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

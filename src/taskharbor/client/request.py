@@ -1,0 +1,58 @@
+"""Requests: a job asked for by the name of its type, without a task to declare it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from taskharbor.model.codec import Codec
+from taskharbor.model.limits import check_name
+from taskharbor.model.times import Duration
+from taskharbor.tasks.options import UNSET, change
+from taskharbor.tasks.prepare import Call
+
+_BARE = msgspec.structs.replace(UNSET, max_attempts=0)  # 0: the default of the worker that runs it
+
+
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One job to enqueue. A payload that is a dict is bound to the handler's parameters by name.
+
+    >>> JobRequest(type="email:send", payload={"to": "ada@example.com"}, queue="mail")
+    JobRequest(type='email:send', queue='mail')
+    """
+
+    type: str
+    payload: Any = {}
+    queue: str | None = None
+    run_at: datetime | None = None
+    delay: Duration | None = None
+    timeout: Duration | None = None
+    max_attempts: int | None = None
+    idempotency_key: str | None = None
+    group: str | None = None
+    group_limit: int = 0
+    priority: int = 0
+    metadata: Mapping[str, str] | None = None
+    id: str | None = None
+
+    def __repr__(self) -> str:
+        return f"JobRequest(type={self.type!r}, queue={self.queue!r})"
+
+    def call(self, codec: Codec) -> Call:
+        """The request checked and encoded; TypeError or ValueError for what cannot be stored."""
+        check_name(self.type, "type")
+        if self.id is not None:
+            check_name(self.id, "id")
+        given = {name: getattr(self, name) for name in _OPTIONS}
+        given = {name: value for name, value in given.items() if value is not None}
+        try:
+            payload = codec.encode(self.payload)
+        except (TypeError, ValueError) as error:
+            raise error.__class__(f"{self.type}: payload: {error}") from None
+        return Call(self.type, payload, change(_BARE, given, self.type), Any, self.id)
+
+
+_OPTIONS = tuple(name for name in JobRequest.__struct_fields__ if name not in ("type", "payload", "id"))

@@ -1,0 +1,132 @@
+"""The harbor: where tasks are declared, and from where jobs are sent and worked off.
+
+The composition root: DSN or driver → client, task registry, worker. Making one opens nothing and reads no store, so
+that it can be made when a module is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from taskharbor.client.client import Client
+from taskharbor.client.handle import JobHandle
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.clock import Clock
+from taskharbor.model.codec import Codec
+from taskharbor.model.events import Observer
+from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo
+from taskharbor.tasks.declare import Declaring
+from taskharbor.tasks.task import Step
+
+if TYPE_CHECKING:
+    from taskharbor.worker import Middleware, Worker
+
+
+class Harbor(Declaring):
+    """A store, the tasks that use it, and both ends of it.
+
+    >>> harbor = Harbor("memory://")
+    >>> @harbor.task(queue="mail")
+    ... def send_email(to: str) -> str:
+    ...     return f"sent to {to}"
+    >>> send_email("ada")
+    'sent to ada'
+    """
+
+    def __init__(
+        self,
+        dsn_or_driver: Driver | str | None = None,
+        *,
+        codec: Codec | None = None,
+        clock: Clock | None = None,
+        middleware: Iterable[Middleware] = (),
+        observers: Iterable[Observer] = (),
+        default_queue: str = DEFAULT_QUEUE,
+    ) -> None:
+        self.observers = tuple(observers)
+        self.middleware = tuple(middleware)
+        self.client = Client(
+            dsn_or_driver, codec=codec, clock=clock, observers=self.observers, default_queue=default_queue
+        )
+        super().__init__(self.client, self.client.codec)
+
+    def __repr__(self) -> str:
+        return f"Harbor({self.client._drivers!r})"
+
+    @property
+    def driver(self) -> Driver:
+        """The driver that was given, or the one the DSN (argument, $TASKHARBOR_DSN, a SQLite file) names."""
+        return self.client.driver
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that everything here reads."""
+        return self.client.clock
+
+    @property
+    def codec(self) -> Codec:
+        """How arguments and results become bytes."""
+        return self.client.codec
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues of all tasks, and the default queue."""
+        default = self.client.default_queue
+        return tuple(sorted({default, *(task.queue or default for task in self.tasks.values())}))
+
+    def worker(self, **options: Any) -> Worker:
+        """A worker for the tasks declared here; its options are those of `Worker`. By default it serves all queues.
+
+        It gets a driver of its own on the same store, because it runs on an event loop of its own.
+        """
+        from taskharbor.worker import Worker
+
+        options.setdefault("middleware", self.middleware)
+        options.setdefault("observers", self.observers)
+        options.setdefault("codec", self.codec)
+        options.setdefault("clock", self.clock)
+        if options.get("queues") is None:
+            options["queues"] = self.queues
+        return Worker(self.driver.sibling(), handlers=self.handlers, **options)
+
+    def enqueue_many(self, steps: Iterable[Step[Any]]) -> list[JobHandle[Any]]:
+        """Store many jobs in one round trip, all or none; blocks until they are stored."""
+        return self.client.enqueue_calls([step.call() for step in steps], "harbor.enqueue_many")
+
+    async def aenqueue_many(self, steps: Iterable[Step[Any]]) -> list[JobHandle[Any]]:
+        """Store many jobs in one round trip, all or none."""
+        return await self.client.aenqueue_calls([step.call() for step in steps])
+
+    def flow(self, id: str) -> FlowInfo:
+        """A workflow run by its id, with its nodes and edges; blocks for one look at the store."""
+        return self.client.portal.call(lambda: self.client.aflow(id), "harbor.flow")
+
+    async def aflow(self, id: str) -> FlowInfo:
+        """A workflow run by its id, with its nodes and edges."""
+        return await self.client.aflow(id)
+
+    def close(self) -> None:
+        """Close what blocking calls opened, and end their thread."""
+        self.client.close()
+
+    async def aclose(self) -> None:
+        """Close what this event loop opened, and what blocking calls did."""
+        await self.client.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

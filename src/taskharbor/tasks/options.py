@@ -1,0 +1,180 @@
+"""Options of a task: declared once with the task, overridden for a call with `.options(…)`, checked at once.
+
+What is out of bounds is refused by the same check that a store makes, so that a wrong option fails in the line that
+holds it and not with the first job.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
+
+import msgspec
+
+from taskharbor.model.job import EPOCH, JobRecord
+from taskharbor.model.limits import check_job
+from taskharbor.model.times import Duration, duration, moment
+from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, RetryPolicy
+
+RESERVED = "taskharbor."
+"""Metadata keys that begin with this belong to core."""
+
+PROCESS_KEY = "taskharbor.process"
+"""Carries a call's own `process=`: "1" or "0". Without it the handler's declaration decides."""
+
+
+class CallOptions(TypedDict, total=False):
+    """What may differ from call to call."""
+
+    queue: str
+    priority: int
+    max_attempts: int
+    timeout: Duration | None
+    delay: Duration | None
+    run_at: datetime | None
+    idempotency_key: str | None
+    group: str | None
+    group_limit: int
+    metadata: Mapping[str, str]
+    connection: Any
+    process: bool
+
+
+class TaskOptions(CallOptions, total=False):
+    """What a task is declared with. The worker needs the last three, and no job carries them."""
+
+    name: str
+    retry: RetryPolicy
+    unrecoverable: type[BaseException] | Iterable[type[BaseException]]
+
+
+CALL = tuple(sorted(CallOptions.__annotations__))
+DECLARATION = tuple(sorted(TaskOptions.__annotations__))
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Checked options, as `prepare` needs them. `queue` None: the client's default queue."""
+
+    queue: str | None = None
+    priority: int = 0
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    timeout: timedelta | None = None
+    delay: timedelta | None = None
+    run_at: datetime | None = None
+    idempotency_key: str | None = None
+    group: str | None = None
+    group_limit: int = 0
+    metadata: dict[str, str] = {}
+    connection: Any = None
+
+    def __repr__(self) -> str:
+        # A key, metadata and a connection are the user's data: only that they are set is shown.
+        shown = (name for name in self.__struct_fields__ if getattr(self, name) != getattr(UNSET, name))
+        return f"Options({', '.join(f'{name}=…' for name in shown)})"
+
+
+UNSET = Options()
+
+
+def change(options: Options, given: Mapping[str, Any], task: str, *, known: tuple[str, ...] = CALL) -> Options:
+    """The options with what was given laid over them; TypeError or ValueError for what cannot be."""
+    for name in given:
+        if name not in known:
+            raise _unknown(task, name, known)
+    changes = {name: given[name] for name in given if name in Options.__struct_fields__}
+    if changes.get("delay") is not None and changes.get("run_at") is not None:
+        raise ValueError(f"{task}: expected delay or run_at, got both; give one")
+    if changes.get("delay") is not None:
+        changes["delay"] = duration(changes["delay"], f"{task}: delay")
+        changes["run_at"] = None
+    if changes.get("run_at") is not None:
+        changes["run_at"] = moment(changes["run_at"], f"{task}: run_at")
+        changes["delay"] = None
+    if changes.get("timeout") is not None:
+        changes["timeout"] = duration(changes["timeout"], f"{task}: timeout", zero=False)
+    if "metadata" in changes:
+        changes["metadata"] = {**options.metadata, **_metadata(changes["metadata"], task)}
+    if "process" in given and known is CALL:
+        process = flag(given["process"], f"{task}: process")
+        changes["metadata"] = {**changes.get("metadata", options.metadata), PROCESS_KEY: "1" if process else "0"}
+    changed: Options = msgspec.structs.replace(options, **changes)
+    _check(changed, task)
+    return changed
+
+
+def flag(value: Any, what: str) -> bool:
+    """True or False, or a TypeError."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{what}: expected True or False, got {type(value).__name__}")
+    return value
+
+
+def _metadata(value: Any, task: str) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{task}: metadata: expected a mapping of text to text, got {type(value).__name__}")
+    for key, item in value.items():
+        if not isinstance(key, str) or not isinstance(item, str):
+            wrong = item if isinstance(key, str) else key
+            raise TypeError(
+                f"{task}: metadata: expected text to text, got {type(wrong).__name__}; convert it with str()"
+            )
+        if key.startswith(RESERVED):
+            raise ValueError(
+                f"{task}: metadata: keys that begin with {RESERVED!r} belong to the core, got {key!r}; rename it"
+            )
+    return dict(value)
+
+
+def _check(options: Options, task: str) -> None:
+    """The store's own check of a record with these options, told as a TypeError where a type is wrong."""
+    for name, kind in (("priority", int), ("max_attempts", int), ("group_limit", int)):
+        value = getattr(options, name)
+        if type(value) is not kind:
+            raise TypeError(f"{task}: {name}: expected a whole number, got {type(value).__name__}")
+    for name in ("queue", "idempotency_key", "group"):
+        value = getattr(options, name)
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{task}: {name}: expected text, got {type(value).__name__}")
+    if options.max_attempts < 1:
+        raise ValueError(f"{task}: max_attempts: expected 1 or more, got {options.max_attempts}")
+    try:
+        check_job(
+            record_of(options, id="check", type="check", payload=b"", queue="check", created_at=EPOCH, run_at=None)
+        )
+    except ValueError as error:
+        raise type(error)(f"{task}: {error}") from None
+
+
+def record_of(
+    options: Options, *, id: str, type: str, payload: bytes, queue: str, created_at: datetime, run_at: datetime | None
+) -> JobRecord:
+    """A record with these options."""
+    metadata = options.metadata
+    return JobRecord(
+        id=id,
+        type=type,
+        queue=options.queue or queue,
+        payload=payload,
+        run_at=run_at,
+        timeout=options.timeout,
+        priority=options.priority,
+        max_attempts=options.max_attempts,
+        idempotency_key=options.idempotency_key,
+        group=options.group,
+        group_limit=options.group_limit,
+        metadata=dict(metadata) if metadata else {},
+        created_at=created_at,
+    )
+
+
+def _unknown(task: str, name: str, known: tuple[str, ...]) -> TypeError:
+    if name in DECLARATION:
+        return TypeError(
+            f"{task}: {name}= belongs to the declaration of the task, because the worker needs it and a job does not "
+            f"carry it; write @harbor.task({name}=…)"
+        )
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return TypeError(f"{task}: unknown option {name!r}; {hint}expected one of: {', '.join(known)}")

@@ -1,0 +1,47 @@
+"""From a call to a job record: pure, so that it can be tested without a store and costs no I/O.
+
+A call is bound and encoded where it is made; the record is made when the store's clock is known, because its id,
+`created_at` and a delayed `run_at` are moments of that clock.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from taskharbor.model.ids import new_id
+from taskharbor.model.job import JobRecord
+from taskharbor.model.times import round_up, to_ms
+from taskharbor.tasks.options import Options, record_of
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One job that somebody asked for: arguments encoded, options checked. `returns` is the type of its result."""
+
+    type: str
+    payload: bytes
+    options: Options
+    returns: Any = Any
+    id: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Call({self.type!r}, {self.options!r})"
+
+
+def prepare(call: Call, now: datetime, default_queue: str) -> JobRecord:
+    """The record of a call made at `now`, in whole milliseconds: `run_at` is rounded up, never down."""
+    options = call.options
+    run_at = options.run_at
+    if options.delay:
+        run_at = round_up(now + options.delay)
+    return record_of(
+        options,
+        id=call.id or new_id(to_ms(now)),
+        type=call.type,
+        payload=call.payload,
+        queue=default_queue,
+        created_at=now,
+        run_at=run_at,
+    )
