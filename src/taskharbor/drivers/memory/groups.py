@@ -1,0 +1,133 @@
+"""The groups of one queue: jobs of a group start in the order in which they joined, never more at once than its limit.
+
+A group exists while a member of it is due or inflight; only a limit that was set stays with its name. Groups with a
+due member and a free slot stand in `turns`, each once, and are served in turn: nothing ever looks through all groups.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from taskharbor.drivers.memory.entry import Entry
+from taskharbor.drivers.memory.line import Heap
+
+_SLACK = 64
+
+
+class Group(Heap):
+    """The due members of a group, and how many of the others are inflight."""
+
+    __slots__ = ("inflight", "limit", "name", "waiting")
+
+    def __init__(self, name: str, limit: int) -> None:
+        super().__init__()
+        self.name = name
+        self.limit = limit
+        self.inflight = 0
+        self.waiting = False  # stands in `turns`
+
+    def room(self) -> bool:
+        return self.inflight < self.limit
+
+
+class Groups:
+    """All groups of a queue, by name."""
+
+    __slots__ = ("_groups", "_limits", "turns")
+
+    def __init__(self) -> None:
+        self._groups: dict[str, Group] = {}
+        self._limits: dict[str, int] = {}
+        self.turns: deque[Group] = deque()
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def has_limits(self) -> bool:
+        return bool(self._limits)
+
+    def set_limit(self, name: str, limit: int) -> bool:
+        """Set a group's limit unless it has one; answers whether a slot became free by that."""
+        if name in self._limits:
+            return False
+        self._limits[name] = limit
+        group = self._groups.get(name)
+        if group is None:
+            return False
+        group.limit = limit
+        return self._consider(group)
+
+    def push(self, name: str, entry: Entry) -> None:
+        """A member becomes due: it joins by its time, then its arrival."""
+        group = self._get(name)
+        group.push((entry.time, entry.arrival, entry))
+        self._consider(group)
+
+    def discard(self, name: str, entry: Entry) -> None:
+        """A due member leaves the line without being reserved."""
+        group = self._groups[name]
+        group.discard(entry)
+        self._forget_if_idle(group)
+
+    def turn(self) -> Group | None:
+        """The group whose turn it is: it has a due member and a free slot."""
+        while self.turns:
+            group = self.turns[0]
+            if group.room() and group.peek() is not None:
+                return group
+            self.turns.popleft()
+            group.waiting = False
+            self._forget_if_idle(group)
+        return None
+
+    def hold(self, name: str) -> None:
+        """A member that left the line is inflight now. The group whose turn it was goes to the end."""
+        group = self._get(name)
+        group.inflight += 1
+        if self.turns and self.turns[0] is group:
+            self.turns.popleft()
+            group.waiting = False
+        self._consider(group)
+
+    def free(self, name: str) -> bool:
+        """A member is no longer inflight; answers whether another may run now."""
+        group = self._groups[name]
+        group.inflight -= 1
+        self._forget_if_idle(group)
+        return self._consider(group)
+
+    def room(self, name: str) -> bool:
+        """Whether another member may run."""
+        group = self._groups.get(name)
+        return group is None or group.room()
+
+    def head(self, name: str) -> Entry | None:
+        """The due member that is first in its group, which stays."""
+        group = self._groups.get(name)
+        return group.peek() if group is not None else None
+
+    def take(self, name: str) -> None:
+        """Out of turn: the first due member of a group leaves the line and is inflight."""
+        self._get(name).pop()
+        self.hold(name)
+
+    def _get(self, name: str) -> Group:
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = Group(name, self._limits.get(name, 1))
+        return group
+
+    def _consider(self, group: Group) -> bool:
+        if group.inflight >= group.limit or group.size() <= group.stale:
+            return False
+        if not group.waiting:
+            group.waiting = True
+            self.turns.append(group)
+            if len(self.turns) > 2 * len(self._groups) + _SLACK:
+                self.turns = deque(group for group in self.turns if self._groups.get(group.name) is group)
+        return True
+
+    def _forget_if_idle(self, group: Group) -> None:
+        # It may go on standing in `turns` until its turn comes, beside a new group of the same name: it is empty.
+        if group.inflight == 0 and group.size() <= group.stale and self._groups.get(group.name) is group:
+            del self._groups[group.name]

@@ -1,0 +1,204 @@
+"""Lines and calendars: the ordered structures, none of whose operations looks at more than it has to.
+
+Removing from the middle is lazy: an item stands for an entry only while it is that entry's `place`. Structures
+are rebuilt when more than half of them is stale, so they grow with what they hold and with nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Any, TypeAlias
+
+from taskharbor.drivers.memory.entry import Entry
+
+Item: TypeAlias = tuple[Any, ...]
+"""What orders an entry, and the entry itself at the end. No two items are equal before that: arrivals are unique."""
+
+_SLACK = 64  # below this many stale items rebuilding costs more than it saves
+
+
+class Heap:
+    """Entries in order, for lines that are short: a group's, mostly."""
+
+    __slots__ = ("heap", "stale")
+
+    def __init__(self) -> None:
+        self.heap: list[Item] = []
+        self.stale = 0
+
+    def push(self, item: Item) -> None:
+        item[-1].place = item
+        heappush(self.heap, item)
+
+    def peek(self) -> Entry | None:
+        """The first entry, which stays."""
+        heap = self.heap
+        while heap:
+            entry: Entry = heap[0][-1]
+            if entry.place is heap[0]:
+                return entry
+            heappop(heap)
+            self.stale -= 1
+        return None
+
+    def pop(self) -> Entry | None:
+        """The first entry, which leaves."""
+        heap = self.heap
+        while heap:
+            item = heappop(heap)
+            entry: Entry = item[-1]
+            if entry.place is item:
+                entry.place = None
+                return entry
+            self.stale -= 1
+        return None
+
+    def discard(self, entry: Entry) -> None:
+        """Take an entry out, wherever it stands."""
+        entry.place = None
+        self.stale += 1
+        if self.stale > _SLACK and self.stale * 2 > self.size():
+            self.rebuild()
+
+    def size(self) -> int:
+        """How many items there are, the stale ones included."""
+        return len(self.heap)
+
+    def rebuild(self) -> None:
+        self.heap = [item for item in self.heap if item[-1].place is item]
+        heapify(self.heap)
+        self.stale = 0
+
+
+class Line(Heap):
+    """Entries in order, for lines that are long: what comes in order, as nearly all does, never sees the heap.
+
+    `run` is sorted because only greater items are appended to it; the rest goes to the heap. So a line of one
+    priority costs the same however long it is.
+    """
+
+    __slots__ = ("run",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run: deque[Item] = deque()
+
+    def push(self, item: Item) -> None:
+        item[-1].place = item
+        run = self.run
+        if not run or item > run[-1]:
+            run.append(item)
+        else:
+            heappush(self.heap, item)
+
+    def peek(self) -> Entry | None:
+        run, heap = self.run, self.heap
+        while run or heap:
+            from_heap = not run or (heap and heap[0] < run[0])
+            item = heap[0] if from_heap else run[0]
+            entry: Entry = item[-1]
+            if entry.place is item:
+                return entry
+            if from_heap:
+                heappop(heap)
+            else:
+                run.popleft()
+            self.stale -= 1
+        return None
+
+    def pop(self) -> Entry | None:
+        run, heap = self.run, self.heap
+        while True:
+            if run:
+                item = heappop(heap) if heap and heap[0] < run[0] else run.popleft()
+            elif heap:
+                item = heappop(heap)
+            else:
+                return None
+            entry: Entry = item[-1]
+            if entry.place is item:
+                entry.place = None
+                return entry
+            self.stale -= 1
+
+    def size(self) -> int:
+        return len(self.run) + len(self.heap)
+
+    def rebuild(self) -> None:
+        super().rebuild()
+        self.run = deque(item for item in self.run if item[-1].place is item)
+
+
+class Calendar:
+    """Entries by a moment, divided by `now` into those ahead and those behind. `now` may be moved either way.
+
+    One bucket holds all entries of a moment. A heap holds moments, not entries: a hundred thousand leases a second
+    that end in the same few thousand milliseconds must not leave a trace each.
+    """
+
+    __slots__ = ("_next", "_past", "ahead", "behind", "now")
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.ahead: dict[int, dict[Entry, None]] = {}
+        self.behind: dict[int, dict[Entry, None]] = {}
+        self._next: list[int] = []  # the moments ahead, and some that are gone; the earliest first
+        self._past: list[int] = []  # the moments behind, negated; the latest first
+
+    def bucket(self, moment: int) -> dict[Entry, None]:
+        """Where the entries of a moment are. Whoever puts one there sets its `moment`."""
+        side = self.ahead if moment > self.now else self.behind
+        found = side.get(moment)
+        if found is None:
+            found = side[moment] = {}
+            self._note(moment)
+        return found
+
+    def add(self, entry: Entry, moment: int) -> None:
+        entry.moment = moment
+        self.bucket(moment)[entry] = None
+
+    def remove(self, entry: Entry) -> None:
+        moment = entry.moment
+        if moment is None:
+            return
+        entry.moment = None
+        side = self.ahead if moment > self.now else self.behind
+        bucket = side[moment]
+        del bucket[entry]
+        if not bucket:
+            del side[moment]
+
+    def forward(self, now: int) -> Iterator[Entry]:
+        """Move on to a later moment; yields what has come to lie behind."""
+        self.now = now
+        while self._next and self._next[0] <= now:
+            moment = heappop(self._next)
+            bucket = self.ahead.pop(moment, None)
+            if bucket is not None:
+                self.behind[moment] = bucket
+                self._note(moment)
+                yield from bucket
+
+    def back(self, now: int) -> Iterator[Entry]:
+        """Move back to an earlier moment; yields what has come to lie ahead again."""
+        self.now = now
+        while self._past and -self._past[0] > now:
+            moment = -heappop(self._past)
+            bucket = self.behind.pop(moment, None)
+            if bucket is not None:
+                self.ahead[moment] = bucket
+                self._note(moment)
+                yield from bucket
+
+    def _note(self, moment: int) -> None:
+        if moment > self.now:
+            heappush(self._next, moment)
+            if len(self._next) > 2 * len(self.ahead) + _SLACK:
+                self._next = sorted(self.ahead)
+        else:
+            heappush(self._past, -moment)
+            if len(self._past) > 2 * len(self.behind) + _SLACK:
+                self._past = sorted([-moment for moment in self.behind])

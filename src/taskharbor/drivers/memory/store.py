@@ -1,0 +1,180 @@
+"""The store: all jobs, and the few transitions of which every call is made.
+
+Nothing here is asynchronous and nothing locks: the driver holds `lock` around each call, so each is one transaction.
+Every job is in `entries`; its queue knows its place in line, its flow and its dependencies know that it is unfinished.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from taskharbor.drivers.contract import DAMAGED_PREFIX
+from taskharbor.drivers.memory.entry import DLQ, UNKNOWN, Entry, damage_of, finished, ticks
+from taskharbor.drivers.memory.flows import Flow, hold, unhold, unlink
+from taskharbor.drivers.memory.line import Line
+from taskharbor.drivers.memory.queue import Queue
+from taskharbor.drivers.memory.waiters import Waiters
+from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
+
+
+class Store:
+    """What several memory drivers share."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.entries: dict[str, Entry] = {}
+        self.queues: dict[str, Queue] = {}
+        self.flows: dict[str, Flow] = {}
+        self.finished = Line()  # done and cancelled jobs by the time they finished, for prune
+        self.workers: dict[str, WorkerInfo] = {}
+        self.waiters = Waiters()
+        self.number = 0  # the last number given; everything that has an order of arrival takes one
+        self.unmet: dict[str, Entry] = {}  # damaged in a way that takes them out of every line; see damage.py
+        self.time = EPOCH
+        self._ids: list[str] | None = []  # sorted, some of them gone; None: to be made again
+        self._gone = 0
+
+    def next_number(self) -> int:
+        self.number += 1
+        return self.number
+
+    def queue(self, name: str) -> Queue:
+        found = self.queues.get(name)
+        if found is None:
+            found = self.queues[name] = Queue(name)
+        return found
+
+    def forget_if_empty(self, queue: Queue) -> None:
+        """A queue's name is worth remembering while it holds a job, is paused or has limits of groups."""
+        if not queue.paused and queue.empty() and not queue.groups.has_limits():
+            self.queues.pop(queue.name, None)
+
+    # Coming and going
+
+    def add(self, record: JobRecord) -> Entry:
+        """A new job, not yet standing anywhere."""
+        queue = self.queue(record.queue)
+        entry = self.entries[record.id] = Entry(record, queue, self.next_number())
+        queue.counts[UNKNOWN] += 1
+        if record.idempotency_key is not None:
+            queue.keys[record.idempotency_key] = record.id
+        if (
+            record.group is not None
+            and record.group_limit > 0
+            and queue.groups.set_limit(record.group, record.group_limit)
+        ):
+            queue.arrived = self.number
+        if record.flow_id is not None:
+            flow = self.flows.get(record.flow_id)
+            if flow is None:
+                flow = self.flows[record.flow_id] = Flow()
+            flow.members[entry] = None
+            flow.open += 1
+        ids = self._ids
+        if ids is not None:
+            if not ids or record.id > ids[-1]:
+                ids.append(record.id)
+            else:
+                self._ids = None
+        return entry
+
+    def remove(self, entry: Entry) -> None:
+        """Forget a job altogether."""
+        self._leave(entry)
+        if not finished(entry):
+            self.close(entry)
+        unlink(self, entry)
+        record, queue = entry.record, entry.queue
+        del self.entries[record.id]
+        self.unmet.pop(record.id, None)
+        queue.counts[entry.standing] -= 1
+        if record.idempotency_key is not None and queue.keys.get(record.idempotency_key) == record.id:
+            del queue.keys[record.idempotency_key]
+        if record.flow_id is not None:
+            flow = self.flows[record.flow_id]
+            del flow.members[entry]
+            if not flow.members:
+                del self.flows[record.flow_id]
+        self.forget_if_empty(queue)
+        self._gone += 1
+
+    def sorted_ids(self) -> list[str]:
+        """All ids in order. Some may be gone from `entries` since."""
+        if self._ids is None or self._gone * 2 > len(self._ids):
+            self._ids = sorted(self.entries)
+            self._gone = 0
+        return self._ids
+
+    # Transitions
+
+    def join(self, entry: Entry, record: JobRecord, now: int) -> None:
+        """Into the line, from wherever it stands."""
+        self._leave(entry)
+        entry.record = record
+        entry.queue.join(entry, now, self.next_number())
+
+    def finish(self, entry: Entry, standing: int, record: JobRecord, now: int) -> None:
+        """To a terminal state, from whatever is not finished."""
+        self._leave(entry)
+        entry.record = record
+        entry.queue.stand(entry, standing)
+        if standing != DLQ:
+            self.finished.push((now, self.next_number(), entry))
+            self.close(entry)
+
+    def stand(self, entry: Entry, record: JobRecord, standing: int) -> None:
+        """Out of every line, to a standing that needs none."""
+        self._leave(entry)
+        entry.record = record
+        entry.queue.stand(entry, standing)
+
+    def _leave(self, entry: Entry) -> None:
+        if finished(entry):
+            if entry.place is not None:
+                self.finished.discard(entry)
+            elif entry.parked:
+                entry.parked = False
+                if entry.record.flow_id is not None:
+                    self.flows[entry.record.flow_id].parked.pop(entry, None)
+        elif entry.queue.leave(entry):
+            entry.queue.arrived = self.next_number()
+
+    # What depends on a job being finished
+
+    def close(self, entry: Entry) -> None:
+        """It is finished: its flow and its dependencies have one unfinished job less to wait for."""
+        record = entry.record
+        if record.flow_id is not None:
+            flow = self.flows[record.flow_id]
+            flow.open -= 1
+            if not flow.open:
+                for parked in flow.parked:
+                    self.unpark(parked)
+                flow.parked.clear()
+        if record.depends_on:
+            for dependency in unhold(self, entry):
+                self.unpark(dependency)
+
+    def reopen(self, entry: Entry) -> None:
+        """It was finished and is to run again."""
+        if entry.record.flow_id is not None:
+            self.flows[entry.record.flow_id].open += 1
+        if entry.record.depends_on:
+            hold(self, entry)
+
+    def unpark(self, entry: Entry) -> None:
+        """Whatever kept it from being pruned is gone: prune may look at it again."""
+        if entry.parked and entry.record.finished_at is not None:
+            entry.parked = False
+            self.finished.push((ticks(entry.record.finished_at), self.next_number(), entry))
+
+    # Damage
+
+    def set_aside(self, entry: Entry, now: datetime) -> None:
+        """A record that no worker can run goes to the dead letter queue, and says why."""
+        what = damage_of(entry) or "unknown state"
+        record = replace(entry.record, reason=f"{DAMAGED_PREFIX}: {what}", finished_at=now)
+        self.finish(entry, DLQ, record, ticks(now))
