@@ -36,8 +36,15 @@ def dependencies(store: Store, entry: Entry) -> list[Entry]:
 
 
 def waiting_for(store: Store, entry: Entry) -> tuple[str, ...]:
-    """The dependencies that are not done, in their order, each once."""
-    return tuple(dependency.record.id for dependency in dependencies(store, entry) if dependency.standing != DONE)
+    """The dependencies that are not done, in their order, each once.
+
+    A job that was enqueued under the id of a dependency that is gone is not that dependency: it does not know this one.
+    """
+    return tuple(
+        dependency.record.id
+        for dependency in dependencies(store, entry)
+        if dependency.standing != DONE and entry in (dependency.dependents or ())
+    )
 
 
 def link(store: Store, entry: Entry) -> None:
@@ -65,7 +72,6 @@ def unhold(store: Store, entry: Entry) -> list[Entry]:
     """The job is finished; answers the dependencies that no unfinished job needs any more."""
     let_go = []
     for dependency in dependencies(store, entry):
-        # One of that id which was enqueued later than the dependency was deleted knows nothing of this job.
         if dependency.dependents is not None and dependency.dependents.get(entry):
             dependency.dependents[entry] = False
             dependency.holds -= 1

@@ -136,9 +136,7 @@ class Store:
             if entry.place is not None:
                 self.finished.discard(entry)
             elif entry.parked:
-                entry.parked = False
-                if entry.record.flow_id is not None:
-                    self.flows[entry.record.flow_id].parked.pop(entry, None)
+                self._forget_parked(entry)
         elif entry.queue.leave(entry):
             entry.queue.arrived = self.next_number()
 
@@ -151,9 +149,8 @@ class Store:
             flow = self.flows[record.flow_id]
             flow.open -= 1
             if not flow.open:
-                for parked in flow.parked:
+                for parked in list(flow.parked):
                     self.unpark(parked)
-                flow.parked.clear()
         if record.depends_on:
             for dependency in unhold(self, entry):
                 self.unpark(dependency)
@@ -168,8 +165,13 @@ class Store:
     def unpark(self, entry: Entry) -> None:
         """Whatever kept it from being pruned is gone: prune may look at it again."""
         if entry.parked and entry.record.finished_at is not None:
-            entry.parked = False
+            self._forget_parked(entry)
             self.finished.push((ticks(entry.record.finished_at), self.next_number(), entry))
+
+    def _forget_parked(self, entry: Entry) -> None:
+        entry.parked = False
+        if entry.record.flow_id is not None:
+            self.flows[entry.record.flow_id].parked.pop(entry, None)
 
     # Damage
 

@@ -1,0 +1,115 @@
+"""What the memory driver counts instead of searching for: `recount` does it again by hand; nothing is left behind."""
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from taskharbor.drivers import Ack, JobRecord
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.drivers.memory.entry import (
+    BLOCKED,
+    DONE,
+    EXPIRED,
+    IN_LINE,
+    INFLIGHT,
+    LEASED,
+    READY,
+    SCHEDULED,
+    STANDINGS,
+    finished,
+    ticks,
+)
+from taskharbor.drivers.memory.flows import dependencies
+from taskharbor.drivers.memory.store import Store
+
+pytestmark = pytest.mark.lane("unit")
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+def recount(store: Store) -> None:
+    """Every number and every index of the store, worked out again from the jobs alone."""
+    entries = list(store.entries.values())
+    for name, queue in store.queues.items():
+        own = [entry for entry in entries if entry.queue is queue]
+        assert all(entry.record.queue == name for entry in own)
+        counted = Counter(entry.standing for entry in own)
+        assert queue.counts == [counted[standing] for standing in STANDINGS]
+        assert queue.keys == {
+            entry.record.idempotency_key: entry.record.id for entry in own if entry.record.idempotency_key
+        }
+        calendar, now = queue.calendar, queue.calendar.now
+        for entry in own:
+            moment, run_at = entry.moment, entry.record.run_at
+            if entry.standing in LEASED:
+                assert entry.expires_at is not None
+                assert moment == ticks(entry.expires_at)
+                assert (entry.standing == EXPIRED) == (moment <= now)
+                assert entry.token
+            elif entry.standing in (READY, SCHEDULED):
+                assert moment == (None if run_at is None else ticks(run_at))
+                assert (entry.standing == SCHEDULED) == (moment is not None and moment > now)
+                assert not entry.token
+            else:
+                assert moment is None
+                assert not entry.token
+        held = {(entry.moment, entry.record.id) for entry in own if entry.moment is not None}
+        sides = [*calendar.ahead.items(), *calendar.behind.items()]
+        assert {(moment, entry.record.id) for moment, bucket in sides for entry in bucket} == held
+        assert all(bucket for _, bucket in sides)
+        assert all(moment > now for moment in calendar.ahead)
+        assert all(moment <= now for moment in calendar.behind)
+        assert set(calendar.ahead) <= set(calendar._next)
+        assert {-moment for moment in calendar.behind} <= set(calendar._past)
+        live = [item[-1] for item in [*queue.line.run, *queue.line.heap] if item[-1].place is item]
+        assert len(live) == len(set(live)) == queue.line.size() - queue.line.stale
+        assert set(live) == {entry for entry in own if entry.standing in IN_LINE and entry.record.group is None}
+        recount_groups(queue, [entry for entry in own if entry.record.group is not None])
+    for entry in entries:
+        recount_edges(store, entry)
+    for flow_id, flow in store.flows.items():
+        assert set(flow.members) == {entry for entry in entries if entry.record.flow_id == flow_id}
+        assert flow.open == sum(not finished(entry) for entry in flow.members)
+        assert set(flow.parked) <= {entry for entry in flow.members if entry.parked}
+    assert set(store.flows) == {entry.record.flow_id for entry in entries if entry.record.flow_id}
+    ended = [item[-1] for item in [*store.finished.run, *store.finished.heap] if item[-1].place is item]
+    assert len(ended) == store.finished.size() - store.finished.stale
+    assert set(ended) == {entry for entry in entries if finished(entry) and not entry.parked}
+
+
+def recount_groups(queue, members):
+    groups = queue.groups
+    due = {}
+    held = Counter(entry.record.group for entry in members if entry.standing == INFLIGHT)
+    for entry in members:
+        if entry.standing in IN_LINE:
+            due.setdefault(entry.record.group, set()).add(entry)
+    assert set(groups._groups) == due.keys() | held.keys()
+    for name, group in groups._groups.items():
+        assert group.inflight == held[name]
+        live = [item[-1] for item in group.heap if item[-1].place is item]
+        assert len(live) == group.size() - group.stale
+        assert set(live) == due.get(name, set())
+        assert group.limit == groups._limits.get(name, 1)
+        assert group.waiting == (group in groups.turns)
+        assert group.waiting or not (live and group.room())
+    assert len(set(groups.turns)) == len(groups.turns)
+
+
+def recount_edges(store, entry):
+    linked = [dependency for dependency in dependencies(store, entry) if entry in (dependency.dependents or {})]
+    if entry.standing == BLOCKED:
+        assert entry.open == sum(dependency.standing != DONE for dependency in linked)
+        assert entry.open > 0
+    for dependent, unfinished in (entry.dependents or {}).items():
+        assert store.entries.get(dependent.record.id) is dependent
+        assert entry.record.id in dependent.record.depends_on
+        assert unfinished == (not finished(dependent))
+    assert entry.holds == sum((entry.dependents or {}).values())
+    if entry.parked:
+        flow = store.flows.get(entry.record.flow_id or "")
+        assert finished(entry)
+        assert entry.holds or (flow is not None and flow.open and entry in flow.parked)
