@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 
 from taskharbor.model.limits import clean_error
+
+_OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 def name_of(error: BaseException) -> str:
@@ -26,10 +29,22 @@ def summary(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """The summary and where it was raised, innermost frame last, as much of it as a store keeps."""
+    """The summary, where it was raised (innermost frame last, our own frames left out) and its notes."""
     head = clean_error(summary(error))
+    return clean_error("\n\n".join([head, *_frames(error), *_notes(error)]))
+
+
+def _frames(error: BaseException) -> list[str]:
     try:
-        frames = "".join(traceback.format_list(traceback.extract_tb(error.__traceback__)[-20:]))
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+        return ["".join(traceback.format_list(theirs[-20:])).rstrip()] if theirs else []
     except Exception:
-        return head
-    return clean_error(f"{head}\n\n{frames}") if frames else head
+        return []
+
+
+def _notes(error: BaseException) -> list[str]:
+    try:
+        return [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
+    except Exception:
+        return []

@@ -33,7 +33,7 @@ class Request(msgspec.Struct, frozen=True):
     """One job for a child."""
 
     reference: tuple[str, str]
-    codec: Codec
+    codec: Codec | None
     job: JobRecord
     deadline: datetime | None
 

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
+from taskharbor.model.codec import JsonCodec
 from taskharbor.model.job import JobRecord
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch
@@ -54,7 +55,9 @@ class Children:
         stop = _Stop()
         run.kill = stop.kill
         context.cancelled.subscribe(lambda: stop.tell(context.cancelled.reason or ""))
-        request = Request(handler.reference, handler.signature.codec, run.job, context.deadline)
+        codec = handler.signature.codec
+        own = None if type(codec) is JsonCodec else codec  # the default is made anew there; another one must pickle
+        request = Request(handler.reference, own, run.job, context.deadline)
         answer = await self._threads.run(lambda: self._perform(request, context, stop))
         return _value_of(answer, handler)
 
@@ -131,8 +134,8 @@ def _value_of(answer: tuple[Any, ...], handler: Handler) -> Any:
     if mismatch:
         raise PayloadMismatch(description.split("\n", 1)[0].removeprefix("PayloadMismatch: "))
     error = pickle.loads(pickled) if pickled is not None else RemoteError(description)
-    # The frames were left behind in the child: its description keeps them for the record.
-    error.__notes__ = [description]
+    # The frames were left behind in the child: a note keeps them for the record.
+    error.__notes__ = [*description.split("\n\n")[1:]]
     raise error
 
 

@@ -199,8 +199,8 @@ class Executor:
             return
         if run.stop_reason == TIMEOUT:
             self._timed_out(run, error)
-        elif isinstance(error, asyncio.CancelledError) and run.stop_reason == SHUTDOWN:
-            self._give_back(run, SHUTDOWN)
+        elif run.stop_reason == SHUTDOWN:
+            self._give_back(run, SHUTDOWN)  # it was interrupted: whatever it raised on its way out is our doing
         else:
             self._failed(run, error)
 
@@ -283,9 +283,13 @@ class Executor:
 
     # Stopping ------------------------------------------------------------------------------------------------
 
+    def close(self) -> None:
+        """Take no more: what a reserve still brings is given back at once."""
+        self._stopping = True
+
     async def stop(self, hurry: asyncio.Event) -> None:
         """Let what runs finish within the grace period, or until `hurry`; give the rest back at once."""
-        self._stopping = True
+        self.close()
         if self._suspect is not None and self._suspect.task is None:
             suspect, self._suspect = self._suspect, None
             self._give_back(suspect, SHUTDOWN)

@@ -68,7 +68,7 @@ class Fetcher(Service):
                 await self.rest(asyncio.ensure_future(asyncio.sleep(backoff.next())))
                 continue
             backoff.reset()
-            self._outage.answered()
+            self._outage.answered("reserve")
             self.polled_at = self._clock.monotonic()
             if batch:
                 self._start(batch)
@@ -87,8 +87,10 @@ class Fetcher(Service):
 
     async def _hint(self) -> object:
         try:
-            return await self._driver.wait(self._settings.queues, self._settings.poll_interval)
+            hint = await self._driver.wait(self._settings.queues, self._settings.poll_interval)
         except Exception as error:
             self._outage.failed("wait", error)
             await asyncio.sleep(self._settings.poll_interval)
             return False
+        self._outage.answered("wait")
+        return hint

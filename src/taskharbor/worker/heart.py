@@ -63,7 +63,7 @@ class Heart:
             except Exception as error:
                 self.outage.failed("extend", error)
                 return min(self._backoff.next(), self.every)
-            self.outage.answered()
+            self.outage.answered("extend")
             for run, answer in zip(runs, answers, strict=True):
                 if isinstance(answer, Lease):
                     run.lease = answer
@@ -165,10 +165,12 @@ class ThreadHeart:
         backoff = Backoff()
         while True:
             try:
-                return await self._driver.open()
+                await self._driver.open()
             except Exception as error:
-                self._heart.outage.failed("open", error)
+                self._heart.outage.failed("open for the heart", error)
                 await asyncio.sleep(backoff.next())
+            else:
+                return self._heart.outage.answered("open for the heart")
 
 
 class LoopWatch:

@@ -27,36 +27,38 @@ class Outage:
         self._clock = clock
         self._observers = observers
         self._lock = threading.Lock()
-        self._since: float | None = None
+        self._failing: dict[str, float] = {}  # which kinds of call fail, and since when
         self.error: BaseException | None = None
-        self.answered_at: float | None = None
 
-    def answered(self) -> None:
-        """A call to the store succeeded."""
-        self.answered_at = self._clock.monotonic()
-        if self._since is None:
+    def answered(self, doing: str) -> None:
+        """A call of this kind succeeded."""
+        if doing not in self._failing:
             return
         with self._lock:
-            since, self._since, self.error = self._since, None, None
-        if since is not None:
+            since = min(self._failing.values())
+            del self._failing[doing]
+            over = not self._failing
+            if over:
+                self.error = None
+        if over:
             self._observers.emit(StoreBack(self._worker, self._clock.monotonic() - since))
 
     def failed(self, doing: str, error: BaseException) -> None:
         """A call to the store failed. Anything but BackendUnavailable is a driver's bug, reported with its trace."""
         with self._lock:
-            first = self._since is None
+            first = not self._failing
             self.error = error
-            if first:
-                self._since = self._clock.monotonic()
+            self._failing.setdefault(doing, self._clock.monotonic())
         if first:
             self._observers.emit(StoreLost(self._worker, doing, error))
-        if not isinstance(error, BackendUnavailable):
+        if not isinstance(error, BackendUnavailable | OSError):
             logger.error("worker %s: %s failed with %s", self._worker, doing, type(error).__name__, exc_info=error)
 
     @property
     def seconds(self) -> float:
         """How long the store has not answered; 0 while it does."""
-        return 0.0 if self._since is None else self._clock.monotonic() - self._since
+        since = min(self._failing.values(), default=None)
+        return 0.0 if since is None else self._clock.monotonic() - since
 
 
 class Backoff:

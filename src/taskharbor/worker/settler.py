@@ -97,7 +97,7 @@ class Settler(Service):
                 await asyncio.sleep(backoff.next())
                 batch = self._still_held(batch)
                 continue
-            self._outage.answered()
+            self._outage.answered("settle")
             self._close(batch, answers)
             return
 

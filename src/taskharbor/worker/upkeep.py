@@ -46,6 +46,7 @@ class Upkeep(Service):
                     self._next_round = self._clock.monotonic() + ROUND_EVERY
                     await follow(self._clock, self._driver)
                     await self._prune()
+                self._outage.answered("upkeep")
             except Exception as error:
                 self._outage.failed("upkeep", error)
             await self.rest(asyncio.ensure_future(self._clock.sleep(BEAT_EVERY)))

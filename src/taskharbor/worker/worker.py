@@ -16,6 +16,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec
+from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.events import Observer, Observers, WorkerStarted, WorkerStopped, WorkerStopping
 from taskharbor.model.times import Duration
 from taskharbor.observe.log import LogObserver
@@ -205,8 +206,9 @@ class Worker:
         while not self._stop.is_set():
             try:
                 await driver.open()
-                return await follow(self._clock, driver)
-            except OSError as error:
+                await follow(self._clock, driver)
+                return self._outage.answered("open")
+            except (BackendUnavailable, OSError) as error:
                 self._outage.failed("open", error)
             await asyncio.sleep(backoff.next())
         return None
@@ -265,6 +267,7 @@ class Worker:
             raise
         finally:
             self._state = "stopping"
+            executor.close()
             self._observers.emit(WorkerStopping(config.name, len(executor.running)))
             await fetcher.stop()
             await executor.stop(self._hurry)

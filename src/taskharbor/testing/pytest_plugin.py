@@ -1,0 +1,26 @@
+"""Fixtures for pytest, there as soon as TaskHarbor is installed. They import nothing until a test asks for one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from taskharbor.testing import Faults, ManualClock
+
+
+@pytest.fixture
+def manual_clock() -> ManualClock:
+    """A clock that moves only when told to: give it to a Harbor as `clock=`."""
+    from taskharbor.testing import ManualClock
+
+    return ManualClock()
+
+
+@pytest.fixture
+def faults() -> Faults:
+    """A plan of faults: `Harbor(faults.wrap("memory://"))`."""
+    from taskharbor.testing import Faults
+
+    return Faults()

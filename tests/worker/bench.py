@@ -1,0 +1,101 @@
+"""A worker on a private memory store with a manual clock, and the signals that tests wait on."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+from taskharbor.drivers import Driver, JobInfo, JobRecord, open_driver
+from taskharbor.events import Event
+from taskharbor.testing import ManualClock
+from taskharbor.worker import Worker
+
+PATIENCE = 30  # seconds of real time after which a test gives up waiting; never a figure
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """Run a test's coroutine; hanging is a failure, not a wait."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await test
+
+    asyncio.run(bounded())
+
+
+class Bench:
+    """One store, one clock, any number of workers; every event is kept."""
+
+    def __init__(self, driver: Driver | None = None) -> None:
+        self.driver = driver or open_driver("memory://")
+        self.clock = ManualClock()
+        self.events: list[Event] = []
+        self._heard = asyncio.Event()
+
+    def observe(self, event: Event) -> None:
+        self.events.append(event)
+        self._loop.call_soon_threadsafe(self._heard.set)
+
+    def worker(self, **options: Any) -> Worker:
+        self._loop = asyncio.get_running_loop()
+        options.setdefault("heart", "loop")
+        return Worker(self.driver, clock=self.clock, observers=[self.observe], **options)
+
+    async def heard(self, kind: type[Event], count: int = 1) -> list[Any]:
+        """Wait until so many events of a kind were sent."""
+        while len(found := self.of(kind)) < count:
+            self._heard.clear()
+            await self._heard.wait()
+        return found
+
+    async def heard_any(self) -> None:
+        """Wait for the first event."""
+        while not self.events:
+            self._heard.clear()
+            await self._heard.wait()
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if type(event) is kind]
+
+    async def enqueue(self, *jobs: JobRecord) -> None:
+        await self.driver.enqueue(jobs, self.clock.now())
+
+    async def info(self, id: str) -> JobInfo:
+        return await self.driver.inspect(id, self.clock.now())
+
+    async def state(self, id: str) -> str:
+        return (await self.info(id)).state
+
+    async def extended(self, id: str, to: datetime) -> None:
+        """Wait until the lease on a job ends at that moment."""
+        while (await self.info(id)).lease_expires_at != to:
+            await asyncio.sleep(0)
+
+    @asynccontextmanager
+    async def running(self, worker: Worker) -> AsyncIterator[asyncio.Task[None]]:
+        """The worker in the background; stopped at the end."""
+        task = asyncio.create_task(worker.arun())
+        try:
+            yield task
+        finally:
+            worker.hurry()
+            await task
+
+
+def job(id: str, type: str = "t", **fields: Any) -> JobRecord:
+    return JobRecord(id=id, type=type, **fields)
+
+
+def bench_test(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A test that gets a fresh bench and runs on a loop of its own."""
+
+    def wrapped() -> None:
+        async def go() -> None:
+            await test(Bench())
+
+        run(go())
+
+    wrapped.__name__ = test.__name__
+    wrapped.__doc__ = test.__doc__
+    return wrapped

@@ -1,0 +1,45 @@
+"""Handlers for process=True: functions of a module, so that a child process can import them."""
+
+import os
+import signal
+import time
+
+from taskharbor import JobContext, Snooze, Unrecoverable
+
+
+def where(ctx: JobContext) -> dict[str, int]:
+    ctx.progress(1, 2, "half way")
+    return {"pid": os.getpid(), "fence": ctx.fence}
+
+
+async def coroutine(name: str) -> str:
+    return f"hello {name}"
+
+
+def hangs() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        time.sleep(60)
+
+
+def dies() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leaves() -> None:
+    os._exit(7)
+
+
+def raises(kind: str) -> None:
+    class Local(Exception):
+        pass
+
+    if kind == "local":
+        raise Local("cannot travel")
+    raise {"value": ValueError("in the child"), "final": Unrecoverable("no use"), "later": Snooze(60)}[kind]
+
+
+def waits_for_the_signal(ctx: JobContext) -> str:
+    ctx.progress(0, note="started")
+    ctx.cancelled.wait(60)
+    return str(ctx.cancelled.reason)

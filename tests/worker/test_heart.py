@@ -1,0 +1,159 @@
+"""Leases: renewed while a job runs, also when the loop is blocked; a lost one stops its job."""
+
+import asyncio
+import threading
+from datetime import timedelta
+
+from taskharbor import JobContext
+from taskharbor.drivers import LeaseMismatch
+from taskharbor.events import HandlerBlocked, JobCancelled, JobStarted, JobSucceeded, LeaseLost, OutcomeRefused
+from taskharbor.testing import Faults
+from taskharbor.worker import heart as heart_module
+from tests.worker.bench import Bench, bench_test, job
+
+LEASE = timedelta(seconds=30)
+
+
+@bench_test
+async def test_a_lost_lease_cancels_its_job_and_its_outcome_is_thrown_away(bench: Bench) -> None:
+    stopped = asyncio.Event()
+    worker = bench.worker(lease=30, heartbeat=10)
+
+    async def handler(ctx: JobContext) -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            assert ctx.cancelled.reason == "lease lost"
+            stopped.set()
+            return "nobody hears this"
+        return ""
+
+    worker.register("t", handler)
+    await bench.enqueue(job("j"))
+    async with bench.running(worker):
+        await bench.heard(JobStarted)
+        await bench.driver.pause("default")  # so that this worker does not take it again itself
+        await bench.driver.release(worker.name, bench.clock.now())
+        await bench.driver.resume("default")
+        [second] = await bench.driver.reserve(["default"], bench.clock.now(), LEASE, 1, "other")
+        bench.clock.advance(10)
+        [lost] = await bench.heard(LeaseLost)
+        await stopped.wait()
+        assert isinstance(lost.error, LeaseMismatch)
+        await bench.driver.ack(second.lease, bench.clock.now(), b'"second"')
+    info = await bench.info("j")
+    assert (info.job.result, info.job.deliveries) == (b'"second"', 2)
+    assert not bench.of(JobSucceeded)
+
+
+@bench_test
+async def test_a_job_cancelled_while_it_runs_learns_it_at_the_next_heartbeat(bench: Bench) -> None:
+    reasons: list[str | None] = []
+    stopped = asyncio.Event()
+    worker = bench.worker(lease=30, heartbeat=10)
+
+    async def handler(ctx: JobContext) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            reasons.append(ctx.cancelled.reason)
+            stopped.set()
+
+    worker.register("t", handler)
+    await bench.enqueue(job("j"))
+    async with bench.running(worker):
+        await bench.heard(JobStarted)
+        assert await bench.driver.cancel(["j"], bench.clock.now()) == [None]
+        bench.clock.advance(10)
+        await bench.heard(JobCancelled)
+        await stopped.wait()
+    assert reasons == ["cancelled"]
+    assert await bench.state("j") == "cancelled"
+
+
+@bench_test
+async def test_an_outcome_after_a_lost_lease_is_refused_and_reported(bench: Bench) -> None:
+    go = asyncio.Event()
+    worker = bench.worker()
+
+    async def handler() -> None:
+        await go.wait()
+
+    worker.register("t", handler)
+    await bench.enqueue(job("j"))
+    async with bench.running(worker):
+        await bench.heard(JobStarted)
+        assert await bench.driver.delete(["j"]) == [None]
+        go.set()
+        await bench.heard(OutcomeRefused)
+
+
+@bench_test
+async def test_a_failed_heartbeat_is_repeated_before_the_lease_ends(bench: Bench) -> None:
+    faults, go = Faults(), asyncio.Event()
+    bench.driver = faults.wrap(bench.driver)
+    worker = bench.worker(lease=30, heartbeat=10)
+
+    async def handler() -> None:
+        await go.wait()
+
+    worker.register("t", handler)
+    await bench.enqueue(job("j"))
+    async with bench.running(worker) as task:
+        await bench.heard(JobStarted)
+        faults.fail("extend")
+        bench.clock.advance(10)
+        while faults.pending():
+            await asyncio.sleep(0)
+        bench.clock.advance(1)  # not a whole beat later
+        await bench.extended("j", to=bench.clock.now() + LEASE)
+        go.set()
+        worker.stop()
+        await task
+    assert (await bench.info("j")).job.deliveries == 1
+
+
+@bench_test
+async def test_leases_are_renewed_while_a_handler_blocks_the_loop_and_the_handler_is_named(bench: Bench) -> None:
+    """The handler blocks the loop's thread until the heart, in its own thread, has renewed its lease and said who."""
+    named = threading.Event()
+    renewed = threading.Event()
+    worker = bench.worker(lease=30, heartbeat=10, heart="thread")
+
+    def observe(event: object) -> None:
+        if isinstance(event, HandlerBlocked):
+            named.set()
+
+    worker._observers._observers += (observe,)
+    store = bench.driver.sibling()
+
+    def watch_lease() -> None:
+        async def look() -> None:
+            while not renewed.is_set():
+                bench.clock.advance(10)
+                info = await store.inspect("j", bench.clock.now())
+                if info.lease_expires_at and info.lease_expires_at > first_expiry + 3 * LEASE:
+                    renewed.set()
+                await asyncio.sleep(0.01)
+
+        asyncio.run(look())
+
+    first_expiry = bench.clock.now() + LEASE
+
+    async def blocking() -> None:
+        assert named.wait(25)
+        watcher = threading.Thread(target=watch_lease)
+        watcher.start()
+        renewed.wait(25)
+        watcher.join()
+
+    worker.register("blocking", blocking)
+    await bench.enqueue(job("j", "blocking"))
+    await worker.arun(until_empty=True)
+    info = await bench.info("j")
+    assert (info.state, info.job.deliveries) == ("done", 1)
+    [event] = bench.of(HandlerBlocked)
+    assert event.job is not None
+    assert event.job.type == "blocking"
+    assert "threading.py" in event.where
+    assert event.seconds >= heart_module.BLOCKED_AFTER

@@ -1,0 +1,90 @@
+"""A store that goes away is waited for, for ever, and the health answer says so."""
+
+import asyncio
+
+import pytest
+
+from taskharbor.drivers import BackendUnavailable
+from taskharbor.events import JobSucceeded, OutcomeRefused, StoreBack, StoreLost
+from taskharbor.testing import Faults
+from tests.worker.bench import Bench, bench_test, job
+
+
+@pytest.mark.parametrize("verb", ["reserve", "settle", "wait", "open"])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("error", [BackendUnavailable("gone"), OSError("gone"), RuntimeError("a driver's bug")])
+def test_a_failing_verb_loses_nothing(verb: str, after: bool, error: Exception) -> None:
+    if verb == "open" and not isinstance(error, BackendUnavailable | OSError):
+        return  # a store that cannot be opened for another reason is told at once
+
+    @bench_test
+    async def scenario(bench: Bench) -> None:
+        faults = Faults()
+        bench.driver = faults.wrap(bench.driver)
+        worker = bench.worker(poll_interval=0.01)
+        worker.register("t", lambda: None)
+        await bench.enqueue(job("a"))
+        faults.fail(verb, times=3, after=after, error=error)
+        async with bench.running(worker) as task:
+            while faults.pending():
+                await asyncio.sleep(0.001)
+            await bench.enqueue(job("b"))
+            if verb == "reserve" and after:
+                # What a lost reply had reserved comes back when its lease is over.
+                while (await bench.state("b")) != "done":
+                    bench.clock.advance(31)
+                    await asyncio.sleep(0.001)
+            else:
+                await bench.heard(JobSucceeded, 1)
+                while (await bench.driver.counts(bench.clock.now()))["default"] != {"done": 2}:
+                    bench.clock.advance(1)
+                    await asyncio.sleep(0.001)
+            worker.stop()
+            await task
+        assert bench.of(StoreLost)
+        assert bench.of(StoreBack) or verb == "wait"
+
+    scenario()
+
+
+@bench_test
+async def test_a_settle_is_given_up_when_the_lease_ends(bench: Bench) -> None:
+    faults = Faults()
+    bench.driver = faults.wrap(bench.driver)
+    worker = bench.worker()
+    worker.register("t", lambda: None)
+    await bench.enqueue(job("j"))
+    faults.fail("settle", times=10_000)
+    faults.fail("extend", times=10_000)
+    async with bench.running(worker):
+        await bench.heard(StoreLost)
+        bench.clock.advance(30)
+        await bench.heard(OutcomeRefused)
+        faults._failures.clear()
+        await bench.heard(JobSucceeded)
+    assert (await bench.info("j")).job.deliveries == 2
+
+
+@bench_test
+async def test_health_says_that_the_store_is_away_and_that_it_is_back(bench: Bench) -> None:
+    faults = Faults()
+    bench.driver = faults.wrap(bench.driver)
+    worker = bench.worker(poll_interval=0.01)
+    assert worker.health().state == "new"
+    faults.fail("reserve", times=2)
+    async with bench.running(worker):
+        await bench.heard(StoreLost)
+        health = worker.health()
+        assert (health.ok, health.store_error) == (False, "BackendUnavailable")
+        await bench.heard(StoreBack)
+        assert worker.health().ok
+        assert worker.health().state == "running"
+
+
+@bench_test
+async def test_a_store_that_refuses_to_open_is_an_error_at_once(bench: Bench) -> None:
+    faults = Faults()
+    bench.driver = faults.wrap(bench.driver)
+    faults.fail("open", error=ValueError("schema too new"))
+    with pytest.raises(ValueError, match="schema too new"):
+        await bench.worker().arun()
