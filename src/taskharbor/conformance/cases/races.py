@@ -1,0 +1,177 @@
+"""Races: two calls that meet on the same jobs, each followed by a look at what must hold whichever came first."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from taskharbor.conformance.case import case
+from taskharbor.conformance.environment import Environment, refusals
+from taskharbor.drivers import Ack, Enqueued, InvalidJob
+
+ROUNDS = 12
+JOIN = (
+    "A job with open dependencies is blocked, and leaves that state in the very transaction that settles its last one."
+)
+ONE_WINS = "Of two calls that settle the same delivery differently, exactly one wins."
+ONCE = "Two callers never hold the same job at once, whatever they call at the same time."
+DELETE = "`delete` takes any job, except one on which a job depends that is neither done nor cancelled."
+CANCEL_FLOW = (
+    "`cancel_flow` cancels what is not terminal, answers how many, and sets a flag: what is enqueued or spawned into a "
+    "cancelled flow is stored cancelled."
+)
+CANCELLED = "A job cancelled while inflight frees its slot, and its worker gets `JobNotInflight`."
+
+
+@case(JOIN)
+async def last_two_acks_of_a_join(env: Environment) -> None:
+    """Neither sees the other as done, unless the store makes one wait: then the join would never run."""
+    drivers = await env.siblings(3)
+    for _ in range(ROUNDS):
+        jobs = await env.add_many(3)
+        join = await env.add(depends_on=tuple(job.id for job in jobs))
+        taken = await env.take(3)
+        pairs = zip(drivers, taken, strict=True)
+        answers = await asyncio.gather(*(driver.settle([Ack(held.lease)], env.now) for driver, held in pairs))
+        assert answers == [[None]] * 3
+        assert await env.taken_ids() == [join.id]
+        assert await env.take() == []
+
+
+@case(JOIN, "A dependency that is already done counts as done.")
+async def enqueue_beside_the_ack(env: Environment) -> None:
+    """A job that is made dependent while its dependency is acked is never left behind."""
+    one, two = await env.siblings(2)
+    for _ in range(ROUNDS):
+        first = await env.add()
+        held = await env.take_one()
+        child = env.job(depends_on=(first.id,))
+        answers, stored = await asyncio.gather(one.settle([Ack(held.lease)], env.now), two.enqueue([child], env.now))
+        assert (answers, stored) == ([None], [Enqueued(child.id, False)])
+        assert await env.drain() == [child.id]
+
+
+@case(DELETE, "An unknown dependency, or a cycle, is `InvalidJob`.")
+async def delete_beside_the_enqueue(env: Environment) -> None:
+    """Either the dependency stays, or the dependent is refused."""
+    one, two = await env.siblings(2)
+    for _ in range(ROUNDS):
+        first = await env.add(run_at=env.at(60))
+        child = env.job(depends_on=(first.id,))
+        deleted, stored = await asyncio.gather(
+            one.delete([first.id]), two.enqueue([child], env.now), return_exceptions=True
+        )
+        assert not isinstance(deleted, BaseException)
+        if deleted == [None]:
+            assert isinstance(stored, InvalidJob)
+            assert await env.gone(first)
+        else:
+            assert refusals(deleted) == ["WrongState"]
+            assert stored == [Enqueued(child.id, False)]
+            assert await env.state(child) == "blocked"
+
+
+@case(CANCELLED, ONE_WINS)
+async def cancel_beside_the_ack(env: Environment) -> None:
+    one, two = await env.siblings(2)
+    for _ in range(ROUNDS):
+        job = await env.add(group=env.name("g"))
+        held = await env.take_one()
+        acked, cancelled = await asyncio.gather(one.settle([Ack(held.lease)], env.now), two.cancel([job.id], env.now))
+        pair = (*refusals(acked), *refusals(cancelled))
+        assert pair in {("ok", "WrongState"), ("JobNotInflight", "ok")}
+        assert await env.state(job) == ("done" if pair[0] == "ok" else "cancelled")
+    await env.add_many(2, group=env.name("g"))
+    assert len(await env.take()) == 1
+
+
+@case(ONCE)
+async def cancel_beside_the_reserve(env: Environment) -> None:
+    """A job that was cancelled is not running, whoever was first."""
+    one, two = await env.siblings(2)
+    for _ in range(ROUNDS):
+        job = await env.add(group=env.name("g"))
+        taken, cancelled = await asyncio.gather(env.take(by=one), two.cancel([job.id], env.now))
+        assert cancelled == [None]
+        assert await env.state(job) == "cancelled"
+        for held in taken:
+            assert refusals(await env.settle(Ack(held.lease))) == ["JobNotInflight"]
+    await env.add_many(2, group=env.name("g"))
+    assert len(await env.take()) == 1
+
+
+@case(ONCE)
+async def release_beside_the_ack(env: Environment) -> None:
+    one, two = await env.siblings(2)
+    for _ in range(ROUNDS):
+        job = await env.add(group=env.name("g"))
+        held = await env.take_one(worker=env.name("w"))
+        acked, released = await asyncio.gather(
+            one.settle([Ack(held.lease)], env.now), two.release(env.name("w"), env.now)
+        )
+        assert (refusals(acked), released) in ((["ok"], 0), (["JobNotInflight"], 1))
+        assert await env.drain() == ([job.id] if released else [])
+
+
+@case(ONCE)
+async def takeover_beside_the_ack(env: Environment) -> None:
+    """At the very end of the lease the ack is refused; the takeover has the job for itself."""
+    one, two = await env.siblings(2)
+    for _ in range(ROUNDS):
+        await env.add()
+        held = await env.take_one(lease=10)
+        acked, taken = await asyncio.gather(one.settle([Ack(held.lease)], env.at(10)), env.take(at=10, by=two))
+        assert refusals(acked)[0] in ("LeaseExpired", "LeaseMismatch")
+        assert [item.job.id for item in taken] == [held.job.id]
+        await env.ack(taken[0], at=11)
+
+
+@case(ONCE)
+async def extend_beside_the_takeover(env: Environment) -> None:
+    """An extension in the last millisecond and a reservation in the next: one of them has the job."""
+    one, two = await env.siblings(2)
+    for _ in range(ROUNDS):
+        await env.add()
+        held = await env.take_one(lease=10)
+        extended, taken = await asyncio.gather(
+            one.extend([held.lease], env.at(9.999), timedelta(seconds=10)), env.take(at=10, by=two)
+        )
+        assert (refusals(extended)[0] == "ok") != (len(taken) == 1)
+        for item in [held, *taken]:
+            await env.settle(Ack(item.lease), at=11)
+        assert await env.counts(11) == {"done": _ + 1}
+
+
+@case(CANCEL_FLOW)
+async def cancel_flow_beside_spawn_and_enqueue(env: Environment) -> None:
+    """Whoever comes first: in the end nothing of the flow is alive."""
+    drivers = await env.siblings(3)
+    for turn in range(ROUNDS):
+        flow = env.name(f"flow{turn}")
+        await env.add()
+        held = await env.take_one()
+        await env.add(flow_id=flow)
+        spawned, enqueued = env.job(flow_id=flow), env.job(flow_id=flow)
+        await asyncio.gather(
+            drivers[0].settle([Ack(held.lease, None, (spawned,))], env.now),
+            drivers[1].cancel_flow(flow, env.now),
+            drivers[2].enqueue([enqueued], env.now),
+        )
+        assert (await env.driver.flow(flow, env.now)).status == "cancelled"
+        assert await env.take() == []
+
+
+@case(ONCE, "A key lives as long as its record: after `delete` or `prune` it is free again.")
+async def delete_beside_the_same_key(env: Environment) -> None:
+    """The answer names a job that is there, or was there when it was given; the key is never stuck."""
+    one, two = await env.siblings(2)
+    for turn in range(ROUNDS):
+        key = f"key{turn}"
+        first = await env.add(idempotency_key=key, run_at=env.at(60))
+        second = env.job(idempotency_key=key, run_at=env.at(60))
+        deleted, (answer,) = await asyncio.gather(one.delete([first.id]), two.enqueue([second], env.now))
+        assert deleted == [None]
+        assert answer in (Enqueued(first.id, True), Enqueued(second.id, False))
+        third = env.job(idempotency_key=key, run_at=env.at(60))
+        expected = Enqueued(third.id, False) if answer.existed else Enqueued(second.id, True)
+        assert await env.put(third) == [expected]

@@ -1,0 +1,322 @@
+"""What a case is given: drivers on one store, a moment to start from, and short words for what cases do.
+
+Names made here carry a prefix of the case's own, so that a case never meets the jobs of another, also on a store
+that holds other queues. Times count in seconds from `now`, which lies in the past on purpose: a driver that asks a
+clock of its own finds everything long due and long expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn, TypeAlias, TypeVar
+
+from taskharbor.conformance.case import Skipped
+from taskharbor.drivers import (
+    Ack,
+    Cancelled,
+    Driver,
+    DriverError,
+    Enqueued,
+    Fail,
+    JobInfo,
+    JobRecord,
+    Lease,
+    Outcome,
+    Reserved,
+    Retry,
+    State,
+    TaskHarborError,
+)
+
+T = TypeVar("T")
+Damage: TypeAlias = Callable[[Driver, str, str], Awaitable[None] | None]
+"""Damage the record of a job as another program could; see `DriverConformance.damage`."""
+
+BASE = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
+MS = timedelta(milliseconds=1)
+LEASE = 10.0
+PATIENCE = 10.0
+"""Seconds for which a case waits for a signal that should come at once."""
+
+
+async def settled(value: Awaitable[T] | T) -> T:
+    """The value of something that may be awaitable: hooks may be written either way."""
+    return await value if inspect.isawaitable(value) else value
+
+
+def lease_of(held: Lease | Reserved) -> Lease:
+    """The lease of a reservation, or the lease itself."""
+    return held.lease if isinstance(held, Reserved) else held
+
+
+def ids_of(items: Iterable[Reserved | JobRecord | Enqueued | JobInfo]) -> list[str]:
+    """The job ids of reservations, records, answers or infos, in their order."""
+    return [item.id if isinstance(item, JobRecord | Enqueued) else item.job.id for item in items]
+
+
+def refusals(answers: Sequence[object]) -> list[str]:
+    """The names of the errors in a batch's answers, and `ok` for what was done."""
+    return [type(answer).__name__ if isinstance(answer, TaskHarborError) else "ok" for answer in answers]
+
+
+class Environment:
+    """One case's world. `driver` is open; `exclusive` says whether the store holds nothing but the case's own jobs."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        prefix: str = "",
+        now: datetime = BASE,
+        exclusive: bool = True,
+        damage: Damage | None = None,
+        dsn: str = "",
+    ) -> None:
+        self.driver = driver
+        self.now = now
+        self.exclusive = exclusive
+        self.dsn = dsn
+        self.prefix = prefix
+        self.used: set[str] = set()
+        self.queue = self.q("queue")
+        self._damage = damage
+        self._made = 0
+        self._siblings: list[Driver] = []
+
+    # Names and times
+
+    def name(self, text: str) -> str:
+        """A name that belongs to this case."""
+        return self.prefix + text
+
+    def q(self, text: str) -> str:
+        """The name of a queue of this case's own."""
+        name = self.name(text)
+        self.used.add(name)
+        return name
+
+    def long_name(self, size: int, character: str = "é") -> str:
+        """A name of so many bytes, of characters of several bytes where they fit."""
+        room = size - len(self.prefix.encode())
+        many, rest = divmod(room, len(character.encode()))
+        return self.prefix + character * many + "x" * rest
+
+    def at(self, seconds: float = 0) -> datetime:
+        """The moment so many seconds after the start, to the millisecond."""
+        return self.now + timedelta(milliseconds=round(seconds * 1000))
+
+    # Jobs
+
+    def job(self, **fields: Any) -> JobRecord:
+        """A record with an id of its own, greater than those made before it."""
+        self._made += 1
+        filled = {"id": self.name(f"{self._made:06d}"), "type": "work", "queue": self.queue, "created_at": self.now}
+        return JobRecord(**{**filled, **fields})
+
+    async def put(self, *jobs: JobRecord, at: float = 0) -> list[Enqueued]:
+        """Enqueue jobs in one call."""
+        return await self.driver.enqueue(jobs, self.at(at))
+
+    async def add(self, *, at: float = 0, **fields: Any) -> JobRecord:
+        """Make a job, enqueue it, and answer it as it was given."""
+        job = self.job(**fields)
+        answers = await self.driver.enqueue([job], self.at(at))
+        assert answers == [Enqueued(job.id, False)]
+        return job
+
+    async def add_many(self, count: int, *, at: float = 0, **fields: Any) -> list[JobRecord]:
+        """The same for several jobs, in one call."""
+        jobs = [self.job(**fields) for _ in range(count)]
+        await self.driver.enqueue(jobs, self.at(at))
+        return jobs
+
+    # Reservations
+
+    async def take(
+        self,
+        limit: int = 100,
+        *,
+        at: float = 0,
+        queues: Sequence[str] | None = None,
+        lease: float = LEASE,
+        worker: str = "",
+        by: Driver | None = None,
+    ) -> list[Reserved]:
+        """Reserve up to `limit` jobs of the case's queue, or of those named."""
+        names = [self.queue] if queues is None else list(queues)
+        span = timedelta(milliseconds=round(lease * 1000))
+        return await (by or self.driver).reserve(names, self.at(at), span, limit, worker)
+
+    async def take_one(self, **how: Any) -> Reserved:
+        """Reserve one job, which must be there."""
+        taken = await self.take(1, **how)
+        assert len(taken) == 1, "reserve returned nothing although a job is runnable"
+        return taken[0]
+
+    async def taken_ids(self, limit: int = 100, **how: Any) -> list[str]:
+        """The ids of what `take` reserves, in the order in which it came."""
+        return ids_of(await self.take(limit, **how))
+
+    async def drain(self, *, at: float = 0, **how: Any) -> list[str]:
+        """Reserve and ack one job at a time until nothing is runnable; answer the ids in the order of their starts."""
+        order = []
+        while taken := await self.take(1, at=at, **how):
+            await self.ack(taken[0], at=at)
+            order.append(taken[0].job.id)
+            assert len(order) < 10_000, "reserve never ends"
+        return order
+
+    # Outcomes
+
+    async def settle(self, *outcomes: Outcome, at: float = 0) -> list[TaskHarborError | None]:
+        """Settle a batch; the answers."""
+        return await self.driver.settle(outcomes, self.at(at))
+
+    async def done(self, outcome: Outcome, at: float = 0) -> None:
+        """Settle one outcome, which must be accepted."""
+        answers = await self.driver.settle([outcome], self.at(at))
+        assert answers == [None], f"a valid outcome was refused: {refusals(answers)}"
+
+    async def refused(self, outcome: Outcome, error: type[TaskHarborError], at: float = 0) -> None:
+        """Settle one outcome, which must be refused with this error."""
+        answers = await self.driver.settle([outcome], self.at(at))
+        assert refusals(answers) == [error.__name__]
+
+    async def refused_ack(self, held: Reserved, at: float = 0) -> None:
+        """A stale worker's ack, which must be refused."""
+        answers = await self.driver.settle([Ack(held.lease)], self.at(at))
+        assert isinstance(answers[0], DriverError), "a stale ack was accepted"
+
+    async def ack(self, held: Lease | Reserved, at: float = 0, result: bytes | None = None) -> None:
+        await self.done(Ack(lease_of(held), result), at)
+
+    async def retry(
+        self, held: Reserved, at: float = 0, run_at: float | None = None, attempts: int | None = None
+    ) -> None:
+        """Retry; one more attempt unless told otherwise."""
+        when = None if run_at is None else self.at(run_at)
+        await self.done(Retry(held.lease, when, held.job.attempts + 1 if attempts is None else attempts), at)
+
+    async def fail(self, held: Reserved, at: float = 0, reason: str = "broken") -> None:
+        await self.done(Fail(held.lease, reason, held.job.attempts + 1, self.at(at)), at)
+
+    async def drop(self, held: Reserved, at: float = 0, reason: str = "unwanted") -> None:
+        """Settle as cancelled."""
+        await self.done(Cancelled(held.lease, reason), at)
+
+    async def extend(self, *held: Lease | Reserved, at: float = 0, lease: float = LEASE) -> list[Lease | DriverError]:
+        span = timedelta(milliseconds=round(lease * 1000))
+        return await self.driver.extend([lease_of(item) for item in held], self.at(at), span)
+
+    async def dead(self, *, at: float = 0, **fields: Any) -> JobRecord:
+        """A job in the dead letter queue. The case's queue must hold nothing runnable."""
+        job = await self.add(at=at, **fields)
+        await self.fail(await self.take_one(at=at, queues=[job.queue]), at=at)
+        return job
+
+    async def finished(self, *, at: float = 0, **fields: Any) -> JobRecord:
+        """A done job. The case's queue must hold nothing runnable."""
+        job = await self.add(at=at, **fields)
+        await self.ack(await self.take_one(at=at, queues=[job.queue]), at=at)
+        return job
+
+    # Reading
+
+    async def info(self, job: JobRecord | Reserved | str, at: float = 0) -> JobInfo:
+        id = job if isinstance(job, str) else job.id if isinstance(job, JobRecord) else job.job.id
+        return await self.driver.inspect(id, self.at(at))
+
+    async def state(self, job: JobRecord | Reserved | str, at: float = 0) -> State:
+        return (await self.info(job, at)).state
+
+    async def states(self, *jobs: JobRecord | Reserved | str, at: float = 0) -> list[str]:
+        return [str(await self.state(job, at)) for job in jobs]
+
+    async def counts(self, at: float = 0, queue: str | None = None) -> dict[str, int]:
+        """The counts of one of the case's queues."""
+        found = (await self.driver.counts(self.at(at))).get(queue or self.queue, {})
+        return {str(state): number for state, number in found.items()}
+
+    async def all_ids(self, at: float = 0, **filters: Any) -> list[str]:
+        """The ids of all jobs that a listing of the case's queue answers."""
+        page = await self.driver.list(now=self.at(at), **{"queue": self.queue, "limit": 1000, **filters})
+        return ids_of(page.items)
+
+    async def gone(self, job: JobRecord | str) -> bool:
+        from taskharbor.drivers import JobNotFound
+
+        try:
+            await self.info(job)
+        except JobNotFound:
+            return True
+        return False
+
+    # More drivers
+
+    async def sibling(self) -> Driver:
+        """Another open driver on the same store; closed at the end of the case."""
+        other = self.driver.sibling()
+        await other.open()
+        self._siblings.append(other)
+        return other
+
+    async def siblings(self, count: int) -> list[Driver]:
+        return [await self.sibling() for _ in range(count)]
+
+    async def in_threads(self, work: Sequence[Callable[[Driver], Awaitable[T]]]) -> list[T]:
+        """Run each function in a thread with an event loop and a sibling of its own; their answers in order."""
+
+        def one(function: Callable[[Driver], Awaitable[T]]) -> T:
+            async def live() -> T:
+                async with opened(self.driver.sibling()) as driver:
+                    return await function(driver)
+
+            return asyncio.run(live())
+
+        return await asyncio.gather(*(asyncio.to_thread(one, function) for function in work))
+
+    # Hooks and the end
+
+    async def damage(self, id: str, how: str) -> None:
+        """Damage a record as another program could; skips the case where nobody told how."""
+        if self._damage is None:
+            self.skip("no damage hook was given")
+        await settled(self._damage(self.driver, id, how))
+
+    def skip(self, reason: str) -> NoReturn:
+        """End the case here, because it cannot be run on this store."""
+        raise Skipped(reason)
+
+    async def close(self, *, remove: bool = False) -> None:
+        """Close the siblings; with `remove`, take away the jobs and the pauses that the case made."""
+        for other in self._siblings:
+            await other.close()
+        if remove:
+            await self._remove()
+
+    async def _remove(self) -> None:
+        late = self.now + timedelta(days=1)
+        left = sorted(self.used.intersection(await self.driver.queues()))
+        for queue in left:
+            await self.driver.resume(queue)
+        removed = True
+        while removed:  # again as long as something goes: what is depended on goes after what depends on it
+            removed = False
+            for queue in left:
+                ids = ids_of((await self.driver.list(now=late, queue=queue, limit=1000)).items)[::-1]
+                await self.driver.cancel(ids, late)
+                removed |= None in await self.driver.delete(ids)
+
+
+@asynccontextmanager
+async def opened(driver: Driver) -> AsyncIterator[Driver]:
+    """The driver, opened and closed around a block."""
+    await driver.open()
+    try:
+        yield driver
+    finally:
+        await driver.close()

@@ -1,0 +1,80 @@
+"""What a run of the cases found: a value for programs, a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from taskharbor.conformance.case import Case
+
+
+class Verdict(StrEnum):
+    """How a case ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One case and how it ended. `text` is the error of a failed case, or why one was skipped."""
+
+    case: Case
+    verdict: Verdict
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything a run found; true if no case failed.
+
+    >>> from taskharbor.conformance import run
+    >>> report = run("memory://", themes=["pause"])
+    >>> report.ok, report.failed
+    (True, [])
+    """
+
+    results: tuple[CaseResult, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no case failed. A skipped case is no failure, and proves nothing."""
+        return not self.failed
+
+    @property
+    def failed(self) -> list[CaseResult]:
+        """The cases that failed."""
+        return [result for result in self.results if result.verdict is Verdict.FAILED]
+
+    @property
+    def skipped(self) -> list[CaseResult]:
+        """The cases that could not be run here, each with the reason."""
+        return [result for result in self.results if result.verdict is Verdict.SKIPPED]
+
+    def lines(self) -> Iterator[str]:
+        """The report as text: a line for each theme, then what failed, with the sentence it breaks."""
+        themes: dict[str, list[CaseResult]] = {}
+        for result in self.results:
+            themes.setdefault(result.case.theme, []).append(result)
+        width = max((len(theme) for theme in themes), default=0)
+        for theme, results in themes.items():
+            passed = sum(result.verdict is Verdict.OK for result in results)
+            mark = "FAILED" if any(result.verdict is Verdict.FAILED for result in results) else "ok"
+            yield f"  {theme:<{width}}  {passed:>3} of {len(results):>3}  {mark}"
+        for result in self.failed:
+            yield ""
+            yield f"FAILED {result.case.title}"
+            yield from (f"  the contract says: {sentence}" for sentence in result.case.sentences)
+            yield from (f"  {line}" for line in result.text.splitlines())
+        reasons: dict[str, int] = {}
+        for result in self.skipped:
+            reasons[result.text] = reasons.get(result.text, 0) + 1
+        yield ""
+        yield from (f"skipped {number}: {reason}" for reason, number in reasons.items())
+        passed = len(self.results) - len(self.failed) - len(self.skipped)
+        yield f"{passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())

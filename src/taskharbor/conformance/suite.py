@@ -1,0 +1,118 @@
+"""The suite as a class for pytest: each case is a test, the state machine is one more.
+
+Needs pytest and hypothesis, the extra `taskharbor[conformance]`. No asyncio plugin is needed or used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+try:
+    import hypothesis  # noqa: F401 - the machine needs it: better to hear of it at once
+    import pytest
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"DriverConformance needs the module {error.name}: pip install 'taskharbor[conformance]'", name=error.name
+    ) from None
+
+if "taskharbor.conformance.cases" not in sys.modules:  # else the cases are read already, and assert as Python does
+    pytest.register_assert_rewrite("taskharbor.conformance.cases", "taskharbor.conformance.environment")
+
+from taskharbor.conformance.case import Case, Skipped, all_cases
+from taskharbor.conformance.environment import Environment, settled
+from taskharbor.drivers import Driver
+
+
+class DriverHooks:
+    """What a driver's test class gives."""
+
+    def make_driver(self) -> Driver | Awaitable[Driver]:
+        """A fresh driver, not yet opened, on an EMPTY store. May be a coroutine function."""
+        raise NotImplementedError("give your test class a make_driver()")
+
+    def damage(self, driver: Driver, id: str, how: str) -> Awaitable[None] | None:
+        """Damage the record of a job behind the driver's back, as another program could.
+
+        `how` is `type` (no type), `payload` (no payload), `number` (attempts that are no number) or `state` (a state
+        that nobody knows). May be a coroutine function. Leave it out only for a store where nobody can.
+        """
+        raise Skipped("damage() is not given: the store cannot be written to by another program")
+
+    def clean(self, driver: Driver) -> Awaitable[None] | None:
+        """Called after each case and each run of the machine, with the driver still open: take away what is left."""
+        return None
+
+
+class DriverCases(DriverHooks):
+    """The cases alone, without the state machine. Each case is a test `test_<theme>_<name>`."""
+
+
+class DriverMachine(DriverHooks):
+    """The state machine alone: see `taskharbor.conformance.machine`."""
+
+    machine_runs = 200
+    machine_steps = 50
+    machine_shares_store = True
+    """Whether the runs share one store, each with names of its own; False: `make_driver()` is called for each."""
+
+    def test_machine(self) -> None:
+        from taskharbor.conformance.machine import check_machine
+
+        check_machine(
+            self.make_driver,
+            runs=int(os.environ.get("TASKHARBOR_MACHINE_RUNS") or self.machine_runs),
+            steps=int(os.environ.get("TASKHARBOR_MACHINE_STEPS") or self.machine_steps),
+            share_store=self.machine_shares_store,
+            clean=self.clean,
+        )
+
+
+class DriverConformance(DriverCases, DriverMachine):
+    """The whole contract. Subclass it in pytest, and every sentence is a test of your driver:
+
+    class TestMyDriver(DriverConformance):
+        def make_driver(self):
+            return MyDriver("mystore://localhost/empty")
+
+        async def damage(self, driver, id, how):
+            await break_record(id, how)
+    """
+
+
+def _test_of(case: Case) -> Callable[[DriverCases], None]:
+    def test(self: DriverCases) -> None:
+        async def live() -> None:
+            driver = await settled(self.make_driver())
+            await driver.open()
+            try:
+                env = Environment(driver, damage=self.damage)
+                try:
+                    await case.function(env)
+                finally:
+                    await env.close()
+                    await settled(self.clean(driver))
+            finally:
+                await driver.close()
+
+        try:
+            asyncio.run(live())
+        except Skipped as reason:
+            pytest.skip(str(reason))
+
+    test.__name__ = f"test_{case.theme}_{case.name}"
+    test.__qualname__ = f"DriverCases.{test.__name__}"
+    test.__doc__ = "\n".join(case.sentences)
+    return test
+
+
+def _add_tests(target: Any) -> None:
+    for case in all_cases():
+        test = _test_of(case)
+        setattr(target, test.__name__, test)
+
+
+_add_tests(DriverCases)

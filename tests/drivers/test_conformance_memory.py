@@ -1,0 +1,16 @@
+"""The memory driver keeps the contract: every case of the suite, each on a store of its own."""
+
+import pytest
+
+from taskharbor.conformance import DriverCases
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.drivers.memory.damage import damage
+
+
+@pytest.mark.lane("conformance-memory")
+class TestMemory(DriverCases):
+    def make_driver(self):
+        return MemoryDriver("memory://")
+
+    def damage(self, driver, id, how):
+        damage(driver, id, how)
