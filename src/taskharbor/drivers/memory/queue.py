@@ -104,13 +104,18 @@ class Queue:
     def leave(self, entry: Entry) -> bool:
         """Take a job out of whatever it stands in; answers whether that freed a slot that another can use."""
         standing = entry.standing
+        if entry.moment is not None:
+            self.calendar.remove(entry)
+        if standing == INFLIGHT:  # first, because it is what a worker's outcomes meet
+            entry.token = entry.worker = ""
+            entry.expires_at = None
+            group = entry.record.group
+            return group is not None and self.groups.free(group)
         if standing in IN_LINE:
             self._step_out(entry)
-        self.calendar.remove(entry)
-        entry.token = entry.worker = ""
-        entry.expires_at = None
-        group = entry.record.group
-        return standing == INFLIGHT and group is not None and self.groups.free(group)
+            entry.token = entry.worker = ""
+            entry.expires_at = None
+        return False
 
     def _line_up(self, entry: Entry) -> None:
         record = entry.record

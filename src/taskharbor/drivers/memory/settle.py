@@ -26,9 +26,14 @@ def settle(store: Store, outcomes: Sequence[Outcome], now: datetime, max_payload
     for outcome in outcomes:
         lease = outcome.lease
         entry = entries.get(lease.job_id)
-        # The way of nearly every outcome: held by this token, not expired. `refusal` tells the others apart.
-        held = entry is not None and entry.standing == INFLIGHT and entry.token == lease.token
-        if not (held and entry is not None and entry.moment is not None and entry.moment > moment):
+        # Held by this token and not expired, as nearly every one is? `refusal` tells the others apart.
+        if (
+            entry is None
+            or entry.standing != INFLIGHT
+            or entry.token != lease.token
+            or entry.moment is None
+            or entry.moment <= moment
+        ):
             if entry is not None and entry.settled == (lease.token, type(outcome)):
                 answers.append(None)
                 continue
@@ -102,7 +107,7 @@ def _heir(store: Store, made: Plan, entry: Entry, outcome: Ack, dependents: list
 
 
 def _retry(store: Store, entry: Entry, outcome: Retry, moment: int) -> None:
-    check_number(outcome.attempts, "attempts", 0)
+    _check_failure(outcome)
     if outcome.run_at is not None:
         check_moment(outcome.run_at, "run_at")
     record = entry.record
@@ -119,7 +124,7 @@ def _retry(store: Store, entry: Entry, outcome: Retry, moment: int) -> None:
 
 
 def _fail(store: Store, entry: Entry, outcome: Fail, now: datetime, max_payload: int) -> None:
-    check_number(outcome.attempts, "attempts", 0)
+    _check_failure(outcome)
     made = _planned(store, outcome.spawn, now, max_payload)
     reason = clean_error(outcome.reason)
     record = replace(
@@ -143,3 +148,9 @@ def _planned(store: Store, spawn: Sequence[JobRecord], now: datetime, max_payloa
 def _check_result(outcome: Ack) -> None:
     if outcome.result is not None and type(outcome.result) is not bytes:
         raise InvalidJob(f"result: expected bytes or None, got {type(outcome.result).__name__}; encode it with a codec")
+
+
+def _check_failure(outcome: Retry | Fail) -> None:
+    check_number(outcome.attempts, "attempts", 0)
+    if outcome.failed_at is not None:
+        check_moment(outcome.failed_at, "failed_at")

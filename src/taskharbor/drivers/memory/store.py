@@ -118,12 +118,16 @@ class Store:
 
     def finish(self, entry: Entry, standing: int, record: JobRecord, now: int) -> None:
         """To a terminal state, from whatever is not finished."""
-        self._leave(entry)
+        queue = entry.queue
+        if queue.leave(entry):
+            queue.arrived = self.next_number()
         entry.record = record
-        entry.queue.stand(entry, standing)
+        queue.stand(entry, standing)
         if standing != DLQ:
-            self.finished.push((now, self.next_number(), entry))
-            self.close(entry)
+            self.number += 1
+            self.finished.push((now, self.number, entry))
+            if record.flow_id is not None or record.depends_on:
+                self.close(entry)
 
     def stand(self, entry: Entry, record: JobRecord, standing: int) -> None:
         """Out of every line, to a standing that needs none."""
