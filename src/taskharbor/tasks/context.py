@@ -12,6 +12,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from taskharbor.model.job import JobRecord
 
 logger = logging.getLogger("taskharbor.job")
@@ -79,31 +81,20 @@ class CancelSignal:
         callback()
 
 
-class JobContext:
+class JobContext(msgspec.Struct, eq=False, weakref=True):
     """The job a handler runs, its deadline, and the ways to talk back.
 
     `job` is the record as it was reserved. `fence` grows with every delivery of the job: hand it to stores that
     can refuse an older writer.
     """
 
-    __slots__ = ("_cancelled", "_log", "_progress", "_transaction", "deadline", "job", "worker")
-
-    def __init__(
-        self,
-        job: JobRecord,
-        *,
-        worker: str = "",
-        deadline: datetime | None = None,
-        progress: Callable[[JobRecord, float, float | None, str], None] | None = None,
-        transaction: Callable[[], Any] | None = None,
-    ) -> None:
-        self.job = job
-        self.worker = worker
-        self.deadline = deadline
-        self._cancelled: CancelSignal | None = None  # made when first asked for: most handlers never look
-        self._progress = progress
-        self._transaction = transaction
-        self._log: logging.LoggerAdapter[logging.Logger] | None = None
+    job: JobRecord
+    worker: str = ""
+    deadline: datetime | None = None
+    _progress: Callable[[JobRecord, float, float | None, str], None] | None = None
+    _transaction: Callable[[], Any] | None = None
+    _cancelled: CancelSignal | None = None  # made when first asked for: most handlers never look
+    _log: logging.LoggerAdapter[logging.Logger] | None = None
 
     def __repr__(self) -> str:
         return f"JobContext({self.job!r}, deadline={self.deadline!r})"

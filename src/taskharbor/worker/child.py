@@ -69,7 +69,7 @@ def _perform(pipe: Connection, request: Request, running: list[JobContext]) -> t
     def progress(_: JobRecord, done: float, total: float | None, note: str) -> None:
         pipe.send(("progress", done, total, note))
 
-    context = JobContext(request.job, deadline=request.deadline, progress=progress)
+    context = JobContext(request.job, deadline=request.deadline, _progress=progress)
     running.append(context)
     try:
         handler = Handler(request.job.type, load_reference(*request.reference), codec=request.codec)

@@ -72,6 +72,8 @@ class Executor:
         self._cautious = False
         self._stopping = False
         self.changed = asyncio.Event()
+        self._create_task = asyncio.get_running_loop().create_task
+        self._monotonic = clock.monotonic
 
     # Slots ---------------------------------------------------------------------------------------------------
 
@@ -131,26 +133,33 @@ class Executor:
         if timeout is not None:
             run.due = self._clock.now() + timeout
             self.deadlines.watch(run.due)
-        run.context = JobContext(run.job, worker=self._settings.name, deadline=run.due, progress=self._on_progress)
         self.running[run] = None
-        run.task = asyncio.create_task(self._execute(run, run.context, handler))
+        run.task = self._create_task(self._execute(run, handler))
 
-    async def _execute(self, run: Run, context: JobContext, handler: Handler) -> None:
-        run.began = self._clock.monotonic()
+    async def _execute(self, run: Run, handler: Handler) -> None:
+        """One job from the call of its handler to its outcome. The first branch is the hot path: no step too many."""
+        run.began = self._monotonic()
         if self._tells_start:
             self._observers.emit(JobStarted(run.job, self._settings.name))
         try:
-            if self._middleware:
-                value = await wrap(self._middleware, partial(self._invoke, run, handler))(context)
+            if handler.is_coroutine and not (handler.process or self._middleware or run.job.metadata):
+                args, kwargs = handler.bind(run.job.payload, self._context(run))
+                value = await handler.function(*args, **kwargs)
+            elif self._middleware:
+                value = await wrap(self._middleware, partial(self._invoke, run, handler))(self._context(run))
             else:
-                value = await self._invoke(run, handler, context)
+                value = await self._invoke(run, handler, self._context(run))
         except BaseException as error:
-            run.seconds = self._clock.monotonic() - run.began
+            run.seconds = self._monotonic() - run.began
             self._on_raised(run, unwrap(error))
         else:
-            run.seconds = self._clock.monotonic() - run.began
+            run.seconds = self._monotonic() - run.began
             self._on_returned(run, value)
         self._on_ended(run)
+
+    def _context(self, run: Run) -> JobContext:
+        context = run.context = JobContext(run.job, self._settings.name, run.due, self._on_progress)
+        return context
 
     async def _invoke(self, run: Run, handler: Handler, context: JobContext) -> Any:
         if handler.process or (run.job.metadata and run.job.metadata.get(PROCESS_METADATA)):
@@ -240,10 +249,11 @@ class Executor:
 
     def _on_ended(self, run: Run) -> None:
         self.running.pop(run, None)
-        if run is self._suspect:
-            self._suspect = None
-        elif self._suspect is not None:
-            self._launch_suspect()
+        if self._suspect is not None:
+            if run is self._suspect:
+                self._suspect = None
+            else:
+                self._launch_suspect()
         self.changed.set()
 
     # From outside --------------------------------------------------------------------------------------------

@@ -13,43 +13,29 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime
 
+import msgspec
+
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler
 
 
-class Run:
-    """A job, its lease, its handler, and how far it has come."""
+class Run(msgspec.Struct, eq=False):
+    """A job, its lease, its handler, and how far it has come. (A struct, because one is made for every job.)"""
 
-    __slots__ = (
-        "began",
-        "context",
-        "decided",
-        "due",
-        "handler",
-        "job",
-        "kill",
-        "lease",
-        "seconds",
-        "stop_reason",
-        "task",
-        "why",
-    )
-
-    def __init__(self, job: JobRecord, lease: Lease, handler: Handler | None) -> None:
-        self.job = job
-        self.lease = lease  # replaced by the heart when it was extended
-        self.handler = handler
-        self.context: JobContext | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.kill: Callable[[], None] | None = None  # ends the child process of a process=True job
-        self.began = 0.0
-        self.seconds = 0.0
-        self.due: datetime | None = None  # when it times out
-        self.decided = False
-        self.stop_reason = ""  # why it was interrupted: "timeout", "cancelled", "lease lost", "shutdown"
-        self.why = ""  # why it is given back, if it is
+    job: JobRecord
+    lease: Lease  # replaced by the heart when it was extended
+    handler: Handler | None
+    context: JobContext | None = None
+    task: asyncio.Task[None] | None = None
+    kill: Callable[[], None] | None = None  # ends the child process of a process=True job
+    began: float = 0.0
+    seconds: float = 0.0
+    due: datetime | None = None  # when it times out
+    decided: bool = False
+    stop_reason: str = ""  # why it was interrupted: "timeout", "cancelled", "lease lost", "shutdown"
+    why: str = ""  # why it is given back, if it is
 
     def tell_to_stop(self, reason: str) -> None:
         """Set the handler's signal. The first reason stays."""

@@ -66,7 +66,8 @@ class Settler(Service):
     def submit(self, run: Run, outcome: Outcome) -> None:
         """Queue an outcome. Call it on the worker's loop."""
         self._pending.append((run, outcome))
-        self._wanted.set()
+        if len(self._pending) == 1:
+            self._wanted.set()
 
     @property
     def behind(self) -> bool:
