@@ -38,6 +38,7 @@ DIRECTORIES = {
     "tests/architecture/test_mutants.py": "mutants",
     "tests/worker": "worker",
     "tests/client": "client",
+    "tests/cli": "cli",
     "tests/simulation": "simulation",
 }
 

@@ -5,6 +5,8 @@ import signal
 import threading
 from datetime import timedelta
 
+import pytest
+
 from taskharbor import JobContext
 from taskharbor.events import JobGivenBack, JobStarted, StoreLost, WorkerStopped, WorkerStopping
 from taskharbor.testing import Faults
@@ -127,10 +129,8 @@ async def test_a_worker_can_run_again_and_not_twice_at_once(bench: Bench) -> Non
     worker = bench.worker()
     running = asyncio.create_task(worker.arun())
     await bench.heard_any()
-    try:
+    with pytest.raises(RuntimeError, match="runs already"):
         await worker.arun()
-    except RuntimeError as error:
-        assert "runs already" in str(error)
     worker.stop()
     await running
     await worker.arun(until_empty=True)
