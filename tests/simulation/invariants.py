@@ -1,0 +1,86 @@
+"""What must be true at the end, when faults are over and everything has had time to settle."""
+
+import json
+from typing import TYPE_CHECKING
+
+from tests.simulation.journal import Journal
+from tests.simulation.machine import START, Process
+from tests.simulation.oracle import Delivery, Known
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def drained(journal: Journal) -> bool:
+    """Whether nothing is left to do: what is not terminal waits for something dead."""
+    return all(known.terminal or _waits_for_ever(journal, known) for known in journal.jobs.values())
+
+
+def _waits_for_ever(journal: Journal, known: Known) -> bool:
+    for id in journal.waits_for(known):
+        other = journal.jobs[id]
+        if other.state in ("dlq", "cancelled") or (not other.terminal and _waits_for_ever(journal, other)):
+            return True
+    return False
+
+
+def held_by(journal: Journal, process: Process) -> list[Delivery]:
+    """What a process holds that it heard of."""
+    held = [known.held for known in journal.jobs.values() if known.held is not None]
+    return [each for each in held if each.process is process and each.heard and not _in_doubt(each)]
+
+
+def _in_doubt(held: Delivery) -> bool:
+    """Its lease ended, or its outcome could not be told in time."""
+    process = held.process
+    return bool(
+        process.suffered("settle failed", "slow", "frozen", "thawed", "clock stepped", since=held.renewed)
+        or process.loop.time() - held.renewed > (held.expires_at - START).total_seconds()
+    )
+
+
+async def check_at_the_end(world: "World") -> None:
+    """Compare the journal with the store, and the store with itself."""
+    journal = world.journal
+    if journal.problems:
+        return
+    now = START.replace(year=2031)
+    page = await world.store.list(now=now, limit=1000)
+    stored = {info.job.id: info for info in page.items}
+    for id in journal.acknowledged:
+        if id not in stored:
+            journal.demand(id in journal.jobs and journal.jobs[id].gone, f"{id} was acknowledged, and is lost")
+    for known in journal.jobs.values():
+        info = stored.pop(known.id, None)
+        if known.gone:
+            journal.demand(info is None, f"{known} was deleted, and is there")
+            continue
+        if info is None:
+            journal.object(f"{known} is {known.state} in the journal, and not in the store")
+            continue
+        expected = known.state if known.terminal else "blocked"
+        journal.demand(info.state == expected, f"{known} is {info.state} in the store, {expected} in the journal")
+        journal.demand(json.loads(info.job.payload)["name"] == known.label, f"{known}: another payload")
+        journal.demand(info.job.deliveries == len(known.deliveries), f"{known}: {info.job.deliveries} deliveries")
+        if expected == "done":
+            executions = [each for each in known.deliveries if each.execution is not None]
+            journal.demand(executions, f"{known} is done, but was never executed")
+        if expected == "dlq":
+            job = info.job
+            whole = job.payload and job.reason and job.last_error and job.failed_at and job.finished_at
+            journal.demand(whole, f"dead letter {known} lacks something: {job.reason!r}, {job.failed_at}")
+            journal.demand(job.attempts == known.attempts, f"dead letter {known}: attempts {job.attempts}")
+        if known.spec is not None and known.spec.kind == "poison":
+            _check_poison(journal, known)
+    journal.demand(not stored, f"in the store, but never seen to be stored: {', '.join(sorted(stored))}")
+
+
+def _check_poison(journal: Journal, known: Known) -> None:
+    """It ends in the dead letter queue as crashed (or somebody took it away), after max_lost executions at most."""
+    ran = sum(1 for each in known.deliveries if each.execution is not None and each.ended == "expired")
+    most = journal.plan.max_lost * (1 + known.requeues)
+    journal.demand(ran <= most, f"poison {known} was executed {ran} times, at most {most} allowed")
+    journal.demand(known.state != "done", f"poison {known} is done")
+    if known.state == "dlq":
+        journal.demand(known.reason.startswith("crashed"), f"poison {known} is dead because {known.reason!r}")
+        journal.count("poison in the dead letter queue")

@@ -1,0 +1,182 @@
+"""What the journal expects: what explains a lease that ended, and which outcome fits how an execution ended.
+
+Strict on purpose: a single failed call explains nothing, because core promises to repeat it.
+"""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from taskharbor.model.job import JobRecord
+from taskharbor.model.lease import Lease
+from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
+from tests.simulation.machine import Process
+from tests.simulation.plan import Plan, Spec
+
+GRACE = 5.0  # what core gives a cancelled coroutine
+SLACK = 0.05
+
+
+class Known:
+    """A job as the journal knows it."""
+
+    def __init__(self, record: JobRecord, spec: Spec | None, deps: tuple[str, ...]) -> None:
+        self.id = record.id
+        self.label = label(record)
+        self.record = record
+        self.queue = record.queue
+        self.group = record.group
+        self.limit = record.group_limit or 1
+        self.spec = spec
+        self.deps = deps
+        self.run_at = record.run_at
+        self.state = "pending"  # until done, dlq, cancelled or deleted
+        self.reason = ""
+        self.attempts = record.attempts
+        self.lost = 0
+        self.blamed = 0  # losses since the last outcome that a poison beside it caused
+        self.requeues = 0
+        self.handed_to: str | None = None
+        self.deliveries: list[Delivery] = []
+        self.held: Delivery | None = None
+
+    @property
+    def terminal(self) -> bool:
+        return self.state != "pending"
+
+    @property
+    def gone(self) -> bool:
+        return self.state == "deleted"
+
+    def __str__(self) -> str:
+        return self.label
+
+
+class Execution:
+    """One call of a handler. `how` is empty while it runs."""
+
+    def __init__(self, process: Process, started: float) -> None:
+        self.process = process
+        self.started = started
+        self.ended: float | None = None
+        self.how = ""
+
+
+class Delivery:
+    """One reservation, seen at the store. Its epoch is the journal's own."""
+
+    def __init__(self, known: Known, epoch: int, lease: Lease, process: Process, at: float) -> None:
+        self.known = known
+        self.epoch = epoch
+        self.token = lease.token
+        self.expires_at: datetime = lease.expires_at
+        self.process = process
+        self.at = at
+        self.renewed = at
+        self.lost = known.lost
+        self.heard = False  # whether the reply reached the process
+        self.ended = ""
+        self.settled: type | None = None
+        self.execution: Execution | None = None
+
+    def __str__(self) -> str:
+        return f"{self.known.label}#{self.epoch}"
+
+
+def number(record: JobRecord) -> int:
+    """Which job of the plan it is; -1 for children and spawned ones."""
+    return int(json.loads(record.payload).get("n", -1))
+
+
+def label(record: JobRecord) -> str:
+    return str(json.loads(record.payload).get("name", record.id))
+
+
+def describe(outcome: Outcome) -> str:
+    if isinstance(outcome, Retry):
+        return f"Retry(attempts={outcome.attempts})"
+    if isinstance(outcome, Fail):
+        return f"Fail({outcome.reason!r})"
+    return type(outcome).__name__
+
+
+def why_expired(last: Delivery, plan: Plan, now: float) -> str:
+    """What explains that a lease ended without an outcome; empty: nothing does."""
+    process, since = last.process, last.renewed - SLACK
+    if not last.heard:
+        return "its reserve was not heard"
+    if process.dead:
+        return f"killed by {process.killed_by}"
+    if process.frozen or process.suffered("frozen", "thawed", since=since):
+        return "frozen"
+    if process.suffered("slow", since=since - plan.lease):
+        return "slow calls"
+    if process.suffered("extend failed", "settle failed", since=since) >= 3:
+        return "calls failed again and again"
+    if plan.own_clock:
+        return "clocks disagree"
+    return ""
+
+
+def may_extend(held: Delivery, plan: Plan, now: float) -> bool:
+    """Whether a lease may still be renewed: while its handler runs, and while its outcome is on the way."""
+    execution = held.execution
+    if execution is None or execution.ended is None:
+        return True
+    process = held.process
+    since = execution.ended - plan.lease
+    return now - execution.ended < plan.lease + 2 or bool(
+        process.suffered("settle failed", "slow", "frozen", "thawed", since=since)
+    )
+
+
+def objection(held: Delivery, outcome: Outcome, plan: Plan, now: float) -> str:
+    """Why an outcome does not fit how the execution ended; empty: it fits."""
+    known, execution = held.known, held.execution
+    how = execution.how if execution is not None else "never started"
+    if isinstance(outcome, Ack):
+        return "" if how == "returned" else f"acked, but it {how or 'still runs'}"
+    if isinstance(outcome, Cancelled):
+        return "" if how == "cancel" else f"cancelled, but it {how or 'still runs'}"
+    spec = known.spec
+    if isinstance(outcome, Fail) and outcome.reason.startswith("crashed"):
+        if execution is not None or held.lost < plan.max_lost or outcome.attempts != known.attempts:
+            return f"called crashed with {held.lost} losses, and it {how}"
+        return "an innocent neighbour is blamed" if known.blamed >= plan.max_lost else ""
+    if outcome.attempts == known.attempts and isinstance(outcome, Retry):
+        return _given_back(held, how)
+    if outcome.attempts != known.attempts + 1:
+        return f"attempts go from {known.attempts} to {outcome.attempts}"
+    limit = known.record.max_attempts or 5
+    if outcome.attempts > limit + known.requeues:
+        return f"{outcome.attempts} attempts of {limit}"
+    if how == "returned":
+        return "" if spec is not None and spec.kind == "badflow" and isinstance(outcome, Fail) else "failed, but it returned"
+    if not _failed(held, how, now, plan):
+        return f"failed, but it {how or 'still runs'}"
+    final = how == "unrecoverable" or outcome.attempts >= limit
+    if isinstance(outcome, Fail) != final:
+        return f"attempt {outcome.attempts} of {limit} after it {how}"
+    return ""
+
+
+def _given_back(held: Delivery, how: str) -> str:
+    if how == "snooze" or held.process.stopping:
+        return ""
+    if how == "never started":
+        unknown = held.known.record.type not in held.process.types
+        return "" if unknown or held.lost else "given back for no reason"
+    return f"given back, but it {how or 'still runs'}"
+
+
+def _failed(held: Delivery, how: str, now: float, plan: Plan) -> bool:
+    """Whether a recorded failure fits: it raised, or it was interrupted by its timeout."""
+    if how in ("failed", "unrecoverable"):
+        return True
+    execution, timeout = held.execution, held.known.record.timeout
+    if execution is None or timeout is None or how not in ("", "interrupted"):
+        return False
+    grace = 0.0 if how else GRACE
+    return plan.own_clock or now - execution.started >= timeout.total_seconds() * (1 - 0.01) + grace - SLACK
+
+

@@ -1,0 +1,260 @@
+"""The driver that a simulated process holds: the memory store behind a network that misbehaves by the seed.
+
+Each call travels (latency), may fail before it arrives, takes effect in one instant in which the journal notes it, and
+travels back, when the reply may be lost. The process may die before, after, or in between. A dead process's calls
+never arrive, whatever its code still tries.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from taskharbor.drivers.contract import SingleVerbs
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.job import JobRecord
+from taskharbor.model.lease import Enqueued, Lease, Reserved
+from taskharbor.model.outcome import Outcome
+from taskharbor.model.times import truncate
+from tests.simulation.machine import START, Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+REPEATABLE = ("enqueue", "settle", "extend")
+
+
+class Gone(BaseException):
+    """The run is over: nothing reaches the store any more."""
+
+
+class Network:
+    """What may happen to a call, and how often. Off: only latency is left."""
+
+    def __init__(self, world: "World", rng: random.Random) -> None:
+        self.world = world
+        self.rng = rng
+        self.down_until = 0.0
+
+    def latency(self) -> float:
+        return self.rng.expovariate(1.0) * self.world.plan.latency
+
+    def fate(self, verb: str) -> str:
+        """One of: ok, fail, lose, duplicate, slow, kill before, kill after."""
+        if not self.world.faulty:
+            return "ok"
+        if self.world.loop.time() < self.down_until:
+            return "fail"
+        plan = self.world.plan
+        often = 0.04 * plan.trouble
+        # Drawn always, so that leaving a fault out changes nothing but that fault.
+        dice, which = self.rng.random(), self.rng.choice(("fail", "lose", "duplicate", "slow", "kill before", "kill after"))
+        if dice > often or which.partition(" ")[0] not in plan.faults:
+            return "ok"
+        if which == "duplicate" and verb not in REPEATABLE:
+            return "ok"
+        if which.startswith("kill") and self.rng.random() < 0.5:  # else too much dies for anything to be done
+            return "ok"
+        return which
+
+
+class Wire(SingleVerbs):
+    """A driver on the shared store, for one process."""
+
+    def __init__(self, world: "World", process: Process) -> None:
+        self._world = world
+        self._process = process
+        self._inner: MemoryDriver = world.store.sibling()
+
+    @property
+    def retention(self) -> timedelta:
+        return self._inner.retention
+
+    def sibling(self) -> "Wire":
+        return Wire(self._world, self._process)
+
+    async def open(self) -> None:
+        await self._call("open", self._inner.open)
+
+    async def close(self) -> None:
+        await self._arrive()
+
+    async def server_time(self) -> datetime:
+        async def read() -> datetime:
+            return truncate(START + timedelta(seconds=self._world.loop.time()))
+
+        return await self._call("server_time", read)
+
+    # The verbs -----------------------------------------------------------------------------------------------
+
+    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
+        async def do() -> list[Enqueued]:
+            answers = await self._inner.enqueue(jobs, now)
+            self._world.journal.enqueued(self._process, jobs, answers, now)
+            return answers
+
+        return await self._call("enqueue", do)
+
+    async def reserve(
+        self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
+    ) -> list[Reserved]:
+        given = []
+
+        async def do() -> list[Reserved]:
+            batch = await self._inner.reserve(queues, now, lease_for, limit, worker)
+            given.extend(self._world.journal.reserved(self._process, queues, now, limit, batch))
+            return batch
+
+        batch = await self._call("reserve", do)
+        for delivery in given:
+            delivery.heard = True
+        return batch
+
+    async def extend(self, leases: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Any]:
+        async def do() -> list[Any]:
+            answers = await self._inner.extend(leases, now, lease_for)
+            self._world.journal.extended(self._process, leases, answers, now, lease_for)
+            return answers
+
+        return await self._call("extend", do)
+
+    async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[Any]:
+        async def do() -> list[Any]:
+            answers = await self._inner.settle(outcomes, now)
+            self._world.journal.settled(self._process, outcomes, answers, now)
+            return answers
+
+        return await self._call("settle", do)
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+        return await self._call("wait", lambda: self._inner.wait(queues, timeout))
+
+    async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
+        raise NotImplementedError("the journal does not follow release yet")
+
+    # Admin ---------------------------------------------------------------------------------------------------
+
+    async def requeue(
+        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+    ) -> list[Any]:
+        return await self._admin(
+            "requeue",
+            ids,
+            lambda: self._inner.requeue(ids, now, run_at, reset_attempts),
+            run_at=run_at,
+            reset_attempts=reset_attempts,
+        )
+
+    async def cancel(self, ids: Sequence[str], now: datetime) -> list[Any]:
+        return await self._admin("cancel", ids, lambda: self._inner.cancel(ids, now))
+
+    async def delete(self, ids: Sequence[str]) -> list[Any]:
+        return await self._admin("delete", ids, lambda: self._inner.delete(ids))
+
+    async def _admin(self, verb: str, ids: Sequence[str], call: Callable[[], Awaitable[list[Any]]], **how: Any) -> Any:
+        async def do() -> list[Any]:
+            answers = await call()
+            self._world.journal.admin(verb, ids, answers, **how)
+            return answers
+
+        return await self._call(verb, do)
+
+    async def pause(self, queue: str) -> None:
+        await self._pause(queue, True)
+
+    async def resume(self, queue: str) -> None:
+        await self._pause(queue, False)
+
+    async def _pause(self, queue: str, paused: bool) -> None:
+        async def do() -> None:
+            await (self._inner.pause if paused else self._inner.resume)(queue)
+            self._world.journal.paused[queue] = paused
+            self._world.journal.say("admin", f"{'pause' if paused else 'resume'} {queue}")
+            self._world.journal.count("admin pause")
+
+        await self._call("pause", do)
+
+    # What is only read, or noted beside the jobs ---------------------------------------------------------------
+
+    async def results(self, ids: Sequence[str]) -> Any:
+        return await self._call("results", lambda: self._inner.results(ids))
+
+    async def inspect(self, id: str, now: datetime) -> Any:
+        return await self._call("inspect", lambda: self._inner.inspect(id, now))
+
+    async def is_paused(self, queue: str) -> bool:
+        return await self._call("is_paused", lambda: self._inner.is_paused(queue))
+
+    async def counts(self, now: datetime) -> Any:
+        return await self._call("counts", lambda: self._inner.counts(now))
+
+    async def queues(self) -> Any:
+        return await self._call("queues", self._inner.queues)
+
+    async def prune(self, before: datetime, limit: int) -> int:
+        return await self._call("prune", lambda: self._inner.prune(before, limit))
+
+    async def flow(self, flow_id: str, now: datetime) -> Any:
+        return await self._call("flow", lambda: self._inner.flow(flow_id, now))
+
+    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
+        raise NotImplementedError("the journal does not follow cancel_flow yet")
+
+    async def beat(self, info: Any, now: datetime) -> None:
+        await self._call("beat", lambda: self._inner.beat(info, now))
+
+    async def workers(self, now: datetime) -> Any:
+        return await self._call("workers", lambda: self._inner.workers(now))
+
+    async def list(self, **query: Any) -> Any:
+        return await self._call("list", lambda: self._inner.list(**query))
+
+    # The way there and back ------------------------------------------------------------------------------------
+
+    async def _call(self, verb: str, do: Callable[[], Awaitable[Any]]) -> Any:
+        await self._arrive()
+        network, process = self._world.network, self._process
+        fate = network.fate(verb)
+        if fate != "ok":
+            self._world.journal.count(f"fault: {fate}")
+            self._world.journal.say(process, f"fault: {verb}: {fate}")
+        await asyncio.sleep(network.latency())
+        if fate == "slow":
+            process.note("slow")
+            await asyncio.sleep(network.rng.uniform(0.3, 1.2) * self._world.plan.lease)
+            process.note("slow")
+        if fate == "fail":
+            process.note(f"{verb} failed")
+            raise BackendUnavailable(f"simulated: {verb} did not arrive")
+        if fate == "kill before":
+            process.kill("a crash before a call")
+        await self._arrive()
+        answer = await do()
+        if fate == "duplicate":
+            answer = await self._again(verb, do, answer)
+        if fate == "kill after":
+            process.kill("a crash after a call")
+        await self._arrive()
+        await asyncio.sleep(network.latency())
+        if fate == "lose":
+            process.note(f"{verb} failed")
+            raise BackendUnavailable(f"simulated: the reply to {verb} was lost")
+        return answer
+
+    async def _again(self, verb: str, do: Callable[[], Awaitable[Any]], first: Any) -> Any:
+        """The same request arrives a second time: at once, or when nobody remembers it."""
+        rng = self._world.network.rng
+        if rng.random() < 0.5:
+            second = await do()
+            return first if verb == "enqueue" else rng.choice((first, second))
+        self._world.later(rng.uniform(0.1, 3.0) * self._world.plan.lease, do, f"late {verb}")
+        return first
+
+    async def _arrive(self) -> None:
+        """A dead process gets no further than this."""
+        if self._world.journal.over:
+            raise Gone
+        if self._process.dead:
+            await asyncio.get_running_loop().create_future()

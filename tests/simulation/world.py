@@ -1,0 +1,378 @@
+"""The world: processes on one store, a workload, and everything that goes wrong; then calm, until all is drained.
+
+    active (faults) ──► draining (no more faults; the dead are started again) ──► stopped gracefully ──► looked at
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from taskharbor.client import Client, JobRequest
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.ids import new_id
+from taskharbor.model.job import JobRecord
+from taskharbor.model.times import round_up, to_ms
+from taskharbor.policy.retry import Exponential
+from taskharbor.worker import Worker
+from tests.simulation.handlers import make_handler
+from tests.simulation.invariants import check_at_the_end, drained, held_by
+from tests.simulation.journal import Journal
+from tests.simulation.loop import Stuck, VirtualLoop
+from tests.simulation.machine import OwnClock, Process, machines
+from tests.simulation.plan import Plan, Spec, WorkerPlan, stream
+from tests.simulation.wire import Network, Wire
+
+STEPS = 400_000
+DRAIN = 900.0  # virtual seconds: of two idle workers one that does not know a type may often be the first
+
+
+class World:
+    """One run of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.loop = VirtualLoop(stream(plan.seed, "schedule"), shuffle=plan.shuffle, steps=STEPS)
+        self.journal = Journal(plan, self.loop.time)
+        self.store = MemoryDriver("memory://")
+        self.network = Network(self, stream(plan.seed, "network"))
+        self.chaos = stream(plan.seed, "chaos")
+        self.faulty = True
+        self.closing = False
+        self.processes: list[Process] = []  # the living ones
+        self.workers: dict[Process, tuple[Worker, asyncio.Task[Any]]] = {}
+        self.calls: list[asyncio.Task[Any]] = []  # of clients, to be cancelled
+        self._snoozes: dict[str, int] = {}
+
+    def run(self) -> Journal:
+        """Play it to the end; problems are in the journal."""
+        state = random.getstate()
+        random.seed(f"{self.plan.seed}/core")
+        logger = logging.getLogger("taskharbor")
+        level = logger.level
+        logger.setLevel(logging.CRITICAL + 1)
+        asyncio.set_event_loop(None)
+        self.loop.set_exception_handler(self._on_exception)
+        try:
+            with machines(stream(self.plan.seed, "ids")):
+                try:
+                    self.loop.run_until_complete(self._main())
+                except Stuck as stuck:
+                    self.journal.object(f"{type(stuck).__name__}: {stuck}")
+                finally:
+                    self.journal.over = True
+                    self.loop.dispose()
+        finally:
+            random.setstate(state)
+            logger.setLevel(level)
+        return self.journal
+
+    def _on_exception(self, loop: Any, context: dict[str, Any]) -> None:
+        self.journal.object(f"unhandled: {context.get('message')}: {context.get('exception')!r}")
+
+    async def _main(self) -> None:
+        for index, each in enumerate(self.plan.workers):
+            self.loop.create_task(self._keep_up(index, each), name=f"keeper of worker {index}")
+        producers = [self.loop.create_task(self._produce(batch)) for batch in self.plan.batches]
+        disturbing = self.loop.create_task(self._disturb())
+        administering = self.loop.create_task(self._administer())
+        await asyncio.sleep(self.plan.active)
+        self.faulty = False
+        self.network.down_until = 0.0
+        self.journal.say("world", "no more faults")
+        disturbing.cancel()
+        administering.cancel()
+        await asyncio.gather(*producers)
+        await self._calm()
+        await self._drain()
+        await self._close()
+        await check_at_the_end(self)
+
+    async def _calm(self) -> None:
+        """Whatever was stopped goes on."""
+        for process in self.processes:
+            if process.frozen:
+                process._thaw()
+        admin = self.process("admin")
+        for queue in ("a", "b"):
+            await Wire(self, admin).resume(queue)
+
+    async def _drain(self) -> None:
+        limit = self.loop.time() + DRAIN
+        while not self.journal.problems and not drained(self.journal):
+            if self.loop.time() > limit:
+                left = [f"{known} ({known.state})" for known in self.journal.jobs.values() if not known.terminal]
+                self.journal.object(f"not drained after {DRAIN:g} s: {', '.join(left)}\n{self.loop.describe()}")
+                return
+            await asyncio.sleep(0.5)
+
+    async def _close(self) -> None:
+        """Stop all workers gracefully; nothing may be left in anybody's hands."""
+        self.closing = True
+        ends = []
+        for process, (worker, task) in list(self.workers.items()):
+            process.stopping = True
+            worker.stop()
+            ends.append(task)
+        if ends:
+            _, late = await asyncio.wait(ends, timeout=60)
+            if late:
+                self.journal.object(f"{len(late)} workers did not stop within a minute\n{self.loop.describe()}")
+
+    # Processes -------------------------------------------------------------------------------------------------
+
+    def process(self, name: str) -> Process:
+        rng, wrong = self.chaos, "clock" in self.plan.faults
+        offset, drift = rng.uniform(-3600, 3600), rng.uniform(-2e-4, 2e-4)
+        if self.plan.own_clock:
+            offset /= 2400  # a second and a half: more than that and nobody could hold a lease
+        process = Process(name, self.loop, offset=offset if wrong else 0.0, drift=drift if wrong else 0.0)
+        self.processes.append(process)
+        return process
+
+    def clock(self, process: Process) -> Any:
+        return OwnClock(process) if self.plan.own_clock else None  # None: core's own, which follows the store's
+
+    async def _keep_up(self, index: int, plan: WorkerPlan) -> None:
+        """A supervisor: whenever the worker is gone, another one is started after a while."""
+        rng = stream(self.plan.seed, f"keeper {index}")
+        for life in range(1, 1000):
+            process = self.process(f"worker{index}.{life}")
+            process.types = plan.types
+            task = process.spawn(self._work(process, plan, rng), name="worker")
+            died = asyncio.ensure_future(process.died.wait())
+            await asyncio.wait((task, died), return_when=asyncio.FIRST_COMPLETED)
+            died.cancel()
+            self.workers.pop(process, None)
+            self.processes.remove(process)
+            if process.dead:
+                self.journal.say(process, f"dead: {process.killed_by}")
+                self.journal.count(f"killed by {process.killed_by}")
+            else:
+                self._look_at_stopped(process, task)
+            if self.closing:
+                return
+            await asyncio.sleep(rng.uniform(0.05, 2.0))
+
+    async def _work(self, process: Process, plan: WorkerPlan, rng: random.Random) -> None:
+        client = Client(Wire(self, process), clock=self.clock(process))
+        worker = Worker(
+            Wire(self, process),
+            queues=plan.queues,
+            concurrency=plan.concurrency,
+            lease=self.plan.lease,
+            shutdown_timeout=rng.choice([0.0, 1.0, 10.0]),
+            max_lost=self.plan.max_lost,
+            retry=Exponential(base=0.2, factor=2, maximum=5),
+            clock=self.clock(process),
+            name=process.name,
+            heart="loop",
+        )
+        handler = make_handler(self, process, client, rng)
+        for type in plan.types:
+            worker.register(type, handler)
+        task = asyncio.current_task()
+        assert task is not None
+        self.workers[process] = (worker, task)
+        self.journal.say(process, "up")
+        await worker.arun()
+
+    def _look_at_stopped(self, process: Process, task: asyncio.Task[Any]) -> None:
+        self.journal.say(process, "stopped")
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.journal.object(f"{process} ended with {error!r}")
+        elif not process.stopping:
+            self.journal.object(f"{process} ended by itself")
+        left = held_by(self.journal, process)
+        if left:
+            self.journal.object(f"{process} stopped gracefully, but still holds {', '.join(map(str, left))}")
+
+    # The workload ------------------------------------------------------------------------------------------------
+
+    async def _produce(self, batch: tuple[Spec, ...]) -> None:
+        """A producer enqueues one batch, and tries again as a caller would who was told that it failed."""
+        await asyncio.sleep(batch[0].at)
+        rng = stream(self.plan.seed, f"producer {batch[0].n}")
+        records: list[JobRecord] = []
+        while True:
+            process = self.process(f"producer{batch[0].n}")
+            task = process.spawn(self._enqueue(process, batch, records), name="enqueue")
+            self.calls.append(task)
+            died = asyncio.ensure_future(process.died.wait())
+            await asyncio.wait((task, died), return_when=asyncio.FIRST_COMPLETED)
+            died.cancel()
+            self.processes.remove(process)
+            if task.done() and not task.cancelled() and task.exception() is None:
+                return
+            if task.done() and not task.cancelled() and not isinstance(task.exception(), BackendUnavailable):
+                self.journal.object(f"enqueue raised {task.exception()!r}")
+                return
+            if rng.random() < 0.3 and self.faulty:
+                self.journal.count("enqueue given up")
+                return  # not acknowledged: it may be there, or not
+            await asyncio.sleep(rng.uniform(0.1, 1.0))
+
+    async def _enqueue(self, process: Process, batch: tuple[Spec, ...], records: list[JobRecord]) -> None:
+        wire = Wire(self, process)
+        if len(batch) == 1:
+            handle = await Client(wire, clock=self.clock(process)).aenqueue(request(batch[0]))
+            if batch[0].key is None and handle.existed:
+                self.journal.object(f"j{batch[0].n} has no key, and the client says it existed")
+            self.journal.acknowledge(process, [handle.id])
+            return
+        clock = self.clock(process) or OwnClock(Process("store", self.loop))
+        if not records:  # the same ids each time: sent again, they are the same jobs
+            records.extend(as_records(batch, clock.now()))
+        answers = await wire.enqueue(records, clock.now())
+        self.journal.acknowledge(process, [answer.id for answer in answers])
+
+    def snoozed(self, id: str) -> int:
+        """How often a job was executed before; counts up."""
+        self._snoozes[id] = self._snoozes.get(id, -1) + 1
+        return self._snoozes[id]
+
+    # What goes wrong ---------------------------------------------------------------------------------------------
+
+    def later(self, seconds: float, do: Callable[[], Awaitable[Any]], what: str) -> None:
+        """A request that was held up somewhere arrives, whoever sent it."""
+
+        async def arrive() -> None:
+            await asyncio.sleep(seconds)
+            if not self.closing:
+                self.journal.say("network", what)
+                self.journal.count("late duplicate")
+                await do()
+
+        self.loop.create_task(arrive())
+
+    def suffer_at_the_end(self, process: Process, rng: random.Random) -> None:
+        """Between the end of a handler and its settle."""
+        dice = rng.random()
+        if self.faulty and "freeze" in self.plan.faults and dice < 0.05:
+            self.journal.count("frozen before a settle")
+            process.freeze(rng.uniform(0.5, 3.0) * self.plan.lease)
+        elif self.faulty and "kill" in self.plan.faults and dice > 0.96:
+            process.kill("a crash before a settle")
+
+    async def _disturb(self) -> None:
+        rng, plan = self.chaos, self.plan
+        menu = [name for name in ("kill", "freeze", "clock", "cancel", "stop", "outage") if name in plan.faults]
+        while menu and self.faulty:
+            await asyncio.sleep(rng.expovariate(plan.trouble / 4))
+            if not self.faulty:
+                return
+            what = rng.choice(menu)
+            if what == "outage":
+                self.network.down_until = self.loop.time() + rng.uniform(0.2, 1.5) * plan.lease
+                self.journal.count("outage")
+                self.journal.say("world", f"outage until {self.network.down_until:.3f}")
+            elif what == "cancel":
+                self._cancel(rng)
+            else:
+                self._hit(what, rng)
+
+    def _hit(self, what: str, rng: random.Random) -> None:
+        workers = [process for process in self.processes if process in self.workers and not process.stopping]
+        if not workers:
+            return
+        process = rng.choice(workers)
+        self.journal.say("world", f"{what} {process}")
+        if what == "kill":
+            process.kill("the world")
+        elif what == "freeze":
+            self.journal.count("frozen")
+            process.freeze(rng.uniform(0.2, 3.0) * self.plan.lease)
+        elif what == "clock":
+            self.journal.count("clock stepped")
+            process.step_clock(rng.uniform(-2, 2) * (self.plan.lease if self.plan.own_clock else 3600))
+        else:
+            self.journal.count("stopped gracefully")
+            process.stopping = True
+            worker = self.workers[process][0]
+            (worker.stop if rng.random() < 0.7 else worker.hurry)()
+
+    def _cancel(self, rng: random.Random) -> None:
+        """A call of a client, or the whole worker as `asyncio.run` would on Ctrl-C."""
+        calls = [task for task in self.calls if not task.done()]
+        if calls and rng.random() < 0.7:
+            self.journal.count("client call cancelled")
+            rng.choice(calls).cancel()
+            return
+        workers = [process for process in self.workers if not process.stopping and not process.dead]
+        if workers:
+            process = rng.choice(workers)
+            process.stopping = True
+            self.journal.count("worker cancelled")
+            self.journal.say("world", f"cancel {process}")
+            self.workers[process][1].cancel()
+
+    async def _administer(self) -> None:
+        rng = stream(self.plan.seed, "admin")
+        while "admin" in self.plan.faults and self.faulty:
+            await asyncio.sleep(rng.expovariate(0.4))
+            process = self.process("admin")
+            known = list(self.journal.jobs.values())
+            if not known or not self.faulty:
+                continue
+            task = process.spawn(self._act(process, rng, rng.choice(known).id), name="admin")
+            died = asyncio.ensure_future(process.died.wait())
+            await asyncio.wait((task, died), return_when=asyncio.FIRST_COMPLETED)
+            died.cancel()
+            self.processes.remove(process)
+            if task.done() and not isinstance(task.exception(), BackendUnavailable | None):
+                self.journal.object(f"an admin call raised {task.exception()!r}")
+
+    async def _act(self, process: Process, rng: random.Random, id: str) -> None:
+        wire, now = Wire(self, process), OwnClock(Process("store", self.loop)).now()
+        verb = rng.choice(["cancel", "requeue", "requeue", "delete", "pause", "resume"])
+        dead = [known.id for known in self.journal.jobs.values() if known.state in ("dlq", "cancelled")]
+        if verb == "requeue" and dead:
+            await wire.requeue([rng.choice(dead)], now, reset_attempts=rng.random() < 0.5)
+        elif verb == "cancel":
+            await wire.cancel([id], now)
+        elif verb == "delete":
+            await wire.delete([id])
+        elif verb in ("pause", "resume"):
+            await getattr(wire, verb)(rng.choice(["a", "b"]))
+
+
+def request(spec: Spec) -> JobRequest:
+    """A job of the plan as a client asks for it."""
+    return JobRequest(
+        type=spec.type,
+        payload={"n": spec.n, "name": f"j{spec.n}"},
+        queue=spec.queue,
+        delay=spec.delay,
+        timeout=spec.timeout,
+        max_attempts=spec.max_attempts,
+        idempotency_key=spec.key,
+        group=spec.group,
+        group_limit=spec.group_limit,
+        priority=spec.priority,
+    )
+
+
+def as_records(batch: tuple[Spec, ...], now: datetime) -> list[JobRecord]:
+    """Jobs of the plan with edges between them."""
+    ids = {spec.n: new_id(to_ms(now)) for spec in batch}
+    return [
+        JobRecord(
+            id=ids[spec.n],
+            type=spec.type,
+            queue=spec.queue,
+            payload=f'{{"n":{spec.n},"name":"j{spec.n}"}}'.encode(),
+            run_at=None if spec.delay is None else round_up(now + timedelta(seconds=spec.delay)),
+            timeout=None if spec.timeout is None else timedelta(seconds=spec.timeout),
+            max_attempts=spec.max_attempts,
+            priority=spec.priority,
+            group=spec.group,
+            group_limit=spec.group_limit,
+            depends_on=tuple(ids[n] for n in spec.after),
+            created_at=now,
+        )
+        for spec in batch
+    ]
