@@ -120,9 +120,16 @@ class Executor:
             self._give_back(run, "another suspect runs alone first")
 
     def _launch_suspect(self) -> None:
+        """Once nothing else is held: an outcome still on its way would be lost with the process, and its job blamed."""
         suspect = self._suspect
-        if suspect is not None and suspect.task is None and all(run.decided for run in self.running):
+        if suspect is not None and suspect.task is None and all(run is suspect for run in self._held.values()):
             self._launch(suspect)
+
+    def on_settled(self) -> None:
+        """The settler has written, or given up, what it had."""
+        if self._suspect is not None:
+            self._launch_suspect()
+        self.changed.set()
 
     # Running -------------------------------------------------------------------------------------------------
 

@@ -233,7 +233,7 @@ class Worker:
             observers=self._observers,
             held=held,
             bound=max(64, config.concurrency * 4),
-            on_settled=executor.changed.set,
+            on_settled=executor.on_settled,
         )
         upkeep = Upkeep(
             settings=config,
