@@ -11,7 +11,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.contract import CANCELLED_REASON, DAMAGED_PREFIX, FLOW_CANCELLED_REASON, WORKER_SILENCE
+from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_SILENCE
 from taskharbor.drivers.memory.enqueue import last_of
 from taskharbor.drivers.memory.entry import (
     BLOCKED,
@@ -39,8 +39,7 @@ _REMEMBERED = 10 * WORKER_SILENCE  # a worker with a slow clock must not be forg
 def info(store: Store, entry: Entry, now: int) -> JobInfo:
     """A job as it reads at a moment."""
     state = state_at(entry, now)
-    damage = damage_of(entry)
-    record = outward(entry.record) if damage is None else readable(entry, f"{DAMAGED_PREFIX}: {damage}")
+    record = outward(entry.record) if damage_of(entry) is None else readable(entry)
     if state is State.INFLIGHT:
         return JobInfo(record, state, entry.worker, entry.expires_at)
     if state is State.BLOCKED:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from taskharbor.drivers.contract import DAMAGED_PREFIX
 from taskharbor.model.job import EPOCH, JobRecord, State
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ WAITING = frozenset({READY, SCHEDULED})
 _FINISHED = frozenset({DONE, CANCELLED})
 
 _MICROSECOND = timedelta(microseconds=1)
+_NUMBERS = ("attempts", "max_attempts", "deliveries", "lost")
 
 
 def ticks(moment: datetime) -> int:
@@ -93,10 +95,10 @@ def damage_of(entry: Entry) -> str | None:
         return "type is missing"
     if type(record.payload) is not bytes:
         return "payload is missing"
-    for name in ("attempts", "max_attempts", "deliveries", "lost"):
+    for name in _NUMBERS:
         if type(getattr(record, name)) is not int:
             return f"{name} is not a number"
-    return "unknown state" if entry.standing not in STATES or entry.standing == UNKNOWN else None
+    return "unknown state" if entry.standing == UNKNOWN else None
 
 
 def outward(record: JobRecord) -> JobRecord:
@@ -104,18 +106,20 @@ def outward(record: JobRecord) -> JobRecord:
     return replace(record, metadata=dict(record.metadata)) if record.metadata else record
 
 
-def readable(entry: Entry, reason: str) -> JobRecord:
+def readable(entry: Entry) -> JobRecord:
     """A damaged record as it can be shown: every field of the right kind. The store keeps it as it was found."""
     record = entry.record
-    numbers = {
-        name: value if type(value := getattr(record, name)) is int else 0
-        for name in ("attempts", "max_attempts", "deliveries", "lost")
-    }
+    numbers = {name: value if type(value := getattr(record, name)) is int else 0 for name in _NUMBERS}
     return replace(
         record,
         type=record.type if type(record.type) is str else "",
         payload=record.payload if type(record.payload) is bytes else b"",
-        reason=record.reason or reason,
+        reason=damaged(entry) if entry.standing == UNKNOWN else record.reason,
         metadata=dict(record.metadata),
         **numbers,
     )
+
+
+def damaged(entry: Entry) -> str:
+    """The reason of a damaged record."""
+    return f"{DAMAGED_PREFIX}: {damage_of(entry)}"

@@ -11,8 +11,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.contract import DAMAGED_PREFIX
-from taskharbor.drivers.memory.entry import DLQ, UNKNOWN, Entry, damage_of, finished, ticks
+from taskharbor.drivers.memory.entry import DLQ, UNKNOWN, Entry, damaged, finished, ticks
 from taskharbor.drivers.memory.flows import Flow, hold, unhold, unlink
 from taskharbor.drivers.memory.line import Line
 from taskharbor.drivers.memory.queue import Queue
@@ -181,6 +180,5 @@ class Store:
 
     def set_aside(self, entry: Entry, now: datetime) -> None:
         """A record that no worker can run goes to the dead letter queue, and says why."""
-        what = damage_of(entry) or "unknown state"
-        record = replace(entry.record, reason=f"{DAMAGED_PREFIX}: {what}", finished_at=now)
+        record = replace(entry.record, reason=damaged(entry), finished_at=now)
         self.finish(entry, DLQ, record, ticks(now))

@@ -1,0 +1,252 @@
+"""What a call costs, counted in operations and never in time: it must not grow with what is kept beside it.
+
+Counted are the function calls that the interpreter makes during a driver's call, C functions included, and each
+comparison of two times, of which every comparison inside a heap or a run is made.
+"""
+
+import asyncio
+import random
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from taskharbor.drivers import Ack, Fail, JobRecord, Retry
+from taskharbor.drivers.memory import MemoryDriver, admin, enqueue, entry, leases, settle
+from tests.drivers.memory_recount import recount
+
+pytestmark = pytest.mark.lane("unit")
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+
+
+class Time(int):
+    """A moment that counts how often it is compared."""
+
+    compared = 0
+
+    def __lt__(self, other):
+        Time.compared += 1
+        return int.__lt__(self, other)
+
+    def __gt__(self, other):
+        Time.compared += 1
+        return int.__gt__(self, other)
+
+    def __eq__(self, other):
+        Time.compared += 1
+        return int.__eq__(self, other)
+
+    __hash__ = int.__hash__
+
+
+@pytest.fixture(autouse=True)
+def counting_times(monkeypatch):
+    for module in (admin, enqueue, leases, settle):
+        monkeypatch.setattr(module, "ticks", lambda moment: Time(entry.ticks(moment)))
+
+
+def cost(coroutine):
+    """The answer of a call that awaits nothing, and how many operations it took."""
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = Time.compared
+    sys.setprofile(count)
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        answer = stop.value
+    finally:
+        sys.setprofile(None)
+    return answer, calls + Time.compared - before
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+def jobs(count, **fields):
+    return [JobRecord(**{"id": f"{index:06d}", "type": "t", "created_at": NOW, **fields}) for index in range(count)]
+
+
+def reserve_and_ack(driver, batch=16):
+    """What it takes to reserve and ack a batch, once what only the first call has to do is done."""
+    run(driver.reserve(["default"], NOW, LEASE, 1))
+    reserved, first = cost(driver.reserve(["default"], NOW, LEASE, batch))
+    assert len(reserved) == batch
+    answers, second = cost(driver.settle([Ack(one.lease) for one in reserved], NOW))
+    assert answers == [None] * batch
+    return first, second
+
+
+@pytest.mark.parametrize("fields", [{}, {"group": "g", "group_limit": 50}], ids=["line", "group"])
+def test_backlog(fields):
+    costs = []
+    for size in (50, 50_000):
+        driver = MemoryDriver()
+        run(driver.enqueue(jobs(size, **fields), NOW))
+        costs.append(reserve_and_ack(driver))
+    (small, small_ack), (large, large_ack) = costs
+    # A group's members stand in a heap: a thousand times as many are ten levels more for each of the sixteen.
+    assert large - small <= (16 * 10 * 3 if fields else 0)
+    assert large_ack == small_ack
+
+
+def test_backlog_of_many_priorities_grows_with_its_logarithm():
+    costs = []
+    for size in (50, 50_000):
+        driver, shuffled = MemoryDriver(), random.Random(size)
+        run(
+            driver.enqueue(
+                [
+                    job
+                    for number in range(size)
+                    for job in [JobRecord(id=f"{number:06d}", type="t", priority=shuffled.randint(0, 9))]
+                ],
+                NOW,
+            )
+        )
+        costs.append(reserve_and_ack(driver)[0])
+    assert costs[1] - costs[0] <= 16 * 10 * 3
+
+
+def test_many_groups():
+    costs = []
+    for groups in (50, 10_000):
+        driver = MemoryDriver()
+        made = [JobRecord(id=f"{index:06d}", type="t", group=f"g{index % groups}") for index in range(20_000)]
+        run(driver.enqueue(made, NOW))
+        costs.append(reserve_and_ack(driver))
+    # Fewer members in each of more groups: no more to compare, and no look at any group whose turn it is not.
+    assert costs[1] <= costs[0]
+
+
+def kept(kind, size):
+    """A driver that keeps so many jobs of a kind beside fifty ready ones."""
+    driver = MemoryDriver()
+    others = [JobRecord(id=f"other-{index}", type="t") for index in range(size)]
+
+    async def make():
+        if kind == "scheduled":
+            others[:] = [
+                JobRecord(id=job.id, type="t", run_at=NOW + timedelta(hours=1, seconds=index))
+                for index, job in enumerate(others)
+            ]
+        elif kind == "blocked":
+            await driver.enqueue([JobRecord(id="never", type="t", queue="elsewhere")], NOW)
+            others[:] = [JobRecord(id=job.id, type="t", depends_on=("never",)) for job in others]
+        await driver.enqueue(others, NOW)
+        if kind in ("done", "dead", "leased", "retried"):
+            held = await driver.reserve(["default"], NOW, 2 * LEASE, size)
+            if kind == "done":
+                await driver.settle([Ack(one.lease) for one in held], NOW)
+            elif kind == "dead":
+                await driver.settle([Fail(one.lease, "x", 1, NOW) for one in held], NOW)
+            elif kind == "retried":
+                await driver.settle([Retry(one.lease, NOW + timedelta(hours=1), 1) for one in held], NOW)
+        elif kind == "cancelled":
+            await driver.cancel([job.id for job in others], NOW)
+        await driver.enqueue(jobs(50), NOW)
+
+    run(make())
+    return driver
+
+
+@pytest.mark.parametrize("kind", ["scheduled", "blocked", "done", "dead", "leased", "retried", "cancelled"])
+def test_what_is_kept_beside(kind):
+    few, many = reserve_and_ack(kept(kind, 10)), reserve_and_ack(kept(kind, 5_000))
+    assert many == few
+
+
+def test_prune_does_not_wade_through_what_it_must_keep():
+    """Jobs that an open flow holds back are looked at once, not by each prune."""
+    driver = MemoryDriver()
+    flow = [
+        JobRecord(id=f"f{index}", type="t", flow_id="f", run_at=NOW + LEASE if index == 0 else None)
+        for index in range(3_000)
+    ]
+    run(driver.enqueue(flow, NOW))
+    held = run(driver.reserve(["default"], NOW, LEASE, 5_000))
+    run(driver.settle([Ack(one.lease) for one in held], NOW))
+    later = NOW + timedelta(days=2)
+    assert run(driver.prune(later, 100)) == 0
+    gone, operations = cost(driver.prune(later, 100))
+    assert gone == 0
+    assert operations < 20
+    last = run(driver.reserve(["default"], NOW + LEASE, LEASE, 1))
+    run(driver.settle([Ack(last[0].lease)], NOW + LEASE))
+    assert [run(driver.prune(later, 2_000)) for _ in range(3)] == [2_000, 1_000, 0]
+    assert not driver.store.entries
+
+
+def test_nothing_is_left_behind():
+    """A long life with every way of coming and going leaves structures no larger than what they hold."""
+    driver, store, now = MemoryDriver(), None, NOW
+
+    async def live():
+        nonlocal now
+        for turn in range(3_000):
+            now += timedelta(milliseconds=7)
+            name = f"{turn:06d}"
+            group = f"g{turn}" if turn % 2 else None
+            made = [
+                JobRecord(
+                    id=f"{name}-{index}",
+                    type="t",
+                    queue=f"q{turn % 50}",
+                    group=group,
+                    flow_id=name,
+                    idempotency_key=name + str(index),
+                )
+                for index in range(3)
+            ]
+            await driver.enqueue(
+                [*made, JobRecord(id=f"{name}-x", type="t", queue=f"q{turn % 50}", depends_on=(made[0].id,))], now
+            )
+            await driver.requeue([made[2].id], now) if turn % 3 else await driver.cancel([made[2].id], now)
+            held = await driver.reserve([f"q{turn % 50}"], now, timedelta(hours=1), 1, "w")
+            held += await driver.reserve([f"q{turn % 50}"], now, timedelta(hours=1), 1, "w")
+            await driver.extend([one.lease for one in held], now, timedelta(hours=2))
+            await driver.release("w", now, [one.lease.token for one in held[1:]])
+            await driver.settle([Retry(one.lease, now + timedelta(seconds=5), 1) for one in held[1:]], now)
+            await driver.cancel([f"{name}-{suffix}" for suffix in "012x"], now)
+            if turn % 2:
+                await driver.prune(now + LEASE, 100)
+            else:
+                await driver.delete([f"{name}-{suffix}" for suffix in "012x"])
+            if turn % 100 == 0:
+                recount(driver.store)
+        await driver.prune(now + LEASE, 100_000)
+
+    run(live())
+    store = driver.store
+    assert not store.entries
+    assert not store.queues
+    assert not store.flows
+    assert store.finished.size() <= 130
+    assert len(store.sorted_ids()) == 0
+
+
+def test_leases_leave_no_trace_each():
+    """A worker that reserves and acks for a while: its calendar holds what is leased, not what was."""
+    driver = MemoryDriver()
+    run(driver.enqueue(jobs(5_000, group="g", group_limit=10), NOW))
+    run(driver.enqueue([JobRecord(id=f"u{index}", type="t") for index in range(5_000)], NOW))
+
+    async def work():
+        for turn in range(1_000):
+            now = NOW + timedelta(milliseconds=turn)
+            held = await driver.reserve(["default"], now, timedelta(hours=1), 8)
+            await driver.settle([Ack(one.lease) for one in held], now)
+
+    run(work())
+    queue = driver.store.queues["default"]
+    assert not queue.calendar.ahead
+    assert not queue.calendar.behind
+    assert len(queue.calendar._next) <= 70
+    assert len(queue.groups.turns) <= 1

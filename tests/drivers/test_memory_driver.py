@@ -1,0 +1,377 @@
+"""What is particular to memory: DSNs, sharing, values that stay values, turns, clocks that go back, and its hooks."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from taskharbor.drivers import (
+    Ack,
+    Driver,
+    JobNotInflight,
+    JobRecord,
+    Lease,
+    LeaseExpired,
+    LeaseMismatch,
+    State,
+    open_driver,
+)
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.drivers.memory.admin import decode_cursor, encode_cursor
+from taskharbor.drivers.memory.damage import KINDS, damage
+from tests.drivers.memory_recount import recount
+
+pytestmark = pytest.mark.lane("unit")
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+LEASE = 30 * SECOND
+
+
+def job(id, **fields):
+    return JobRecord(**{"id": id, "type": "t", "created_at": NOW, **fields})
+
+
+async def taken(driver, limit=100, queues=("default",), now=NOW, lease=LEASE):
+    return [one.job.id for one in await driver.reserve(queues, now, lease, limit)]
+
+
+# DSNs and sharing
+
+
+def test_is_a_driver():
+    driver: Driver = MemoryDriver()
+    assert isinstance(driver, Driver)
+    assert isinstance(open_driver("memory://"), MemoryDriver)
+
+
+def test_options():
+    driver = MemoryDriver("memory://?retention=36h&max_payload=10")
+    assert driver.retention == timedelta(hours=36)
+    assert driver.sibling().retention == timedelta(hours=36)
+    asyncio.run(driver.enqueue([job("1", payload=b"x" * 10)], NOW))
+    with pytest.raises(ValueError, match="at most 10 bytes"):
+        asyncio.run(driver.sibling().enqueue([job("2", payload=b"x" * 11)], NOW))
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "",
+        "memory:",
+        "memory:name",
+        "redis://",
+        "memory:///path",
+        "memory://a/b",
+        "memory://a#b",
+        "memory://{x}",
+        "memory://?retention=soon",
+        "memory://?max_payload=0",
+        "memory://?max_payload=-1",
+        "memory://?max_payload=many",
+        "memory://?other=1",
+    ],
+)
+def test_bad_dsn(dsn):
+    with pytest.raises(ValueError, match=r"expected"):
+        MemoryDriver(dsn)
+
+
+def test_private_and_shared():
+    async def go():
+        one, other = MemoryDriver("memory://"), MemoryDriver("memory://")
+        await one.enqueue([job("1")], NOW)
+        assert await other.queues() == []
+        assert await one.sibling().queues() == ["default"]
+        named, same = MemoryDriver("memory://shared-test"), MemoryDriver("memory://shared-test?retention=1h")
+        await named.enqueue([job("1")], NOW)
+        assert await same.queues() == ["default"]
+        assert await MemoryDriver("memory://Shared-test").queues() == []
+
+    asyncio.run(go())
+
+
+def test_open_and_close_are_nothing():
+    async def go():
+        driver = MemoryDriver()
+        await driver.close()
+        await driver.open()
+        await driver.open()
+        await driver.enqueue([job("1")], NOW)
+        await driver.close()
+        await driver.close()
+        assert await taken(driver) == ["1"]
+
+    asyncio.run(go())
+
+
+def test_from_one_loop_to_another():
+    driver = MemoryDriver()
+    asyncio.run(driver.enqueue([job("1")], NOW))
+    held = asyncio.run(driver.reserve(["default"], NOW, LEASE, 1))
+    assert asyncio.run(driver.settle([Ack(held[0].lease)], NOW)) == [None]
+
+
+def test_server_time_does_not_go_back(monkeypatch):
+    times = iter([1000.9999, 1000.0, 1001.0005])
+    monkeypatch.setattr("taskharbor.drivers.memory.driver.time.time", lambda: next(times))
+    driver = MemoryDriver()
+    read = [asyncio.run(driver.server_time()) for _ in range(3)]
+    assert [moment.timestamp() for moment in read] == [1000.999, 1000.999, 1001.0]
+    assert read[0].utcoffset() == timedelta(0)
+
+
+# Values
+
+
+def test_the_callers_metadata_stays_the_callers():
+    async def go():
+        driver, metadata = MemoryDriver(), {"tenant": "a"}
+        await driver.enqueue([job("1", metadata=metadata)], NOW)
+        metadata["tenant"] = "b"
+        held = await driver.reserve(["default"], NOW, LEASE, 1)
+        held[0].job.metadata["tenant"] = "c"
+        info = await driver.inspect("1", NOW)
+        assert info.job.metadata == {"tenant": "a"}
+        info.job.metadata.clear()
+        assert (await driver.list(now=NOW)).items[0].job.metadata == {"tenant": "a"}
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("id", ["a", "0" * 255, "é/ü", "日本語"])
+def test_cursor_there_and_back(id):
+    assert decode_cursor(encode_cursor(id)) == id
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "",
+        "x",
+        "MQ==",
+        "é",
+        "a" * 12,
+        encode_cursor("abc")[:-1],
+        encode_cursor("abc")[1:],
+        "A" + encode_cursor("abc")[1:],
+    ],
+)
+def test_damaged_cursor(damaged):
+    with pytest.raises(ValueError, match="damaged"):
+        decode_cursor(damaged)
+
+
+def test_list_needs_a_limit():
+    with pytest.raises(ValueError, match="at least 1"):
+        asyncio.run(MemoryDriver().list(now=NOW, limit=0))
+
+
+# Turns
+
+
+def test_grouped_first_then_in_turn():
+    async def go():
+        driver = MemoryDriver()
+        await driver.enqueue([job(f"u{index}") for index in range(4)], NOW)
+        await driver.enqueue([job(f"g{index}", group=f"g{index}") for index in range(2)], NOW)
+        assert await taken(driver) == ["g0", "u0", "g1", "u1", "u2", "u3"]
+        await driver.enqueue([job("u4"), job("g4", group="g4"), job("u5"), job("g5", group="g5")], NOW)
+        assert await taken(driver, 1) == ["g4"]
+        assert await taken(driver, 1) == ["u4"]
+        assert await taken(driver, 1) == ["g5"]
+        assert await taken(driver, 1) == ["u5"]
+
+    asyncio.run(go())
+
+
+def test_groups_in_turn():
+    async def go():
+        driver = MemoryDriver()
+        names = [f"{group}{index}" for group in "abc" for index in range(3)]
+        await driver.enqueue([job(name, group=name[0], group_limit=2) for name in names], NOW)
+        assert await taken(driver) == ["a0", "b0", "c0", "a1", "b1", "c1"]
+
+    asyncio.run(go())
+
+
+def test_queues_in_turn_whoever_asks():
+    """Two workers whose queues overlap: the one that both ask for is not served twice as a rule."""
+
+    async def go():
+        driver = MemoryDriver()
+        await driver.enqueue([job(f"{queue}{index}", queue=queue) for queue in "abc" for index in range(9)], NOW)
+        assert await taken(driver, 5, "abc") == ["a0", "b0", "c0", "a1", "b1"]
+        assert await taken(driver, 1, "abc") == ["c1"]
+        served = [(await taken(driver, 1, queues))[0][0] for _ in range(4) for queues in ("ab", "bc")]
+        assert served == ["a", "b", "a", "c", "b", "c", "a", "b"]
+
+    asyncio.run(go())
+
+
+def test_a_queue_named_twice_is_one():
+    async def go():
+        driver = MemoryDriver()
+        await driver.enqueue([job(f"{queue}{index}", queue=queue) for queue in "ab" for index in range(3)], NOW)
+        assert await taken(driver, 4, "aabba") == ["a0", "b0", "a1", "b1"]
+
+    asyncio.run(go())
+
+
+# Clocks that go back
+
+
+def test_nothing_starts_early_for_a_slow_clock():
+    async def go():
+        driver = MemoryDriver()
+        await driver.enqueue([job("1", run_at=NOW + 10 * SECOND), job("2", run_at=NOW + 10 * SECOND, group="g")], NOW)
+        assert (await driver.counts(NOW + 10 * SECOND))["default"] == {"ready": 2}
+        assert await taken(driver, now=NOW + 9 * SECOND) == []
+        assert (await driver.counts(NOW + 9 * SECOND))["default"] == {"scheduled": 2}
+        recount(driver.store)
+        assert sorted(await taken(driver, now=NOW + 10 * SECOND)) == ["1", "2"]
+
+    asyncio.run(go())
+
+
+def test_a_lease_that_holds_again_is_held():
+    """A fast clock sees it expire, a slow one does not: for that one it is inflight, and its group is full."""
+
+    async def go():
+        driver = MemoryDriver()
+        await driver.enqueue([job("1", group="g"), job("2", group="g"), job("3")], NOW)
+        held = {one.job.id: one for one in await driver.reserve(["default"], NOW, 10 * SECOND, 5)}
+        assert sorted(held) == ["1", "3"]
+        assert (await driver.counts(NOW + 10 * SECOND))["default"] == {"ready": 3}
+        assert await taken(driver, now=NOW + 9 * SECOND) == []
+        assert (await driver.counts(NOW + 9 * SECOND))["default"] == {"ready": 1, "inflight": 2}
+        await driver.counts(NOW + 10 * SECOND)
+        answers = await driver.settle([Ack(held["1"].lease), Ack(held["3"].lease)], NOW + 9 * SECOND)
+        assert answers == [None, None]
+        recount(driver.store)
+        assert await taken(driver, now=NOW + 9 * SECOND) == ["2"]
+
+    asyncio.run(go())
+
+
+def test_extending_what_a_fast_clock_saw_expire():
+    async def go():
+        driver = MemoryDriver()
+        await driver.enqueue([job("1", group="g"), job("2", group="g")], NOW)
+        held = (await driver.reserve(["default"], NOW, 10 * SECOND, 1))[0]
+        await driver.counts(NOW + 20 * SECOND)
+        longer = await driver.extend_lease(held.lease, NOW + 5 * SECOND, 10 * SECOND)
+        assert longer.expires_at == NOW + 15 * SECOND
+        assert await taken(driver, now=NOW + 14 * SECOND) == []
+        assert await taken(driver, now=NOW + 15 * SECOND) == ["2"]
+        recount(driver.store)
+
+    asyncio.run(go())
+
+
+def test_expired_is_neither_free_nor_somebody_elses():
+    async def go():
+        driver = MemoryDriver()
+        await driver.enqueue([job("1")], NOW)
+        held = (await driver.reserve(["default"], NOW, SECOND, 1))[0]
+        later = NOW + 5 * SECOND
+        stolen = Lease("1", "default", "f" * 32, NOW + LEASE)
+        for _ in range(2):
+            answers = await driver.settle([Ack(held.lease), Ack(stolen)], later)
+            assert [type(answer) for answer in answers] == [LeaseExpired, LeaseMismatch]
+            await driver.counts(later)  # now it stands in the line
+        await driver.cancel(["1"], later)
+        assert isinstance((await driver.settle([Ack(held.lease)], NOW))[0], JobNotInflight)
+
+    asyncio.run(go())
+
+
+# Damage
+
+
+@pytest.mark.parametrize("how", KINDS)
+@pytest.mark.parametrize("group", [None, "g"])
+@pytest.mark.parametrize("before", ["ready", "expired", "inflight", "scheduled", "blocked", "done"])
+def test_damage(how, group, before):
+    async def go():
+        driver = MemoryDriver()
+        await driver.enqueue([job("never", queue="elsewhere")], NOW)
+        run_at = NOW + SECOND if before == "scheduled" else None
+        depends_on = ("never",) if before == "blocked" else ()
+        own = job("1", group=group, group_limit=3 if group else 0, flow_id="f", run_at=run_at, depends_on=depends_on)
+        await driver.enqueue([own], NOW)
+        if before in ("expired", "inflight", "done"):
+            held = await driver.reserve(["default"], NOW, SECOND if before == "expired" else LEASE, 1)
+            if before == "done":
+                await driver.ack(held[0].lease, NOW)
+        await driver.enqueue([job("2", group=group), job("3", group=group)], NOW)
+        damage(driver, "1", how)
+        await reads(driver, NOW)
+        later = NOW + 2 * SECOND
+        assert await taken(driver, now=later) == ["2", "3"]
+        await reads(driver, later)
+        # What stands in no line is not met, unless its state is what is damaged.
+        info = await driver.inspect("1", later)
+        if how == "state" or before in ("ready", "expired", "scheduled"):
+            assert info.state is State.DLQ
+            assert info.job.reason.startswith("damaged record: ")
+            assert await driver.requeue(["1"], later) == [None]
+            await reads(driver, later)
+        else:
+            assert info.state == before
+            assert info.job.reason == ""
+        assert await driver.delete(["1"]) == [None]
+        recount(driver.store)
+
+    async def reads(driver, now):
+        info = await driver.inspect("1", now)
+        assert (type(info.job.type), type(info.job.payload), type(info.job.attempts)) == (str, bytes, int)
+        assert info in (await driver.list(now=now)).items
+        assert info in (await driver.flow("f", now)).nodes
+        assert sum((await driver.counts(now))["default"].values()) == 3
+        recount(driver.store)
+
+    asyncio.run(go())
+
+
+# Following another driver
+
+
+def test_replay():
+    async def go():
+        driver = MemoryDriver()
+        await driver.enqueue(
+            [job("u1"), job("u2"), job("g1", group="g"), job("g2", group="g"), job("h1", group="h")], NOW
+        )
+        await driver.enqueue([job("late", run_at=NOW + SECOND), job("else", queue="other")], NOW)
+        assert await driver.runnable("default", NOW)
+        held = await driver.replay("default", ["h1", "u1"], NOW, LEASE, "w")
+        assert [(one.job.id, one.job.deliveries) for one in held] == [("h1", 1), ("u1", 1)]
+        assert (await driver.inspect("u1", NOW)).worker == "w"
+        for id, why in [
+            ("late", "not ready"),
+            ("u1", "not ready"),
+            ("g2", "g1 stands before it in group g"),
+            ("else", "is in queue other"),
+            ("nobody", "no such job"),
+        ]:
+            with pytest.raises(AssertionError, match=why):
+                await driver.replay("default", [id], NOW, LEASE)
+        await driver.enqueue([job("u0", priority=1)], NOW)
+        with pytest.raises(AssertionError, match="u0 stands before it in the line"):
+            await driver.replay("default", ["u2"], NOW, LEASE)
+        assert len(await driver.replay("default", ["g1"], NOW, LEASE)) == 1
+        with pytest.raises(AssertionError, match="group g is full"):
+            await driver.replay("default", ["g2"], NOW, LEASE)
+        await driver.pause("default")
+        with pytest.raises(AssertionError, match="paused"):
+            await driver.replay("default", ["u0"], NOW, LEASE)
+        assert not await driver.runnable("default", NOW)
+        await driver.resume("default")
+        await driver.replay("default", ["u0", "u2"], NOW, LEASE)
+        assert not await driver.runnable("default", NOW)
+        assert await driver.runnable("default", NOW + SECOND)
+        assert not await driver.runnable("nowhere", NOW)
+        recount(driver.store)
+
+    asyncio.run(go())
