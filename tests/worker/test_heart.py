@@ -155,5 +155,8 @@ async def test_leases_are_renewed_while_a_handler_blocks_the_loop_and_the_handle
     [event] = bench.of(HandlerBlocked)
     assert event.job is not None
     assert event.job.type == "blocking"
-    assert "threading.py" in event.where
+    handler_line, innermost = event.where.split(" → ")
+    assert "test_heart.py" in handler_line
+    assert "in blocking" in handler_line
+    assert "threading.py" in innermost
     assert event.seconds >= heart_module.BLOCKED_AFTER

@@ -50,7 +50,8 @@ async def adrain(harbor: Drainable) -> int:
         async with _opened(harbor) as driver:
             queues = await driver.queues()
         if queues:
-            worker = harbor.worker(queues=queues, concurrency=1, heart="loop", observers=(count,))
+            observers = (*getattr(harbor, "observers", ()), count)
+            worker = harbor.worker(queues=queues, concurrency=1, heart="loop", observers=observers)
             await worker.arun(until_empty=True)
         if started == before:
             return started
@@ -80,7 +81,7 @@ def enqueued(harbor: Drainable, task: Task[..., Any], **arguments: Any) -> list[
 
 
 def _matches(task: Task[..., Any], job: JobRecord, arguments: dict[str, Any]) -> bool:
-    given = task.signature.decode(job.payload)
+    given = task.handler.signature.decode(job.payload)
     return all(name in given and given[name] == value for name, value in arguments.items())
 
 

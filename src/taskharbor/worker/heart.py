@@ -14,12 +14,14 @@ import threading
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from types import FrameType
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import JobNotInflight, TaskHarborError
 from taskharbor.model.events import HandlerBlocked, JobCancelled, LeaseLost, Observers
 from taskharbor.model.lease import Lease
+from taskharbor.worker import executor
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.run import Run
 
@@ -204,10 +206,16 @@ class LoopWatch:
     def _report(self, seconds: float) -> None:
         task = asyncio.current_task(self._loop)
         blocking = next((run for run in list(self._held.values()) if run.task is task and task is not None), None)
-        frame = sys._current_frames().get(self._thread)
-        stack = traceback.extract_stack(frame) if frame is not None else []
-        where = f"{stack[-1].filename}:{stack[-1].lineno} in {stack[-1].name}" if stack else "unknown"
+        where = _where(sys._current_frames().get(self._thread))
         self._observers.emit(HandlerBlocked(self._worker, blocking.job if blocking else None, seconds, where))
+
+
+def _where(frame: FrameType | None) -> str:
+    """The line of the handler that holds the loop, and the innermost one below it if that is another."""
+    stack = traceback.extract_stack(frame) if frame is not None else []
+    ours = max((index for index, each in enumerate(stack) if each.filename == executor.__file__), default=-1)
+    places = [f"{each.filename}:{each.lineno} in {each.name}" for each in stack[ours + 1 :]]
+    return " → ".join(dict.fromkeys(places[:1] + places[-1:])) or "unknown"
 
 
 def _sign(loop: asyncio.AbstractEventLoop, alive: asyncio.Event) -> None:
