@@ -28,6 +28,20 @@ async def test_a_job_runs_in_another_process_which_is_used_again(bench: Bench) -
 
 
 @bench_test
+async def test_a_call_may_ask_for_a_process_or_against_one(bench: Bench) -> None:
+    worker = bench.worker(concurrency=1)
+    worker.register("thread", handlers.where)
+    worker.register("process", handlers.where, process=True)
+    await bench.enqueue(
+        job("a", "thread", metadata={"taskharbor.process": "1"}), job("b", "process", metadata={"taskharbor.process": "0"})
+    )
+    await worker.arun(until_empty=True)
+    a, b = [msgspec.json.decode((await bench.info(id)).job.result or b"null") for id in "ab"]
+    assert a["pid"] != os.getpid()
+    assert b["pid"] == os.getpid()
+
+
+@bench_test
 async def test_it_is_killed_at_its_timeout(bench: Bench) -> None:
     worker = bench.worker(retry=Fixed(3600))
     worker.register("hangs", handlers.hangs, process=True)

@@ -26,6 +26,7 @@ from taskharbor.policy import decide
 from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, HandlerRegistry, PayloadMismatch
+from taskharbor.tasks.options import PROCESS_KEY
 from taskharbor.tasks.workflow import Workflow
 from taskharbor.worker.children import Children
 from taskharbor.worker.deadlines import Deadlines
@@ -38,7 +39,6 @@ from taskharbor.worker.threads import Threads, unwrap
 UNKNOWN_TYPE_DELAY = 10.0  # seconds, plus up to a half: another worker may know the type
 CANCEL_GRACE = timedelta(seconds=5)  # how long a cancelled coroutine may take to end before it is decided without it
 SHUTDOWN, TIMEOUT = "shutdown", "timeout"
-PROCESS_METADATA = "taskharbor.process"
 
 
 class Executor:
@@ -169,7 +169,8 @@ class Executor:
         return context
 
     async def _invoke(self, run: Run, handler: Handler, context: JobContext) -> Any:
-        if handler.process or (run.job.metadata and run.job.metadata.get(PROCESS_METADATA)):
+        wanted = run.job.metadata.get(PROCESS_KEY)
+        if handler.process if wanted is None else wanted == "1":
             return await self._children.run(run, handler, context)
         args, kwargs = handler.bind(run.job.payload, context)
         if handler.is_coroutine:
