@@ -1,0 +1,317 @@
+"""The state machine: hypothesis walks the contract, and two drivers and an oracle have to agree at each step.
+
+`check_machine(make_driver)` runs it; `DriverMachine.test_machine` does so in pytest. A failure is shrunk and printed
+as the few steps that lead to it. Needs hypothesis, the extra `taskharbor[conformance]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+try:
+    from hypothesis import HealthCheck, Phase, settings
+    from hypothesis import strategies as st
+    from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"the state machine needs the module {error.name}: pip install 'taskharbor[conformance]'", name=error.name
+    ) from None
+
+from taskharbor.conformance.environment import BASE, settled
+from taskharbor.conformance.twins import Delivery, Twins
+from taskharbor.drivers import Ack, Cancelled, Driver, Fail, JobRecord, Lease, Outcome, Retry
+
+MakeDriver: TypeAlias = Callable[[], Driver | Awaitable[Driver]]
+Clean: TypeAlias = Callable[[Driver], Awaitable[None] | None]
+
+SECOND = timedelta(seconds=1)
+MS = timedelta(milliseconds=1)
+LEASES = (5, 10, 30)
+QUEUES = ("a", "b")
+FLOWS = ("f", "g")
+WORKERS = ("w", "v")
+COMPARE_ALL_EVERY = 5
+
+index = st.integers(0, 63)
+few = st.integers(0, 2)
+coin = st.booleans()
+when = st.sampled_from([None, None, None, -1, 5, 10])
+a_job = st.tuples(
+    few,  # queue: two of three are the first
+    st.sampled_from([None, None, "g", "h"]),  # group
+    few,  # group_limit
+    st.integers(-1, 1),  # priority
+    when,  # run_at
+    st.sampled_from([None, None, None, "k", "l"]),  # idempotency key
+    st.one_of(st.just([]), st.lists(index, max_size=2)),  # depends_on
+    st.sampled_from([None, None, *FLOWS]),
+)
+an_outcome = st.tuples(index, st.integers(0, 15), st.integers(0, 5), when, coin, st.lists(a_job, max_size=2), coin)
+
+# What may happen in a step: the name of a method, how often it comes, and what it is given.
+ACTIONS: dict[str, tuple[int, tuple[st.SearchStrategy[Any], ...]]] = {
+    "enqueue": (9, (st.lists(a_job, min_size=1, max_size=4), st.integers(0, 9))),
+    "reserve": (10, (st.sampled_from([0, 1, 2, 2, 3, 3]), st.sampled_from([0, 1, 2, 3, 9]), few, st.integers(0, 1))),
+    "settle": (14, (st.lists(an_outcome, min_size=1, max_size=3),)),
+    "ack": (4, (st.integers(1, 3),)),
+    "extend": (3, (st.lists(st.tuples(index, st.integers(0, 15)), min_size=1, max_size=3), few)),
+    "release": (1, (st.integers(0, 1), few)),
+    "pause": (1, (st.integers(0, 1), st.integers(0, 3))),
+    "cancel": (1, (st.lists(index, min_size=1, max_size=2),)),
+    "requeue": (3, (st.lists(index, min_size=1, max_size=4), when, coin)),
+    "delete": (1, (st.lists(index, min_size=1, max_size=2),)),
+    "prune": (1, (st.sampled_from([0, 0, 5, 20]),)),
+    "cancel_flow": (1, (st.integers(0, 1),)),
+    "advance": (8, (st.integers(0, 7),)),
+}
+an_action = st.one_of(
+    [st.tuples(st.just(name), *given) for name, (weight, given) in ACTIONS.items() for _ in range(weight)]
+)
+
+
+class Machine(RuleBasedStateMachine):
+    """One run. `begin` and `finish` are given by `check_machine`: they bring the driver under test and take it back."""
+
+    begin: Callable[[], tuple[asyncio.AbstractEventLoop, Driver, str, datetime]]
+    finish: Callable[[Driver], None]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop, driver, self.prefix, now = type(self).begin()
+        name = self.prefix.__add__
+        self.twins = Twins(driver, [name(queue) for queue in QUEUES], [name(flow) for flow in FLOWS], now)
+        self.made = 0
+        self.steps = 0
+
+    def teardown(self) -> None:
+        try:
+            self._run(self.twins.compare_all())
+        finally:
+            type(self).finish(self.twins.subject)
+
+    def _run(self, step: Coroutine[Any, Any, None]) -> None:
+        self.loop.run_until_complete(step)
+
+    # Turning numbers into what they stand for
+
+    def _moment(self, offset: int | None) -> datetime | None:
+        return None if offset is None else self.twins.now + offset * SECOND
+
+    def _ids(self, picks: Sequence[int]) -> list[str]:
+        """Stored jobs, the newest first; the last number is one that nobody made."""
+        known = list(self.twins.oracle.jobs)[:-17:-1]
+        return [known[pick % len(known)] if known and pick < 63 else f"{self.prefix}nobody" for pick in picks]
+
+    def _jobs(
+        self, given: Sequence[tuple[Any, ...]], *, keys: bool = True, extra: Sequence[str] = ()
+    ) -> list[JobRecord]:
+        ids = []
+        for _ in given:
+            self.made += 1
+            ids.append(f"{self.prefix}{self.made * 7919 % 99991:05d}")  # not in the order in which they are made
+        jobs = []
+        for number, (queue, group, limit, priority, run_at, key, depends_on, flow) in enumerate(given):
+            # What may be depended on: the newest jobs and those before it in the call; rarely a cycle, or nobody.
+            known = [*extra, *ids[:number], *list(self.twins.oracle.jobs)[:-7:-1]] or [f"{self.prefix}nobody"]
+            jobs.append(
+                JobRecord(
+                    id=ids[number],
+                    type="work",
+                    queue=self.prefix + QUEUES[queue // 2],
+                    run_at=self._moment(run_at),
+                    priority=priority,
+                    group=group,
+                    group_limit=limit if group else 0,
+                    idempotency_key=key if keys else None,
+                    depends_on=tuple(ids[-1] if pick == 63 else known[pick % len(known)] for pick in depends_on),
+                    flow_id=self.prefix + flow if flow else None,
+                )
+            )
+        return jobs
+
+    def _held(self) -> list[Delivery]:
+        jobs, past = self.twins.oracle.jobs, self.twins.deliveries[:-9:-1]
+        return [item for item in past if (known := jobs.get(item.subject.job_id)) and known.holds(item.subject)]
+
+    def _delivery(self, pick: int, variant: int) -> Delivery:
+        """Mostly what is held, else a delivery of the past, a wrong token, a foreign one, or a job that nobody made."""
+        past, held = self.twins.deliveries[:-9:-1], self._held()
+        chosen = _pick(held if variant > 4 and held else past, pick)
+        if chosen is None or variant == 0:
+            nowhere = Lease(f"{self.prefix}nobody", self.prefix + QUEUES[0], "f" * 32, self.twins.now + SECOND)
+            return Delivery(nowhere, nowhere)
+        if variant == 1:
+            return Delivery(_with_token(chosen.subject, "f" * 32), _with_token(chosen.model, "f" * 32))
+        if variant == 2 and (other := _pick(past, pick + 1)) is not None:
+            return Delivery(
+                _with_token(chosen.subject, other.subject.token), _with_token(chosen.model, other.model.token)
+            )
+        return chosen
+
+    # The steps
+
+    @rule(action=an_action)
+    def step(self, action: tuple[Any, ...]) -> None:
+        name, *given = action
+        if name in {"settle", "ack", "extend"} and not self._held():
+            self.reserve(2, 3, 1, 0)  # else most of these steps would find nothing to do
+        getattr(self, name)(*given)
+
+    def enqueue(self, given: list[tuple[Any, ...]], repeat: int) -> None:
+        jobs = self._jobs(given)
+        if repeat % 2:  # those who depend come before those they depend on
+            jobs.reverse()
+        if repeat == 0:  # the same call holds a job twice
+            jobs.append(jobs[0])
+        self._run(self.twins.enqueue(jobs))
+        if repeat == 1:  # the reply was lost, the call is sent again
+            self._run(self.twins.enqueue(jobs))
+
+    def reserve(self, both: int, limit: int, lease: int, worker: int) -> None:
+        names = [QUEUES[:1], QUEUES[1:], QUEUES, QUEUES[::-1]][both]
+        queues = [self.prefix + name for name in names]
+        self._run(self.twins.reserve(queues, limit, LEASES[lease] * SECOND, self.prefix + WORKERS[worker]))
+
+    def extend(self, picks: list[tuple[int, int]], lease: int) -> None:
+        self._run(self.twins.extend([self._delivery(*pick) for pick in picks], LEASES[lease] * SECOND))
+
+    def settle(self, given: list[tuple[Any, ...]]) -> None:
+        deliveries, outcomes = [], []
+        for pick, variant, *rest in given:
+            deliveries.append(self._delivery(pick, variant))
+            outcomes.append(self._outcome(deliveries[-1].subject, *rest))
+        self._run(self.twins.settle(deliveries, outcomes))
+
+    def ack(self, number: int) -> None:
+        """The newest deliveries, plainly: most jobs end well."""
+        deliveries = self.twins.deliveries[: -number - 1 : -1]
+        self._run(self.twins.settle(deliveries, [Ack(item.subject, b"r") for item in deliveries]))
+
+    def _outcome(
+        self, lease: Lease, kind: int, run_at: int | None, plain: bool, spawn: list[tuple[Any, ...]], flag: bool
+    ) -> Outcome:
+        """`flag`: with a handover, or with a failure counted."""
+        now = self.twins.now
+        known = self.twins.oracle.jobs.get(lease.job_id)
+        attempts = known.attempts if known else 0
+        if kind <= 2:
+            hand = flag and bool(spawn) and not plain
+            jobs = () if plain else tuple(self._jobs(spawn, keys=not hand, extra=() if hand else (lease.job_id,)))
+            return Ack(lease, b"result", jobs, jobs[-1].id if hand else None)
+        if kind == 3:
+            error, failed_at = ("", None) if plain else ("error", now)
+            return Retry(lease, self._moment(run_at), attempts + flag, error, failed_at)
+        if kind == 4:
+            jobs = () if plain else tuple(self._jobs(spawn, extra=(lease.job_id,)))
+            return Fail(lease, "reason", attempts + 1, now, "" if plain else "error", jobs)
+        return Cancelled(lease, "reason")
+
+    def release(self, worker: int, keep: int) -> None:
+        self._run(self.twins.release(self.prefix + WORKERS[worker], self.twins.deliveries[: -keep - 1 : -1]))
+
+    def pause(self, queue: int, on: int) -> None:
+        self._run(self.twins.pause(self.prefix + QUEUES[queue], on == 0))
+
+    def cancel(self, picks: list[int]) -> None:
+        self._run(self.twins.cancel(self._ids(picks)))
+
+    def requeue(self, picks: list[int], run_at: int | None, reset: bool) -> None:
+        self._run(self.twins.requeue(self._ids(picks), self._moment(run_at), reset))
+
+    def delete(self, picks: list[int]) -> None:
+        self._run(self.twins.delete(self._ids(picks)))
+
+    def prune(self, ago: int) -> None:
+        self._run(self.twins.prune(self.twins.now - ago * SECOND))
+
+    def cancel_flow(self, flow: int) -> None:
+        self._run(self.twins.cancel_flow(self.prefix + FLOWS[flow]))
+
+    def advance(self, how: int) -> None:
+        """Forward, and often to the very moment at which something happens, or to the one before it."""
+        now = self.twins.now
+        ends = [known.held.expires_at for known in self.twins.oracle.jobs.values() if known.held]
+        due = [known.job.run_at for known in self.twins.oracle.jobs.values() if known.job.run_at]
+        ahead = sorted(moment for moment in (*ends, *due) if moment > now)
+        if how <= 3 and ahead:
+            self.twins.now = ahead[0]
+        elif how == 4 and ahead:
+            self.twins.now = max(now, ahead[0] - MS)
+        else:
+            self.twins.now = now + (MS, SECOND, 5 * SECOND, 12 * SECOND)[how % 4]
+
+    @invariant()
+    def agree(self) -> None:
+        self.steps += 1
+        self._run(self.twins.compare() if self.steps % COMPARE_ALL_EVERY else self.twins.compare_all())
+
+
+def _pick(items: Sequence[Delivery], pick: int) -> Delivery | None:
+    return items[pick % len(items)] if items else None
+
+
+def _with_token(lease: Lease, token: str) -> Lease:
+    return Lease(lease.job_id, lease.queue, token, lease.expires_at)
+
+
+def check_machine(
+    make_driver: MakeDriver,
+    *,
+    runs: int = 200,
+    steps: int = 50,
+    share_store: bool = True,
+    clean: Clean | None = None,
+    shrink: bool = True,
+) -> None:
+    """Walk `runs` times `steps` steps with a driver; AssertionError, with the shortest walk found, where it errs.
+
+    `share_store`: all runs use one driver, each run with names and a day of its own; otherwise `make_driver` is called
+    for each. `clean` is called with the driver after each run. The event loop is made here and belongs to the machine.
+    """
+    loop = asyncio.new_event_loop()
+    shared: list[Driver] = []
+    begun = 0
+
+    async def start() -> Driver:
+        driver = await settled(make_driver())
+        await driver.open()
+        return driver
+
+    def begin() -> tuple[asyncio.AbstractEventLoop, Driver, str, datetime]:
+        nonlocal begun
+        begun += 1
+        if not share_store:
+            return loop, loop.run_until_complete(start()), "", BASE
+        if not shared:
+            shared.append(loop.run_until_complete(start()))
+        # A later run lies on an earlier day, so that it never prunes what another left behind.
+        return loop, shared[0], f"m{begun:06d}-", BASE - timedelta(days=begun % 10_000)
+
+    def finish(driver: Driver) -> None:
+        async def end() -> None:
+            if clean is not None:
+                await settled(clean(driver))
+            if not share_store:
+                await driver.close()
+
+        loop.run_until_complete(end())
+
+    bound = type("Machine", (Machine,), {"begin": staticmethod(begin), "finish": staticmethod(finish)})
+    phases = tuple(phase for phase in Phase if shrink or phase is not Phase.shrink)
+    walk = settings(
+        max_examples=runs,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=phases if shrink else (Phase.generate,),
+        **({} if shrink else {"database": None, "derandomize": True}),  # type: ignore[arg-type]
+    )
+    try:
+        run_state_machine_as_test(bound, settings=walk)
+    finally:
+        for driver in shared:
+            loop.run_until_complete(driver.close())
+        loop.close()

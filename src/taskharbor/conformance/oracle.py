@@ -1,0 +1,172 @@
+"""An independent oracle: what must hold of every delivery, counted from what was asked and answered.
+
+It keeps its own epoch for each job, one more at each reservation it saw, and its own idea of who holds what until
+when. An oracle that trusted the driver's tokens or counters would see nothing: a driver that accepts a stale token
+agrees with itself. It knows nothing of order, flows or schedules; the comparison with the memory driver does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from taskharbor.drivers import (
+    Enqueued,
+    Fail,
+    InvalidJob,
+    JobInfo,
+    JobRecord,
+    Lease,
+    Outcome,
+    Reserved,
+    Retry,
+    State,
+    TaskHarborError,
+)
+
+
+@dataclass
+class Held:
+    """A delivery that nobody has ended yet, as far as the oracle saw."""
+
+    token: str
+    expires_at: datetime
+    worker: str
+
+
+@dataclass
+class Known:
+    """One stored job."""
+
+    job: JobRecord
+    attempts: int
+    epoch: int = 0
+    lost: int = 0
+    held: Held | None = None
+    settled: tuple[str, type] | None = None
+
+    def holds(self, lease: Lease) -> bool:
+        """Whether the lease is that of the newest reservation, which nobody has ended."""
+        return self.held is not None and self.held.token == lease.token
+
+    def valid(self, lease: Lease, now: datetime) -> bool:
+        """The same, and it lasts."""
+        return self.held is not None and self.held.token == lease.token and self.held.expires_at > now
+
+
+class Oracle:
+    """Told of every call and answer; AssertionError at the first that cannot be."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Known] = {}
+        self.limits: dict[tuple[str, str], int] = {}
+        self.tokens: set[str] = set()
+
+    def enqueued(self, jobs: Sequence[JobRecord], answers: Sequence[Enqueued]) -> None:
+        assert len(jobs) == len(answers), "enqueue answered another number than asked"
+        for job, answer in zip(jobs, answers, strict=True):
+            if answer.existed:
+                assert answer.id in self.jobs, f"enqueue answered {answer.id}, which was never stored"
+            else:
+                assert answer.id == job.id
+                assert job.id not in self.jobs, f"{job.id} was stored twice"
+                self.stored(job)
+
+    def stored(self, job: JobRecord) -> None:
+        self.jobs[job.id] = Known(job, job.attempts)
+        if job.group is not None and job.group_limit > 0:
+            self.limits.setdefault((job.queue, job.group), job.group_limit)
+
+    def reserved(self, taken: Sequence[Reserved], now: datetime, lease_for: timedelta, worker: str) -> None:
+        for item in taken:
+            id, token = item.job.id, item.lease.token
+            known = self.jobs.get(id)
+            assert known is not None, f"{id} was reserved, and is not stored"
+            if known.held is not None:
+                assert known.held.expires_at <= now, f"{id} was reserved under a valid lease"
+                known.lost += 1
+            assert token not in self.tokens, f"{id} was reserved with a token that was used before"
+            self.tokens.add(token)
+            known.epoch += 1
+            known.settled = None
+            known.held = Held(token, now + lease_for, worker)
+            assert (item.lease.job_id, item.lease.queue) == (id, known.job.queue)
+            assert item.lease.expires_at == now + lease_for
+            self._counters(known, item.job)
+        running = Counter(
+            (known.job.queue, known.job.group)
+            for known in self.jobs.values()
+            if known.job.group is not None and known.held is not None and known.held.expires_at > now
+        )
+        for (queue, group), number in running.items():
+            assert group is not None
+            limit = self.limits.get((queue, group), 1)
+            assert number <= limit, f"{number} jobs of group {group} in {queue} are inflight, its limit is {limit}"
+
+    def extended(self, lease: Lease, answer: Lease | TaskHarborError, now: datetime, lease_for: timedelta) -> None:
+        known = self.jobs.get(lease.job_id)
+        if known is None or not known.valid(lease, now):
+            assert not isinstance(answer, Lease), f"a lease on {lease.job_id} that is not the newest was extended"
+            return
+        assert isinstance(answer, Lease), f"the valid lease on {lease.job_id} was refused: {answer!r}"
+        assert known.held is not None
+        known.held.expires_at = max(known.held.expires_at, now + lease_for)
+        assert (answer.token, answer.expires_at) == (lease.token, known.held.expires_at)
+
+    def settled(self, outcome: Outcome, answer: TaskHarborError | None, now: datetime) -> bool:
+        """Whether the outcome was applied now (and not refused, nor a repetition)."""
+        lease, kind = outcome.lease, type(outcome)
+        known = self.jobs.get(lease.job_id)
+        if known is not None and known.valid(lease, now):
+            if isinstance(answer, InvalidJob):
+                return False
+            assert answer is None, f"the newest lease on {lease.job_id} was refused: {answer!r}"
+            known.held, known.settled = None, (lease.token, kind)
+            if not isinstance(outcome, Retry) or outcome.attempts != known.attempts:
+                known.lost = 0
+            if isinstance(outcome, Retry | Fail):
+                known.attempts = outcome.attempts
+            return True
+        repeated = known is not None and known.settled == (lease.token, kind)
+        assert (answer is None) == repeated, f"a stale {kind.__name__} of {lease.job_id} was answered with {answer!r}"
+        return False
+
+    def released(self, worker: str, now: datetime, keep: Sequence[str], number: int) -> None:
+        expected = 0
+        for known in self.jobs.values():
+            held = known.held
+            if held is not None and held.worker == worker and held.expires_at > now and held.token not in keep:
+                known.held = None
+                known.lost += 1
+                expected += 1
+        assert number == expected, f"release answered {number}, it held {expected}"
+
+    def requeued(self, id: str, reset_attempts: bool) -> None:
+        known = self.jobs[id]
+        known.lost = 0
+        if reset_attempts:
+            known.attempts = 0
+
+    def removed(self, id: str) -> None:
+        self.jobs.pop(id, None)
+
+    def read(self, infos: Iterable[JobInfo], now: datetime, ended: bool) -> None:
+        """All jobs as they read now. `ended`: the last call was one that may end leases from outside."""
+        seen = {info.job.id: info for info in infos}
+        assert seen.keys() == self.jobs.keys(), (
+            f"jobs came or went by themselves: {sorted(seen.keys() ^ self.jobs.keys())}"
+        )
+        for id, known in self.jobs.items():
+            info = seen[id]
+            if known.held is not None and ended and info.state is State.CANCELLED:
+                known.held = None
+            running = known.held is not None and known.held.expires_at > now
+            assert (info.state is State.INFLIGHT) == running, f"{id} reads {info.state}, held is {known.held}"
+            self._counters(known, info.job)
+
+    def _counters(self, known: Known, record: JobRecord) -> None:
+        counted = {"deliveries": known.epoch, "lost": known.lost, "attempts": known.attempts}
+        found = {"deliveries": record.deliveries, "lost": record.lost, "attempts": record.attempts}
+        assert found == counted, f"{record.id} says {found}, counted were {counted}"
