@@ -1,0 +1,180 @@
+"""What the documents show is run, what they link to exists, and so do the files they name."""
+
+import contextlib
+import doctest
+import importlib
+import io
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from tests.docs import pages
+from tests.docs.pages import PAGES, ROOT, name_of
+
+SOURCE = ROOT / "src"
+MODULES = sorted(
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+    for path in (SOURCE / "taskharbor").rglob("*.py")
+    if path.name != "__main__.py"
+)
+SCRIPTS = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
+def run_script(path: Path) -> subprocess.CompletedProcess[str]:
+    """A script as a user runs it, but with every warning an error."""
+    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+    return subprocess.run(
+        [sys.executable, str(path)], cwd=path.parent, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+# Pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_python_blocks_of_a_page_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType(page.stem.replace("-", "_") + "_page")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for example in pages.examples(page):
+        # Blank lines in front: a traceback names the line of the page.
+        code = compile("\n" * example.line + example.text, str(page), "exec", dont_inherit=True)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, module.__dict__)
+        if example.prints is not None:
+            assert printed.getvalue() == example.prints, f"{name_of(page)}, line {example.line}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_has_a_language_and_a_block_that_does_not_run_says_why(page: Path) -> None:
+    for block in pages.blocks(page.read_text(encoding="utf-8")):
+        assert block.language in {"python", "text", "sh", "toml"}, f"{name_of(page)}, line {block.line}"
+        assert "not run" not in block.comment or pages._NOT_RUN.fullmatch(block.comment), (
+            f"{name_of(page)}, line {block.line}: write <!-- not run: reason -->"
+        )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    dead = []
+    for line, target in pages.links(text):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        path, _, fragment = target.partition("#")
+        goal = (page.parent / path).resolve() if path else page
+        if not goal.exists():
+            dead.append(f"line {line}: {target}: no such file")
+        elif fragment and fragment not in pages.anchors(goal.read_text(encoding="utf-8")):
+            dead.append(f"line {line}: {target}: no such heading")
+    assert not dead, f"{name_of(page)}: {dead}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_named_in_the_prose_exist(page: Path) -> None:
+    named = pages.paths(page.read_text(encoding="utf-8"))
+    missing = [f"line {line}: {path}" for line, path in named if not (ROOT / path).exists()]
+    assert not missing, f"{name_of(page)}: {missing}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_page_is_in_the_index(page: Path) -> None:
+    index = ROOT / "docs" / "README.md"
+    targets = {(index.parent / target).resolve() for _, target in pages.links(index.read_text(encoding="utf-8"))}
+    assert page == index or page in targets, f"{name_of(page)} is not linked from docs/README.md"
+
+
+# Examples
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_an_example_runs(script: str) -> None:
+    done = run_script(ROOT / "examples" / script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip(), f"{script} says nothing about what happened"
+    assert "Traceback" not in done.stderr
+
+
+def test_the_demo_tells_of_a_success_a_retry_a_dead_letter_and_a_result() -> None:
+    done = run_script(ROOT / "examples" / "demo.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout == run_script(ROOT / "examples" / "demo.py").stdout, "two runs tell two stories"
+    for word in ("enqueued", "succeeded", "failed", "again", "dead letter", "result"):
+        assert word in done.stdout, done.stdout
+
+
+# Doctests
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_in_a_module_run(name: str) -> None:
+    module = importlib.import_module(name)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        failed, _ = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert not failed, printed.getvalue()
+
+
+def test_every_public_name_is_documented() -> None:
+    import taskharbor
+
+    bare = [name for name in taskharbor.__all__ if not (getattr(taskharbor, name).__doc__ or "").strip()]
+    assert not bare, f"without a docstring: {bare}"
+
+
+# The reader of the pages itself: what it misses, nobody checks
+
+PAGE = """
+# A page
+
+Text with [a link](other.md#part), `docs/missing.md` and `code`.
+
+```python
+print("one")
+```
+<!-- prints -->
+```text
+one
+```
+
+<!-- not run: it needs a server -->
+```python
+serve()
+```
+
+## A `part`, twice
+
+- in a list:
+
+  ```python
+  x = 1
+  ```
+
+```sh
+[no](link.md)
+```
+
+## A part, twice
+"""
+
+
+def test_the_reader_finds_blocks_output_links_paths_and_headings(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE, encoding="utf-8")
+    first, second = pages.examples(page)
+    assert (first.text, first.prints, first.line) == ('print("one")\n', "one\n", 6)
+    assert (second.text, second.prints) == ("x = 1\n", None)
+    assert [block.language for block in pages.blocks(PAGE)] == ["python", "text", "python", "python", "sh"]
+    assert [target for _, target in pages.links(PAGE)] == ["other.md#part"]
+    assert [path for _, path in pages.paths(PAGE)] == ["docs/missing.md"]
+    assert pages.anchors(PAGE) == {"a-page", "a-part-twice", "a-part-twice-1"}
+
+
+def test_the_reader_refuses_a_fence_that_is_never_closed() -> None:
+    with pytest.raises(ValueError, match="line 1"):
+        pages.blocks("```python\nx = 1\n")
