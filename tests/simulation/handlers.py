@@ -16,7 +16,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.workflow import Spawned
 from tests.simulation.machine import Process
-from tests.simulation.oracle import Execution
+from tests.simulation.oracle import Execution, overdue
 from tests.simulation.plan import Spec
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ def _end(world: "World", process: Process, execution: Execution, ctx: JobContext
     if process.dead or world.journal.over:
         return
     execution.how, execution.ended = how, world.loop.time()
+    late = overdue(world.journal.jobs[ctx.job.id].deliveries[ctx.fence - 1], execution, world.plan)
+    world.journal.demand(not late, f"{world.journal.jobs[ctx.job.id]}#{ctx.fence} {late}")
     world.journal.say(process, f"end {world.journal.jobs[ctx.job.id]}#{ctx.fence}: {how}")
     if how == "interrupted":
         world.journal.count(f"interrupted: {ctx.cancelled.reason}")
@@ -100,6 +102,7 @@ async def _do(world: "World", process: Process, client: Client, spec: Spec, ctx:
             await asyncio.sleep(spec.seconds / 3)
     if kind == "poison":
         world.journal.count("poison ran")
+        process.killer = world.journal.jobs[ctx.job.id].deliveries[ctx.fence - 1]
         process.kill("poison")
         await asyncio.get_running_loop().create_future()
     if kind == "parent":

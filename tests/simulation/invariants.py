@@ -1,10 +1,11 @@
 """What must be true at the end, when faults are over and everything has had time to settle."""
 
 import json
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tests.simulation.journal import Journal
-from tests.simulation.machine import START, Process
+from tests.simulation.machine import START, Process, now_of
 from tests.simulation.oracle import Delivery, Known
 
 if TYPE_CHECKING:
@@ -31,11 +32,11 @@ def held_by(journal: Journal, process: Process) -> list[Delivery]:
 
 
 def _in_doubt(held: Delivery) -> bool:
-    """Its lease ended, or its outcome could not be told in time."""
+    """Its lease ended, or its outcome may not have been told in time."""
     process = held.process
     return bool(
         process.suffered("settle failed", "slow", "frozen", "thawed", "clock stepped", since=held.renewed)
-        or process.loop.time() - held.renewed > (held.expires_at - START).total_seconds()
+        or held.expires_at <= now_of(process) + timedelta(seconds=0.3)
     )
 
 

@@ -15,7 +15,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from tests.simulation import oracle
-from tests.simulation.machine import Process
+from tests.simulation.machine import Process, now_of
 from tests.simulation.oracle import Delivery, Execution, Known
 from tests.simulation.plan import Plan
 
@@ -61,6 +61,7 @@ class Journal:
             else:
                 self.demand(known is None or known.gone, f"{answer.id} was stored twice")
                 self._store(record)
+                process.stored += 1
         names = ", ".join(f"{oracle.label(r)}{' existed' if a.existed else ''}" for r, a in zip(records, answers))
         self.say(process, f"enqueue {names}")
 
@@ -131,6 +132,8 @@ class Journal:
             self.demand(full <= known.limit, f"group {known.group}: {full} inflight, limit {known.limit}")
         if known.attempts:
             self.count("retried after a failure")
+        if len(known.deps) > 1:
+            self.count("join released")
         return delivery
 
     def _take_over(self, known: Known, last: Delivery, now: datetime) -> None:
@@ -140,11 +143,14 @@ class Journal:
         self.count("takeover")
         self.count(f"takeover: {why}")
         known.lost += 1
-        if last.process.killed_by == "poison" and not (known.spec and known.spec.kind == "poison"):
+        if why == "killed by poison" and last is not last.process.killer:
+            # A poison that is known as a suspect runs alone, so a neighbour can only be lost with a fresh one.
+            killer = last.process.killer
+            self.demand(not killer.lost, f"{last} was lost with the suspect {killer}")
             known.blamed += 1
             self.count("blamed beside a poison")
-            if last.lost:
-                self.count("suspect blamed beside a poison")
+            if known.blamed >= self.plan.max_lost:
+                self.count("innocent lost with so many fresh poisons that it is called crashed")
         last.ended = "expired"
 
     def _runnable(self, known: Known, now: datetime) -> bool:
@@ -154,7 +160,10 @@ class Journal:
             due = known.held.expires_at <= now
         else:
             due = known.run_at is None or known.run_at <= now
-        return due and (known.group is None or self._in_group(known, now) < known.limit)
+        if due and known.group is not None and self._in_group(known, now) >= known.limit:
+            self.count("group was full")
+            return False
+        return due
 
     def _in_group(self, known: Known, now: datetime) -> int:
         return sum(
@@ -191,6 +200,12 @@ class Journal:
                 self.demand(not legal, f"{known}: a valid lease was not extended: {answer!r}")
                 self.count(f"extend refused: {type(answer).__name__}")
 
+    def told(self, lease: Lease) -> None:
+        """A process has heard that a lease is not its own any more."""
+        for delivery in self.jobs[lease.job_id].deliveries:
+            if delivery.token == lease.token and delivery.told is None:
+                delivery.told = self._time()
+
     def settled(self, process: Process, outcomes: Sequence[Outcome], answers: Sequence[Any], now: datetime) -> None:
         for outcome, answer in zip(outcomes, answers, strict=True):
             known = self.jobs[outcome.lease.job_id]
@@ -220,6 +235,8 @@ class Journal:
         held.ended, held.settled = "settled", type(outcome)
         known.held = None
         if isinstance(outcome, Retry):
+            if outcome.attempts == known.attempts:
+                self._given_back(held)
             known.run_at = outcome.run_at
             if outcome.attempts != known.attempts:
                 known.lost = known.blamed = 0
@@ -233,6 +250,17 @@ class Journal:
             self.count("dead-lettered")
         elif isinstance(outcome, Cancelled):
             known.state = "cancelled"
+
+    def _given_back(self, held: Delivery) -> None:
+        self.count("given back")
+        if held.execution is not None and held.execution.how == "snooze":
+            self.count("snoozed")
+        elif held.process.stopping:
+            self.count("given back: stopping")
+        elif held.known.record.type not in held.process.types:
+            self.count("given back: unknown type")
+        else:
+            self.count("suspect given back")
 
     def _done(self, known: Known, outcome: Ack) -> None:
         known.state = "done"
@@ -271,7 +299,8 @@ class Journal:
         ]
         if mine.lost:
             self.count("suspect ran alone")
-            company = [str(other) for other in beside if other.heard]
+            soon = now_of(mine.process) + timedelta(seconds=0.3)  # clocks differ a little
+            company = [str(other) for other in beside if other.heard and other.expires_at > soon]
             self.demand(not company, f"suspect {mine} runs beside {', '.join(company)}")
         for other in beside:
             running = other.execution is not None and other.execution.how == ""

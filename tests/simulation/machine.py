@@ -36,6 +36,10 @@ class Process:
         self.parked: list[asyncio.Handle] = []
         self.died = asyncio.Event()
         self.killed_by = ""
+        self.died_at: datetime | None = None  # by its own clock, or the store's
+        self.killer: Any = None  # the delivery of the poison that took it down
+        self.stored = 0  # how many jobs it has stored
+        self.own_clock = False  # whether it believes its machine, not the store
         self.types: tuple[str, ...] = ()  # the job types a worker knows
         self.troubles: list[tuple[float, str]] = []  # when, what
         self.context = contextvars.copy_context()
@@ -60,6 +64,7 @@ class Process:
         if not self.dead:
             self.dead = True
             self.killed_by = cause
+            self.died_at = now_of(self)
             self.note(f"killed by {cause}")
             self.parked.clear()
             self.died.set()
@@ -87,6 +92,11 @@ class Process:
 
     def monotonic(self) -> float:
         return 1000.0 + self.loop.time() * (1 + self.drift)
+
+
+def now_of(process: Process) -> datetime:
+    """The present as a process sees it: by its own clock, or by the store's."""
+    return START + timedelta(seconds=process.wall() if process.own_clock else process.loop.time())
 
 
 class OwnClock:

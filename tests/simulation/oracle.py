@@ -77,6 +77,7 @@ class Delivery:
         self.heard = False  # whether the reply reached the process
         self.ended = ""
         self.settled: type | None = None
+        self.told: float | None = None  # when its process heard that the lease is not its own any more
         self.execution: Execution | None = None
 
     def __str__(self) -> str:
@@ -105,7 +106,7 @@ def why_expired(last: Delivery, plan: Plan, now: float) -> str:
     process, since = last.process, last.renewed - SLACK
     if not last.heard:
         return "its reserve was not heard"
-    if process.dead:
+    if process.died_at is not None and last.expires_at > process.died_at:
         return f"killed by {process.killed_by}"
     if process.frozen or process.suffered("frozen", "thawed", since=since):
         return "frozen"
@@ -142,7 +143,7 @@ def objection(held: Delivery, outcome: Outcome, plan: Plan, now: float) -> str:
     if isinstance(outcome, Fail) and outcome.reason.startswith("crashed"):
         if execution is not None or held.lost < plan.max_lost or outcome.attempts != known.attempts:
             return f"called crashed with {held.lost} losses, and it {how}"
-        return "an innocent neighbour is blamed" if known.blamed >= plan.max_lost else ""
+        return ""
     if outcome.attempts == known.attempts and isinstance(outcome, Retry):
         return _given_back(held, how)
     if outcome.attempts != known.attempts + 1:
@@ -180,3 +181,18 @@ def _failed(held: Delivery, how: str, now: float, plan: Plan) -> bool:
     return plan.own_clock or now - execution.started >= timeout.total_seconds() * (1 - 0.01) + grace - SLACK
 
 
+
+
+def overdue(held: Delivery, execution: Execution, plan: Plan) -> str:
+    """What an execution that has ended should have done long before; empty: nothing."""
+    spec, ended, process = held.known.spec, execution.ended, held.process
+    if ended is None or (spec is not None and spec.kind == "stubborn"):
+        return ""
+    if process.suffered("frozen", "thawed", since=execution.started):
+        return ""
+    if held.told is not None and ended - held.told > 1.0:
+        return f"went on for {ended - held.told:.1f} s after its worker had heard that the lease was lost"
+    timeout = held.known.record.timeout
+    if timeout is not None and not plan.own_clock and ended - execution.started > timeout.total_seconds() + 1.0:
+        return f"ran for {ended - execution.started:.1f} s, its timeout is {timeout.total_seconds():.1f} s"
+    return ""

@@ -1,5 +1,8 @@
 """Playing a seed, telling what happened, and finding a smaller plan that fails in the same way."""
 
+import hashlib
+from collections.abc import Iterable
+
 from tests.simulation.journal import Journal
 from tests.simulation.plan import Plan, make_plan
 from tests.simulation.world import World
@@ -12,6 +15,14 @@ def play(plan: Plan) -> Journal:
 def trace(journal: Journal) -> list[str]:
     """What happened, a line each."""
     return [f"{when:10.4f}  {who:14} {what}" for when, who, what in journal.events]
+
+
+def digest(seeds: Iterable[int]) -> str:
+    """A fingerprint of all that happened in these runs."""
+    told = hashlib.sha256()
+    for seed in seeds:
+        told.update("\n".join(trace(play(make_plan(seed)))).encode())
+    return told.hexdigest()
 
 
 def tell(plan: Plan, journal: Journal) -> str:

@@ -118,7 +118,11 @@ class Wire(SingleVerbs):
             self._world.journal.extended(self._process, leases, answers, now, lease_for)
             return answers
 
-        return await self._call("extend", do)
+        answers = await self._call("extend", do)
+        for lease, answer in zip(leases, answers, strict=True):
+            if not isinstance(answer, Lease):
+                self._world.journal.told(lease)
+        return answers  # type: ignore[no-any-return]
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[Any]:
         async def do() -> list[Any]:
