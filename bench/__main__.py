@@ -1,0 +1,78 @@
+"""`python -m bench`: measure, report, and end with status 1 if an aim is missed."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from bench import peers, report, steps
+from bench.figures import rate, results
+from bench.rounds import FULL, QUICK, Samples, Sizes, run
+from bench.subjects import SUBJECTS
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; answers its exit status."""
+    options = _parser().parse_args(arguments)
+    if options.sample:
+        return _sample(*options.sample)
+    if options.profile:
+        print(steps.report())
+        return 0
+    sizes = QUICK if options.quick else FULL
+    if options.rounds:
+        sizes = msgspec.structs.replace(sizes, rounds=options.rounds)
+    names = [name for name, subject in SUBJECTS.items() if not subject.peer or peers.installed(subject.peer)]
+    if options.only:
+        names = [name for name in names if name in options.only]
+    samples = run(names, sizes, _tell)
+    _tell("")
+    print(report.text(samples, sizes))
+    if options.json:
+        Path(options.json).write_bytes(_json(samples, sizes))
+    if options.write:
+        report.write(Path(options.write), report.markdown(samples, sizes))
+    missed = [result for result in results(samples) if result.missed]
+    for result in missed:
+        print(f"bench: missed: {result.aim.text}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m bench", description="Measure TaskHarbor on memory:// beside others.")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, jobs and a tenth of the backlog")
+    parser.add_argument("--rounds", type=int, default=0, metavar="N", help="so many rounds")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=tuple(SUBJECTS), help="only these subjects")
+    parser.add_argument("--json", metavar="FILE", help="also write every sample and figure to a file")
+    parser.add_argument("--write", metavar="FILE", help="also write the figures between the markers of a document")
+    parser.add_argument("--profile", action="store_true", help="instead: what each step of a job's way costs")
+    parser.add_argument("--sample", nargs=3, metavar=("NAME", "JOBS", "BACKLOG"), help=argparse.SUPPRESS)
+    return parser
+
+
+def _sample(name: str, jobs: str, backlog: str) -> int:
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
+    sample = SUBJECTS[name].run(int(jobs), int(backlog))
+    print(msgspec.json.encode(sample).decode())
+    return 0
+
+
+def _json(samples: Samples, sizes: Sizes) -> bytes:
+    rates = {name: rate(taken) for name, taken in samples.items() if taken and taken[0].cpu}
+    content = {"sizes": sizes, "rates": rates, "aims": results(samples), "samples": samples}
+    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
+
+
+def _tell(what: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{what}")
+        sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
