@@ -49,6 +49,18 @@ def test_the_python_blocks_of_a_page_run(page: Path, monkeypatch: pytest.MonkeyP
             assert printed.getvalue() == example.prints, f"{name_of(page)}, line {example.line}"
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if "\ndef test_" in page.read_text("utf-8")], ids=name_of)
+def test_the_tests_that_a_page_shows_pass(page: Path, tmp_path: Path) -> None:
+    # The run above only defines them. One file, as a reader would paste them.
+    shown = [example.text for example in pages.examples(page)]
+    expected = sum(text.count("\ndef test_") + text.startswith("def test_") for text in shown)
+    (tmp_path / "test_shown.py").write_text("\n".join(shown), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_shown.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{expected} passed" in done.stdout
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_block_has_a_language_and_a_block_that_does_not_run_says_why(page: Path) -> None:
     for block in pages.blocks(page.read_text(encoding="utf-8")):
