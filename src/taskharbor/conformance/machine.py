@@ -41,8 +41,8 @@ coin = st.booleans()
 when = st.sampled_from([None, None, None, -1, 5, 10])
 a_job = st.tuples(
     few,  # queue: two of three are the first
-    st.sampled_from([None, None, "g", "h"]),  # group
-    few,  # group_limit
+    st.sampled_from([None, None, "g", "g", "h"]),  # group
+    st.sampled_from([0, 0, 0, 1, 2]),  # group_limit
     st.integers(-1, 1),  # priority
     when,  # run_at
     st.sampled_from([None, None, None, "k", "l"]),  # idempotency key
@@ -101,8 +101,9 @@ class Machine(RuleBasedStateMachine):
         return None if offset is None else self.twins.now + offset * SECOND
 
     def _ids(self, picks: Sequence[int]) -> list[str]:
-        """Stored jobs, the newest first; the last number is one that nobody made."""
-        known = list(self.twins.oracle.jobs)[:-17:-1]
+        """Jobs that were delivered or stored lately; the last number is one that nobody made."""
+        delivered = [item.subject.job_id for item in self.twins.deliveries[:-5:-1]]
+        known = delivered + list(self.twins.oracle.jobs)[:-9:-1]
         return [known[pick % len(known)] if known and pick < 63 else f"{self.prefix}nobody" for pick in picks]
 
     def _jobs(

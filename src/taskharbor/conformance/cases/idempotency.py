@@ -123,6 +123,8 @@ async def keys_are_compared_byte_by_byte(env: Environment) -> None:
 
 @case(LIFETIME)
 async def free_after_delete(env: Environment) -> None:
+    """Also when the queue lives on."""
+    await env.add(idempotency_key="other")
     first = await env.add(idempotency_key="key")
     assert await env.driver.delete([first.id]) == [None]
     second = env.job(idempotency_key="key")
@@ -132,6 +134,7 @@ async def free_after_delete(env: Environment) -> None:
 
 @case(LIFETIME)
 async def free_after_prune(env: Environment) -> None:
+    await env.add(idempotency_key="other", run_at=env.at(60))
     await env.finished(idempotency_key="key")
     assert await env.driver.prune(env.at(1), 10) == 1
     second = env.job(idempotency_key="key")

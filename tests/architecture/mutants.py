@@ -1,0 +1,303 @@
+"""The deliberate mistakes: what is changed in a copy of the memory driver, and how such a copy is made.
+
+A mistake is a piece of the driver's text and what stands there instead. A text that is no longer there, or stands
+there twice, is an error of its own: whoever rewrites the driver has to say the mistake again in the new words.
+"""
+
+import importlib
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from taskharbor.drivers import memory
+
+SOURCE = Path(memory.__file__).parent
+PACKAGE = memory.__name__
+
+
+class Edit(NamedTuple):
+    module: str
+    old: str
+    new: str
+
+
+class Mutant(NamedTuple):
+    name: str
+    edits: tuple[Edit, ...]
+
+
+def one(name: str, module: str, old: str, new: str) -> Mutant:
+    return Mutant(name, (Edit(module, old, new),))
+
+
+# Freeing a slot that is free already shall be a wrong number, not an exception: a store would not notice either.
+LENIENT = Edit(
+    "groups",
+    "        group = self._groups[name]\n        group.inflight -= 1\n",
+    "        group = self._get(name)\n        group.inflight = max(group.inflight - 1, 0)\n",
+)
+REPEATED = "            if entry is not None and entry.settled == (lease.token, type(outcome)):\n"
+
+# Those that must always be here: the mistakes that lose jobs or run them twice.
+REQUIRED = (
+    Mutant(
+        "token check dropped",
+        (
+            Edit("leases", "if entry.token != lease.token:", "if False:"),
+            Edit("settle", "            or entry.token != lease.token\n", ""),
+        ),
+    ),
+    Mutant(
+        "expiry compared with <",
+        (
+            Edit("leases", "entry.moment <= now", "entry.moment < now"),
+            Edit("settle", "entry.moment <= moment", "entry.moment < moment"),
+        ),
+    ),
+    Mutant(
+        "expiry compared the wrong way round",
+        (
+            Edit("leases", "entry.moment <= now", "entry.moment > now"),
+            Edit("settle", "entry.moment <= moment", "entry.moment > moment"),
+        ),
+    ),
+    one(
+        "runnable a millisecond after its time",
+        "leases",
+        "    for queue in queues:\n        queue.move(moment)\n",
+        "    for queue in queues:\n        queue.move(moment - 1000)\n",
+    ),
+    one("lost leases not counted", "leases", " lost=record.lost + 1, run_at=None", " run_at=None"),
+    Mutant(
+        "a slot freed twice: at expiry, and when the expired job leaves",
+        (
+            LENIENT,
+            Edit(
+                "queue",
+                "        if standing in IN_LINE:\n",
+                "        if standing in IN_LINE:\n"
+                "            if entry.token and entry.record.group:\n"
+                "                self.groups.free(entry.record.group)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a slot freed twice: by the outcome, and by its repetition",
+        (
+            LENIENT,
+            Edit(
+                "settle",
+                REPEATED,
+                REPEATED
+                + "                if entry.record.group:\n"
+                + "                    entry.queue.groups.free(entry.record.group)\n",
+            ),
+        ),
+    ),
+    one("dependents released before the last ack", "flows", "dependent.open -= 1", "dependent.open = 0"),
+    one(
+        "settle applied twice",
+        "settle",
+        REPEATED,
+        REPEATED + "                _apply(store, entry, outcome, now, moment, max_payload)\n",
+    ),
+)
+
+OTHERS = (
+    one("give-back resets lost", "settle", "lost=record.lost if given_back else 0", "lost=0"),
+    one("a failure leaves lost", "settle", "lost=record.lost if given_back else 0", "lost=record.lost"),
+    one(
+        "deliveries reset by requeue",
+        "admin",
+        'reason="", finished_at=None, lost=0, run_at=run_at)',
+        'reason="", finished_at=None, lost=0, deliveries=0, run_at=run_at)',
+    ),
+    one("requeue leaves lost", "admin", "finished_at=None, lost=0, run_at=run_at)", "finished_at=None, run_at=run_at)"),
+    one("requeue leaves the flow's flag", "admin", "store.flows[record.flow_id].cancelled = False", "pass"),
+    one("requeue forgets open dependencies", "admin", "            link(store, entry)", "            pass"),
+    one("key not freed by delete", "store", "del queue.keys[record.idempotency_key]", "pass"),
+    one("release ignores keep", "leases", " and entry.token not in kept", ""),
+    one(
+        "release counts nothing",
+        "leases",
+        "replace(entry.record, lost=entry.record.lost + 1, run_at=None)",
+        "replace(entry.record, run_at=None)",
+    ),
+    one("release keeps run_at", "leases", "lost=entry.record.lost + 1, run_at=None)", "lost=entry.record.lost + 1)"),
+    one(
+        "cancel and every outcome leave the slot taken",
+        "queue",
+        "return group is not None and self.groups.free(group)",
+        "return False",
+    ),
+    one("cancel takes dead jobs", "admin", "if state is State.DONE or state is State.DLQ:", "if state is State.DONE:"),
+    one("cancel_flow sets no flag", "admin", "found.cancelled = True", "pass"),
+    one(
+        "one space of keys for all queues",
+        "enqueue",
+        "known = queue.keys.get(key) if queue is not None else None",
+        "known = next((q.keys[key] for q in store.queues.values() if key in q.keys), None)",
+    ),
+    one(
+        "the key decides before the id",
+        "enqueue",
+        "    if job.id in store.entries or job.id in made.fresh:\n        return job.id\n",
+        "    if (job.id in store.entries or job.id in made.fresh) and (job.idempotency_key is None or not (\n"
+        "        job.queue in store.queues and job.idempotency_key in store.queues[job.queue].keys)):\n"
+        "        return job.id\n",
+    ),
+    one(
+        "ordered by id",
+        "queue",
+        "(-record.priority, entry.time, entry.arrival, entry)",
+        "(-record.priority, entry.time, record.id, entry)",
+    ),
+    one(
+        "last in, first out",
+        "queue",
+        "(-record.priority, entry.time, entry.arrival, entry)",
+        "(-record.priority, entry.time, -entry.arrival, entry)",
+    ),
+    one(
+        "joining time ignored",
+        "queue",
+        "(-record.priority, entry.time, entry.arrival, entry)",
+        "(-record.priority, entry.arrival, entry)",
+    ),
+    one(
+        "priority inverted",
+        "queue",
+        "(-record.priority, entry.time, entry.arrival, entry)",
+        "(record.priority, entry.time, entry.arrival, entry)",
+    ),
+    one(
+        "priority inside groups",
+        "groups",
+        "group.push((entry.time, entry.arrival, entry))",
+        "group.push((-entry.record.priority, entry.time, entry.arrival, entry))",
+    ),
+    one(
+        "an expired job joins when it is noticed",
+        "queue",
+        "entry.time = entry.moment\n",
+        "entry.time = self.calendar.now\n",
+    ),
+    one("paused ignored", "leases", " and not queue.paused]", "]"),
+    Mutant(
+        "group limit off by one",
+        (
+            Edit("groups", "return self.inflight < self.limit", "return self.inflight <= self.limit"),
+            Edit("groups", "if group.inflight >= group.limit or", "if group.inflight > group.limit or"),
+        ),
+    ),
+    one("the last group limit counts", "groups", "        if name in self._limits:\n            return False\n", ""),
+    one("reserve limit off by one", "queue", "while len(taken) < limit:", "while len(taken) <= limit:"),
+    one(
+        "ungrouped jobs first, always",
+        "queue",
+        "            self.groups_next = entry.record.group is None\n",
+        "            self.groups_next = False\n",
+    ),
+    one(
+        "handover to the end of depends_on",
+        "flows",
+        "tuple(new.record.id if id == old.record.id else id for id in dependent.record.depends_on)",
+        "(*(id for id in dependent.record.depends_on if id != old.record.id), new.record.id)",
+    ),
+    one("handed_to not noted", "settle", "lost=0, handed_to=heir)", "lost=0)"),
+    one(
+        "a new dependency on the job that was handed over",
+        "enqueue",
+        "return last_of(store, entry).record.id",
+        "return entry.record.id",
+    ),
+    one("prune at equality", "admin", "if entry.place[0] >= moment:", "if entry.place[0] > moment:"),
+    one("prune takes dead letters", "store", "        if standing != DLQ:\n", "        if True:\n"),
+    one(
+        "prune takes what is needed",
+        "admin",
+        "if entry.holds or (run is not None and run.open):",
+        "if run is not None and run.open:",
+    ),
+    one("prune takes half a flow", "admin", "if entry.holds or (run is not None and run.open):", "if entry.holds:"),
+    one("delete takes what is needed", "admin", "        if entry.holds:\n", "        if False:\n"),
+    one("extend shortens", "leases", "if until > entry.moment:", "if True:"),
+    one(
+        "scheduled at equality",
+        "entry",
+        "return State.SCHEDULED if moment is not None and moment > now else State.READY",
+        "return State.SCHEDULED if moment is not None and moment >= now else State.READY",
+    ),
+    one(
+        "inflight at equality",
+        "entry",
+        "return State.INFLIGHT if moment is not None and moment > now else State.READY",
+        "return State.INFLIGHT if moment is not None and moment >= now else State.READY",
+    ),
+    one("a cycle is stored", "enqueue", "        _refuse_cycle(made.fresh)\n", ""),
+    one(
+        "the same token for a whole batch",
+        "leases",
+        "zip(taken, new_tokens(len(taken)), strict=True)",
+        "zip(taken, [*new_tokens(1)] * len(taken), strict=True)",
+    ),
+    one(
+        "a repetition is refused",
+        "settle",
+        "if entry is not None and entry.settled == (lease.token, type(outcome)):",
+        "if False:",
+    ),
+    one(
+        "another kind counts as a repetition",
+        "settle",
+        "entry.settled == (lease.token, type(outcome)):",
+        "entry.settled is not None and entry.settled[0] == lease.token:",
+    ),
+    one(
+        "damaged records are handed out",
+        "queue",
+        "        type(record.type) is str\n",
+        "        True\n        or type(record.type) is str\n",
+    ),
+    one(
+        "wait hears nothing of an ack",
+        "driver",
+        "            answers = settle(self.store, outcomes, now, self._max_payload)\n            self._wake()\n",
+        "            answers = settle(self.store, outcomes, now, self._max_payload)\n",
+    ),
+)
+
+
+@contextmanager
+def copied(mutant: Mutant | None, folder: Path) -> Iterator[Any]:
+    """A copy of the memory driver's package with the mistake in it; None: as it is."""
+    name = f"memory_copy_{abs(hash((mutant, str(folder))))}"
+    target = folder / name
+    shutil.copytree(SOURCE, target, ignore=shutil.ignore_patterns("__pycache__"))
+    for edit in mutant.edits if mutant else ():
+        _apply(target / f"{edit.module}.py", edit)
+    for file in target.glob("*.py"):
+        file.write_text(file.read_text(encoding="utf-8").replace(PACKAGE, name), encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    try:
+        importlib.invalidate_caches()
+        importlib.import_module(f"{name}.damage")
+        yield importlib.import_module(name)
+    finally:
+        sys.path.remove(str(folder))
+        for module in [module for module in sys.modules if module.split(".")[0] == name]:
+            del sys.modules[module]
+
+
+def _apply(file: Path, edit: Edit) -> None:
+    text = file.read_text(encoding="utf-8")
+    found = text.count(edit.old)
+    if found != 1:
+        raise LookupError(
+            f"{SOURCE / file.name} holds the text to be mutated {found} times, expected once. "
+            f"Say this mistake again in the words that stand there now:\n{edit.old}"
+        )
+    file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")

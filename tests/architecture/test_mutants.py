@@ -1,0 +1,115 @@
+"""Each deliberate mistake in the memory driver is noticed by the suite; the same copy without a mistake passes it.
+
+A suite is believed after it was seen red. The mistakes are in mutants.py; the last one, a retry in two steps, is
+written out here, because it is not a slip of the pen but another design.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from taskharbor.conformance import run
+from taskharbor.conformance.machine import check_machine
+from taskharbor.drivers import Cancelled, Retry, replace
+from taskharbor.drivers.memory import MemoryDriver, admin
+from tests.architecture.mutants import OTHERS, REQUIRED, Mutant, copied
+
+RUNS = 60
+
+
+def named(mutant: Mutant) -> str:
+    return mutant.name
+
+
+def survives_the_machine(driver: Any, runs: int = RUNS) -> bool:
+    try:
+        check_machine(lambda: driver("memory://"), runs=runs, share_store=False, shrink=False)
+    except BaseExceptionGroup:
+        return False
+    except Exception:
+        return False
+    return True
+
+
+def cases(package: Any, **how: Any) -> Any:
+    damage = package.damage.damage
+    return run(lambda: package.MemoryDriver("memory://"), damage=damage, **how)
+
+
+def test_the_copy_without_a_mistake_passes(tmp_path):
+    with copied(None, tmp_path) as package:
+        assert package.MemoryDriver is not MemoryDriver
+        report = cases(package)
+        assert report.ok, str(report)
+        assert not report.skipped
+        assert survives_the_machine(package.MemoryDriver)
+
+
+@pytest.mark.parametrize("mutant", [*REQUIRED, *OTHERS], ids=named)
+def test_the_cases_notice(mutant, tmp_path, monkeypatch):
+    monkeypatch.setattr("taskharbor.conformance.cases.wait.PATIENCE", 0.5)  # a hint that never comes
+    with copied(mutant, tmp_path) as package:
+        assert cases(package, stop_at_first=True).failed, f"survived: {mutant.name}"
+
+
+@pytest.mark.parametrize("mutant", REQUIRED, ids=named)
+def test_the_machine_notices(mutant, tmp_path):
+    with copied(mutant, tmp_path) as package:
+        assert not survives_the_machine(package.MemoryDriver, 200), f"survived: {mutant.name}"
+
+
+def test_a_text_that_is_gone_is_told(tmp_path):
+    gone = Mutant("gone", (REQUIRED[0].edits[0]._replace(old="no such text"),))
+    with pytest.raises(LookupError, match="expected once"), copied(gone, tmp_path):
+        pass
+
+
+class RetryInTwoSteps(MemoryDriver):
+    """Takes a retried job off the queue, and puts it back in a second write: a crash between the two loses it."""
+
+    async def settle(self, outcomes, now):
+        answers = []
+        for outcome in outcomes:
+            if type(outcome) is Retry:
+                answers.append(await self._retry(outcome, now))
+            else:
+                answers += await super().settle([outcome], now)
+        return answers
+
+    async def _retry(self, outcome, now):
+        entry = self.store.entries.get(outcome.lease.job_id)
+        if entry is None or entry.token != outcome.lease.token:
+            return (await super().settle([outcome], now))[0]
+        before = entry.record
+        refused = (await super().settle([Cancelled(outcome.lease, "on its way")], now))[0]
+        if refused is not None:
+            return refused
+        await asyncio.sleep(0)  # here the process dies, or the call is cancelled
+        with self.store.lock:
+            admin.requeue(self.store, [before.id], now, outcome.run_at, False)
+            given_back = outcome.attempts == before.attempts
+            entry.record = replace(
+                entry.record,
+                attempts=outcome.attempts,
+                last_error=outcome.last_error or before.last_error,
+                failed_at=outcome.failed_at or before.failed_at,
+                lost=before.lost if given_back else 0,
+            )
+            entry.settled = (outcome.lease.token, Retry)
+            self._wake()
+        return None
+
+    def sibling(self):
+        other = type(self)(self._dsn)
+        other.store = self.store
+        return other
+
+
+def test_a_retry_in_two_steps_is_noticed():
+    report = run(lambda: RetryInTwoSteps("memory://"))
+    failed = {result.case.title for result in report.failed}
+    assert "shutdown.cancelled_retry" in failed
+    # Nobody cut it in two there: so it is the cut that was noticed, and nothing else about it.
+    quiet = {"settle.retry_at_once", "settle.retry_later", "settle.give_back", "repeat.until_reserved_again"}
+    assert failed.isdisjoint(quiet)
