@@ -23,6 +23,7 @@ from taskharbor.model.events import JobEnqueued, Observer, Observers
 from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo, JobInfo, JobRecord, replace
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.limits import check_name
+from taskharbor.observe.log import LogObserver
 from taskharbor.tasks.prepare import Call, prepare
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class Client:
         self.default_queue = default_queue
         self.portal = Portal()
         self._drivers = LoopDrivers(driver_or_dsn, self.clock)
-        self._observers = Observers(observers)
+        self._observers = Observers((LogObserver(), *observers))
 
     def __repr__(self) -> str:
         return f"Client({self._drivers!r})"

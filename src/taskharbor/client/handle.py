@@ -68,7 +68,7 @@ class JobHandle(Generic[R_co]):
             if info.state.terminal:
                 return self._outcome(info)
             left = pause if until is None else until - clock.monotonic()
-            if left <= 0:
+            if left < 0.001:  # the resolution of every clock here: a remainder of rounding is no time to wait for
                 raise TimeoutError(
                     f"job {info.job.id} is {info.state} after {seconds:g} seconds; it goes on, ask again later"
                 )

@@ -38,10 +38,11 @@ class LoopDrivers:
     def __init__(self, source: Driver | str | None, clock: Clock) -> None:
         if isinstance(source, str):
             scheme_of(source)  # what is no DSN fails here, not with the first job
-        elif source is not None and not isinstance(source, Driver):
+        elif source is not None and not all(hasattr(source, verb) for verb in ("open", "sibling", "enqueue")):
+            # isinstance(source, Driver) would refuse drivers that delegate with __getattr__ (Python 3.12 and later)
             raise TypeError(f"expected a driver or a DSN such as sqlite:///jobs.db, got {type(source).__name__}")
         self._source = source
-        self._driver: Driver | None = source if isinstance(source, Driver) else None
+        self._driver: Driver | None = None if source is None or isinstance(source, str) else source
         self._clock = clock
         self._lock = threading.Lock()
         self._held: dict[asyncio.AbstractEventLoop, _Held] = {}

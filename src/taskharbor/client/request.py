@@ -51,7 +51,8 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
         try:
             payload = codec.encode(self.payload)
         except (TypeError, ValueError) as error:
-            raise error.__class__(f"{self.type}: payload: {error}") from None
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{self.type}: payload: {error}") from None
         return Call(self.type, payload, change(_BARE, given, self.type), Any, self.id)
 
 

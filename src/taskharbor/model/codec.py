@@ -65,13 +65,19 @@ class JsonCodec:
                 return data
             plain = _builtins(value)
             _refuse_non_finite(plain, "$")
-            back = plain if type is Any else _builtins(self.reader(type)(data))
-            _refuse_changed_keys(plain, None if type is Any else back, "$")
+            _refuse_changed_keys(plain, self._back(data, type), "$")
             return data
         except RecursionError:
             raise ValueError("the value is nested too deeply for JSON, or contains itself") from None
         except UnicodeEncodeError:
             raise ValueError("the text holds a lone surrogate, which UTF-8 cannot; replace it") from None
+
+    def _back(self, data: bytes, type: Any) -> Any:
+        """What will be read again, in plain values; None if nobody knows."""
+        try:
+            return None if type is Any else _builtins(self.reader(type)(data))
+        except Exception:
+            return None
 
     def decode(self, data: bytes, type: Any = Any) -> Any:
         try:

@@ -59,7 +59,14 @@ def adapted(annotation: Any) -> Any:
     """A class that stands for an annotation which only pydantic can read (a union of models), or None."""
     if not any(_is_pydantic(part) for part in _parts(annotation)):
         return None
-    return type("Adapted", (), {"_taskharbor_annotation": annotation})
+    return _Anything("Adapted", (), {"_taskharbor_annotation": annotation})
+
+
+class _Anything(type):
+    """The decoder checks what a hook answers with isinstance; pydantic has checked it already."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return True
 
 
 def _parts(annotation: Any) -> list[Any]:

@@ -103,7 +103,8 @@ class Handler:
         try:
             return write(value)
         except (TypeError, ValueError) as error:
-            raise error.__class__(f"{self.type}: the result: {error}") from None
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{self.type}: the result: {error}") from None
 
     def prepare(self) -> None:
         """Resolve the annotations now, so that what is wrong with them is told at the start, not with the first job."""

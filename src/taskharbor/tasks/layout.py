@@ -57,6 +57,7 @@ class Layout:
         self.write: Callable[[dict[str, Any]], bytes]
         self.read: Callable[[bytes], tuple[Any, ...]]
         self.read_partial: Callable[[bytes], Any]
+        self.read_any: Callable[[bytes], Any]
         if isinstance(codec, JsonCodec):
             self._through_structs(codec, fields, name)
         else:
@@ -86,6 +87,7 @@ class Layout:
         self.write = functools.partial(codec.encode_as, type=partial)
         self.read = lambda data: astuple(decode(data))
         self.read_partial = codec.reader(partial)
+        self.read_any = codec.reader(Any)
 
     def _through_dicts(self, codec: Codec, fields: list[Field]) -> None:
         kinds = {
@@ -96,6 +98,7 @@ class Layout:
         self.write = codec.encode
         self.read = lambda data: _complete(codec.decode(data, whole), fields)
         self.read_partial = lambda data: codec.decode(data, some)
+        self.read_any = codec.decode
 
 
 def _complete(given: Any, fields: list[Field]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ import msgspec
 
 from taskharbor.model.foreign import Refused
 
-_AT = re.compile(r"(.*) - at `(?:key in )?(\$.*)`", re.DOTALL)
+_AT = re.compile(r"(.*) - at (?:`?key`? in )?`(\$.*)`", re.DOTALL)
 _PARAMETER = re.compile(r"\$\.([^.\[`]+)")
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
 

@@ -78,8 +78,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 UNSET = Options()
 
 
-def change(options: Options, given: Mapping[str, Any], task: str, *, known: tuple[str, ...] = CALL) -> Options:
-    """The options with what was given laid over them; TypeError or ValueError for what cannot be."""
+def change(
+    options: Options, given: Mapping[str, Any], task: str, *, known: tuple[str, ...] = CALL, process: bool = False
+) -> Options:
+    """The options with what was given laid over them; TypeError or ValueError for what cannot be.
+
+    `process` is what the handler was declared with: only a call that differs from it carries a mark.
+    """
     for name in given:
         if name not in known:
             raise _unknown(task, name, known)
@@ -97,10 +102,15 @@ def change(options: Options, given: Mapping[str, Any], task: str, *, known: tupl
     if "metadata" in changes:
         changes["metadata"] = {**options.metadata, **_metadata(changes["metadata"], task)}
     if "process" in given and known is CALL:
-        process = flag(given["process"], f"{task}: process")
-        changes["metadata"] = {**changes.get("metadata", options.metadata), PROCESS_KEY: "1" if process else "0"}
+        wanted = flag(given["process"], f"{task}: process")
+        changes["metadata"] = dict(changes.get("metadata", options.metadata))
+        changes["metadata"].pop(PROCESS_KEY, None)
+        if wanted is not process:
+            changes["metadata"][PROCESS_KEY] = "1" if wanted else "0"
     changed: Options = msgspec.structs.replace(options, **changes)
     _check(changed, task)
+    if "max_attempts" in changes and changed.max_attempts < 1:  # 0 is what a record says when nobody said anything
+        raise ValueError(f"{task}: max_attempts: expected 1 or more, got {changed.max_attempts}")
     return changed
 
 
@@ -137,8 +147,6 @@ def _check(options: Options, task: str) -> None:
         value = getattr(options, name)
         if value is not None and not isinstance(value, str):
             raise TypeError(f"{task}: {name}: expected text, got {type(value).__name__}")
-    if options.max_attempts < 1:
-        raise ValueError(f"{task}: max_attempts: expected 1 or more, got {options.max_attempts}")
     try:
         check_job(
             record_of(options, id="check", type="check", payload=b"", queue="check", created_at=EPOCH, run_at=None)
@@ -155,7 +163,7 @@ def record_of(
     return JobRecord(
         id=id,
         type=type,
-        queue=options.queue or queue,
+        queue=queue if options.queue is None else options.queue,
         payload=payload,
         run_at=run_at,
         timeout=options.timeout,

@@ -99,11 +99,9 @@ class Signature:
         """What is not an object of the parameters: one argument, the names that **kwargs collects, or a mismatch."""
         layout = self.layout
         try:
-            raw = self.codec.decode(payload, Any)
+            raw = layout.read_any(payload)
         except Exception as unreadable:
-            if not isinstance(error, RecursionError):
-                error = unreadable
-            raise PayloadMismatch(f"{self.name}: the payload is {describe(error, layout.names)}") from None
+            raise PayloadMismatch(f"{self.name}: the payload is {describe(unreadable, layout.names)}") from None
         try:
             if not isinstance(raw, dict):
                 if layout.sole is not None:
@@ -114,7 +112,7 @@ class Signature:
                 raise PayloadMismatch(
                     f"{self.name}: expected an object with {', '.join(map(repr, layout.names)) or 'no fields'}, "
                     f"got {type_name(type(raw))}"
-                )
+                ) from None
             if layout.var_keyword is not None and layout.var_keyword not in raw:
                 own = {name: value for name, value in raw.items() if name in layout.names}
                 rest = {name: value for name, value in raw.items() if name not in layout.names}

@@ -66,9 +66,10 @@ class Task(Generic[P, R]):
 
     def options(self, **options: Unpack[CallOptions]) -> Task[P, R]:
         """The same task with other options, for one call or many. Unknown options are a TypeError."""
+        changed = change(self._options, options, self.name, process=self.handler.process)
         if options.get("process"):
             check_importable(self.function, self.name)
-        return Task(self.handler, self._enqueuer, change(self._options, options, self.name))
+        return Task(self.handler, self._enqueuer, changed)
 
     def s(self, *args: Any, **kwargs: Any) -> Step[R]:
         """A step: this task with these arguments, to be enqueued with others. Arguments may still be lacking."""
