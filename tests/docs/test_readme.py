@@ -27,7 +27,9 @@ def test_the_first_example_runs_as_a_script_and_prints_what_is_shown(tmp_path: P
 
 def test_the_commands_are_targets_of_the_makefile() -> None:
     text = README.read_text(encoding="utf-8")
-    named = set(re.findall(r"\bmake ([a-z]+)\b", "\n".join(re.findall(r"`[^`]+`|^make .*$", text, re.MULTILINE))))
+    inline = [code for _, line in pages.prose(text) for code in re.findall(r"`([^`]+)`", line)]
+    shell = [line for block in pages.blocks(text) if block.language == "sh" for line in block.text.splitlines()]
+    named = {found[1] for code in (*inline, *shell) if (found := re.match(r"make ([a-z]+)", code))}
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert {"demo", "test"} <= named
     assert named <= targets
