@@ -1,0 +1,129 @@
+"""The harbor: declared tasks from enqueue to result, and nothing opened before it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import taskharbor.client.loops
+from taskharbor import Harbor, JobContext, JobNotFound, RetryLater
+from taskharbor.events import Event, JobEnqueued, JobSucceeded
+from taskharbor.model.job import JobRecord
+from tests.client.tools import Watched
+
+
+def test_from_enqueue_to_result_in_both_colours() -> None:
+    seen: list[Event] = []
+    around: list[str] = []
+
+    async def middleware(ctx: JobContext, call_next: Any) -> Any:
+        around.append(ctx.job.type)
+        return await call_next(ctx)
+
+    harbor = Harbor("memory://", observers=[seen.append], middleware=[middleware])
+
+    @harbor.task(queue="mail", name="send")
+    def send_email(to: str, subject: str = "Hello") -> str:
+        return f"{to}: {subject}"
+
+    @harbor.task(name="later")
+    async def later(ctx: JobContext, n: int) -> int:
+        if ctx.job.attempts < 2:
+            raise RetryLater(0)
+        return n * ctx.fence
+
+    with harbor:
+        handles = harbor.enqueue_many([send_email.s("a"), send_email.s(to="b", subject="x"), later.s(5)])
+        single = send_email.options(idempotency_key="k").enqueue("c")
+        assert send_email.options(idempotency_key="k").enqueue("d").existed
+        harbor.worker(poll_interval=0.01).run(until_empty=True)
+        assert [handle.result() for handle in handles] == ["a: Hello", "b: x", 15]
+        assert single.result() == "c: Hello"
+    assert sorted(around) == ["later"] * 3 + ["send"] * 3
+    assert sum(isinstance(event, JobEnqueued) for event in seen) == 5
+    assert sum(isinstance(event, JobSucceeded) for event in seen) == 4
+
+    async def main() -> list[Any]:
+        async with harbor:
+            handles = await harbor.aenqueue_many([send_email.s("e"), later.s(1)])
+            await harbor.worker(poll_interval=0.01).arun(until_empty=True)
+            return [await handle.aresult(10) for handle in handles]
+
+    assert asyncio.run(main()) == ["e: Hello", 3]
+
+
+def test_making_a_harbor_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def record(dsn: str) -> Any:
+        made.append(dsn)
+        return Watched()
+
+    monkeypatch.setattr(taskharbor.client.loops, "open_driver", record)
+    monkeypatch.delenv("TASKHARBOR_DSN", raising=False)
+    harbor = Harbor()
+
+    @harbor.task
+    def nothing() -> None: ...
+
+    assert repr(harbor) == "Harbor('sqlite:///taskharbor.db')"
+    nothing.s()
+    nothing.options(delay=1)
+    assert made == []
+    monkeypatch.setenv("TASKHARBOR_DSN", "postgresql://app:s3cret@db/jobs")
+    assert repr(harbor) == "Harbor('postgresql://…@db/jobs')"
+    driver = harbor.driver
+    assert harbor.driver is driver is harbor.client.driver
+    assert made == ["postgresql://app:s3cret@db/jobs"]
+    assert isinstance(driver, Watched)
+    assert driver.log == []
+    monkeypatch.delenv("TASKHARBOR_DSN")
+    assert isinstance(Harbor().driver, Watched)
+    assert made[1:] == ["sqlite:///taskharbor.db"]
+
+
+def test_a_worker_serves_all_queues_unless_told_and_has_its_own_driver() -> None:
+    driver = Watched()
+    harbor = Harbor(driver, default_queue="home")
+    harbor.task(name="a", queue="mail")(lambda: None)
+    harbor.task(name="b")(lambda: None)
+    harbor.task(name="c", queue="other")(lambda: None)
+    for task in harbor.tasks.values():
+        task.enqueue()
+    harbor.worker(queues=["mail"]).run(until_empty=True)
+    assert asyncio.run(driver.counts(harbor.clock.now())) == {
+        "home": {"ready": 1},
+        "mail": {"done": 1},
+        "other": {"ready": 1},
+    }
+    harbor.worker().run(until_empty=True)
+    assert asyncio.run(driver.counts(harbor.clock.now()))["other"] == {"done": 1}
+    owners = {entry[1] for entry in driver.asked("open")}
+    assert driver in owners  # the client's; the workers opened siblings
+    assert len(owners) > 2
+    harbor.close()
+
+
+def test_flows_are_found_by_their_id() -> None:
+    harbor = Harbor(Watched())
+    with harbor:
+        with pytest.raises(JobNotFound):
+            harbor.flow("f")
+        job = JobRecord(id="a", type="t", flow_id="f")
+        asyncio.run(harbor.driver.sibling().enqueue([job], harbor.clock.now()))
+        assert [node.job.id for node in harbor.flow("f").nodes] == ["a"]
+        assert asyncio.run(harbor.aflow("f")).status == "running"
+        assert harbor.client.flow("f").id == "f"
+
+
+def test_a_codec_and_a_clock_are_everybodys() -> None:
+    from taskharbor import JsonCodec
+    from taskharbor.testing import ManualClock
+
+    codec, clock = JsonCodec(), ManualClock()
+    harbor = Harbor("memory://", codec=codec, clock=clock)
+    task = harbor.task(name="a")(lambda: None)
+    assert harbor.codec is codec is harbor.client.codec is task.handler.signature.codec
+    assert harbor.clock is clock is harbor.client.clock

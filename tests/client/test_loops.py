@@ -1,0 +1,115 @@
+"""One driver for each event loop: opened once, by whoever comes first, and forgotten with its loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from taskharbor import Client, JobRequest
+from tests.client.tools import QuickClock, Watched
+
+REQUEST = JobRequest(type="t")
+
+
+def test_coroutines_that_come_together_open_once() -> None:
+    driver = Watched()
+    client = Client(driver, clock=QuickClock())
+
+    async def main() -> None:
+        await asyncio.gather(*(client.aenqueue(REQUEST) for _ in range(20)))
+        await client.aclose()
+
+    asyncio.run(main())
+    assert len(driver.asked("open")) == 1
+    assert {entry[1] for entry in driver.log} == {driver}
+    assert len(driver.asked("close")) == 1
+
+
+def test_every_other_loop_gets_a_sibling() -> None:
+    driver = Watched()
+    client = Client(driver)
+    client.enqueue(REQUEST)
+    for _ in range(3):
+        asyncio.run(client.aenqueue(REQUEST))
+    opened = [entry[1] for entry in driver.asked("open")]
+    assert opened[0] is driver
+    assert len(set(opened)) == 4
+    loops = [entry[2] for entry in driver.asked("open")]
+    for _, used, loop, *_ in driver.asked("enqueue"):
+        assert opened[loops.index(loop)] is used
+    assert len(client._drivers._held) <= 2  # the portal's, and at most the last one that closed
+    assert sum(asyncio.run(driver.counts(client.clock.now()))["default"].values()) == 4
+    client.close()
+
+
+def test_an_opening_that_fails_is_tried_again_by_the_next() -> None:
+    driver = Watched()
+    driver.failing = 2
+    client = Client(driver)
+
+    async def main() -> None:
+        answers = await asyncio.gather(*(client.aenqueue(REQUEST) for _ in range(3)), return_exceptions=True)
+        assert [type(answer).__name__ for answer in answers] == ["OSError", "OSError", "JobHandle"]
+
+    asyncio.run(main())
+    assert len(driver.asked("open")) == 3
+
+
+def test_an_opening_that_is_cancelled_leaves_it_to_the_next() -> None:
+    driver = Watched()
+    client = Client(driver)
+
+    async def main() -> None:
+        first = asyncio.ensure_future(client.aenqueue(REQUEST))
+        second = asyncio.ensure_future(client.aenqueue(REQUEST))
+        await asyncio.sleep(0)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await second
+
+    asyncio.run(main())
+    assert len(driver.asked("open")) == 2
+
+
+def test_loops_in_many_threads_do_not_share_a_driver() -> None:
+    driver = Watched()
+    client = Client(driver)
+    together = threading.Barrier(6)
+
+    def work() -> None:
+        async def main() -> None:
+            together.wait(10)
+            for _ in range(5):
+                await client.aenqueue(REQUEST)
+            together.wait(10)  # no loop may end, and leave its place, before all have begun
+            await client.aclose()
+
+        asyncio.run(main())
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    opened = [entry[1] for entry in driver.asked("open")]
+    assert len(opened) == len(set(opened)) == 6
+    assert driver in opened
+    assert {(entry[1], entry[2]) for entry in driver.asked("enqueue")} == {(e[1], e[2]) for e in driver.asked("open")}
+    assert len(driver.asked("close")) == 6
+
+
+def test_a_clock_without_follow_is_left_alone_and_one_with_it_follows_each_opening() -> None:
+    class Following(QuickClock):
+        followed = 0
+
+        async def follow(self, server_time: object) -> None:
+            self.followed += 1
+
+    clock = Following()
+    client = Client(Watched(), clock=clock)
+    for _ in range(2):
+        asyncio.run(client.aenqueue(REQUEST))
+    assert clock.followed == 2
