@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
@@ -45,17 +45,24 @@ def check_number(value: object, what: str, minimum: int = INT_MIN) -> None:
     if type(value) is not int:
         raise InvalidJob(f"{what}: expected a whole number, got {type(value).__name__}")
     if not minimum <= value <= INT_MAX:
-        raise InvalidJob(f"{what}: expected {minimum} to {INT_MAX}, got {value}")
+        told = (
+            value if value.bit_length() <= 64 else f"one of {value.bit_length()} bits"
+        )  # Python prints no longer ones
+        raise InvalidJob(f"{what}: expected {minimum} to {INT_MAX}, got {told}")
 
 
 def check_moment(value: object, what: str) -> None:
-    """An aware moment from 1970 to 9999."""
+    """An aware moment from 1970 to 9999, both as UTC counts them."""
     if not isinstance(value, datetime):
         raise InvalidJob(f"{what}: expected a datetime, got {type(value).__name__}")
     if value.tzinfo is None or value.utcoffset() is None:
         raise InvalidJob(f"{what}: expected a datetime with a time zone, got a naive one; add tzinfo=UTC")
-    if value.year < 1970:
-        raise InvalidJob(f"{what}: expected a year from 1970 to 9999, got {value.year}")
+    try:
+        year = value.year if value.tzinfo is UTC else value.astimezone(UTC).year
+    except OverflowError:  # only its own zone can name it
+        year = 0 if value.year < 1970 else 10000
+    if not 1970 <= year <= 9999:
+        raise InvalidJob(f"{what}: expected a year from 1970 to 9999 in UTC, got {year}")
 
 
 def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD) -> None:

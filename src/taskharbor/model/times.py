@@ -5,7 +5,6 @@ Core truncates `now` and rounds `run_at` up, so a job never starts early and no 
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -54,8 +53,10 @@ def duration(value: Duration, name: str, *, zero: bool = True) -> timedelta:
         span = value
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name}: expected seconds or a timedelta, got {type(value).__name__}")
-    elif not math.isfinite(value) or abs(value) > LONGEST.total_seconds():
-        raise ValueError(f"{name}: expected at most {LONGEST.days} days, got {value} seconds")
+    elif not -LONGEST.total_seconds() <= value <= LONGEST.total_seconds():  # false for NaN, too
+        huge = isinstance(value, int) and value.bit_length() > 64  # with more digits than Python prints
+        told = "far more" if huge else f"{value} seconds"
+        raise ValueError(f"{name}: expected at most {LONGEST.days} days, got {told}")
     else:
         span = timedelta(seconds=value)
     if span > LONGEST:
@@ -63,6 +64,11 @@ def duration(value: Duration, name: str, *, zero: bool = True) -> timedelta:
     if span < timedelta(0) or (not zero and not span):
         raise ValueError(f"{name}: expected {'zero or more' if zero else 'more than zero'} seconds, got {value}")
     return span
+
+
+def seconds(value: Duration) -> float:
+    """A checked duration in seconds."""
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)
 
 
 def moment(value: datetime, name: str) -> datetime:
@@ -73,4 +79,7 @@ def moment(value: datetime, name: str) -> datetime:
         raise ValueError(
             f"{name}: expected a datetime with a time zone, got the naive {value.isoformat()}; add tzinfo=UTC"
         )
-    return round_up(value)
+    try:
+        return round_up(value)
+    except OverflowError:
+        raise ValueError(f"{name}: expected a moment before the year 10000, got {value.isoformat()}") from None
