@@ -17,6 +17,7 @@ import msgspec
 from taskharbor.model.errors import Cancel, RetryLater, Snooze, Unrecoverable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
+from taskharbor.model.limits import clean_error
 from taskharbor.model.outcome import Cancelled, Fail, Outcome, Retry
 from taskharbor.model.times import Duration, duration, round_up
 from taskharbor.policy.describe import describe, name_of, summary
@@ -45,14 +46,14 @@ def on_error(job: JobRecord, lease: Lease, error: BaseException, terms: Terms, n
     if isinstance(error, Snooze):
         return _snooze(job, lease, error, now)
     if isinstance(error, Cancel):
-        return Verdict(Cancelled(lease, error.reason))
+        return Verdict(Cancelled(lease, _reason(error, "cancelled by its handler")))
     attempts = job.attempts + 1
     limit = job.max_attempts or terms.max_attempts
     text = describe(error)
     if isinstance(error, Unrecoverable):
-        return Verdict(Fail(lease, error.reason or "unrecoverable", attempts, now, text))
+        return Verdict(Fail(lease, _reason(error, "unrecoverable"), attempts, now, text))
     if terms.unrecoverable and isinstance(error, terms.unrecoverable):
-        return Verdict(Fail(lease, f"unrecoverable {summary(error)}", attempts, now, text))
+        return Verdict(Fail(lease, clean_error(f"unrecoverable {summary(error)}"), attempts, now, text))
     if attempts >= limit:
         return Verdict(Fail(lease, f"failed {attempts} of {limit} attempts", attempts, now, text))
     delay, policy_error = _delay(error, attempts, terms.retry)
@@ -86,10 +87,21 @@ def after(now: datetime, delay: timedelta) -> datetime | None:
         return datetime.max.replace(microsecond=0, tzinfo=now.tzinfo)
 
 
+def _reason(signal: Cancel | Unrecoverable, default: str) -> str:
+    """What the handler gave as reason, as text: it may be anything, or missing in a subclass with its own `__init__`.
+
+    A reason that is no text would be refused by every store, and its job run again and again.
+    """
+    try:
+        return clean_error(str(signal.reason)) or default
+    except BaseException:
+        return default
+
+
 def _snooze(job: JobRecord, lease: Lease, error: Snooze, now: datetime) -> Verdict:
     try:
         delay = duration(error.delay, "Snooze delay")
-    except (TypeError, ValueError) as problem:
+    except BaseException as problem:  # also a subclass that has no delay
         return Verdict(Retry(lease, after(now, POLICY_FAILED_DELAY), job.attempts), problem)
     return Verdict(Retry(lease, after(now, delay), job.attempts))
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Iterator
 
 from taskharbor.model.limits import clean_error
 
 _OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+_FRAMES = 20  # of each exception, the innermost
+_EXCEPTIONS = 10  # told of one failure: itself, its causes, the members of its groups
 
 
 def name_of(error: BaseException) -> str:
@@ -22,23 +25,46 @@ def summary(error: BaseException) -> str:
     'ValueError: no such account'
     """
     try:
-        text = str(error)
+        text = str.__str__(str(error))  # a subclass of str may refuse to be formatted
     except BaseException as second:
         text = f"(its text could not be read: {type(second).__qualname__})"
     return f"{name_of(error)}: {text}" if text else name_of(error)
 
 
 def describe(error: BaseException) -> str:
-    """The summary, where it was raised (innermost frame last, our own frames left out) and its notes."""
-    head = clean_error(summary(error))
-    return clean_error("\n\n".join([head, *_frames(error), *_notes(error)]))
+    """The summary, where it was raised (innermost frame last, our own frames left out) and its notes.
+
+    Then the same of what caused it and, for an exception group, of its members.
+    """
+    parts: list[str] = []
+    for said, one in _family(error):
+        parts += [said + clean_error(summary(one)), *_frames(one), *_notes(one)]
+    return clean_error("\n\n".join(parts))
+
+
+def _family(error: BaseException) -> Iterator[tuple[str, BaseException]]:
+    """The exception, its members and its causes, nearest first, each once; causes may form a ring."""
+    waiting, seen = [("", error)], set[int]()
+    while waiting and len(seen) < _EXCEPTIONS:
+        said, one = waiting.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield said, one
+        if isinstance(one, BaseExceptionGroup):
+            waiting += [("in the group: ", member) for member in one.exceptions]
+        if one.__cause__ is not None:
+            waiting.append(("caused by ", one.__cause__))
+        elif one.__context__ is not None and not one.__suppress_context__:
+            waiting.append(("while handling ", one.__context__))
 
 
 def _frames(error: BaseException) -> list[str]:
     try:
-        frames = traceback.extract_tb(error.__traceback__)
-        theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)]
-        return ["".join(traceback.format_list(theirs[-20:])).rstrip()] if theirs else []
+        frames = traceback.walk_tb(error.__traceback__)
+        theirs = [(frame, line) for frame, line in frames if not frame.f_code.co_filename.startswith(_OURS)]
+        told = traceback.StackSummary.extract(iter(theirs[-_FRAMES:]))
+        return ["".join(told.format()).rstrip()] if told else []
     except Exception:
         return []
 

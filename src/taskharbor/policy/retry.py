@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from taskharbor.model.times import Duration, duration
+from taskharbor.model.times import LONGEST, Duration, duration, seconds
 
 RetryPolicy: TypeAlias = Callable[[int, BaseException], Duration | None]
 
@@ -25,9 +25,9 @@ class Exponential(msgspec.Struct, frozen=True):
     [1.0, 2.0, 4.0, 3600.0]
     """
 
-    base: float = 1
+    base: Duration = 1
     factor: float = 2
-    maximum: float = 3600
+    maximum: Duration = 3600
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
@@ -39,11 +39,12 @@ class Exponential(msgspec.Struct, frozen=True):
             raise ValueError(f"Exponential jitter: expected 0 to 10, got {self.jitter}")
 
     def __call__(self, attempts: int, error: BaseException) -> float:
+        base, maximum = seconds(self.base), seconds(self.maximum)
         try:
-            delay = min(float(self.maximum), self.base * float(self.factor) ** (attempts - 1))
+            delay = min(maximum, base * float(self.factor) ** (attempts - 1)) if base else 0.0
         except OverflowError:
-            delay = float(self.maximum)
-        return delay + delay * self.jitter * random.random()
+            delay = maximum
+        return min(delay + delay * self.jitter * random.random(), LONGEST.total_seconds())
 
 
 class Fixed(msgspec.Struct, frozen=True):
@@ -69,15 +70,15 @@ class Linear(msgspec.Struct, frozen=True):
     [10.0, 20.0, 25.0]
     """
 
-    step: float
-    maximum: float = 3600
+    step: Duration
+    maximum: Duration = 3600
 
     def __post_init__(self) -> None:
         duration(self.step, "Linear step")
         duration(self.maximum, "Linear maximum")
 
     def __call__(self, attempts: int, error: BaseException) -> float:
-        return float(min(self.step * attempts, self.maximum))
+        return min(seconds(self.step) * attempts, seconds(self.maximum))
 
 
 DEFAULT_RETRY = Exponential()
