@@ -39,7 +39,11 @@ class TwoAndAJoin:
         after: list[tuple[str, ...]] = [(parent.id,), (), ("nowhere",) if self._broken else (ids[0], ids[1])]
         jobs = [
             JobRecord(
-                id=id, type="work", queue=parent.queue, payload=f'{{"n":-1,"name":"{id[-16:]}"}}'.encode(), depends_on=deps
+                id=id,
+                type="work",
+                queue=parent.queue,
+                payload=f'{{"n":-1,"name":"{id[-16:]}"}}'.encode(),
+                depends_on=deps,
             )
             for id, deps in zip(ids, after, strict=True)
         ]

@@ -57,7 +57,7 @@ async def check_at_the_end(world: "World") -> None:
             journal.demand(info is None, f"{known} was deleted, and is there")
             continue
         if info is None:
-            journal.object(f"{known} is {known.state} in the journal, and not in the store")
+            journal.wrong(f"{known} is {known.state} in the journal, and not in the store")
             continue
         expected = known.state if known.terminal else "blocked"
         journal.demand(info.state == expected, f"{known} is {info.state} in the store, {expected} in the journal")

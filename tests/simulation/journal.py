@@ -38,7 +38,7 @@ class Journal:
     def say(self, who: Any, text: str) -> None:
         self.events.append((self._time(), str(who), text))
 
-    def object(self, text: str) -> None:
+    def wrong(self, text: str) -> None:
         if not self.over:
             self.problems.append(text)
             self.say("PROBLEM", text)
@@ -48,7 +48,7 @@ class Journal:
 
     def demand(self, condition: object, text: str) -> None:
         if not condition:
-            self.object(text)
+            self.wrong(text)
 
     # Enqueue -------------------------------------------------------------------------------------------------
 
@@ -62,8 +62,7 @@ class Journal:
                 self.demand(known is None or known.gone, f"{answer.id} was stored twice")
                 self._store(record)
                 process.stored += 1
-        names = ", ".join(f"{oracle.label(r)}{' existed' if a.existed else ''}" for r, a in zip(records, answers))
-        self.say(process, f"enqueue {names}")
+            self.say(process, f"enqueue {oracle.label(record)}{' (existed)' if answer.existed else ''}")
 
     def _store(self, record: JobRecord) -> None:
         if record.idempotency_key is not None:
@@ -95,13 +94,13 @@ class Journal:
         for reserved in batch:
             known = self.jobs.get(reserved.job.id)
             if known is None:
-                self.object(f"reserve gave {reserved.job.id}, which was never stored")
+                self.wrong(f"reserve gave {reserved.job.id}, which was never stored")
                 continue
             given.append(self._grant(process, queues, now, known, reserved))
         if len(batch) < limit:
             for known in self.jobs.values():
                 if known.queue in queues and not self.paused.get(known.queue) and self._runnable(known, now):
-                    self.object(f"reserve left {known} alone, which was runnable")
+                    self.wrong(f"reserve left {known} alone, which was runnable")
         if batch:
             self.say(process, "reserve " + ", ".join(map(str, given)))
         return given
@@ -281,7 +280,7 @@ class Journal:
         execution = Execution(process, self._time())
         delivery = known.deliveries[fence - 1] if 0 < fence <= len(known.deliveries) else None
         if delivery is None or delivery.process is not process:
-            self.object(f"{known} is executed with fence {fence} by {process}, who never reserved it so")
+            self.wrong(f"{known} is executed with fence {fence} by {process}, who never reserved it so")
             return execution
         self.demand(delivery.execution is None, f"{delivery} was executed twice")
         self.demand(delivery.lost < self.plan.max_lost, f"{delivery} is executed after {delivery.lost} losses")

@@ -4,7 +4,7 @@ A change to the plan or the world changes what a seed does: keep the newest seed
 """
 
 KEPT = {
-    127: "a suspect began to run while the outcome of a neighbour was decided, but not stored: both would have been lost",
+    127: "a suspect began to run while the outcome of a neighbour was decided, but not stored",
     157: "the same beside a neighbour whose settle failed",
     378: "a lease that ended during an outage while the worker was stopping",
     504: "an innocent job, held beside three fresh poisons one after the other, was called crashed",

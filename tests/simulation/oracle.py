@@ -5,7 +5,6 @@ Strict on purpose: a single failed call explains nothing, because core promises 
 
 import json
 from datetime import datetime
-from typing import Any
 
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
@@ -152,7 +151,11 @@ def objection(held: Delivery, outcome: Outcome, plan: Plan, now: float) -> str:
     if outcome.attempts > limit + known.requeues:
         return f"{outcome.attempts} attempts of {limit}"
     if how == "returned":
-        return "" if spec is not None and spec.kind == "badflow" and isinstance(outcome, Fail) else "failed, but it returned"
+        return (
+            ""
+            if spec is not None and spec.kind == "badflow" and isinstance(outcome, Fail)
+            else "failed, but it returned"
+        )
     if not _failed(held, how, now, plan):
         return f"failed, but it {how or 'still runs'}"
     final = how == "unrecoverable" or outcome.attempts >= limit
@@ -179,8 +182,6 @@ def _failed(held: Delivery, how: str, now: float, plan: Plan) -> bool:
         return False
     grace = 0.0 if how else GRACE
     return plan.own_clock or now - execution.started >= timeout.total_seconds() * (1 - 0.01) + grace - SLACK
-
-
 
 
 def overdue(held: Delivery, execution: Execution, plan: Plan) -> str:

@@ -1,4 +1,4 @@
-"""What must have happened somewhere in a run of a thousand seeds: a simulation whose faults never strike proves nothing."""
+"""What must have happened somewhere in a thousand seeds: faults that never strike prove nothing."""
 
 SOMETIMES = (
     # Each fault struck

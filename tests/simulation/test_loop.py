@@ -13,7 +13,7 @@ def loop_of(seed: int = 0, *, shuffle: bool = False, steps: int = 10_000) -> Vir
     return VirtualLoop(random.Random(seed), shuffle=shuffle, steps=steps)
 
 
-def run(loop: VirtualLoop, coroutine) -> object:  # type: ignore[no-untyped-def]
+def run(loop: VirtualLoop, coroutine) -> object:
     try:
         return loop.run_until_complete(coroutine)
     finally:

@@ -100,7 +100,7 @@ def test_a_failure_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a handler that is never acked, the smallest plan has one job and no fault."""
     from tests.simulation.journal import Journal
 
-    monkeypatch.setattr(Journal, "_done", lambda self, known, outcome: self.object("done is not liked today"))
+    monkeypatch.setattr(Journal, "_done", lambda self, known, outcome: self.wrong("done is not liked today"))
     plan = next(plan for plan in map(make_plan, range(100)) if len(plan.batches) > 5 and len(plan.faults) > 3)
     smaller, journal = shrink(plan)
     assert journal.problems

@@ -50,7 +50,10 @@ class Network:
         plan = self.world.plan
         often = 0.04 * plan.trouble
         # Drawn always, so that leaving a fault out changes nothing but that fault.
-        dice, which = self.rng.random(), self.rng.choice(("fail", "lose", "duplicate", "slow", "kill before", "kill after"))
+        dice, which = (
+            self.rng.random(),
+            self.rng.choice(("fail", "lose", "duplicate", "slow", "kill before", "kill after")),
+        )
         if dice > often or which.partition(" ")[0] not in plan.faults:
             return "ok"
         if which == "duplicate" and verb not in REPEATABLE:
@@ -122,7 +125,7 @@ class Wire(SingleVerbs):
         for lease, answer in zip(leases, answers, strict=True):
             if not isinstance(answer, Lease):
                 self._world.journal.told(lease)
-        return answers  # type: ignore[no-any-return]
+        return answers
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[Any]:
         async def do() -> list[Any]:

@@ -1,6 +1,6 @@
 """The world: processes on one store, a workload, and everything that goes wrong; then calm, until all is drained.
 
-    active (faults) ──► draining (no more faults; the dead are started again) ──► stopped gracefully ──► looked at
+active (faults) ──► draining (no more faults; the dead are started again) ──► stopped gracefully ──► looked at
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class World:
                 try:
                     self.loop.run_until_complete(self._main())
                 except Stuck as stuck:
-                    self.journal.object(f"{type(stuck).__name__}: {stuck}")
+                    self.journal.wrong(f"{type(stuck).__name__}: {stuck}")
                 finally:
                     self.journal.over = True
                     self.loop.dispose()
@@ -71,7 +71,7 @@ class World:
         return self.journal
 
     def _on_exception(self, loop: Any, context: dict[str, Any]) -> None:
-        self.journal.object(f"unhandled: {context.get('message')}: {context.get('exception')!r}")
+        self.journal.wrong(f"unhandled: {context.get('message')}: {context.get('exception')!r}")
 
     async def _main(self) -> None:
         for index, each in enumerate(self.plan.workers):
@@ -107,7 +107,7 @@ class World:
         while not self.journal.problems and not drained(self.journal):
             if self.loop.time() > limit:
                 left = [f"{known} ({known.state})" for known in self.journal.jobs.values() if not known.terminal]
-                self.journal.object(f"not drained after {DRAIN:g} s: {', '.join(left)}\n{self.loop.describe()}")
+                self.journal.wrong(f"not drained after {DRAIN:g} s: {', '.join(left)}\n{self.loop.describe()}")
                 return
             await asyncio.sleep(0.5)
 
@@ -122,7 +122,7 @@ class World:
         if ends:
             _, late = await asyncio.wait(ends, timeout=60)
             if late:
-                self.journal.object(f"{len(late)} workers did not stop within a minute\n{self.loop.describe()}")
+                self.journal.wrong(f"{len(late)} workers did not stop within a minute\n{self.loop.describe()}")
 
     # Processes -------------------------------------------------------------------------------------------------
 
@@ -187,12 +187,12 @@ class World:
         self.journal.say(process, "stopped")
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self.journal.object(f"{process} ended with {error!r}")
+            self.journal.wrong(f"{process} ended with {error!r}")
         elif not process.stopping:
-            self.journal.object(f"{process} ended by itself")
+            self.journal.wrong(f"{process} ended by itself")
         left = held_by(self.journal, process)
         if left:
-            self.journal.object(f"{process} stopped gracefully, but still holds {', '.join(map(str, left))}")
+            self.journal.wrong(f"{process} stopped gracefully, but still holds {', '.join(map(str, left))}")
 
     # The workload ------------------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class World:
             if task.done() and not task.cancelled() and task.exception() is None:
                 return
             if task.done() and not task.cancelled() and not isinstance(task.exception(), BackendUnavailable):
-                self.journal.object(f"enqueue raised {task.exception()!r}")
+                self.journal.wrong(f"enqueue raised {task.exception()!r}")
                 return
             if rng.random() < 0.3 and self.faulty:
                 self.journal.count("enqueue given up")
@@ -225,7 +225,7 @@ class World:
         if len(batch) == 1:
             handle = await Client(wire, clock=self.clock(process)).aenqueue(request(batch[0]))
             if batch[0].key is None and handle.existed:
-                self.journal.object(f"j{batch[0].n} has no key, and the client says it existed")
+                self.journal.wrong(f"j{batch[0].n} has no key, and the client says it existed")
             self.journal.acknowledge(process, [handle.id])
             return
         clock = self.clock(process) or OwnClock(Process("store", self.loop))
@@ -328,7 +328,7 @@ class World:
             died.cancel()
             self.processes.remove(process)
             if task.done() and not isinstance(task.exception(), BackendUnavailable | None):
-                self.journal.object(f"an admin call raised {task.exception()!r}")
+                self.journal.wrong(f"an admin call raised {task.exception()!r}")
 
     async def _act(self, process: Process, rng: random.Random, id: str) -> None:
         wire, now = Wire(self, process), OwnClock(Process("store", self.loop)).now()

@@ -1,0 +1,193 @@
+"""Deliberate mistakes in the core, each one easy to make. The simulation must turn red on each."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from taskharbor.client.client import Client
+from taskharbor.drivers.memory import flows
+from taskharbor.drivers.memory import leases as leases_module
+from taskharbor.drivers.memory import settle as settle_module
+from taskharbor.drivers.memory.entry import BLOCKED
+from taskharbor.model.clock import StoreClock
+from taskharbor.model.errors import LeaseExpired, LeaseMismatch
+from taskharbor.model.outcome import Ack
+from taskharbor.policy import decide
+from taskharbor.tasks.prepare import prepare
+from taskharbor.worker.executor import Executor
+from taskharbor.worker.fetcher import Fetcher
+from taskharbor.worker.heart import Heart
+from taskharbor.worker.settler import Settler
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+MUTATIONS: dict[str, Mutation] = {}
+
+
+def mutation(function: Mutation) -> Mutation:
+    MUTATIONS[function.__name__] = function
+    return function
+
+
+@mutation
+def a_failed_settle_is_not_repeated(patch: pytest.MonkeyPatch) -> None:
+    async def flush(self: Any, batch: list[Any]) -> None:
+        try:
+            answers = await self._driver.settle([outcome for _, outcome in batch], self._clock.now())
+        except Exception:
+            for run, _ in batch:
+                self._held.pop(run.lease.token, None)
+            self._on_settled()
+            return
+        self._close(batch, answers)
+
+    patch.setattr(Settler, "_flush", flush)
+
+
+@mutation
+def a_batch_is_forgotten_when_its_settle_fails(patch: pytest.MonkeyPatch) -> None:
+    async def flush(self: Any, batch: list[Any]) -> None:
+        try:
+            answers = await self._driver.settle([outcome for _, outcome in batch], self._clock.now())
+        except Exception:
+            return  # still held, so the heart keeps the lease
+        self._close(batch, answers)
+
+    patch.setattr(Settler, "_flush", flush)
+
+
+@mutation
+def only_the_first_of_a_batch_is_settled(patch: pytest.MonkeyPatch) -> None:
+    whole = Settler._flush
+
+    async def flush(self: Any, batch: list[Any]) -> None:
+        await whole(self, batch[:1])
+
+    patch.setattr(Settler, "_flush", flush)
+
+
+@mutation
+def a_job_is_acked_before_its_handler_ends(patch: pytest.MonkeyPatch) -> None:
+    launch = Executor._launch
+
+    def early(self: Any, run: Any) -> None:
+        launch(self, run)
+        self._decide(run, Ack(run.lease))
+
+    patch.setattr(Executor, "_launch", early)
+
+
+@mutation
+def a_lost_lease_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Executor, "lose", lambda self, run, error: None)
+
+
+@mutation
+def leases_are_never_extended(patch: pytest.MonkeyPatch) -> None:
+    async def beat(self: Any, driver: Any) -> float:
+        return float(self.every)
+
+    patch.setattr(Heart, "beat", beat)
+
+
+@mutation
+def suspects_run_in_company(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Executor, "_take_suspect", lambda self, run: self._launch(run))
+
+
+@mutation
+def a_suspect_does_not_wait_for_outcomes_on_their_way(patch: pytest.MonkeyPatch) -> None:
+    def launch(self: Any) -> None:
+        suspect = self._suspect
+        if suspect is not None and suspect.task is None and all(run.decided for run in self.running):
+            self._launch(suspect)
+
+    patch.setattr(Executor, "_launch_suspect", launch)
+
+
+@mutation
+def a_reserve_heard_after_stop_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    start = Executor.start
+
+    def ignore(self: Any, batch: Any) -> None:
+        if not self._stopping:
+            start(self, batch)
+
+    stop_fetcher = Fetcher.ask_to_stop
+
+    def ask(self: Any) -> None:
+        stop_fetcher(self)
+        self._start = lambda batch: None
+
+    patch.setattr(Executor, "start", ignore)
+    patch.setattr(Fetcher, "ask_to_stop", ask)
+
+
+@mutation
+def a_give_back_spends_an_attempt(patch: pytest.MonkeyPatch) -> None:
+    give_back = decide.give_back
+
+    def spend(job: Any, lease: Any, run_at: Any = None) -> Any:
+        given = give_back(job, lease, run_at)
+        return type(given)(given.lease, given.run_at, given.attempts + 1)
+
+    patch.setattr(decide, "give_back", spend)
+
+
+@mutation
+def jobs_that_crash_are_tried_for_ever(patch: pytest.MonkeyPatch) -> None:
+    def take(self: Any, run: Any) -> None:
+        self._cautious = True
+        if self._suspect is None:
+            self._suspect = run
+        else:
+            self._give_back(run, "another suspect runs alone first")
+
+    patch.setattr(Executor, "_take_suspect", take)
+
+
+@mutation
+def a_stale_token_is_accepted(patch: pytest.MonkeyPatch) -> None:
+    strict = leases_module.refusal
+
+    def lax(*args: Any) -> Any:
+        refused = strict(*args)
+        return None if isinstance(refused, LeaseMismatch | LeaseExpired) else refused
+
+    patch.setattr(leases_module, "refusal", lax)
+    patch.setattr(settle_module, "refusal", lax)
+
+
+@mutation
+def the_stores_clock_is_not_followed(patch: pytest.MonkeyPatch) -> None:
+    async def follow(self: Any, server_time: Any) -> None:
+        await server_time()
+
+    patch.setattr(StoreClock, "follow", follow)
+
+
+@mutation
+def a_repeated_enqueue_has_new_ids(patch: pytest.MonkeyPatch) -> None:
+    async def enqueue(self: Any, calls: Any) -> Any:
+        async def send(driver: Any) -> Any:
+            records = [prepare(call, self.clock.now(), self.default_queue) for call in calls]
+            return records, await driver.enqueue(records, self.clock.now())
+
+        records, answers = await self._steadily(send)
+        return self._handles(calls, records, answers)
+
+    patch.setattr(Client, "aenqueue_calls", enqueue)
+
+
+@mutation
+def a_timeout_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Executor, "_on_due", lambda self, run, now: setattr(run, "due", None))
+
+
+@mutation
+def dependents_are_released_too_early(patch: pytest.MonkeyPatch) -> None:
+    def early(store: Any, dependent: Any, now: int) -> None:
+        if dependent.standing == BLOCKED:
+            store.join(dependent, dependent.record, now)
+
+    patch.setattr(flows, "_one_less", early)
