@@ -250,3 +250,38 @@ def test_leases_leave_no_trace_each():
     assert not queue.calendar.behind
     assert len(queue.calendar._next) <= 70
     assert len(queue.groups.turns) <= 1
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_lines_forget_what_left_them_from_the_middle(group):
+    """Ten thousand come and are cancelled behind one that stays and that nobody reserves."""
+    driver = MemoryDriver()
+    run(driver.enqueue([JobRecord(id="first", type="t", group=group)], NOW))
+
+    async def come_and_go():
+        for turn in range(1_000):
+            made = [JobRecord(id=f"{turn}-{index}", type="t", group=group, priority=-index) for index in range(10)]
+            await driver.enqueue(made, NOW)
+            await driver.cancel([job.id for job in made], NOW)
+
+    run(come_and_go())
+    queue = driver.store.queues["default"]
+    line = queue.groups._groups[group] if group else queue.line
+    assert line.size() <= 150
+    first = line.peek()
+    assert first is not None
+    assert first.record.id == "first"
+
+
+def test_groups_that_came_and_went_leave_no_turn():
+    driver = MemoryDriver()
+
+    async def come_and_go():
+        for turn in range(2_000):
+            await driver.enqueue([JobRecord(id=f"{turn}", type="t", group=f"g{turn}")], NOW)
+            await driver.cancel([f"{turn}"], NOW)
+
+    run(come_and_go())
+    groups = driver.store.queues["default"].groups
+    assert len(groups) == 0
+    assert len(groups.turns) <= 70

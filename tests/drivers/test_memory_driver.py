@@ -167,6 +167,18 @@ def test_list_needs_a_limit():
         asyncio.run(MemoryDriver().list(now=NOW, limit=0))
 
 
+def test_an_id_that_was_known_by_its_key_stays_the_known_one_within_a_call():
+    async def go():
+        driver = MemoryDriver()
+        await driver.enqueue([job("1", idempotency_key="k")], NOW)
+        made = [job("2", idempotency_key="k"), job("2"), job("3", depends_on=("2",))]
+        answers = await driver.enqueue(made, NOW)
+        assert [(answer.id, answer.existed) for answer in answers] == [("1", True), ("1", True), ("3", False)]
+        assert (await driver.inspect("3", NOW)).waiting_for == ("1",)
+
+    asyncio.run(go())
+
+
 # Turns
 
 
