@@ -88,3 +88,52 @@ async def test_a_store_that_refuses_to_open_is_an_error_at_once(bench: Bench) ->
     faults.fail("open", error=ValueError("schema too new"))
     with pytest.raises(ValueError, match="schema too new"):
         await bench.worker().arun()
+
+
+@bench_test
+async def test_a_driver_that_chokes_on_one_outcome_does_not_hold_up_the_others(bench: Bench) -> None:
+    driver = bench.driver.sibling()
+    settle = driver.settle
+
+    async def choking(outcomes, now):  # type: ignore[no-untyped-def]
+        if any(outcome.lease.job_id == "bad" for outcome in outcomes):
+            raise RuntimeError("cannot digest this")
+        return await settle(outcomes, now)
+
+    driver.settle = choking  # type: ignore[method-assign]
+    driver.sibling = lambda: driver  # type: ignore[method-assign]
+    worker = bench.worker()
+    worker._source = driver
+
+    async def handler() -> None:
+        await asyncio.sleep(0)
+
+    worker.register("t", handler)
+    await bench.enqueue(job("a"), job("bad"), job("b"))
+    async with bench.running(worker):
+        await bench.heard(JobSucceeded, 2)
+        await bench.heard(OutcomeRefused)
+        driver.settle = settle  # type: ignore[method-assign]
+        bench.clock.advance(30)  # its lease is no longer kept, so it runs again
+        await bench.heard(JobSucceeded, 3)
+
+
+@bench_test
+async def test_a_service_that_breaks_ends_the_worker_loudly_and_gives_back(bench: Bench) -> None:
+    worker = bench.worker()
+
+    async def handler() -> None:
+        await asyncio.Event().wait()
+
+    worker.register("t", handler)
+    await bench.enqueue(job("j"))
+    running = asyncio.create_task(worker.arun())
+    while worker.health().running == 0:
+        await asyncio.sleep(0)
+    assert worker._fetcher is not None
+    worker._fetcher._room = lambda: 1 / 0  # type: ignore[assignment]
+    worker._hurry.set()
+    with pytest.raises(ZeroDivisionError):
+        await running
+    info = await bench.info("j")
+    assert (info.state, info.job.attempts) == ("ready", 0)

@@ -33,7 +33,8 @@ async def test_a_call_may_ask_for_a_process_or_against_one(bench: Bench) -> None
     worker.register("thread", handlers.where)
     worker.register("process", handlers.where, process=True)
     await bench.enqueue(
-        job("a", "thread", metadata={"taskharbor.process": "1"}), job("b", "process", metadata={"taskharbor.process": "0"})
+        job("a", "thread", metadata={"taskharbor.process": "1"}),
+        job("b", "process", metadata={"taskharbor.process": "0"}),
     )
     await worker.arun(until_empty=True)
     a, b = [msgspec.json.decode((await bench.info(id)).job.result or b"null") for id in "ab"]

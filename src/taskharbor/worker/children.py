@@ -41,6 +41,12 @@ class _Child:
     def kill(self) -> None:
         self.process.kill()
 
+    def end(self) -> None:
+        """Kill it, and leave neither a zombie nor a descriptor behind."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
 
 class Children:
     """The worker's idle child processes, and the way to run a job in one."""
@@ -64,31 +70,42 @@ class Children:
     def close(self) -> None:
         """End the idle children; busy ones were killed, or end with this process."""
         self._closed = True
-        for child in self._idle:
-            child.kill()
-        self._idle.clear()
+        while self._idle:
+            self._idle.pop().end()
 
     def _perform(self, request: Request, context: JobContext, stop: _Stop) -> tuple[Any, ...]:
         """In a thread: send the job, pass progress on, wait for the end."""
-        child = self._idle.pop() if self._idle else _Child()
+        child = self._take()
         stop.watch(child)
         try:
             child.pipe.send(("run", request))
             while (message := child.pipe.recv())[0] == "progress":
                 context.progress(*message[1:])
         except (EOFError, OSError):
-            child.process.join()
+            child.process.join(1)  # let it end its own way first: its exit code tells how it died
+            child.end()
             raise ChildDied(f"its process ended with {_cause(child.process)}") from None
         except BaseException:
-            child.kill()
+            child.end()
             raise
         stop.watch(None)
         if self._closed:
-            child.kill()
+            child.end()
         else:
             self._idle.append(child)
         answer: tuple[Any, ...] = message
         return answer
+
+    def _take(self) -> _Child:
+        """An idle child that still lives, or a new one."""
+        while True:
+            try:
+                child = self._idle.pop()
+            except IndexError:
+                return _Child()
+            if child.process.is_alive():
+                return child
+            child.end()
 
 
 class _Stop:

@@ -17,8 +17,17 @@ from functools import partial
 from typing import Any
 
 from taskharbor.model.clock import Clock
-from taskharbor.model.errors import Cancel, Snooze, TaskHarborError
-from taskharbor.model.events import JobFailed, JobProgress, JobReserved, JobStarted, Observers, PolicyFailed
+from taskharbor.model.errors import Cancel, JobNotInflight, Snooze, TaskHarborError
+from taskharbor.model.events import (
+    JobCancelled,
+    JobFailed,
+    JobProgress,
+    JobReserved,
+    JobStarted,
+    LeaseLost,
+    Observers,
+    PolicyFailed,
+)
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Reserved
 from taskharbor.model.outcome import Ack, Outcome
@@ -283,10 +292,17 @@ class Executor:
             self._timed_out(run, None)
             self._launch_suspect()
 
-    def lose(self, run: Run, reason: str) -> None:
+    def lose(self, run: Run, error: TaskHarborError) -> None:
         """The lease of a run is gone: tell its handler, and forget what it will return."""
         if run.decided:
             return
+        # Nobody holds it, not even another worker: so somebody took it away, and that is what cancelling does.
+        cancelled = isinstance(error, JobNotInflight)
+        reason = "cancelled" if cancelled else "lease lost"
+        if cancelled:
+            self._observers.emit(JobCancelled(run.job, self._settings.name, "cancelled while it ran"))
+        else:
+            self._observers.emit(LeaseLost(run.job, self._settings.name, error))
         run.decided = True
         run.due = None
         run.stop_reason = reason

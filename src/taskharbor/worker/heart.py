@@ -18,8 +18,8 @@ from types import FrameType
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
-from taskharbor.model.errors import JobNotInflight, TaskHarborError
-from taskharbor.model.events import HandlerBlocked, JobCancelled, LeaseLost, Observers
+from taskharbor.model.errors import TaskHarborError
+from taskharbor.model.events import HandlerBlocked, Observers
 from taskharbor.model.lease import Lease
 from taskharbor.worker import executor
 from taskharbor.worker.outage import Backoff, Outage
@@ -37,19 +37,15 @@ class Heart:
     def __init__(
         self,
         *,
-        worker: str,
         clock: Clock,
         outage: Outage,
-        observers: Observers,
         held: dict[str, Run],
         lease: timedelta,
         every: float,
-        on_lost: Callable[[Run, str], None],
+        on_lost: Callable[[Run, TaskHarborError], None],
     ) -> None:
-        self._worker = worker
         self._clock = clock
         self.outage = outage
-        self._observers = observers
         self._held = held
         self._lease = lease
         self.every = every
@@ -69,20 +65,10 @@ class Heart:
             for run, answer in zip(runs, answers, strict=True):
                 if isinstance(answer, Lease):
                     run.lease = answer
-                else:
-                    self._lost(run, answer)
+                elif not run.decided and run.lease.token in self._held:
+                    self._on_lost(run, answer)  # otherwise its outcome is on the way: the answer to that decides
         self._backoff.reset()
         return self.every
-
-    def _lost(self, run: Run, error: TaskHarborError) -> None:
-        if run.decided or run.lease.token not in self._held:
-            return  # its outcome is on the way: the store's answer to that decides
-        cancelled = isinstance(error, JobNotInflight)
-        self._on_lost(run, "cancelled" if cancelled else "lease lost")
-        if cancelled:
-            self._observers.emit(JobCancelled(run.job, self._worker, "cancelled while it ran"))
-        else:
-            self._observers.emit(LeaseLost(run.job, self._worker, error))
 
 
 class LoopHeart:

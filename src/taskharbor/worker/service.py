@@ -38,10 +38,10 @@ class Service(ABC):
         self._asked.set()
 
     async def stop(self) -> None:
-        """Ask, and wait for the end. Safe to call again, and before `start`."""
+        """Ask, and wait for the end. Safe to call again, and before `start`. What the loop raised stays in `task`."""
         self.ask_to_stop()
         if self._task is not None:
-            await asyncio.shield(self._task)
+            await asyncio.wait((self._task,))
 
     @property
     def task(self) -> asyncio.Task[None]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
-from taskharbor.model.errors import InvalidJob, LeaseExpired, TaskHarborError
+from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob, LeaseExpired, TaskHarborError
 from taskharbor.model.events import (
     Event,
     JobCancelled,
@@ -32,6 +32,7 @@ from taskharbor.worker.run import Run
 from taskharbor.worker.service import Service
 
 BATCH = 500
+INDIGESTIBLE = 3  # tries of one outcome on which the driver fails by a bug of its own
 UNKNOWN_TYPE = "unknown type"
 SNOOZED = "snoozed"
 
@@ -89,18 +90,29 @@ class Settler(Service):
             await self._flush(batch)
 
     async def _flush(self, batch: list[tuple[Run, Outcome]]) -> None:
-        backoff = Backoff()
+        backoff, tries = Backoff(), 0
         while batch:
             try:
                 answers = await self._driver.settle([outcome for _, outcome in batch], self._clock.now())
+            except (BackendUnavailable, OSError) as error:
+                self._outage.failed("settle", error)
             except Exception as error:
                 self._outage.failed("settle", error)
-                await asyncio.sleep(backoff.next())
-                batch = self._still_held(batch)
-                continue
-            self._outage.answered("settle")
-            self._close(batch, answers)
-            return
+                if len(batch) > 1:
+                    # A driver that chokes on one outcome must not hold up the others: find it by trying each alone.
+                    for each in batch:
+                        await self._flush([each])
+                    return
+                tries += 1
+                if tries == INDIGESTIBLE:
+                    self._refused(*batch[0], DriverError(f"the driver cannot settle it: {type(error).__name__}"))
+                    return
+            else:
+                self._outage.answered("settle")
+                self._close(batch, answers)
+                return
+            await asyncio.sleep(backoff.next())
+            batch = self._still_held(batch)
 
     def _still_held(self, batch: list[tuple[Run, Outcome]]) -> list[tuple[Run, Outcome]]:
         """What is worth another try: outcomes whose lease is still valid. The rest is run again by somebody."""

@@ -16,7 +16,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec
-from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.errors import BackendUnavailable, TaskHarborError
 from taskharbor.model.events import Observer, Observers, WorkerStarted, WorkerStopped, WorkerStopping
 from taskharbor.model.times import Duration
 from taskharbor.observe.log import LogObserver
@@ -29,6 +29,7 @@ from taskharbor.worker.heart import Heart, LoopHeart, LoopWatch, ThreadHeart
 from taskharbor.worker.middleware import Middleware
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.run import Run
+from taskharbor.worker.service import Service
 from taskharbor.worker.settings import settings
 from taskharbor.worker.settler import Settler
 from taskharbor.worker.upkeep import Upkeep, follow
@@ -148,9 +149,9 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
         driver = self._source.sibling()
-        await self._open(driver)
         try:
-            await self._serve(driver, until_empty)
+            if await self._open(driver):
+                await self._serve(driver, until_empty)
         finally:
             self._state = "stopped"
             await driver.close()
@@ -182,36 +183,39 @@ class Worker:
 
     async def _run_with_signals(self, until_empty: bool) -> None:
         loop = asyncio.get_running_loop()
-        caught: list[signal.Signals] = []
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._on_signal, caught, number)
+        signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+        try:
+            for number in signals:
+                loop.add_signal_handler(number, self._on_signal)
+        except NotImplementedError:
+            signals = ()  # no such loop on Windows: there Ctrl-C cancels the run, which gives back what runs
         try:
             await self.arun(until_empty=until_empty)
         finally:
-            if threading.current_thread() is threading.main_thread():
-                for number in (signal.SIGTERM, signal.SIGINT):
-                    loop.remove_signal_handler(number)
+            for number in signals:
+                loop.remove_signal_handler(number)
 
-    def _on_signal(self, caught: list[signal.Signals], number: signal.Signals) -> None:
-        caught.append(number)
-        if len(caught) == 1:
-            self.stop()
-        else:
+    def _on_signal(self) -> None:
+        if self._stop.is_set():
             self.hurry()
+        else:
+            self._stop.set()
 
-    async def _open(self, driver: Driver) -> None:
-        """Open the store and follow its clock; wait for one that is away."""
+    async def _open(self, driver: Driver) -> bool:
+        """Open the store and follow its clock; wait for one that is away. False: stopped before it came back."""
         backoff = Backoff()
         while not self._stop.is_set():
             try:
                 await driver.open()
                 await follow(self._clock, driver)
-                return self._outage.answered("open")
+                self._outage.answered("open")
+                return True
             except (BackendUnavailable, OSError) as error:
                 self._outage.failed("open", error)
-            await asyncio.sleep(backoff.next())
-        return None
+            stop = asyncio.ensure_future(self._stop.wait())
+            await asyncio.wait((stop,), timeout=backoff.next())
+            stop.cancel()
+        return False
 
     async def _serve(self, driver: Driver, until_empty: bool) -> None:
         config, held = self._settings, dict[str, Run]()
@@ -261,7 +265,7 @@ class Worker:
         self._state = "running"
         self._observers.emit(WorkerStarted(config.name, config.queues))
         try:
-            await self._until_stopped(fetcher, settler)
+            await self._until_stopped(fetcher, settler, executor.deadlines, upkeep)
         except asyncio.CancelledError:
             self._hurry.set()
             raise
@@ -278,29 +282,23 @@ class Worker:
 
     def _make_heart(self, driver: Driver, held: dict[str, Run], executor: Executor) -> LoopHeart | ThreadHeart:
         config, loop = self._settings, asyncio.get_running_loop()
-        threaded = config.heart == "thread"
 
-        def on_lost(run: Run, reason: str) -> None:
-            if threaded:
-                loop.call_soon_threadsafe(executor.lose, run, reason)
-            else:
-                executor.lose(run, reason)
+        def on_lost(run: Run, error: TaskHarborError) -> None:
+            loop.call_soon_threadsafe(executor.lose, run, error)
 
         heart = Heart(
-            worker=config.name,
             clock=self._clock,
             outage=self._outage,
-            observers=self._observers,
             held=held,
             lease=config.lease,
             every=config.heartbeat,
             on_lost=on_lost,
         )
-        if threaded:
+        if config.heart == "thread":
             return ThreadHeart(heart, driver.sibling(), self._clock, LoopWatch(config.name, held, self._observers))
         return LoopHeart(heart, driver, self._clock)
 
-    async def _until_stopped(self, *services: Fetcher | Settler) -> None:
+    async def _until_stopped(self, *services: Service) -> None:
         """Until `stop`, or until the fetcher has ended by itself. A service that broke ends the worker loudly."""
         stop = asyncio.ensure_future(self._stop.wait())
         try:
