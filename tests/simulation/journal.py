@@ -299,7 +299,7 @@ class Journal:
         if mine.lost:
             self.count("suspect ran alone")
             soon = now_of(mine.process) + timedelta(seconds=0.3)  # clocks differ a little
-            company = [str(other) for other in beside if other.heard and other.expires_at > soon]
+            company = [str(other) for other in beside if other.heard and other.told is None and other.expires_at > soon]
             self.demand(not company, f"suspect {mine} runs beside {', '.join(company)}")
         for other in beside:
             running = other.execution is not None and other.execution.how == ""

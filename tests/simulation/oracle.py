@@ -111,7 +111,8 @@ def why_expired(last: Delivery, plan: Plan, now: float) -> str:
         return "frozen"
     if process.suffered("slow", since=since - plan.lease):
         return "slow calls"
-    if process.suffered("extend failed", "settle failed", since=since) >= 3:
+    # An extend may have been done while the settler, not having heard of it, gave the lease up.
+    if process.suffered("extend failed", "settle failed", since=since - plan.lease) >= 3:
         return "calls failed again and again"
     if plan.own_clock:
         return "clocks disagree"
