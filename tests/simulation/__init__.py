@@ -7,5 +7,5 @@ wire       the driver that a process holds: latency, lost replies, duplicates, c
 journal    what the store was seen to do, kept apart from the code under test; it objects at once
 oracle     what the journal expects of leases and outcomes (its own epochs), and what explains an execution
 handlers   what the simulated jobs do
-world      puts these together, breaks things, lets everything drain, and looks at the end
+world      puts these together, lets everything drain, and looks at the end
 """

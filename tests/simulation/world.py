@@ -7,15 +7,10 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.client import Client, JobRequest
+from taskharbor.client import Client
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.model.errors import BackendUnavailable
-from taskharbor.model.ids import new_id
-from taskharbor.model.job import JobRecord
-from taskharbor.model.times import round_up, to_ms
 from taskharbor.policy.retry import Exponential
 from taskharbor.worker import Worker
 from tests.simulation.handlers import make_handler
@@ -23,7 +18,9 @@ from tests.simulation.invariants import check_at_the_end, drained, held_by
 from tests.simulation.journal import Journal
 from tests.simulation.loop import Stuck, VirtualLoop
 from tests.simulation.machine import OwnClock, Process, machines
-from tests.simulation.plan import Plan, Spec, WorkerPlan, stream
+from tests.simulation.plan import Plan, WorkerPlan, stream
+from tests.simulation.producer import produce
+from tests.simulation.trouble import administer, disturb
 from tests.simulation.wire import Network, Wire
 
 STEPS = 400_000
@@ -76,9 +73,9 @@ class World:
     async def _main(self) -> None:
         for index, each in enumerate(self.plan.workers):
             self.loop.create_task(self._keep_up(index, each), name=f"keeper of worker {index}")
-        producers = [self.loop.create_task(self._produce(batch)) for batch in self.plan.batches]
-        disturbing = self.loop.create_task(self._disturb())
-        administering = self.loop.create_task(self._administer())
+        producers = [self.loop.create_task(produce(self, batch)) for batch in self.plan.batches]
+        disturbing = self.loop.create_task(disturb(self))
+        administering = self.loop.create_task(administer(self))
         await asyncio.sleep(self.plan.active)
         self.faulty = False
         self.network.down_until = 0.0
@@ -194,52 +191,12 @@ class World:
         if left:
             self.journal.wrong(f"{process} stopped gracefully, but still holds {', '.join(map(str, left))}")
 
-    # The workload ------------------------------------------------------------------------------------------------
-
-    async def _produce(self, batch: tuple[Spec, ...]) -> None:
-        """A producer enqueues one batch, and tries again as a caller would who was told that it failed."""
-        await asyncio.sleep(batch[0].at)
-        rng = stream(self.plan.seed, f"producer {batch[0].n}")
-        records: list[JobRecord] = []
-        while True:
-            process = self.process(f"producer{batch[0].n}")
-            task = process.spawn(self._enqueue(process, batch, records), name="enqueue")
-            self.calls.append(task)
-            died = asyncio.ensure_future(process.died.wait())
-            await asyncio.wait((task, died), return_when=asyncio.FIRST_COMPLETED)
-            died.cancel()
-            self.processes.remove(process)
-            self.journal.demand(process.stored <= len(batch), f"{process} asked once, and stored {process.stored} jobs")
-            if task.done() and not task.cancelled() and task.exception() is None:
-                return
-            if task.done() and not task.cancelled() and not isinstance(task.exception(), BackendUnavailable):
-                self.journal.wrong(f"enqueue raised {task.exception()!r}")
-                return
-            if rng.random() < 0.3 and self.faulty:
-                self.journal.count("enqueue given up")
-                return  # not acknowledged: it may be there, or not
-            await asyncio.sleep(rng.uniform(0.1, 1.0))
-
-    async def _enqueue(self, process: Process, batch: tuple[Spec, ...], records: list[JobRecord]) -> None:
-        wire = Wire(self, process)
-        if len(batch) == 1:
-            handle = await Client(wire, clock=self.clock(process)).aenqueue(request(batch[0]))
-            if batch[0].key is None and handle.existed:
-                self.journal.wrong(f"j{batch[0].n} has no key, and the client says it existed")
-            self.journal.acknowledge(process, [handle.id])
-            return
-        clock = self.clock(process) or OwnClock(Process("store", self.loop))
-        if not records:  # the same ids each time: sent again, they are the same jobs
-            records.extend(as_records(batch, clock.now()))
-        answers = await wire.enqueue(records, clock.now())
-        self.journal.acknowledge(process, [answer.id for answer in answers])
+    # For handlers and the network ------------------------------------------------------------------
 
     def snoozed(self, id: str) -> int:
         """How often a job was executed before; counts up."""
         self._snoozes[id] = self._snoozes.get(id, -1) + 1
         return self._snoozes[id]
-
-    # What goes wrong ---------------------------------------------------------------------------------------------
 
     def later(self, seconds: float, do: Callable[[], Awaitable[Any]], what: str) -> None:
         """A request that was held up somewhere arrives, whoever sent it."""
@@ -261,122 +218,3 @@ class World:
             process.freeze(rng.uniform(0.5, 3.0) * self.plan.lease)
         elif self.faulty and "kill" in self.plan.faults and dice > 0.96:
             process.kill("a crash before a settle")
-
-    async def _disturb(self) -> None:
-        rng, plan = self.chaos, self.plan
-        menu = [name for name in ("kill", "freeze", "clock", "cancel", "stop", "outage") if name in plan.faults]
-        while menu and self.faulty:
-            await asyncio.sleep(rng.expovariate(plan.trouble / 4))
-            if not self.faulty:
-                return
-            what = rng.choice(menu)
-            if what == "outage":
-                self.network.down_until = self.loop.time() + rng.uniform(0.2, 1.5) * plan.lease
-                self.journal.count("outage")
-                self.journal.say("world", f"outage until {self.network.down_until:.3f}")
-            elif what == "cancel":
-                self._cancel(rng)
-            else:
-                self._hit(what, rng)
-
-    def _hit(self, what: str, rng: random.Random) -> None:
-        workers = [process for process in self.processes if process in self.workers and not process.stopping]
-        if not workers:
-            return
-        process = rng.choice(workers)
-        self.journal.say("world", f"{what} {process}")
-        if what == "kill":
-            process.kill("the world")
-        elif what == "freeze":
-            self.journal.count("frozen")
-            process.freeze(rng.uniform(0.2, 3.0) * self.plan.lease)
-        elif what == "clock":
-            self.journal.count("clock stepped")
-            process.step_clock(rng.uniform(-2, 2) * (self.plan.lease if self.plan.own_clock else 3600))
-        else:
-            self.journal.count("stopped gracefully")
-            process.stopping = True
-            worker = self.workers[process][0]
-            (worker.stop if rng.random() < 0.7 else worker.hurry)()
-
-    def _cancel(self, rng: random.Random) -> None:
-        """A call of a client, or the whole worker as `asyncio.run` would on Ctrl-C."""
-        calls = [task for task in self.calls if not task.done()]
-        if calls and rng.random() < 0.7:
-            self.journal.count("client call cancelled")
-            rng.choice(calls).cancel()
-            return
-        workers = [process for process in self.workers if not process.stopping and not process.dead]
-        if workers:
-            process = rng.choice(workers)
-            process.stopping = True
-            self.journal.count("worker cancelled")
-            self.journal.say("world", f"cancel {process}")
-            self.workers[process][1].cancel()
-
-    async def _administer(self) -> None:
-        rng = stream(self.plan.seed, "admin")
-        while "admin" in self.plan.faults and self.faulty:
-            await asyncio.sleep(rng.expovariate(0.4))
-            process = self.process("admin")
-            known = list(self.journal.jobs.values())
-            if not known or not self.faulty:
-                continue
-            task = process.spawn(self._act(process, rng, rng.choice(known).id), name="admin")
-            died = asyncio.ensure_future(process.died.wait())
-            await asyncio.wait((task, died), return_when=asyncio.FIRST_COMPLETED)
-            died.cancel()
-            self.processes.remove(process)
-            if task.done() and not isinstance(task.exception(), BackendUnavailable | None):
-                self.journal.wrong(f"an admin call raised {task.exception()!r}")
-
-    async def _act(self, process: Process, rng: random.Random, id: str) -> None:
-        wire, now = Wire(self, process), OwnClock(Process("store", self.loop)).now()
-        verb = rng.choice(["cancel", "requeue", "requeue", "delete", "pause", "resume"])
-        dead = [known.id for known in self.journal.jobs.values() if known.state in ("dlq", "cancelled")]
-        if verb == "requeue" and dead:
-            await wire.requeue([rng.choice(dead)], now, reset_attempts=rng.random() < 0.5)
-        elif verb == "cancel":
-            await wire.cancel([id], now)
-        elif verb == "delete":
-            await wire.delete([id])
-        elif verb in ("pause", "resume"):
-            await getattr(wire, verb)(rng.choice(["a", "b"]))
-
-
-def request(spec: Spec) -> JobRequest:
-    """A job of the plan as a client asks for it."""
-    return JobRequest(
-        type=spec.type,
-        payload={"n": spec.n, "name": f"j{spec.n}"},
-        queue=spec.queue,
-        delay=spec.delay,
-        timeout=spec.timeout,
-        max_attempts=spec.max_attempts,
-        idempotency_key=spec.key,
-        group=spec.group,
-        group_limit=spec.group_limit,
-        priority=spec.priority,
-    )
-
-
-def as_records(batch: tuple[Spec, ...], now: datetime) -> list[JobRecord]:
-    """Jobs of the plan with edges between them."""
-    ids = {spec.n: new_id(to_ms(now)) for spec in batch}
-    return [
-        JobRecord(
-            id=ids[spec.n],
-            type=spec.type,
-            queue=spec.queue,
-            payload=f'{{"n":{spec.n},"name":"j{spec.n}"}}'.encode(),
-            run_at=None if spec.delay is None else round_up(now + timedelta(seconds=spec.delay)),
-            timeout=None if spec.timeout is None else timedelta(seconds=spec.timeout),
-            max_attempts=spec.max_attempts,
-            priority=spec.priority,
-            group=spec.group,
-            group_limit=spec.group_limit,
-            depends_on=tuple(ids[n] for n in spec.after),
-            created_at=now,
-        )
-        for spec in batch
-    ]
