@@ -54,7 +54,7 @@ def recount(store: Store) -> None:
         assert all(moment <= now for moment in calendar.behind)
         assert set(calendar.ahead) <= set(calendar._next)
         assert {-moment for moment in calendar.behind} <= set(calendar._past)
-        live = [item[-1] for item in [*queue.line.run, *queue.line.heap] if item[-1].place is item]
+        live = [item[-1] for item in [*queue.line.run, *queue.line.heap] if item[-1].place == item[-2]]
         assert len(live) == len(set(live)) == queue.line.size() - queue.line.stale
         assert set(live) == {entry for entry in own if entry.standing in IN_LINE and entry.record.group is None}
         recount_groups(queue, [entry for entry in own if entry.record.group is not None])
@@ -65,7 +65,7 @@ def recount(store: Store) -> None:
         assert flow.open == sum(not finished(entry) for entry in flow.members)
         assert set(flow.parked) <= {entry for entry in flow.members if entry.parked}
     assert set(store.flows) == {entry.record.flow_id for entry in entries if entry.record.flow_id}
-    ended = [item[-1] for item in [*store.finished.run, *store.finished.heap] if item[-1].place is item]
+    ended = [item[-1] for item in [*store.finished.run, *store.finished.heap] if item[-1].place == item[-2]]
     assert len(ended) == store.finished.size() - store.finished.stale
     assert set(ended) == {entry for entry in entries if finished(entry) and not entry.parked}
 
@@ -80,7 +80,7 @@ def recount_groups(queue, members):
     assert set(groups._groups) == due.keys() | held.keys()
     for name, group in groups._groups.items():
         assert group.inflight == held[name]
-        live = [item[-1] for item in group.heap if item[-1].place is item]
+        live = [item[-1] for item in group.heap if item[-1].place == item[-2]]
         assert len(live) == group.size() - group.stale
         assert set(live) == due.get(name, set())
         assert group.limit == groups._limits.get(name, 1)

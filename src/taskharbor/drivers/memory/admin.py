@@ -231,8 +231,8 @@ def prune(store: Store, before: datetime, limit: int) -> int:
     moment, gone = ticks(before), 0
     line = store.finished
     while gone < limit and (entry := line.peek()) is not None:
-        assert entry.place is not None
-        if entry.place[0] >= moment:
+        assert entry.record.finished_at is not None
+        if ticks(entry.record.finished_at) >= moment:
             break
         line.pop()
         run = store.flows[entry.record.flow_id] if entry.record.flow_id is not None else None

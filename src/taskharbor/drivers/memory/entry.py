@@ -13,7 +13,7 @@ Moments are whole microseconds since 1970 (`ticks`): exact for any datetime, and
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -52,8 +52,13 @@ def ticks(moment: datetime) -> int:
     return (moment - EPOCH) // _MICROSECOND
 
 
-class Entry(msgspec.Struct, eq=False):
-    """A job as the store keeps it: a struct, which is made in 0.1 µs, and a key of dicts by identity."""
+class Entry(msgspec.Struct, eq=False, gc=False):
+    """A job as the store keeps it: a struct, which is made in 0.1 µs, and a key of dicts by identity.
+
+    The garbage collector does not look at entries: with a hundred thousand of them its full passes cost a third of
+    the throughput. So nothing that an entry refers to may refer back to it, except its queue, whose lines `Store`
+    empties when it goes.
+    """
 
     record: JobRecord
     queue: Queue
@@ -62,11 +67,12 @@ class Entry(msgspec.Struct, eq=False):
     time: int = 0  # when it joined the line
     arrival: int = 0  # its place among those that joined at that time
     moment: int | None = None  # what the queue's calendar holds it under: the end of its lease, else its run_at
-    place: tuple[Any, ...] | None = None  # the item of a line that stands for it; any other item is stale
+    place: int | None = None  # the ticket of the item in a line that stands for it; any other item is stale
     token: str = ""
     worker: str = ""
     expires_at: datetime | None = None
-    settled: tuple[str, type] | None = None  # the token and the kind of its last outcome, until it is reserved again
+    settled: str = ""  # the token of its last outcome, until it is reserved again
+    settled_as: type | None = None  # the kind of that outcome
     open: int = 0  # how many dependencies are not done, while it is blocked
     dependents: dict[Entry, bool] | None = None  # who depends on it → whether that one is unfinished
     holds: int = 0  # how many of its dependents are unfinished

@@ -60,7 +60,7 @@ class Groups:
     def push(self, name: str, entry: Entry) -> None:
         """A member becomes due: it joins by its time, then its arrival."""
         group = self._get(name)
-        group.push((entry.time, entry.arrival, entry))
+        group.push((entry.time, entry.arrival), entry)
         self._consider(group)
 
     def discard(self, name: str, entry: Entry) -> None:

@@ -1,6 +1,6 @@
 """Lines and calendars: the ordered structures, none of whose operations looks at more than it has to.
 
-Removing from the middle is lazy: an item stands for an entry only while it is that entry's `place`. Structures
+Removing from the middle is lazy: an item stands for an entry only while its ticket is that entry's `place`. Structures
 are rebuilt when more than half of them is stale, so they grow with what they hold and with nothing else.
 """
 
@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import Any, TypeAlias
 
 from taskharbor.drivers.memory.entry import Entry
 
 Item: TypeAlias = tuple[Any, ...]
-"""What orders an entry, and the entry itself at the end. No two items are equal before that: arrivals are unique."""
+"""What orders an entry, then a ticket, then the entry itself. No two items are equal before that: tickets are unique."""
+
+_next_ticket = count(1).__next__  # for all lines together: an entry moves from one to another and leaves stale items
 
 _SLACK = 64  # below this many stale items rebuilding costs more than it saves
 
@@ -28,16 +31,17 @@ class Heap:
         self.heap: list[Item] = []
         self.stale = 0
 
-    def push(self, item: Item) -> None:
-        item[-1].place = item
-        heappush(self.heap, item)
+    def push(self, order: tuple[int, ...], entry: Entry) -> None:
+        """Take an entry in at its place in the order."""
+        entry.place = ticket = _next_ticket()
+        heappush(self.heap, (*order, ticket, entry))
 
     def peek(self) -> Entry | None:
         """The first entry, which stays."""
         heap = self.heap
         while heap:
             entry: Entry = heap[0][-1]
-            if entry.place is heap[0]:
+            if entry.place == heap[0][-2]:
                 return entry
             heappop(heap)
             self.stale -= 1
@@ -49,7 +53,7 @@ class Heap:
         while heap:
             item = heappop(heap)
             entry: Entry = item[-1]
-            if entry.place is item:
+            if entry.place == item[-2]:
                 entry.place = None
                 return entry
             self.stale -= 1
@@ -67,7 +71,7 @@ class Heap:
         return len(self.heap)
 
     def rebuild(self) -> None:
-        self.heap = [item for item in self.heap if item[-1].place is item]
+        self.heap = [item for item in self.heap if item[-1].place == item[-2]]
         heapify(self.heap)
         self.stale = 0
 
@@ -85,8 +89,9 @@ class Line(Heap):
         super().__init__()
         self.run: deque[Item] = deque()
 
-    def push(self, item: Item) -> None:
-        item[-1].place = item
+    def push(self, order: tuple[int, ...], entry: Entry) -> None:
+        entry.place = ticket = _next_ticket()
+        item = (*order, ticket, entry)
         run = self.run
         if not run or item > run[-1]:
             run.append(item)
@@ -99,7 +104,7 @@ class Line(Heap):
             from_heap = not run or (heap and heap[0] < run[0])
             item = heap[0] if from_heap else run[0]
             entry: Entry = item[-1]
-            if entry.place is item:
+            if entry.place == item[-2]:
                 return entry
             if from_heap:
                 heappop(heap)
@@ -118,7 +123,7 @@ class Line(Heap):
             else:
                 return None
             entry: Entry = item[-1]
-            if entry.place is item:
+            if entry.place == item[-2]:
                 entry.place = None
                 return entry
             self.stale -= 1
@@ -128,7 +133,7 @@ class Line(Heap):
 
     def rebuild(self) -> None:
         super().rebuild()
-        self.run = deque(item for item in self.run if item[-1].place is item)
+        self.run = deque(item for item in self.run if item[-1].place == item[-2])
 
 
 class Calendar:

@@ -40,6 +40,10 @@ class Queue:
         self.arrived = 0  # the number of the last event after which a reserve may find more than before
         self.served = 0  # the number of its last turn among other queues
 
+    def clear(self) -> None:
+        """Let go of all entries."""
+        self.line, self.groups, self.calendar = Line(), Groups(), Calendar()
+
     def stand(self, entry: Entry, standing: int) -> None:
         self.counts[entry.standing] -= 1
         self.counts[standing] += 1
@@ -120,7 +124,7 @@ class Queue:
     def _line_up(self, entry: Entry) -> None:
         record = entry.record
         if record.group is None:
-            self.line.push((-record.priority, entry.time, entry.arrival, entry))
+            self.line.push((-record.priority, entry.time, entry.arrival), entry)
         else:
             self.groups.push(record.group, entry)
 

@@ -34,7 +34,7 @@ def settle(store: Store, outcomes: Sequence[Outcome], now: datetime, max_payload
             or entry.moment is None
             or entry.moment <= moment
         ):
-            if entry is not None and entry.settled == (lease.token, type(outcome)):
+            if entry is not None and entry.settled == lease.token and entry.settled_as is type(outcome):
                 answers.append(None)
                 continue
             refused = refusal(entry, lease, moment)
@@ -47,7 +47,7 @@ def settle(store: Store, outcomes: Sequence[Outcome], now: datetime, max_payload
         except InvalidJob as invalid:
             answers.append(invalid)
         else:
-            entry.settled = (lease.token, type(outcome))
+            entry.settled, entry.settled_as = lease.token, type(outcome)
             answers.append(None)
     return answers
 

@@ -36,6 +36,11 @@ class Store:
         self._ids: list[str] | None = []  # sorted, some of them gone; None: to be made again
         self._gone = 0
 
+    def __del__(self) -> None:
+        # Queues and entries refer to each other, and the collector does not see entries: part them by hand.
+        for queue in self.queues.values():
+            queue.clear()
+
     def next_number(self) -> int:
         self.number += 1
         return self.number
@@ -123,8 +128,7 @@ class Store:
         entry.record = record
         queue.stand(entry, standing)
         if standing != DLQ:
-            self.number += 1
-            self.finished.push((now, self.number, entry))
+            self.finished.push((now,), entry)
             if record.flow_id is not None or record.depends_on:
                 self.close(entry)
 
@@ -169,7 +173,7 @@ class Store:
         """Whatever kept it from being pruned is gone: prune may look at it again."""
         if entry.parked and entry.record.finished_at is not None:
             self._forget_parked(entry)
-            self.finished.push((ticks(entry.record.finished_at), self.next_number(), entry))
+            self.finished.push((ticks(entry.record.finished_at),), entry)
 
     def _forget_parked(self, entry: Entry) -> None:
         entry.parked = False
