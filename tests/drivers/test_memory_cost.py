@@ -5,6 +5,7 @@ comparison of two times, of which every comparison inside a heap or a run is mad
 """
 
 import asyncio
+import gc
 import random
 import sys
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ import pytest
 
 from taskharbor.drivers import Ack, Fail, JobRecord, Retry
 from taskharbor.drivers.memory import MemoryDriver, admin, enqueue, entry, leases, settle
+from taskharbor.drivers.memory.queue import Queue
 from tests.drivers.memory_recount import recount
 
 pytestmark = pytest.mark.lane("unit")
@@ -285,3 +287,18 @@ def test_groups_that_came_and_went_leave_no_turn():
     groups = driver.store.queues["default"].groups
     assert len(groups) == 0
     assert len(groups.turns) <= 70
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_queues_that_came_and_went_are_collected(group):
+    """Entries are hidden from the garbage collector: a stale item in a line must not keep its queue alive."""
+    driver = MemoryDriver()
+
+    async def come_and_go():
+        for turn in range(50):
+            await driver.enqueue([JobRecord(id=f"{turn}", type="t", queue=f"q{turn}", group=group)], NOW)
+            await driver.delete([f"{turn}"])
+
+    run(come_and_go())
+    gc.collect()
+    assert [thing.name for thing in gc.get_objects() if type(thing) is Queue and thing.name.startswith("q")] == []

@@ -73,7 +73,7 @@ def grant(taken: list[Entry], now: datetime, lease_for: timedelta, worker: str) 
         entry.token = token
         entry.worker = worker
         entry.expires_at = expires_at
-        entry.settled = ""
+        entry.settled, entry.settled_as = "", None
         entry.moment = expires
         calendar.bucket(expires)[entry] = None
         lease = Lease(record.id, record.queue, token, expires_at)

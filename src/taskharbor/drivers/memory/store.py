@@ -55,6 +55,7 @@ class Store:
         """A queue's name is worth remembering while it holds a job, is paused or has limits of groups."""
         if not queue.paused and queue.empty() and not queue.groups.has_limits():
             self.queues.pop(queue.name, None)
+            queue.clear()  # stale items of its lines would keep it alive for good: see Entry
 
     # Coming and going
 
