@@ -296,9 +296,9 @@ def test_queues_that_came_and_went_are_collected(group):
 
     async def come_and_go():
         for turn in range(50):
-            await driver.enqueue([JobRecord(id=f"{turn}", type="t", queue=f"q{turn}", group=group)], NOW)
+            await driver.enqueue([JobRecord(id=f"{turn}", type="t", queue=f"gone-{turn}", group=group)], NOW)
             await driver.delete([f"{turn}"])
 
     run(come_and_go())
     gc.collect()
-    assert [thing.name for thing in gc.get_objects() if type(thing) is Queue and thing.name.startswith("q")] == []
+    assert [thing.name for thing in gc.get_objects() if type(thing) is Queue and thing.name.startswith("gone-")] == []
