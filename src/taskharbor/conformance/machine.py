@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 try:
     from hypothesis import HealthCheck, Phase, settings
     from hypothesis import strategies as st
-    from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+    from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"the state machine needs the module {error.name}: pip install 'taskharbor[conformance]'", name=error.name
@@ -34,6 +34,8 @@ QUEUES = ("a", "b")
 FLOWS = ("f", "g")
 WORKERS = ("w", "v")
 COMPARE_ALL_EVERY = 5
+PROFILES = ("mixed", "mixed", "one group", "flow")
+"""What a run is about: where everything may happen, jobs seldom get into each other's way."""
 
 index = st.integers(0, 63)
 few = st.integers(0, 2)
@@ -53,19 +55,20 @@ an_outcome = st.tuples(index, st.integers(0, 15), st.integers(0, 5), when, coin,
 
 # What may happen in a step: the name of a method, how often it comes, and what it is given.
 ACTIONS: dict[str, tuple[int, tuple[st.SearchStrategy[Any], ...]]] = {
-    "enqueue": (9, (st.lists(a_job, min_size=1, max_size=4), st.integers(0, 9))),
-    "reserve": (10, (st.sampled_from([0, 1, 2, 2, 3, 3]), st.sampled_from([0, 1, 2, 3, 9]), few, st.integers(0, 1))),
-    "settle": (14, (st.lists(an_outcome, min_size=1, max_size=3),)),
-    "ack": (4, (st.integers(1, 3),)),
+    "enqueue": (7, (st.lists(a_job, min_size=1, max_size=4), st.integers(0, 9))),
+    "reserve": (12, (st.sampled_from([0, 1, 2, 2, 3, 3]), st.sampled_from([0, 1, 2, 3, 9]), few, st.integers(0, 1))),
+    "settle": (8, (st.lists(an_outcome, min_size=1, max_size=3),)),
+    "ack": (2, (st.integers(1, 3),)),
+    "settle_again": (4, (st.integers(1, 4),)),
     "extend": (3, (st.lists(st.tuples(index, st.integers(0, 15)), min_size=1, max_size=3), few)),
     "release": (1, (st.integers(0, 1), few)),
     "pause": (1, (st.integers(0, 1), st.integers(0, 3))),
-    "cancel": (1, (st.lists(index, min_size=1, max_size=2),)),
+    "cancel": (3, (st.lists(index, min_size=1, max_size=2),)),
     "requeue": (3, (st.lists(index, min_size=1, max_size=4), when, coin)),
-    "delete": (1, (st.lists(index, min_size=1, max_size=2),)),
+    "delete": (3, (st.lists(index, min_size=1, max_size=2),)),
     "prune": (1, (st.sampled_from([0, 0, 5, 20]),)),
     "cancel_flow": (1, (st.integers(0, 1),)),
-    "advance": (8, (st.integers(0, 7),)),
+    "advance": (10, (st.integers(0, 7),)),
 }
 an_action = st.one_of(
     [st.tuples(st.just(name), *given) for name, (weight, given) in ACTIONS.items() for _ in range(weight)]
@@ -77,14 +80,17 @@ class Machine(RuleBasedStateMachine):
 
     begin: Callable[[], tuple[asyncio.AbstractEventLoop, Driver, str, datetime]]
     finish: Callable[[Driver], None]
+    profiles: Sequence[str] = PROFILES
 
     def __init__(self) -> None:
         super().__init__()
         self.loop, driver, self.prefix, now = type(self).begin()
         name = self.prefix.__add__
         self.twins = Twins(driver, [name(queue) for queue in QUEUES], [name(flow) for flow in FLOWS], now)
+        self.profile = "mixed"
         self.made = 0
         self.steps = 0
+        self.sent: list[tuple[list[Delivery], list[Outcome]]] = []
 
     def teardown(self) -> None:
         try:
@@ -101,9 +107,10 @@ class Machine(RuleBasedStateMachine):
         return None if offset is None else self.twins.now + offset * SECOND
 
     def _ids(self, picks: Sequence[int]) -> list[str]:
-        """Jobs that were delivered or stored lately; the last number is one that nobody made."""
+        """Jobs that expired, were delivered or stored lately; the last number is one that nobody made."""
+        expired = [item.subject.job_id for item in self._held(expired=True)]
         delivered = [item.subject.job_id for item in self.twins.deliveries[:-5:-1]]
-        known = delivered + list(self.twins.oracle.jobs)[:-9:-1]
+        known = expired * 3 + delivered + list(self.twins.oracle.jobs)[:-9:-1]
         return [known[pick % len(known)] if known and pick < 63 else f"{self.prefix}nobody" for pick in picks]
 
     def _jobs(
@@ -115,6 +122,10 @@ class Machine(RuleBasedStateMachine):
             ids.append(f"{self.prefix}{self.made * 7919 % 99991:05d}")  # not in the order in which they are made
         jobs = []
         for number, (queue, group, limit, priority, run_at, key, depends_on, flow) in enumerate(given):
+            if self.profile == "one group":
+                queue, group, limit, run_at, key, depends_on = 0, "g", min(limit, 1), None, None, []
+            elif self.profile == "flow":
+                queue, group, run_at, flow = 0, None, None, "f"
             # What may be depended on: the newest jobs and those before it in the call; rarely a cycle, or nobody.
             known = [*extra, *ids[:number], *list(self.twins.oracle.jobs)[:-7:-1]] or [f"{self.prefix}nobody"]
             jobs.append(
@@ -133,14 +144,21 @@ class Machine(RuleBasedStateMachine):
             )
         return jobs
 
-    def _held(self) -> list[Delivery]:
-        jobs, past = self.twins.oracle.jobs, self.twins.deliveries[:-9:-1]
-        return [item for item in past if (known := jobs.get(item.subject.job_id)) and known.holds(item.subject)]
+    def _held(self, *, expired: bool = False) -> list[Delivery]:
+        """Recent deliveries that nobody has ended: under leases that last, or that are over."""
+        past, jobs, now = self.twins.deliveries[:-9:-1], self.twins.oracle.jobs, self.twins.now
+        held = [(item, known.held) for item in past if (known := jobs.get(item.subject.job_id))]
+        return [
+            item
+            for item, now_held in held
+            if now_held and now_held.token == item.subject.token and (now_held.expires_at <= now) is expired
+        ]
 
     def _delivery(self, pick: int, variant: int) -> Delivery:
-        """Mostly what is held, else a delivery of the past, a wrong token, a foreign one, or a job that nobody made."""
-        past, held = self.twins.deliveries[:-9:-1], self._held()
-        chosen = _pick(held if variant > 4 and held else past, pick)
+        """Mostly what is held, else what expired, what is past, a wrong token, a foreign one, or a job nobody made."""
+        past = self.twins.deliveries[:-9:-1]
+        held = self._held(expired=variant < 7) if variant > 4 else []
+        chosen = _pick(held or past, pick)
         if chosen is None or variant == 0:
             nowhere = Lease(f"{self.prefix}nobody", self.prefix + QUEUES[0], "f" * 32, self.twins.now + SECOND)
             return Delivery(nowhere, nowhere)
@@ -153,6 +171,11 @@ class Machine(RuleBasedStateMachine):
         return chosen
 
     # The steps
+
+    @initialize(profile=index, given=st.lists(a_job, min_size=2, max_size=6))
+    def start(self, profile: int, given: list[tuple[Any, ...]]) -> None:
+        self.profile = self.profiles[profile % len(self.profiles)]
+        self._run(self.twins.enqueue(self._jobs(given)))
 
     @rule(action=an_action)
     def step(self, action: tuple[Any, ...]) -> None:
@@ -184,12 +207,21 @@ class Machine(RuleBasedStateMachine):
         for pick, variant, *rest in given:
             deliveries.append(self._delivery(pick, variant))
             outcomes.append(self._outcome(deliveries[-1].subject, *rest))
-        self._run(self.twins.settle(deliveries, outcomes))
+        self._send(deliveries, outcomes)
 
     def ack(self, number: int) -> None:
-        """The newest deliveries, plainly: most jobs end well."""
-        deliveries = self.twins.deliveries[: -number - 1 : -1]
-        self._run(self.twins.settle(deliveries, [Ack(item.subject, b"r") for item in deliveries]))
+        """What is held, plainly: most jobs end well."""
+        deliveries = self._held()[:number]
+        self._send(deliveries, [Ack(item.subject, b"r") for item in deliveries])
+
+    def settle_again(self, back: int) -> None:
+        """The reply to a settle was lost, now or some time ago: it is sent again."""
+        if self.sent:
+            self._run(self.twins.settle(*self.sent[-min(back, len(self.sent))]))
+
+    def _send(self, deliveries: list[Delivery], outcomes: list[Outcome]) -> None:
+        self.sent.append((deliveries, outcomes))
+        self._run(self.twins.settle(deliveries, outcomes))
 
     def _outcome(
         self, lease: Lease, kind: int, run_at: int | None, plain: bool, spawn: list[tuple[Any, ...]], flag: bool
@@ -265,12 +297,14 @@ def check_machine(
     steps: int = 50,
     share_store: bool = True,
     clean: Clean | None = None,
+    profiles: Sequence[str] = PROFILES,
     shrink: bool = True,
 ) -> None:
     """Walk `runs` times `steps` steps with a driver; AssertionError, with the shortest walk found, where it errs.
 
     `share_store`: all runs use one driver, each run with names and a day of its own; otherwise `make_driver` is called
-    for each. `clean` is called with the driver after each run. The event loop is made here and belongs to the machine.
+    for each. `clean` is called with the driver after each run. `profiles`: what the runs are about. The event loop is
+    made here and belongs to the machine.
     """
     loop = asyncio.new_event_loop()
     shared: list[Driver] = []
@@ -300,7 +334,9 @@ def check_machine(
 
         loop.run_until_complete(end())
 
-    bound = type("Machine", (Machine,), {"begin": staticmethod(begin), "finish": staticmethod(finish)})
+    bound = type(
+        "Machine", (Machine,), {"begin": staticmethod(begin), "finish": staticmethod(finish), "profiles": profiles}
+    )
     phases = tuple(phase for phase in Phase if shrink or phase is not Phase.shrink)
     walk = settings(
         max_examples=runs,

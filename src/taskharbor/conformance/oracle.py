@@ -47,12 +47,8 @@ class Known:
     held: Held | None = None
     settled: tuple[str, type] | None = None
 
-    def holds(self, lease: Lease) -> bool:
-        """Whether the lease is that of the newest reservation, which nobody has ended."""
-        return self.held is not None and self.held.token == lease.token
-
     def valid(self, lease: Lease, now: datetime) -> bool:
-        """The same, and it lasts."""
+        """Whether the lease is that of the newest reservation, which nobody has ended, and lasts."""
         return self.held is not None and self.held.token == lease.token and self.held.expires_at > now
 
 
