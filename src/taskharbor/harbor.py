@@ -77,10 +77,7 @@ class Harbor(Declaring):
         return tuple(sorted({default, *(task.queue or default for task in self.tasks.values())}))
 
     def worker(self, **options: Any) -> Worker:
-        """A worker for the tasks declared here; its options are those of `Worker`. By default it serves all queues.
-
-        It gets a driver of its own on the same store, because it runs on an event loop of its own.
-        """
+        """A worker for the tasks declared here; its options are those of `Worker`. By default it serves all queues."""
         from taskharbor.worker import Worker
 
         options.setdefault("middleware", self.middleware)
@@ -89,7 +86,7 @@ class Harbor(Declaring):
         options.setdefault("clock", self.clock)
         if options.get("queues") is None:
             options["queues"] = self.queues
-        return Worker(self.driver.sibling(), handlers=self.handlers, **options)
+        return Worker(self.driver, handlers=self.handlers, **options)
 
     def enqueue_many(self, steps: Iterable[Step[Any]]) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none; blocks until they are stored."""

@@ -113,3 +113,20 @@ def test_a_clock_without_follow_is_left_alone_and_one_with_it_follows_each_openi
     for _ in range(2):
         asyncio.run(client.aenqueue(REQUEST))
     assert clock.followed == 2
+
+
+def test_after_a_fork_nothing_of_the_parents_is_used_or_closed() -> None:
+    driver = Watched()
+    client = Client(driver)
+
+    async def main() -> None:
+        await client.aenqueue(REQUEST)
+        client._drivers._forget()  # what a fork does in the child, here inside the same loop
+        await client.aenqueue(REQUEST)
+        await client.aclose()
+
+    asyncio.run(main())
+    first, second = (entry[1] for entry in driver.asked("open"))
+    assert first is driver is not second
+    assert [entry[1] for entry in driver.asked("enqueue")] == [driver, second]
+    assert [entry[1] for entry in driver.asked("close")] == [second]
