@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from taskharbor.drivers.memory.entry import Entry
 
 Item: TypeAlias = tuple[Any, ...]
-"""What orders an entry, then a ticket, then the entry itself. No two items are equal before that: tickets are unique."""
+"""What orders an entry, then a ticket, then the entry itself. No two are equal before that: tickets are unique."""
 
 _next_ticket = count(1).__next__  # for all lines together: an entry moves from one to another and leaves stale items
 
