@@ -148,8 +148,17 @@ def _binder(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
     layout, values = signature.layout, signature.values
     if not layout.names:
         return _bind_nothing(signature)
+    read, otherwise = layout.read, signature.otherwise
+    if layout.contexts == {layout.order[0].name} and layout.positional == layout.names:
+
+        def bind_context_first(payload: bytes, context: JobContext) -> Bound:
+            try:
+                return (context, *read(payload)), {}
+            except Exception as error:
+                return (context, *otherwise(payload, error)), {}
+
+        return bind_context_first
     if not layout.contexts and layout.positional == layout.names:
-        read, otherwise = layout.read, signature.otherwise
 
         def bind_positional(payload: bytes, context: JobContext) -> Bound:
             try:
