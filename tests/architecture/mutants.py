@@ -39,7 +39,7 @@ LENIENT = Edit(
     "        group = self._groups[name]\n        group.inflight -= 1\n",
     "        group = self._get(name)\n        group.inflight = max(group.inflight - 1, 0)\n",
 )
-REPEATED = "            if entry is not None and entry.settled == (lease.token, type(outcome)):\n"
+REPEATED = "                answers.append(None)\n                continue\n            refused = "
 
 # Those that must always be here: the mistakes that lose jobs or run them twice.
 REQUIRED = (
@@ -91,9 +91,8 @@ REQUIRED = (
             Edit(
                 "settle",
                 REPEATED,
-                REPEATED
-                + "                if entry.record.group:\n"
-                + "                    entry.queue.groups.free(entry.record.group)\n",
+                "                if entry.record.group:\n"
+                "                    entry.queue.groups.free(entry.record.group)\n" + REPEATED,
             ),
         ),
     ),
@@ -102,7 +101,7 @@ REQUIRED = (
         "settle applied twice",
         "settle",
         REPEATED,
-        REPEATED + "                _apply(store, entry, outcome, now, moment, max_payload)\n",
+        "                _apply(store, entry, outcome, now, moment, max_payload)\n" + REPEATED,
     ),
 )
 
@@ -152,32 +151,32 @@ OTHERS = (
     one(
         "ordered by id",
         "queue",
-        "(-record.priority, entry.time, entry.arrival, entry)",
-        "(-record.priority, entry.time, record.id, entry)",
+        "-record.priority, entry.time, entry.arrival",
+        "-record.priority, entry.time, record.id",
     ),
     one(
         "last in, first out",
         "queue",
-        "(-record.priority, entry.time, entry.arrival, entry)",
-        "(-record.priority, entry.time, -entry.arrival, entry)",
+        "-record.priority, entry.time, entry.arrival",
+        "-record.priority, entry.time, -entry.arrival",
     ),
     one(
         "joining time ignored",
         "queue",
-        "(-record.priority, entry.time, entry.arrival, entry)",
-        "(-record.priority, entry.arrival, entry)",
+        "-record.priority, entry.time, entry.arrival",
+        "-record.priority, entry.arrival",
     ),
     one(
         "priority inverted",
         "queue",
-        "(-record.priority, entry.time, entry.arrival, entry)",
-        "(record.priority, entry.time, entry.arrival, entry)",
+        "-record.priority, entry.time, entry.arrival",
+        "record.priority, entry.time, entry.arrival",
     ),
     one(
         "priority inside groups",
         "groups",
-        "group.push((entry.time, entry.arrival, entry))",
-        "group.push((-entry.record.priority, entry.time, entry.arrival, entry))",
+        "group.push((entry.time, entry.arrival)",
+        "group.push((-entry.record.priority, entry.time, entry.arrival)",
     ),
     one(
         "an expired job joins when it is noticed",
@@ -214,7 +213,7 @@ OTHERS = (
         "return last_of(store, entry).record.id",
         "return entry.record.id",
     ),
-    one("prune at equality", "admin", "if entry.place[0] >= moment:", "if entry.place[0] > moment:"),
+    one("prune at equality", "admin", ">= moment:\n            break", "> moment:\n            break"),
     one("prune takes dead letters", "store", "        if standing != DLQ:\n", "        if True:\n"),
     one(
         "prune takes what is needed",
@@ -247,14 +246,14 @@ OTHERS = (
     one(
         "a repetition is refused",
         "settle",
-        "if entry is not None and entry.settled == (lease.token, type(outcome)):",
-        "if False:",
+        REPEATED,
+        "                pass\n            refused = ",
     ),
     one(
         "another kind counts as a repetition",
         "settle",
-        "entry.settled == (lease.token, type(outcome)):",
-        "entry.settled is not None and entry.settled[0] == lease.token:",
+        "entry.settled == lease.token and entry.settled_as is type(outcome):",
+        "entry.settled == lease.token:",
     ),
     one(
         "damaged records are handed out",
