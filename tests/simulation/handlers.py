@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from taskharbor.client import Client, JobRequest
-from taskharbor.model.errors import Cancel, HandlerSignal, RetryLater, Snooze, Unrecoverable
+from taskharbor.model.errors import BackendUnavailable, Cancel, HandlerSignal, RetryLater, Snooze, Unrecoverable
 from taskharbor.model.job import JobRecord
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.workflow import Spawned
@@ -55,9 +55,9 @@ def make_handler(world: "World", process: Process, client: Client, rng: random.R
     journal = world.journal
 
     async def work(n: int, name: str, ctx: JobContext) -> Any:
-        execution = journal.started(process, ctx.job, ctx.fence)
         spec = world.plan.specs.get(n)
         try:
+            execution = journal.started(process, ctx.job, ctx.fence)
             if spec is None:
                 await asyncio.sleep(0.01)
                 value: Any = None
@@ -75,8 +75,11 @@ def make_handler(world: "World", process: Process, client: Client, rng: random.R
         except Unrecoverable:
             _end(world, process, execution, ctx, "unrecoverable")
             raise
-        except Exception:
+        except (Broken, RetryLater, BackendUnavailable):
             _end(world, process, execution, ctx, "failed")
+            raise
+        except Exception as error:
+            journal.wrong(f"the simulation itself failed: {error!r}")
             raise
         _end(world, process, execution, ctx, "returned")
         world.suffer_at_the_end(process, rng)

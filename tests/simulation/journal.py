@@ -199,11 +199,16 @@ class Journal:
                 self.demand(not legal, f"{known}: a valid lease was not extended: {answer!r}")
                 self.count(f"extend refused: {type(answer).__name__}")
 
-    def told(self, lease: Lease) -> None:
-        """A process has heard that a lease is not its own any more."""
+    def told(self, lease: Lease, answer: Any) -> None:
+        """A process has heard what became of a lease that it wanted to extend."""
         for delivery in self.jobs[lease.job_id].deliveries:
-            if delivery.token == lease.token and delivery.told is None:
+            if delivery.token == lease.token and delivery.told is None and not isinstance(answer, Lease):
                 delivery.told = self._time()
+
+    def given_up(self, record: JobRecord) -> None:
+        """A worker said that an outcome was refused, or came too late: it holds the job no longer."""
+        if not self.over:
+            self.jobs[record.id].deliveries[record.deliveries - 1].given_up = True
 
     def settled(self, process: Process, outcomes: Sequence[Outcome], answers: Sequence[Any], now: datetime) -> None:
         for outcome, answer in zip(outcomes, answers, strict=True):
@@ -299,7 +304,8 @@ class Journal:
         if mine.lost:
             self.count("suspect ran alone")
             soon = now_of(mine.process) + timedelta(seconds=0.3)  # clocks differ a little
-            company = [str(other) for other in beside if other.heard and other.told is None and other.expires_at > soon]
+            alive = [other for other in beside if other.heard and other.told is None and not other.given_up]
+            company = [str(other) for other in alive if other.expires_at > soon]
             self.demand(not company, f"suspect {mine} runs beside {', '.join(company)}")
         for other in beside:
             running = other.execution is not None and other.execution.how == ""

@@ -74,6 +74,7 @@ class Delivery:
         self.renewed = at
         self.lost = known.lost
         self.heard = False  # whether the reply reached the process
+        self.given_up = False  # its worker said that it threw the outcome away
         self.ended = ""
         self.settled: type | None = None
         self.told: float | None = None  # when its process heard that the lease is not its own any more
@@ -105,6 +106,8 @@ def why_expired(last: Delivery, plan: Plan, now: float) -> str:
     process, since = last.process, last.renewed - SLACK
     if not last.heard:
         return "its reserve was not heard"
+    if last.given_up:  # and an extend that was on its way has kept the lease since
+        return "its outcome was given up" if _troubled(last, plan) else ""
     if process.died_at is not None and last.expires_at > process.died_at:
         return f"killed by {process.killed_by}"
     if process.frozen or process.suffered("frozen", "thawed", since=since):
@@ -117,6 +120,12 @@ def why_expired(last: Delivery, plan: Plan, now: float) -> str:
     if plan.own_clock:
         return "clocks disagree"
     return ""
+
+
+def _troubled(last: Delivery, plan: Plan) -> bool:
+    since = last.at - plan.lease
+    kinds = ("extend failed", "settle failed", "slow", "frozen", "thawed", "clock stepped")
+    return plan.own_clock or bool(last.process.suffered(*kinds, since=since))
 
 
 def may_extend(held: Delivery, plan: Plan, now: float) -> bool:

@@ -123,8 +123,7 @@ class Wire(SingleVerbs):
 
         answers = await self._call("extend", do)
         for lease, answer in zip(leases, answers, strict=True):
-            if not isinstance(answer, Lease):
-                self._world.journal.told(lease)
+            self._world.journal.told(lease, answer)
         return answers
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[Any]:
@@ -238,7 +237,11 @@ class Wire(SingleVerbs):
         if fate == "kill before":
             process.kill("a crash before a call")
         await self._arrive()
-        answer = await do()
+        try:
+            answer = await do()
+        except (AssertionError, AttributeError, LookupError, TypeError) as error:
+            self._world.journal.wrong(f"the simulation or the driver itself failed: {error!r}")
+            raise
         if fate == "duplicate":
             answer = await self._again(verb, do, answer)
         if fate == "kill after":

@@ -11,6 +11,7 @@ from typing import Any
 
 from taskharbor.client import Client
 from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.model.events import Event, OutcomeRefused
 from taskharbor.policy.retry import Exponential
 from taskharbor.worker import Worker
 from tests.simulation.handlers import make_handler
@@ -25,6 +26,20 @@ from tests.simulation.wire import Network, Wire
 
 STEPS = 400_000
 DRAIN = 900.0  # virtual seconds: of two idle workers one that does not know a type may often be the first
+
+
+class Listener:
+    """An observer that hears which outcomes a worker has given up."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def wants(self, event_type: type[Event]) -> bool:
+        return event_type is OutcomeRefused
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, OutcomeRefused):
+            self._journal.given_up(event.job)
 
 
 class World:
@@ -169,6 +184,7 @@ class World:
             retry=Exponential(base=0.2, factor=2, maximum=5),
             clock=self.clock(process),
             name=process.name,
+            observers=(Listener(self.journal),),
             heart="loop",
         )
         handler = make_handler(self, process, client, rng)
