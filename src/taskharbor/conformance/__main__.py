@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         report = run(options.dsn, themes=options.theme, namespace=options.namespace)
-    except (StoreNotEmpty, ValueError, ModuleNotFoundError) as error:
+    except (StoreNotEmpty, ValueError, ModuleNotFoundError, RuntimeError) as error:
         sys.stderr.write(f"conformance: {error}\n")
         return 2
     sys.stdout.write(f"{report}\n")

@@ -33,7 +33,7 @@ from taskharbor.drivers import (
 )
 
 T = TypeVar("T")
-Damage: TypeAlias = Callable[[Driver, str, str], Awaitable[None] | None]
+Damage: TypeAlias = Callable[[Any, str, Any], Awaitable[None] | None]
 """Damage the record of a job as another program could; see `DriverConformance.damage`."""
 
 BASE = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)

@@ -303,8 +303,8 @@ def check_machine(
     """Walk `runs` times `steps` steps with a driver; AssertionError, with the shortest walk found, where it errs.
 
     `share_store`: all runs use one driver, each run with names and a day of its own; otherwise `make_driver` is called
-    for each. `clean` is called with the driver after each run. `profiles`: what the runs are about. The event loop is
-    made here and belongs to the machine.
+    for each. `clean` is called with the driver after each run. `profiles`: what the runs are about. `shrink`: False
+    answers sooner, the same each time, with a longer walk. The event loop is made here and belongs to the machine.
     """
     loop = asyncio.new_event_loop()
     shared: list[Driver] = []
@@ -337,15 +337,14 @@ def check_machine(
     bound = type(
         "Machine", (Machine,), {"begin": staticmethod(begin), "finish": staticmethod(finish), "profiles": profiles}
     )
-    phases = tuple(phase for phase in Phase if shrink or phase is not Phase.shrink)
     walk = settings(
         max_examples=runs,
         stateful_step_count=steps,
         deadline=None,
         suppress_health_check=list(HealthCheck),
-        phases=phases if shrink else (Phase.generate,),
-        **({} if shrink else {"database": None, "derandomize": True}),  # type: ignore[arg-type]
     )
+    if not shrink:  # only whether it fails is asked for, the same way each time
+        walk = settings(walk, phases=(Phase.generate,), database=None, derandomize=True)
     try:
         run_state_machine_as_test(bound, settings=walk)
     finally:

@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 if "taskharbor.conformance.cases" not in sys.modules:  # else the cases are read already, and assert as Python does
-    pytest.register_assert_rewrite("taskharbor.conformance.cases", "taskharbor.conformance.environment")
+    pytest.register_assert_rewrite("taskharbor.conformance.cases")
 
 from taskharbor.conformance.case import Case, Skipped, all_cases
 from taskharbor.conformance.environment import Environment, settled

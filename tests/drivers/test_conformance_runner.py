@@ -1,0 +1,113 @@
+"""The runner and its manners: an empty store or a namespace, nothing left behind, nothing of others touched."""
+
+import asyncio
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from taskharbor.conformance import StoreNotEmpty, Verdict, all_cases, run
+from taskharbor.conformance.machine import check_machine
+from taskharbor.drivers import JobRecord
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.drivers.memory.damage import damage
+
+pytestmark = pytest.mark.lane("conformance-memory")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def store_in_use() -> MemoryDriver:
+    """A store with somebody's ready, done, dead and cancelled jobs."""
+    driver = MemoryDriver("memory://")
+
+    async def fill() -> None:
+        await driver.enqueue(
+            [JobRecord(id=f"mine{number}", type="t", idempotency_key=f"k{number}") for number in range(4)], NOW
+        )
+        done, dead = await driver.reserve(["default"], NOW, timedelta(seconds=9), 2)
+        await driver.ack(done.lease, NOW)
+        await driver.fail(dead.lease, NOW, "dead", attempts=1)
+        await driver.cancel(["mine2"], NOW)
+
+    asyncio.run(fill())
+    return driver
+
+
+def everything(driver: MemoryDriver) -> object:
+    return asyncio.run(driver.list(now=NOW, limit=10_000)), asyncio.run(driver.queues())
+
+
+def test_a_store_in_use_is_refused():
+    driver = store_in_use()
+    before = everything(driver)
+    with pytest.raises(StoreNotEmpty, match="'default'"):
+        run(lambda: driver)
+    assert everything(driver) == before
+
+
+def test_with_a_namespace_nothing_of_others_is_touched_and_nothing_is_left():
+    driver = store_in_use()
+    before = everything(driver)
+    report = run(lambda: driver, damage=damage, namespace="suite ")
+    assert report.ok, str(report)
+    assert not report.skipped
+    assert everything(driver) == before
+
+
+def test_an_empty_store_is_empty_afterwards():
+    driver = MemoryDriver("memory://")
+    assert run(lambda: driver, damage=damage).ok
+    assert asyncio.run(driver.queues()) == []
+
+
+def test_the_report_names_the_case_and_the_sentence():
+    class Broken(MemoryDriver):
+        async def pause(self, queue):
+            pass
+
+    report = run(lambda: Broken("memory://"), themes=["pause"])
+    assert not report.ok
+    failed = report.failed[0]
+    assert failed.case.title == "pause.pause_and_resume"
+    assert "pause.py:" in failed.text
+    assert "the contract says: A paused queue returns nothing." in str(report)
+
+
+def test_cases_that_need_a_hook_are_skipped_without_it():
+    report = run("memory://", themes=["damaged"])
+    assert {result.verdict for result in report.results} == {Verdict.SKIPPED}
+    assert "no damage hook" in str(report)
+
+
+def test_an_unknown_theme_is_told():
+    with pytest.raises(ValueError, match="no theme is called 'colour'"):
+        all_cases(["colour"])
+
+
+def test_the_machine_on_a_shared_store():
+    check_machine(lambda: MemoryDriver("memory://"), runs=20, steps=40, share_store=True)
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120)
+
+
+def test_from_the_shell():
+    done = python("-m", "taskharbor.conformance", "memory://")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 failed" in done.stdout
+
+
+def test_asserts_that_are_switched_off_are_no_proof():
+    done = python("-O", "-m", "taskharbor.conformance", "memory://")
+    assert done.returncode != 0
+    assert "without -O" in done.stderr
+
+
+def test_a_missing_extra_is_one_line_where_it_is_needed():
+    hidden = "import sys; sys.modules['pytest'] = sys.modules['hypothesis'] = None; "
+    fine = python("-c", hidden + "import taskharbor.conformance as c; assert c.run('memory://', themes=['pause']).ok")
+    assert fine.returncode == 0, fine.stderr
+    missing = python("-c", hidden + "from taskharbor.conformance import DriverConformance")
+    assert "pip install 'taskharbor[conformance]'" in missing.stderr.splitlines()[-1]
