@@ -19,10 +19,9 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_template_passes_the_suite():
-    done = run(
-        "pytest", "-q", "-p", "no:cacheprovider", "tests", TASKHARBOR_MACHINE_RUNS="10", PYTHONDONTWRITEBYTECODE="1"
-    )
+def test_the_template_passes_the_suite(tmp_path):
+    quiet = {"PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_STORAGE_DIRECTORY": str(tmp_path)}
+    done = run("pytest", "-q", "-p", "no:cacheprovider", "tests", TASKHARBOR_MACHINE_RUNS="10", **quiet)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "skipped" not in done.stdout
 
