@@ -170,7 +170,10 @@ Observer: TypeAlias = Callable[[Event], None]
 
 
 class Observers:
-    """Delivers events. What an observer raises is logged once for each kind, and never reaches the caller."""
+    """Delivers events. What an observer raises is logged once for each kind, and never reaches the caller.
+
+    Only a KeyboardInterrupt does: it is the user's, not the observer's.
+    """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = tuple(observers)
@@ -185,7 +188,9 @@ class Observers:
             try:
                 if wants(event_type):
                     return True
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self._complain(observer, error)
         return False
 
@@ -194,13 +199,19 @@ class Observers:
         for observer in self._observers:
             try:
                 observer(event)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self._complain(observer, error)
 
-    def _complain(self, observer: Observer, error: Exception) -> None:
+    def _complain(self, observer: Observer, error: BaseException) -> None:
         kind = (id(observer), type(error))
-        if kind not in self._complained:
-            self._complained.add(kind)
-            logger.error(
-                "observer %r failed with %s; its failures are not reported again", observer, type(error).__name__
-            )
+        if kind in self._complained:
+            return
+        self._complained.add(kind)
+        # By name: the repr of a partial shows its arguments. And a log handler may fail, too.
+        name = getattr(observer, "__qualname__", None) or type(observer).__qualname__
+        try:
+            logger.error("observer %s failed with %s; it is not reported again", name, type(error).__qualname__)
+        except Exception:
+            return
