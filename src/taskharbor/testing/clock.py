@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import UTC, datetime, timedelta
-from heapq import heappop, heappush
 
-from taskharbor.model.times import Duration, duration, truncate
+from taskharbor.model.times import Duration, duration, moment, truncate
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
+TICK = timedelta(microseconds=1)
 
 
 class ManualClock:
@@ -23,11 +23,10 @@ class ManualClock:
 
     def __init__(self, start: datetime = START) -> None:
         self._lock = threading.Lock()
-        self._now = truncate(start)
-        self._elapsed = 0.0
-        self._sleepers: list[tuple[float, int, asyncio.AbstractEventLoop, asyncio.Event]] = []
-        self._count = 0
-        self._slept = threading.Condition(self._lock)
+        self._exact = moment(start, "start")
+        self._now = truncate(self._exact)
+        self._elapsed = timedelta(0)  # exact: ten times a tenth of a second is a second
+        self._sleepers: dict[asyncio.Event, tuple[timedelta, asyncio.AbstractEventLoop]] = {}
 
     def now(self) -> datetime:
         """The present, as last set."""
@@ -35,33 +34,50 @@ class ManualClock:
 
     def monotonic(self) -> float:
         """Seconds moved forward so far."""
-        return self._elapsed
+        return self._elapsed.total_seconds()
+
+    @property
+    def sleepers(self) -> int:
+        """How many sleep on this clock now: what a test waits for before it moves the clock."""
+        return len(self._sleepers)
 
     async def sleep(self, seconds: float) -> None:
         """Return once the clock was moved forward by so much."""
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
         woken = asyncio.Event()
         with self._lock:
-            if seconds <= 0:
-                return
-            self._count += 1
-            heappush(self._sleepers, (self._elapsed + seconds, self._count, asyncio.get_running_loop(), woken))
-            self._slept.notify_all()
-        await woken.wait()
+            try:
+                until = self._elapsed + max(timedelta(seconds=seconds), TICK)
+            except OverflowError:  # longer than any test
+                until = timedelta.max
+            self._sleepers[woken] = (until, asyncio.get_running_loop())
+        try:
+            await woken.wait()
+        finally:
+            with self._lock:
+                self._sleepers.pop(woken, None)
 
     def advance(self, by: Duration) -> None:
-        """Move forward, and wake whoever slept until then."""
+        """Move forward, and wake whoever slept until then, the earliest first."""
         span = duration(by, "advance")
         with self._lock:
-            self._now = truncate(self._now + span)
-            self._elapsed += span.total_seconds()
-            due = []
-            while self._sleepers and self._sleepers[0][0] <= self._elapsed:
-                due.append(heappop(self._sleepers))
-        for _, _, loop, woken in due:
-            if not loop.is_closed():
+            self._set(self._exact + span)
+            self._elapsed += span
+            due = [(until, loop, woken) for woken, (until, loop) in self._sleepers.items() if until <= self._elapsed]
+            for _, _, woken in due:
+                del self._sleepers[woken]
+        for _, loop, woken in sorted(due, key=lambda one: one[0]):
+            try:
                 loop.call_soon_threadsafe(woken.set)
+            except RuntimeError:  # its loop was closed: nobody sleeps there any more
+                continue
 
-    def step(self, by: timedelta) -> None:
+    def step(self, by: Duration) -> None:
         """Set the time of day forward or back without time passing, as a correction of the clock does."""
         with self._lock:
-            self._now = truncate(self._now + by)
+            self._set(self._exact + (by if isinstance(by, timedelta) else timedelta(seconds=by)))
+
+    def _set(self, exact: datetime) -> None:
+        self._exact, self._now = exact, truncate(exact)
