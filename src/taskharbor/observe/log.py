@@ -1,19 +1,24 @@
 """The default observer: one structured log record for each event, through Python's own logging.
 
-Every record carries its facts as attributes (`event`, `job_id`, `job_type`, `queue`, `attempt`, …), so that a JSON
-formatter needs no parsing. Payloads never appear, and neither does the text of an exception, which may quote one:
-its class and place do, and `last_error` in the store has the rest. `LogObserver(errors=True)` shows it.
+Every record carries its facts as attributes (`event`, `job_id`, `job_type`, `queue`, `attempt`, …), each a plain JSON
+value, so that a JSON formatter needs no parsing. Payloads never appear, and neither does the text of an exception,
+which may quote one: its class and place do, and `last_error` in the store has the rest. `LogObserver(errors=True)`
+shows it. A line of text stays one line: what has spaces or control characters in it is quoted.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import traceback
+import re
+from datetime import datetime
 from typing import Any
 
 from taskharbor.model import events as e
 
 logger = logging.getLogger("taskharbor")
+
+_PLAIN = re.compile(r"[^\s\"'=\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+").fullmatch
 
 LEVELS: dict[type[e.Event], int] = {
     e.JobEnqueued: logging.DEBUG,
@@ -57,7 +62,7 @@ class LogObserver:
         level = LEVELS.get(type(event), logging.INFO)
         if logger.isEnabledFor(level):
             facts = self._facts(event)
-            text = " ".join(f"{name}={value}" for name, value in facts.items())
+            text = " ".join(f"{name}={_written(value)}" for name, value in facts.items())
             logger.log(level, "%s", text, extra=facts)
 
     def _facts(self, event: e.Event) -> dict[str, Any]:
@@ -70,10 +75,10 @@ class LogObserver:
                     facts["attempt"] = value.attempts + 1
             elif name == "error":
                 facts["error"] = self._error(value)
-            elif name == "reason" and not self._errors and isinstance(event, e.JobDeadLettered):
-                continue  # an unrecoverable error's text may be in it
+            elif name == "reason" and not self._errors and isinstance(event, e.JobDeadLettered | e.JobCancelled):
+                continue  # what the handler raised may be quoted in it
             elif value is not None and value != "":
-                facts[name] = value
+                facts[name] = _plain(value)
         return facts
 
     def _error(self, error: BaseException) -> str:
@@ -81,7 +86,27 @@ class LogObserver:
         if self._errors:
             try:
                 return f"{name}: {error}"
-            except Exception:
+            except BaseException:
                 return name
-        frames = traceback.extract_tb(error.__traceback__)
-        return f"{name} at {frames[-1].filename}:{frames[-1].lineno}" if frames else name
+        innermost = error.__traceback__
+        if innermost is None:
+            return name
+        while innermost.tb_next is not None:
+            innermost = innermost.tb_next
+        return f"{name} at {innermost.tb_frame.f_code.co_filename}:{innermost.tb_lineno}"
+
+
+def _plain(value: Any) -> Any:
+    """A fact as JSON knows it."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    # A handler may tell its progress in numbers of any make.
+    return value if type(value) in (str, int, float, bool) else str(value)
+
+
+def _written(value: Any) -> str:
+    """A fact as the line shows it: what could be taken for two facts, or for two lines, is quoted."""
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if _PLAIN(text) else json.dumps(text)
