@@ -14,8 +14,8 @@ from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.events import Event, JobEnqueued
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.job import JobRecord
-from taskharbor.testing import Faults
-from tests.client.tools import QuickClock, Sql, Watched
+from taskharbor.testing import Faults, ManualClock
+from tests.client.tools import Sql, Waits, Watched
 
 
 def record(client: Client, id: str) -> JobRecord:
@@ -23,7 +23,7 @@ def record(client: Client, id: str) -> JobRecord:
 
 
 def test_a_request_becomes_a_record() -> None:
-    clock = QuickClock()
+    clock = ManualClock()
     with Client("memory://", clock=clock, default_queue="home") as client:
         at = datetime(2031, 1, 1, 0, 0, 0, 1, tzinfo=UTC)
         handle = client.enqueue(
@@ -142,13 +142,13 @@ def test_events_tell_what_was_stored_and_cannot_break_it() -> None:
     ]
 
 
-def test_an_outage_is_bridged_and_the_lost_reply_is_no_second_job() -> None:
-    faults, clock = Faults(), QuickClock()
+def test_an_outage_is_bridged_and_the_lost_reply_is_no_second_job(waits: Waits) -> None:
+    faults, clock = Faults(), ManualClock()
     with Client(faults.wrap("memory://"), clock=clock) as client:
         faults.fail("enqueue", times=2)
         assert not client.enqueue(JobRequest(type="t")).existed
-        assert len(clock.slept) == 2
-        assert 0.05 <= clock.slept[0] <= 0.1 <= clock.slept[1] <= 0.2
+        assert len(waits.slept) == 2
+        assert 0.05 <= waits.slept[0] <= 0.1 <= waits.slept[1] <= 0.2
         faults.fail("enqueue", after=True)
         handle = client.enqueue(JobRequest(type="t", idempotency_key="k"))
         assert not handle.existed
@@ -161,13 +161,13 @@ def test_an_outage_is_bridged_and_the_lost_reply_is_no_second_job() -> None:
         assert sum(asyncio.run(client.driver.counts(clock.now()))["default"].values()) == 2
 
 
-def test_an_outage_that_stays_is_told() -> None:
-    faults, clock = Faults(), QuickClock()
+def test_an_outage_that_stays_is_told(waits: Waits) -> None:
+    faults, clock = Faults(), ManualClock()
     with Client(faults.wrap("memory://"), clock=clock) as client:
         faults.fail("enqueue", times=50)
         with pytest.raises(BackendUnavailable, match="injected"):
             client.enqueue(JobRequest(type="t"))
-        assert len(clock.slept) == 4
+        assert len(waits.slept) == 4
         assert faults.pending() == {"enqueue": 45}
 
 

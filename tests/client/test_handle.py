@@ -12,7 +12,8 @@ import pytest
 from taskharbor import Client, Harbor, JobCancelled, JobDead, JobNotFound, JobRequest, State, WrongState
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.job import JobRecord
-from tests.client.tools import QuickClock, settle
+from taskharbor.testing import ManualClock
+from tests.client.tools import Waits, settle
 
 
 @dataclass
@@ -20,8 +21,8 @@ class Point:
     x: int
 
 
-def made() -> tuple[Client, MemoryDriver, QuickClock]:
-    driver, clock = MemoryDriver(), QuickClock()
+def made() -> tuple[Client, MemoryDriver, ManualClock]:
+    driver, clock = MemoryDriver(), ManualClock()
     return Client(driver, clock=clock), driver, clock
 
 
@@ -47,24 +48,24 @@ def test_a_result_has_the_type_the_task_returns() -> None:
         assert "existed=False" in repr(first)
 
 
-def test_looks_grow_apart_until_the_timeout() -> None:
-    client, _, clock = made()
+def test_looks_grow_apart_until_the_timeout(waits: Waits) -> None:
+    client, _, _ = made()
     with client:
         handle = client.enqueue(JobRequest(type="t"))
         with pytest.raises(TimeoutError, match=f"job {handle.id} is ready after 10 seconds; it goes on"):
             handle.result(10)
-        assert clock.slept[:3] == pytest.approx([0.002, 0.003, 0.0045])
-        assert max(clock.slept) == 0.5
-        assert sum(clock.slept) == pytest.approx(10)
-        clock.slept.clear()
+        assert waits.slept[:3] == pytest.approx([0.002, 0.003, 0.0045])
+        assert max(waits.slept) == 0.5
+        assert sum(waits.slept) == pytest.approx(10)
+        waits.slept.clear()
         with pytest.raises(TimeoutError):
             handle.result(timedelta(0))
-        assert clock.slept == []
+        assert waits.slept == []
         with pytest.raises(ValueError, match="timeout: expected zero or more"):
             handle.result(-1)
 
 
-def test_a_result_that_comes_while_waiting() -> None:
+def test_a_result_that_comes_while_waiting(waits: Waits) -> None:
     client, driver, clock = made()
 
     async def main() -> Any:
@@ -72,7 +73,7 @@ def test_a_result_that_comes_while_waiting() -> None:
         waiting = asyncio.ensure_future(handle.aresult())
         for _ in range(20):
             await asyncio.sleep(0)
-        assert len(clock.slept) > 5
+        assert len(waits.slept) > 5
         await settle(driver, clock.now(), "ack", result=b'{"a":1}')
         return await waiting
 

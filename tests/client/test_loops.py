@@ -8,14 +8,15 @@ import threading
 import pytest
 
 from taskharbor import Client, JobRequest
-from tests.client.tools import QuickClock, Watched
+from taskharbor.testing import ManualClock
+from tests.client.tools import Watched
 
 REQUEST = JobRequest(type="t")
 
 
 def test_coroutines_that_come_together_open_once() -> None:
     driver = Watched()
-    client = Client(driver, clock=QuickClock())
+    client = Client(driver, clock=ManualClock())
 
     async def main() -> None:
         await asyncio.gather(*(client.aenqueue(REQUEST) for _ in range(20)))
@@ -102,7 +103,7 @@ def test_loops_in_many_threads_do_not_share_a_driver() -> None:
 
 
 def test_a_clock_without_follow_is_left_alone_and_one_with_it_follows_each_opening() -> None:
-    class Following(QuickClock):
+    class Following(ManualClock):
         followed = 0
 
         async def follow(self, server_time: object) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from taskharbor.client import waiting
 from taskharbor.client.handle import JobHandle
 from taskharbor.client.loops import LoopDrivers
 from taskharbor.client.portal import Portal, refuse_on_loop
@@ -205,7 +206,7 @@ class Client:
                 return await call(await self._drivers.get())
             except BackendUnavailable:
                 pause = FIRST_BACKOFF * 2 ** (tried - 1)
-                await self.clock.sleep(pause + pause * random.random())
+                await waiting.sleep(pause + pause * random.random())
         return await call(await self._drivers.get())
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from taskharbor.client import waiting
 from taskharbor.model.errors import JobCancelled, JobDead, JobNotFound
 from taskharbor.model.job import JobInfo, State
 from taskharbor.model.times import Duration, duration
@@ -59,20 +60,19 @@ class JobHandle(Generic[R_co]):
 
     async def aresult(self, timeout: Duration | None = None) -> R_co:
         """The same, awaited."""
-        clock = self._client.clock
         seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
-        until = None if seconds is None else clock.monotonic() + seconds
+        until = None if seconds is None else waiting.time() + seconds
         pause = FIRST_LOOK
         while True:
             info = await self._look()
             if info.state.terminal:
                 return self._outcome(info)
-            left = pause if until is None else until - clock.monotonic()
+            left = pause if until is None else until - waiting.time()
             if left < 0.001:  # the resolution of every clock here: a remainder of rounding is no time to wait for
                 raise TimeoutError(
                     f"job {info.job.id} is {info.state} after {seconds:g} seconds; it goes on, ask again later"
                 )
-            await clock.sleep(min(pause, left))
+            await waiting.sleep(min(pause, left))
             pause = min(pause * GROWTH, LONGEST_LOOK)
 
     def cancel(self) -> None:

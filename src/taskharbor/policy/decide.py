@@ -58,7 +58,7 @@ def on_error(job: JobRecord, lease: Lease, error: BaseException, terms: Terms, n
         return Verdict(Fail(lease, f"failed {attempts} of {limit} attempts", attempts, now, text))
     delay, policy_error = _delay(error, attempts, terms.retry)
     if delay is None:
-        return Verdict(Fail(lease, f"its retry policy gave up after {attempts} attempts", attempts, now, text))
+        return Verdict(Fail(lease, f"its retry policy gave up after attempt {attempts}", attempts, now, text))
     return Verdict(Retry(lease, after(now, delay), attempts, text, now), policy_error)
 
 
