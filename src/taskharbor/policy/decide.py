@@ -20,7 +20,8 @@ from taskharbor.model.lease import Lease
 from taskharbor.model.limits import clean_error
 from taskharbor.model.outcome import Cancelled, Fail, Outcome, Retry
 from taskharbor.model.times import Duration, duration, round_up
-from taskharbor.policy.describe import describe, name_of, summary
+from taskharbor.policy.carried import RETRY_KEY, UNRECOVERABLE_KEY, is_unrecoverable, read_retry
+from taskharbor.policy.describe import describe, summary
 from taskharbor.policy.retry import RetryPolicy
 
 POLICY_FAILED_DELAY = timedelta(seconds=60)
@@ -32,6 +33,23 @@ class Terms(msgspec.Struct, frozen=True):
     retry: RetryPolicy
     max_attempts: int
     unrecoverable: tuple[type[BaseException], ...] = ()
+
+
+def terms_of(job: JobRecord, declared: Terms, error: BaseException) -> tuple[Terms, BaseException | None]:
+    """The terms for this failure: what the call carries in its metadata wins over what was declared.
+
+    What another program has written there and cannot be read counts as not there, and is answered as well.
+    """
+    retry, unrecoverable = job.metadata.get(RETRY_KEY), job.metadata.get(UNRECOVERABLE_KEY)
+    try:
+        policy = declared.retry if retry is None else read_retry(retry)
+        if unrecoverable is None:
+            return Terms(policy, declared.max_attempts, declared.unrecoverable), None
+        # It names types; whether this error is of one of them is all that has to be known of them.
+        final = (BaseException,) if is_unrecoverable(unrecoverable, error) else ()
+        return Terms(policy, declared.max_attempts, final), None
+    except ValueError as problem:
+        return declared, problem
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -115,6 +133,3 @@ def _delay(error: BaseException, attempts: int, policy: RetryPolicy) -> tuple[ti
         return (None, None) if given is None else (duration(given, "retry delay"), None)
     except BaseException as problem:
         return POLICY_FAILED_DELAY, problem
-
-
-__all__ = ["Terms", "Verdict", "after", "crashed", "describe", "give_back", "name_of", "on_error", "refuse", "summary"]

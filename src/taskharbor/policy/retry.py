@@ -18,7 +18,7 @@ from taskharbor.model.times import LONGEST, Duration, duration, seconds
 RetryPolicy: TypeAlias = Callable[[int, BaseException], Duration | None]
 
 
-class Exponential(msgspec.Struct, frozen=True):
+class Exponential(msgspec.Struct, frozen=True, tag=True):
     """base, base·factor, base·factor² … seconds, at most `maximum`, plus up to `jitter` of that.
 
     >>> [Exponential(jitter=0)(attempts, ValueError()) for attempts in (1, 2, 3, 20)]
@@ -47,7 +47,7 @@ class Exponential(msgspec.Struct, frozen=True):
         return min(delay + delay * self.jitter * random.random(), LONGEST.total_seconds())
 
 
-class Fixed(msgspec.Struct, frozen=True):
+class Fixed(msgspec.Struct, frozen=True, tag=True):
     """The same delay each time.
 
     >>> Fixed(30)(7, ValueError())
@@ -63,7 +63,7 @@ class Fixed(msgspec.Struct, frozen=True):
         return self.delay
 
 
-class Linear(msgspec.Struct, frozen=True):
+class Linear(msgspec.Struct, frozen=True, tag=True):
     """step, 2·step, 3·step … seconds, at most `maximum`.
 
     >>> [Linear(10, maximum=25)(attempts, ValueError()) for attempts in (1, 2, 3)]

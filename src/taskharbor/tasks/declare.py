@@ -9,7 +9,7 @@ from taskharbor.model.codec import Codec
 from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, HandlerRegistry
-from taskharbor.tasks.options import DECLARATION, UNSET, TaskOptions, change, flag
+from taskharbor.tasks.options import CallOptions, declared, flag
 from taskharbor.tasks.task import Enqueuer, Task, default_name
 from taskharbor.tasks.typed import ContextCoroutineTask, ContextFunctionTask, CoroutineTask, FunctionTask
 
@@ -57,7 +57,7 @@ class Declaring:
     @overload
     def task(self, function: Callable[P, R], /) -> FunctionTask[P, R]: ...
     @overload
-    def task(self, **options: Unpack[TaskOptions]) -> Decorator: ...
+    def task(self, **options: Unpack[CallOptions]) -> Decorator: ...
     def task(self, *function: Callable[..., Any], **options: Any) -> Any:
         """Declare a task: `@harbor.task`, or `@harbor.task(queue="mail", …)` with options."""
         if not function:
@@ -72,7 +72,7 @@ class Declaring:
         if not callable(function):
             raise TypeError(f"expected a function to declare as a task, got {type(function).__name__}")
         name = options.get("name") or default_name(function)
-        checked = change(UNSET, options, name, known=DECLARATION)
+        checked = declared(options, name)
         retry: RetryPolicy | None = options.get("retry")
         handler = Handler(
             name,

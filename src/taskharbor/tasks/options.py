@@ -16,7 +16,9 @@ import msgspec
 from taskharbor.model.job import EPOCH, JobRecord
 from taskharbor.model.limits import check_job
 from taskharbor.model.times import Duration, duration, moment
+from taskharbor.policy.carried import RETRY_KEY, UNRECOVERABLE_KEY, write_retry, write_unrecoverable
 from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, RetryPolicy
+from taskharbor.tasks.handler import exception_types
 
 RESERVED = "taskharbor."
 """Metadata keys that begin with this belong to core."""
@@ -24,10 +26,15 @@ RESERVED = "taskharbor."
 PROCESS_KEY = "taskharbor.process"
 """Carries a call's own `process=`: "1" or "0". Without it the handler's declaration decides."""
 
+_OF_THE_HANDLER = frozenset({"process", "retry", "unrecoverable"})
+
 
 class CallOptions(TypedDict, total=False):
-    """What may differ from call to call."""
+    """What a task is declared with, and what may differ from call to call."""
 
+    name: str
+    retry: RetryPolicy
+    unrecoverable: type[BaseException] | Iterable[type[BaseException]]
     queue: str
     priority: int
     max_attempts: int
@@ -42,21 +49,13 @@ class CallOptions(TypedDict, total=False):
     process: bool
 
 
-class TaskOptions(CallOptions, total=False):
-    """What a task is declared with. The worker needs the last three, and no job carries them."""
-
-    name: str
-    retry: RetryPolicy
-    unrecoverable: type[BaseException] | Iterable[type[BaseException]]
-
-
-CALL = tuple(sorted(CallOptions.__annotations__))
-DECLARATION = tuple(sorted(TaskOptions.__annotations__))
+KNOWN = tuple(sorted(CallOptions.__annotations__))
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Checked options, as `prepare` needs them. `queue` None: the client's default queue."""
 
+    name: str | None = None  # another job type than the task's own
     queue: str | None = None
     priority: int = 0
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
@@ -78,16 +77,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 UNSET = Options()
 
 
-def change(
-    options: Options, given: Mapping[str, Any], task: str, *, known: tuple[str, ...] = CALL, process: bool = False
-) -> Options:
+def declared(given: Mapping[str, Any], task: str) -> Options:
+    """The options of a declaration. `name`, `retry`, `unrecoverable` and `process` are the handler's, no job's."""
+    _refuse_unknown(given, task)
+    own = {name: value for name, value in given.items() if name != "name" and name not in _OF_THE_HANDLER}
+    return change(UNSET, own, task)
+
+
+def change(options: Options, given: Mapping[str, Any], task: str, *, process: bool = False) -> Options:
     """The options with what was given laid over them; TypeError or ValueError for what cannot be.
 
     `process` is what the handler was declared with: only a call that differs from it carries a mark.
     """
-    for name in given:
-        if name not in known:
-            raise _unknown(task, name, known)
+    _refuse_unknown(given, task)
     changes = {name: given[name] for name in given if name in Options.__struct_fields__}
     if changes.get("delay") is not None and changes.get("run_at") is not None:
         raise ValueError(f"{task}: expected delay or run_at, got both; give one")
@@ -101,17 +103,32 @@ def change(
         changes["timeout"] = duration(changes["timeout"], f"{task}: timeout", zero=False)
     if "metadata" in changes:
         changes["metadata"] = {**options.metadata, **_metadata(changes["metadata"], task)}
-    if "process" in given and known is CALL:
-        wanted = flag(given["process"], f"{task}: process")
-        changes["metadata"] = dict(changes.get("metadata", options.metadata))
-        changes["metadata"].pop(PROCESS_KEY, None)
-        if wanted is not process:
-            changes["metadata"][PROCESS_KEY] = "1" if wanted else "0"
+    if not _OF_THE_HANDLER.isdisjoint(given):
+        changes["metadata"] = {**changes.get("metadata", options.metadata), **_carried(given, task)}
+        if given.get("process") is process:
+            changes["metadata"].pop(PROCESS_KEY)
     changed: Options = msgspec.structs.replace(options, **changes)
     _check(changed, task)
     if "max_attempts" in changes and changed.max_attempts < 1:  # 0 is what a record says when nobody said anything
         raise ValueError(f"{task}: max_attempts: expected 1 or more, got {changed.max_attempts}")
     return changed
+
+
+def _carried(given: Mapping[str, Any], task: str) -> dict[str, str]:
+    """What a call changes of its handler, as the worker reads it from the job's metadata."""
+    marks = {}
+    if "process" in given:
+        marks[PROCESS_KEY] = "1" if flag(given["process"], f"{task}: process") else "0"
+    if "retry" in given:
+        try:
+            marks[RETRY_KEY] = write_retry(given["retry"])
+        except TypeError as error:
+            raise TypeError(f"{task}: retry: {error}") from None
+    if "unrecoverable" in given:
+        marks[UNRECOVERABLE_KEY] = write_unrecoverable(
+            exception_types(given["unrecoverable"], f"{task}: unrecoverable")
+        )
+    return marks
 
 
 def flag(value: Any, what: str) -> bool:
@@ -143,13 +160,14 @@ def _check(options: Options, task: str) -> None:
         value = getattr(options, name)
         if type(value) is not kind:
             raise TypeError(f"{task}: {name}: expected a whole number, got {type(value).__name__}")
-    for name in ("queue", "idempotency_key", "group"):
+    for name in ("name", "queue", "idempotency_key", "group"):
         value = getattr(options, name)
         if value is not None and not isinstance(value, str):
             raise TypeError(f"{task}: {name}: expected text, got {type(value).__name__}")
     try:
+        job_type = "check" if options.name is None else options.name
         check_job(
-            record_of(options, id="check", type="check", payload=b"", queue="check", created_at=EPOCH, run_at=None)
+            record_of(options, id="check", type=job_type, payload=b"", queue="check", created_at=EPOCH, run_at=None)
         )
     except ValueError as error:
         raise type(error)(f"{task}: {error}") from None
@@ -177,12 +195,9 @@ def record_of(
     )
 
 
-def _unknown(task: str, name: str, known: tuple[str, ...]) -> TypeError:
-    if name in DECLARATION:
-        return TypeError(
-            f"{task}: {name}= belongs to the declaration of the task, because the worker needs it and a job does not "
-            f"carry it; write @harbor.task({name}=…)"
-        )
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return TypeError(f"{task}: unknown option {name!r}; {hint}expected one of: {', '.join(known)}")
+def _refuse_unknown(given: Mapping[str, Any], task: str) -> None:
+    for name in given:
+        if name not in KNOWN:
+            near = difflib.get_close_matches(name, KNOWN, 1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise TypeError(f"{task}: unknown option {name!r}; {hint}expected one of: {', '.join(KNOWN)}")

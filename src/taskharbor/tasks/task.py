@@ -50,7 +50,7 @@ class Task(Generic[P, R]):
     @property
     def name(self) -> str:
         """The job type."""
-        return self.handler.type
+        return self._options.name or self.handler.type
 
     @property
     def queue(self) -> str | None:
@@ -86,7 +86,7 @@ class Task(Generic[P, R]):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         signature = self.handler.signature
         payload = signature.encode(signature.bind(args, kwargs))
-        return Call(self.handler.type, payload, self._options, signature.return_type)
+        return Call(self.name, payload, self._options, signature.return_type)
 
 
 class Step(Generic[R_co]):

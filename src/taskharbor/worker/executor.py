@@ -32,6 +32,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Reserved
 from taskharbor.model.outcome import Ack, Outcome
 from taskharbor.policy import decide
+from taskharbor.policy.describe import summary
 from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, HandlerRegistry, PayloadMismatch
@@ -211,7 +212,7 @@ class Executor:
                 return Ack(run.lease, None, spawned.jobs, spawned.handover)
             result = handler.encode_result(value)
         except Exception as error:
-            return Refusal(f"its result cannot be stored: {decide.summary(error)}")
+            return Refusal(f"its result cannot be stored: {summary(error)}")
         if result is not None and len(result) > self._settings.max_result:
             limit = self._settings.max_result
             return Refusal(
@@ -246,14 +247,16 @@ class Executor:
             return self._decide(run, decide.refuse(job, run.lease, str(error), now))
         if isinstance(error, Snooze):
             run.why = SNOOZED
-        terms = decide.Terms(
+        declared = decide.Terms(
             handler.retry if handler and handler.retry else self._retry,
             self._settings.max_attempts,
             handler.unrecoverable if handler else (),
         )
+        terms, unreadable = decide.terms_of(job, declared, error)
         verdict = decide.on_error(job, run.lease, error, terms, now)
-        if verdict.policy_error is not None:
-            self._observers.emit(PolicyFailed(job, self._settings.name, verdict.policy_error))
+        for problem in (unreadable, verdict.policy_error):
+            if problem is not None:
+                self._observers.emit(PolicyFailed(job, self._settings.name, problem))
         return self._decide(run, verdict.outcome)
 
     def _give_back(self, run: Run, why: str, run_at: datetime | None = None) -> None:

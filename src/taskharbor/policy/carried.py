@@ -1,0 +1,53 @@
+"""What a call carries to its worker: its own retry policy and unrecoverable errors, as text in the job's metadata.
+
+Only values travel: the three policies of this package, and exceptions by their names. Reading them imports nothing
+and calls nothing that the data names; a name is compared with those of the exception that was raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from taskharbor.policy.retry import Exponential, Fixed, Linear, RetryPolicy
+
+RETRY_KEY = "taskharbor.retry"
+UNRECOVERABLE_KEY = "taskharbor.unrecoverable"
+
+_policies: msgspec.json.Decoder[Exponential | Fixed | Linear] = msgspec.json.Decoder(Exponential | Fixed | Linear)
+_names: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
+
+
+def write_retry(policy: RetryPolicy) -> str:
+    """The policy as text; TypeError for one that is a function.
+
+    >>> read_retry(write_retry(Fixed(30)))
+    Fixed(delay=30)
+    """
+    if not isinstance(policy, Exponential | Fixed | Linear):
+        raise TypeError(
+            f"expected Exponential(…), Fixed(…) or Linear(…), got {type(policy).__name__}; a function cannot travel "
+            "with a job: declare it with the task"
+        )
+    return msgspec.json.encode(policy).decode()
+
+
+def read_retry(text: str) -> RetryPolicy:
+    """The policy that `write_retry` wrote, or ValueError."""
+    return _policies.decode(text)
+
+
+def write_unrecoverable(kinds: Iterable[type[BaseException]]) -> str:
+    """Exception types as text."""
+    return msgspec.json.encode([_name(kind) for kind in kinds]).decode()
+
+
+def is_unrecoverable(text: str, error: BaseException) -> bool:
+    """Whether an error is of one of the types that `write_unrecoverable` wrote; ValueError if it wrote no such text."""
+    names = _names.decode(text)
+    return any(_name(kind) in names for kind in type(error).__mro__)
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
