@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from taskharbor.model.times import LONGEST
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*(?=:)", re.IGNORECASE)
+_HOSTS = re.compile(r"(?:(?:[\w.-]*|\[[0-9a-fA-F:.%\w]+\])(?::\d*)?(?:,|$))*")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -25,22 +29,43 @@ def scheme_of(dsn: str) -> str:
 
 
 def redact(dsn: str) -> str:
-    """The DSN without what may be secret: user, password and options.
+    """The DSN without what may be secret: user, password and options. What cannot be told apart is left out.
 
     >>> redact("postgresql://app:s3cret@db.example:5432/jobs?sslpassword=x")
     'postgresql://…@db.example:5432/jobs?…'
     """
-    try:
-        parts = urlsplit(dsn)
-        scheme, where, path = parts.scheme, parts.netloc, parts.path
-    except ValueError:
-        return f"{dsn.split(':', 1)[0]}:…"
-    if "@" in where:
-        where = "…@" + where.rsplit("@", 1)[1]
-    # A password with an unescaped "/", "?" or "#" in it ends up in what parses as the path or the options.
-    path = "…@" + path.rsplit("@", 1)[1] if "@" in path else path
-    hidden = "?…" if parts.query or parts.fragment else ""
-    return f"{scheme}://{where}{path}{hidden}"
+    scheme, slashes, rest = dsn.partition("://")
+    match = _SCHEME.match(dsn)
+    if match is None or not slashes or match.group() != scheme:
+        return "…" if match is None else f"{match.group()}:…"
+    head, mark, tail = _cut(rest)
+    if "@" in tail:
+        return f"{scheme}://…"  # a password with an unescaped "?" or "#" in it: it ends nobody knows where
+    _, at, shown = head.rpartition("@")
+    where, slash, path = shown.partition("/")
+    if _HOSTS.fullmatch(where) is None:
+        where = "…"  # "redis://:password": what stands here is no host
+    path = _UNPRINTABLE.sub("…", path)
+    return f"{scheme}://{'…@' if at else ''}{where}{slash}{path}{'?…' if mark else ''}"
+
+
+def conceals(dsn: str, text: str) -> bool:
+    """Whether a text about this DSN can be shown: it repeats no part of a user or password in it."""
+    _, slashes, rest = dsn.partition("://")
+    head, _, tail = _cut(rest)
+    if "@" in tail or not slashes:
+        return False
+    who, at, where = head.rpartition("@")
+    if not at and _HOSTS.fullmatch(where.partition("/")[0]) is None:
+        who = where  # "redis://:secret": no host, so what stands there may be anything
+    words = re.findall(r"\w{3,}", f"{who} {unquote(who)}")  # parsers drop and decode what stands between them
+    return who not in text if len(who) > 2 and not words else not any(word in text for word in words)
+
+
+def _cut(rest: str) -> tuple[str, str, str]:
+    """What stands before the first "?" or "#", that mark, and what follows it."""
+    found = re.search(r"[?#]", rest)
+    return (rest, "", "") if found is None else (rest[: found.start()], found.group(), rest[found.end() :])
 
 
 def options_of(dsn: str, known: frozenset[str]) -> dict[str, str]:
@@ -48,9 +73,8 @@ def options_of(dsn: str, known: frozenset[str]) -> dict[str, str]:
     options = dict(parse_qsl(urlsplit(dsn).query, keep_blank_values=True))
     for name in options:
         if name not in known:
-            raise ValueError(
-                f"unknown option {name!r} in the DSN; expected one of: {', '.join(sorted(known)) or 'none'}"
-            )
+            told = repr(name) if re.fullmatch(r"\w{1,40}", name) and conceals(dsn, name) else "(its name is not shown)"
+            raise ValueError(f"unknown option {told} in the DSN; expected one of: {', '.join(sorted(known)) or 'none'}")
     return options
 
 
@@ -63,4 +87,7 @@ def span(text: str, what: str) -> timedelta:
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{what}: expected a duration such as 3600, 90s or 24h, got {text!r}")
-    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+    seconds = float(match[1]) * _UNITS[match[2]]
+    if seconds > LONGEST.total_seconds():
+        raise ValueError(f"{what}: expected at most {LONGEST.days} days, got {text[:40]!r}")
+    return timedelta(seconds=seconds)

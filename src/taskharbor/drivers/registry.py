@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.dsn import redact, scheme_of
+from taskharbor.drivers.dsn import conceals, redact, scheme_of
 
 GROUP = "taskharbor.drivers"
 DEFAULT_DSN = "sqlite:///taskharbor.db"
+UNREADABLE = "it cannot be read; write any of / ? # @ : % in a password as %2F %3F %23 %40 %3A %25"
 
 # The DSN scheme → the extra that brings what its driver needs.
 _EXTRAS = {
@@ -41,7 +42,9 @@ def open_driver(dsn: str) -> Driver:
     except ModuleNotFoundError as error:
         raise _missing_extra(scheme, error) from error
     except ValueError as error:
-        raise ValueError(f"{redact(dsn)}: {error}") from None
+        # Not only ours: what the standard library says about a bad address quotes it, password and all.
+        told = str(error) if conceals(dsn, str(error)) else UNREADABLE
+        raise ValueError(f"{redact(dsn)}: {told}") from None
 
 
 def resolve_dsn(given: str | None) -> str:
@@ -52,20 +55,29 @@ def resolve_dsn(given: str | None) -> str:
 def _factory(scheme: str) -> Callable[[str], Driver]:
     from importlib.metadata import entry_points  # 20 ms that only a program which opens a store pays
 
-    found = {entry.name.lower(): entry for entry in entry_points(group=GROUP)}
-    entry = found.get(scheme)
-    if entry is None:
-        known = ", ".join(f"{name}://" for name in sorted(found))
+    entries = list(entry_points(group=GROUP))
+    offers = {entry.value: entry for entry in entries if entry.name.lower() == scheme}
+    if not offers:
+        known = ", ".join(f"{name}://" for name in sorted({entry.name.lower() for entry in entries}))
         raise ValueError(f"no driver for {scheme}://; installed are: {known or 'none'}")
+    if len(offers) > 1:
+        raise ValueError(f"expected one driver for {scheme}://, got {' and '.join(sorted(offers))}; uninstall one")
+    ((value, entry),) = offers.items()
     try:
         loaded: Any = entry.load()
     except ModuleNotFoundError as error:
         raise _missing_extra(scheme, error) from error
+    except AttributeError as error:
+        raise ImportError(f"{scheme}:// is declared as {value}, which does not exist: {error}") from error
+    if not callable(loaded):
+        raise TypeError(f"{scheme}:// is declared as {value}: expected a callable, got {type(loaded).__name__}")
     factory: Callable[[str], Driver] = loaded
     return factory
 
 
 def _missing_extra(scheme: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    if error.name is None:  # raised by the driver itself: its own words are the best there are
+        return error
     extra = _EXTRAS.get(scheme)
     hint = f"pip install 'taskharbor[{extra}]'" if extra else f"install the package that provides {error.name}"
     return ModuleNotFoundError(f"{scheme}:// needs the module {error.name}: {hint}", name=error.name)
