@@ -14,15 +14,27 @@
         └── BackendUnavailable          the store cannot be reached; try again
 
 `HandlerSignal` and its kinds are not errors: a handler raises them to say how its job ends.
+All of them can be pickled, whatever their `__init__` takes: handlers also run in child processes.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
+
+
+def _again(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class TaskHarborError(Exception):
     """The root of everything this package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python's own way calls `__init__` with the text: the wrong arguments for half of these.
+        return _again, (type(self), self.args), vars(self)
 
 
 class InvalidJob(TaskHarborError, ValueError):
@@ -81,6 +93,8 @@ class BackendUnavailable(DriverError):
 
 class HandlerSignal(Exception):
     """How a handler ends its job other than by returning or failing. Raise one of its kinds."""
+
+    __reduce__ = TaskHarborError.__reduce__
 
 
 class Unrecoverable(HandlerSignal):
