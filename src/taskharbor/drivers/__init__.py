@@ -9,6 +9,8 @@ from taskharbor.drivers.contract import (
     Driver,
     SingleVerbs,
     SqlDriver,
+    Transaction,
+    TransactionSync,
 )
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.errors import (
@@ -58,6 +60,8 @@ __all__ = [
     "SqlDriver",
     "State",
     "TaskHarborError",
+    "Transaction",
+    "TransactionSync",
     "WorkerInfo",
     "WrongState",
     "check_job",

@@ -7,7 +7,6 @@ clock (except in `server_time`) and never decodes a payload.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
@@ -169,6 +168,41 @@ class Driver(Protocol):
         """Jobs in the order of their ids."""
 
 
+class Transaction(Protocol):
+    """One transaction on the store, for a handler's own writes: `async with transaction as connection`.
+
+    Leaving the block does not commit. Core calls `commit` when the handler has returned, or `rollback`.
+    """
+
+    async def __aenter__(self) -> Any:
+        """Begin, and give the connection."""
+
+    async def __aexit__(self, *raised: object) -> None:
+        """The handler's block has ended; the transaction stays open."""
+
+    async def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
+        """Apply the Ack on the same connection and commit both. A refusal rolls both back and is answered."""
+
+    async def rollback(self) -> None:
+        """Undo everything and give the connection back. Without effect when it has ended."""
+
+
+class TransactionSync(Protocol):
+    """The same for a plain function: `with transaction as connection`. All calls come from one thread."""
+
+    def __enter__(self) -> Any:
+        """Begin, and give the connection."""
+
+    def __exit__(self, *raised: object) -> None:
+        """The handler's block has ended; the transaction stays open."""
+
+    def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
+        """Apply the Ack on the same connection and commit both. A refusal rolls both back and is answered."""
+
+    def rollback(self) -> None:
+        """Undo everything and give the connection back. Without effect when it has ended."""
+
+
 @runtime_checkable
 class SqlDriver(Driver, Protocol):
     """What drivers on SQL stores offer on top: the caller's own transaction."""
@@ -179,10 +213,10 @@ class SqlDriver(Driver, Protocol):
     def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         """The same on a synchronous connection."""
 
-    def transaction(self, lease: Lease) -> AbstractAsyncContextManager[Any]:
+    def transaction(self, lease: Lease) -> Transaction:
         """A connection whose writes commit together with the job's Ack, or not at all."""
 
-    def transaction_sync(self, lease: Lease) -> AbstractContextManager[Any]:
+    def transaction_sync(self, lease: Lease) -> TransactionSync:
         """The same for a plain function."""
 
 
