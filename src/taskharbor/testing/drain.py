@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
@@ -10,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BlockingCall
-from taskharbor.model.events import Event, JobStarted
+from taskharbor.model.events import Event, JobStarted, Observer
 from taskharbor.model.job import JobRecord
 from taskharbor.tasks.task import Task
 
@@ -30,6 +31,8 @@ class Drainable(Protocol):
     def driver(self) -> Driver: ...
     @property
     def clock(self) -> Clock: ...
+    @property
+    def observers(self) -> tuple[Observer, ...]: ...
     def worker(self, **options: Any) -> DrainedWorker: ...
 
 
@@ -62,8 +65,12 @@ def drain(harbor: Drainable) -> int:
     return _blocking(adrain(harbor), "drain", "adrain")
 
 
-async def aenqueued(harbor: Drainable, task: Task[..., Any], **arguments: Any) -> list[JobRecord]:
+async def aenqueued(harbor: Drainable, task: Task[..., Any], /, **arguments: Any) -> list[JobRecord]:
     """The jobs of a task in the store, in any state, whose arguments include these; in the order of their ids."""
+    parameters = inspect.signature(task.function).parameters.values()
+    unknown = arguments.keys() - {parameter.name for parameter in parameters}
+    if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        raise TypeError(f"{task.name} has no parameter {', '.join(sorted(unknown))}: nothing could ever match")
     found: list[JobRecord] = []
     cursor: str | None = None
     async with _opened(harbor) as driver:
@@ -75,7 +82,7 @@ async def aenqueued(harbor: Drainable, task: Task[..., Any], **arguments: Any) -
                 return found
 
 
-def enqueued(harbor: Drainable, task: Task[..., Any], **arguments: Any) -> list[JobRecord]:
+def enqueued(harbor: Drainable, task: Task[..., Any], /, **arguments: Any) -> list[JobRecord]:
     """`aenqueued` for synchronous tests: `assert enqueued(harbor, send_email, to="ada@example.com")`."""
     return _blocking(aenqueued(harbor, task, **arguments), "enqueued", "aenqueued")
 
@@ -102,6 +109,10 @@ def _blocking(awaitable: Awaitable[T], name: str, twin: str) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(run())
+        running = False
+    else:
+        running = True
+    if not running:
+        return asyncio.run(run())  # outside of the except, or every error in a handler would begin with that one
     getattr(awaitable, "close", lambda: None)()
     raise BlockingCall(f"{name}() would block the running event loop; use: await {twin}(…)")

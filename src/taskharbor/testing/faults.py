@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from taskharbor.drivers.contract import Driver
@@ -20,7 +21,9 @@ from taskharbor.model.errors import BackendUnavailable, JobNotInflight, LeaseMis
 from taskharbor.model.lease import Reserved
 from taskharbor.model.outcome import Ack, Outcome
 
-VERBS = ("enqueue", "reserve", "extend", "settle", "results", "release", "wait", "inspect", "list", "cancel", "open")
+# Every call of the contract; the one-job verbs are made of settle and extend, and a close is never in the way.
+_NEVER = {"ack", "retry", "fail", "extend_lease", "close"}
+VERBS = tuple(name for name, call in vars(Driver).items() if iscoroutinefunction(call) and name not in _NEVER)
 
 
 class Faults:
@@ -30,6 +33,7 @@ class Faults:
         self._failures: dict[str, list[tuple[bool, BaseException]]] = {}
         self._doubles: set[str] = set()
         self._leases: dict[str, tuple[Driver, Reserved, str]] = {}
+        self._now: datetime | None = None  # the newest moment that a worker told the store
 
     def wrap(self, driver: Driver | str) -> Driver:
         """The driver (or the one for a DSN) with this plan applied to it."""
@@ -40,6 +44,8 @@ class Faults:
         """Let the next calls of a verb fail: before they reach the store, or `after` it has done them."""
         if verb not in VERBS:
             raise ValueError(f"verb: expected one of {', '.join(VERBS)}, got {verb!r}")
+        if times < 1:
+            raise ValueError(f"times: expected 1 or more, got {times}")
         what = error or BackendUnavailable(f"injected: {verb} failed {'after' if after else 'before'} the store did it")
         self._failures.setdefault(verb, []).extend([(after, what)] * times)
 
@@ -55,8 +61,9 @@ class Faults:
         driver, reserved, worker = held
         others = [other.lease.token for _, other, name in self._leases.values() if name == worker]
         others.remove(reserved.lease.token)
-        # A moment just inside the lease: the driver must see it as held, whatever clock the test uses.
-        await driver.release(worker, reserved.lease.expires_at - timedelta(milliseconds=1), keep=others)
+        # The workers' own present, whatever clock the test uses: a lease that has ended by itself is nobody's.
+        if not await driver.release(worker, self._now or reserved.lease.expires_at, keep=others):
+            raise JobNotInflight(f"no worker holds {job_id} any more")
 
     def pending(self) -> dict[str, int]:
         """How many planned failures of each verb have not happened yet."""
@@ -66,6 +73,10 @@ class Faults:
         """The next planned failure of a verb."""
         planned = self._failures.get(verb)
         return planned.pop(0) if planned else None
+
+    def saw(self, now: datetime) -> None:
+        """Remember what time it is."""
+        self._now = now if self._now is None else max(self._now, now)
 
     def note(self, driver: Driver, batch: Sequence[Reserved], worker: str) -> None:
         """Remember who holds what."""
@@ -111,14 +122,19 @@ class _Faulty:
     async def reserve(
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
     ) -> list[Reserved]:
+        self._faults.saw(now)
         batch: list[Reserved] = await self.__getattr__("reserve")(queues, now, lease_for, limit, worker)
         self._faults.note(self._inner, batch, worker)
         return batch
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
+        self._faults.saw(now)
         lost = self._faults.lost(outcomes)
         for outcome in lost:
-            await self._faults.expire(outcome.lease.job_id)
+            try:
+                await self._faults.expire(outcome.lease.job_id)
+            except JobNotInflight:
+                continue  # cancelled or expired meanwhile: its end is refused all the same
         answers = await self.__getattr__("settle")([each for each in outcomes if each not in lost], now)
         rest = iter(answers)
         gone = LeaseMismatch("injected: this delivery's end was lost")
