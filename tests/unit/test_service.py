@@ -1,0 +1,215 @@
+"""The start/stop skeleton of the worker's services, under stress."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from taskharbor.worker.service import Service
+
+
+class Loop(Service):
+    """Rests until it is asked to stop, and counts its turns."""
+
+    def __init__(self, waiter: Callable[[], Coroutine[Any, Any, Any]] | None = None) -> None:
+        super().__init__()
+        self.waiter = waiter
+        self.turns = 0
+        self.ended = False
+
+    async def run(self) -> None:
+        while not self.stopping:
+            self.turns += 1
+            waiters = [asyncio.ensure_future(self.waiter())] if self.waiter else []
+            await self.rest(*waiters)
+        self.ended = True
+
+
+class Broken(Service):
+    async def run(self) -> None:
+        raise LookupError("broken")
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
+            await scenario
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "a service left a task behind"
+
+    asyncio.run(bounded())
+
+
+def test_it_runs_from_start_to_stop():
+    async def scenario() -> None:
+        service = Loop()
+        service.start()
+        await asyncio.sleep(0)
+        assert (service.turns, service.ended) == (1, False)
+        await service.stop()
+        assert (service.ended, service.task.done()) == (True, True)
+
+    run(scenario())
+
+
+def test_a_stop_before_the_start_is_remembered():
+    async def scenario() -> None:
+        service = Loop()
+        await service.stop()
+        service.start()
+        await service.task
+        assert (service.turns, service.ended) == (0, True)
+
+    run(scenario())
+
+
+def test_a_stop_in_the_same_turn_as_the_start_ends_it():
+    async def scenario() -> None:
+        service = Loop()
+        service.start()
+        await service.stop()
+        assert service.ended
+
+    run(scenario())
+
+
+def test_stops_may_be_many_and_at_once_and_all_wait_for_the_end():
+    async def scenario() -> None:
+        service = Loop()
+        service.start()
+        await asyncio.sleep(0)
+        await asyncio.gather(*(service.stop() for _ in range(50)))
+        assert service.ended
+        await service.stop()
+
+    run(scenario())
+
+
+def test_a_second_start_is_a_mistake():
+    async def scenario() -> None:
+        service = Loop()
+        service.start()
+        with pytest.raises(RuntimeError, match="Loop was started already"):
+            service.start()
+        await service.stop()
+        with pytest.raises(RuntimeError, match="Loop was started already"):
+            service.start()
+
+    run(scenario())
+
+
+def test_what_was_not_started_has_no_task():
+    async def scenario() -> None:
+        with pytest.raises(RuntimeError, match="Loop was not started"):
+            _ = Loop().task
+
+    run(scenario())
+
+
+def test_what_a_loop_raises_is_kept_for_who_waits_and_does_not_spoil_a_stop():
+    async def scenario() -> None:
+        service = Broken()
+        service.start()
+        await service.stop()
+        await service.stop()
+        with pytest.raises(LookupError, match="broken"):
+            await service.task
+
+    run(scenario())
+
+
+def test_a_stop_that_is_cancelled_leaves_the_loop_to_end_by_itself():
+    async def scenario() -> None:
+        service, released = Loop(), asyncio.Event()
+
+        class Slow(Loop):
+            async def run(self) -> None:
+                await super().run()
+                await released.wait()
+
+        service = Slow()
+        service.start()
+        stopping = asyncio.create_task(service.stop())
+        await asyncio.sleep(0)
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+        assert stopping.cancelled()
+        assert not service.task.done()
+        released.set()
+        await service.stop()
+        assert service.task.exception() is None
+
+    run(scenario())
+
+
+def test_a_rest_ends_with_the_first_waiter_and_cancels_the_others():
+    async def scenario() -> None:
+        service = Loop()
+        quick, slow = asyncio.ensure_future(asyncio.sleep(0)), asyncio.ensure_future(asyncio.Event().wait())
+        await service.rest(quick, slow)
+        assert quick.done()
+        assert slow.cancelled()
+
+    run(scenario())
+
+
+def test_a_rest_is_ended_by_the_wish_to_stop_and_waits_for_what_it_cancelled():
+    async def scenario() -> None:
+        cleaned = asyncio.Event()
+
+        async def waits() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                cleaned.set()
+
+        service = Loop(waits)
+        service.start()
+        await asyncio.sleep(0)
+        await service.stop()
+        assert cleaned.is_set()
+
+    run(scenario())
+
+
+def test_a_waiter_that_raises_ends_the_rest_and_nothing_else():
+    async def scenario() -> None:
+        async def fails() -> None:
+            raise OSError
+
+        service = Loop(fails)
+        service.start()
+        while service.turns < 10:
+            await asyncio.sleep(0)
+        await service.stop()
+        assert service.ended
+
+    run(scenario())
+
+
+def test_a_rest_that_is_cancelled_cancels_its_waiters():
+    async def scenario() -> None:
+        service = Loop()
+        slow = asyncio.ensure_future(asyncio.Event().wait())
+        resting = asyncio.create_task(service.rest(slow))
+        await asyncio.sleep(0)
+        resting.cancel()
+        await asyncio.gather(resting, return_exceptions=True)
+        assert (resting.cancelled(), slow.cancelled()) == (True, True)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_whenever_the_stop_comes_nothing_hangs(turns: int):
+    async def scenario() -> None:
+        services = [Loop(lambda: asyncio.sleep(0)), Loop(), Loop(lambda: asyncio.Event().wait())]
+        for service in services:
+            service.start()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await asyncio.gather(*(service.stop() for service in services), *(service.stop() for service in services))
+        assert all(service.ended for service in services)
+
+    run(scenario())
