@@ -97,6 +97,8 @@ class Journal:
                 self.wrong(f"reserve gave {reserved.job.id}, which was never stored")
                 continue
             given.append(self._grant(process, queues, now, known, reserved))
+        for delivery in given:
+            delivery.with_suspect = any(other.lost for other in given)
         if len(batch) < limit:
             for known in self.jobs.values():
                 if known.queue in queues and not self.paused.get(known.queue) and self._runnable(known, now):
@@ -263,8 +265,10 @@ class Journal:
             self.count("given back: stopping")
         elif held.known.record.type not in held.process.types:
             self.count("given back: unknown type")
-        else:
+        elif held.lost:
             self.count("suspect given back")
+        else:
+            self.count("given back: came with a suspect")
 
     def _done(self, known: Known, outcome: Ack) -> None:
         known.state = "done"

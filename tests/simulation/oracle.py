@@ -73,6 +73,7 @@ class Delivery:
         self.at = at
         self.renewed = at
         self.lost = known.lost
+        self.with_suspect = False  # reserved in one call with a job that was lost before
         self.heard = False  # whether the reply reached the process
         self.given_up = False  # its worker said that it threw the outcome away
         self.ended = ""
@@ -179,7 +180,7 @@ def _given_back(held: Delivery, how: str) -> str:
         return ""
     if how == "never started":
         unknown = held.known.record.type not in held.process.types
-        return "" if unknown or held.lost else "given back for no reason"
+        return "" if unknown or held.lost or held.with_suspect else "given back for no reason"
     return f"given back, but it {how or 'still runs'}"
 
 

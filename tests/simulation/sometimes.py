@@ -48,6 +48,7 @@ SOMETIMES = (
     "snoozed",
     "suspect ran alone",
     "suspect given back",
+    "given back: came with a suspect",
     "blamed beside a poison",
     "poison in the dead letter queue",
     "handed over to a workflow",

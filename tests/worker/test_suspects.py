@@ -2,10 +2,11 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from taskharbor.events import JobDeadLettered, JobStarted
+from taskharbor.events import JobDeadLettered, JobGivenBack, JobReserved, JobStarted
 from tests.worker.bench import Bench, bench_test, job
 
 LEASE = timedelta(seconds=30)
@@ -38,47 +39,70 @@ def test_a_job_lost_too_often_is_not_run_again(max_lost: int) -> None:
     scenario()
 
 
-@bench_test
-async def test_a_suspect_runs_alone_and_the_others_before_and_after_it(bench: Bench) -> None:
-    await bench.enqueue(job("suspect"))
+async def lose(bench: Bench, *ids: str, **fields: Any) -> None:
+    """Jobs that were with a worker when it died."""
+    await bench.enqueue(*[job(id, payload=b'{"name":"%s"}' % id.encode(), **fields) for id in ids])
     await crash(bench)
-    running: set[str] = set()
-    beside: dict[str, set[str]] = {}
-    gate = asyncio.Event()
+
+
+class Company:
+    """A handler that notes who else runs beside it."""
+
+    def __init__(self) -> None:
+        self.running: set[str] = set()
+        self.beside: dict[str, set[str]] = {}
+        self.gate = asyncio.Event()
+
+    async def __call__(self, name: str) -> None:
+        self.running.add(name)
+        self.beside[name] = set(self.running)
+        if name.startswith("held"):
+            await self.gate.wait()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.beside[name] |= self.running
+        self.running.discard(name)
+
+
+@bench_test
+async def test_an_idle_worker_runs_a_suspect_at_once_and_alone(bench: Bench) -> None:
+    await lose(bench, "suspect", priority=-1)
+    company = Company()
     worker = bench.worker(concurrency=10)
+    worker.register("t", company)
+    await bench.enqueue(*[job(f"b{n}", payload=b'{"name":"b%d"}' % n) for n in range(5)])
+    await worker.arun(until_empty=True)
+    assert next(iter(company.beside)) == "suspect"
+    assert company.beside["suspect"] == {"suspect"}
+    assert not any("suspect" in others for name, others in company.beside.items() if name != "suspect")
+    assert [event.reason for event in bench.of(JobGivenBack)] == ["a suspect runs alone first"] * 5
+    assert (await bench.driver.counts(bench.clock.now())) == {"default": {"done": 6}}
+    assert [(await bench.info(f"b{n}")).job.lost for n in range(5)] == [0] * 5
 
-    def handler_for(kind: str):  # type: ignore[no-untyped-def]
-        async def handler(name: str) -> None:
-            running.add(name)
-            beside[name] = set(running)
-            if kind == "held":
-                await gate.wait()
-            for _ in range(5):
-                await asyncio.sleep(0)
-            beside[name] |= running
-            running.discard(name)
 
-        return handler
-
-    worker.register("t", handler_for("free"))
-    worker.register("held", handler_for("held"))
-    first = [job(f"a{n}", "held", payload=b'{"name":"a%d"}' % n, priority=9) for n in range(3)]
-    later = [job(f"b{n}", payload=b'{"name":"b%d"}' % n) for n in range(30)]
-    await bench.driver.delete(["suspect"])
-    await bench.enqueue(job("suspect", payload=b'{"name":"suspect"}', priority=9))
-    await bench.driver.reserve(["default"], bench.clock.now(), LEASE, 1, "dead")
-    bench.clock.advance(LEASE)
-    await bench.enqueue(*first, *later)
+@bench_test
+async def test_a_suspect_found_beside_running_jobs_lets_them_finish(bench: Bench) -> None:
+    company = Company()
+    worker = bench.worker(concurrency=10, lease=3600)
+    worker.register("t", company)
+    await bench.enqueue(*[job(f"held{n}", payload=b'{"name":"held%d"}' % n) for n in range(3)])
     task = asyncio.create_task(worker.arun(until_empty=True))
     await bench.heard(JobStarted, 3)
+    await bench.driver.pause("default")
+    await bench.enqueue(job("suspect", payload=b'{"name":"suspect"}'))
+    await bench.driver.resume("default")
+    [_] = await bench.driver.reserve(["default"], bench.clock.now(), LEASE, 1, "dead")
+    bench.clock.advance(LEASE)
+    await bench.enqueue(*[job(f"b{n}", payload=b'{"name":"b%d"}' % n) for n in range(5)])
+    await bench.heard(JobReserved, 4)
     for _ in range(20):
         await asyncio.sleep(0)
-    assert "suspect" not in beside
-    gate.set()
+    assert "suspect" not in company.beside
+    company.gate.set()
     await task
-    assert beside["suspect"] == {"suspect"}
-    assert all("suspect" not in names for name, names in beside.items() if name != "suspect")
-    assert (await bench.driver.counts(bench.clock.now())) == {"default": {"done": 34}}
+    assert company.beside["suspect"] == {"suspect"}
+    assert not any("suspect" in others for name, others in company.beside.items() if name != "suspect")
+    assert (await bench.driver.counts(bench.clock.now())) == {"default": {"done": 9}}
 
 
 @bench_test
@@ -86,12 +110,6 @@ async def test_only_the_job_that_kills_is_blamed(bench: Bench) -> None:
     """Sixteen jobs, one of them poison: it is run exactly three times, its neighbours all succeed."""
     runs: list[str] = []
     await bench.enqueue(*[job(f"j{n:02}", payload=b'{"name":"j%02d"}' % n) for n in range(16)])
-
-    class Died(Exception):
-        pass
-
-    def on_death(worker_task: asyncio.Task[None]) -> None:
-        worker_task.cancel()
 
     for _ in range(40):
         died = asyncio.Event()

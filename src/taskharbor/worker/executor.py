@@ -4,7 +4,8 @@
           └► launch ─► bind, middleware, handler ─► returned / raised ─► one outcome to the settler
 
 A job whose lease was lost before (`lost > 0`) may be one that takes its worker down: it runs alone in its
-process, so that only the one that kills is blamed. While it waits and runs, no more jobs are taken.
+process, so that only the one that kills is blamed. Found beside running jobs it waits until they have ended; while
+it waits and runs, no more jobs are taken.
 """
 
 from __future__ import annotations
@@ -100,6 +101,9 @@ class Executor:
         tells = self._observers.hears(JobReserved)
         self._tells_start = self._observers.hears(JobStarted)
         self._cautious = False
+        # A suspect that an idle worker finds runs at once. What came with it goes back: waiting beside it, it would be
+        # blamed for its crash; and run before it, it might be a killer itself, for which the suspect would be blamed.
+        suspects = not self._held and any(reserved.job.lost for reserved in batch)
         for reserved in batch:
             job = reserved.job
             run = Run(job, reserved.lease, self._handlers.get(job.type))
@@ -113,6 +117,8 @@ class Executor:
                 self._give_back(run, UNKNOWN_TYPE, decide.after(self._clock.now(), timedelta(seconds=delay)))
             elif job.lost:
                 self._take_suspect(run)
+            elif suspects:
+                self._give_back(run, "a suspect runs alone first")
             else:
                 self._launch(run)
         self._launch_suspect()

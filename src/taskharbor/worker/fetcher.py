@@ -11,6 +11,7 @@ worker stops is heard to its end: its jobs are given back at once instead of wai
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
 
 from taskharbor.drivers.contract import Driver
@@ -87,7 +88,9 @@ class Fetcher(Service):
 
     async def _hint(self) -> object:
         try:
-            hint = await self._driver.wait(self._settings.queues, self._settings.poll_interval)
+            # Never quite the same pause: workers that poll in step would meet a job in the same order for ever.
+            pause = self._settings.poll_interval * (0.8 + 0.2 * random.random())
+            hint = await self._driver.wait(self._settings.queues, pause)
         except Exception as error:
             self._outage.failed("wait", error)
             await asyncio.sleep(self._settings.poll_interval)
