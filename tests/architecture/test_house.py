@@ -1,0 +1,208 @@
+"""The shape of the house: sizes, names, docstrings, who reads a clock, what an import costs, what tests may do."""
+
+import ast
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "taskharbor"
+TESTS = ROOT / "tests"
+MODULES = sorted(SOURCE.rglob("*.py"))
+TEST_FILES = sorted(path for path in TESTS.rglob("*.py"))
+
+
+def place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), place(path))
+
+
+def calls(path: Path) -> Iterator[tuple[str, str, ast.Call]]:
+    """Every call in a file: the function it is in (dotted), what is called (dotted, as written), the node."""
+
+    def visit(node: ast.AST, where: tuple[str, ...]) -> Iterator[tuple[str, str, ast.Call]]:
+        for child in ast.iter_child_nodes(node):
+            inside = where
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                inside = (*where, child.name)
+            if isinstance(child, ast.Call):
+                yield ".".join(inside), dotted(child.func), child
+            yield from visit(child, inside)
+
+    yield from visit(tree(path), ())
+
+
+def dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+# Sizes and names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=place)
+def test_no_file_is_over_500_lines_and_each_says_what_it_is_for(path: Path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 500
+    assert ast.get_docstring(tree(path)), f"{place(path)} has no docstring"
+
+
+def test_nothing_has_a_name_that_says_nothing():
+    empty = {"util", "utils", "common", "base", "manager", "managers", "helper", "helpers", "misc"}
+    for path in (*MODULES, *TEST_FILES):
+        assert not empty & {path.stem, *path.relative_to(ROOT).parts[:-1]}, place(path)
+    for path in MODULES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef):
+                assert not node.name.endswith(("Manager", "Helper", "Util", "Utils", "Base")), (
+                    f"{place(path)}: {node.name}"
+                )
+
+
+@pytest.mark.parametrize("module", ["taskharbor", "taskharbor.drivers", "taskharbor.testing", "taskharbor.events"])
+def test_every_public_name_exists_and_is_documented(module: str):
+    found = importlib.import_module(module)
+    assert list(found.__all__) == sorted(set(found.__all__), key=_as_ruff_sorts)
+    for name in found.__all__:
+        value = getattr(found, name)
+        if isinstance(value, type) or inspect.isroutine(value):  # a type alias has no docstring of its own
+            assert value.__doc__, f"{module}.{name} has no docstring"
+            # msgspec and dataclasses write one of their own when there is none.
+            assert not value.__doc__.startswith(f"{name}("), f"{module}.{name} has no docstring of its own"
+
+
+def _as_ruff_sorts(name: str) -> tuple[int, str]:
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+
+# Who reads a clock
+
+CLOCKS = {"time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "datetime.now"}
+CLOCKS |= {"datetime.utcnow", "datetime.today", "date.today", "datetime.datetime.now", "time.localtime", "time.gmtime"}
+MAY_READ = {
+    "src/taskharbor/worker/child.py": "a child process does not have its worker's clock; it stamps new jobs only",
+}
+
+
+def test_the_clock_is_read_in_one_class_and_in_server_time():
+    readers = []
+    for path in MODULES:
+        names = {alias.name for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) for alias in node.names
+                 if node.module == "time"}  # fmt: skip
+        assert not names, f"{place(path)}: import time as a whole, so that reading it can be seen"
+        readers += [(place(path), where) for where, called, _ in calls(path) if called in CLOCKS]
+    allowed = [
+        (file, where)
+        for file, where in readers
+        if file == "src/taskharbor/model/clock.py"
+        or (file.startswith("src/taskharbor/drivers/") and where.endswith(".server_time"))
+        or file.startswith(("src/taskharbor/cli/", "src/taskharbor/conformance/"))  # measure, and wait for a real store
+        or file in MAY_READ
+    ]
+    assert sorted(set(readers) - set(allowed)) == []
+    assert {file for file, _ in readers} >= {"src/taskharbor/model/clock.py", *MAY_READ}, "a reason that is not needed"
+
+
+# What an import costs
+
+IMPORT = """
+import json, sys
+import msgspec  # with whatever it loads itself
+before = set(sys.modules)
+import taskharbor
+new = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(json.dumps(sorted(name for name in new if name not in sys.stdlib_module_names)))
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def fresh(program: str) -> list[Any]:
+    command = [sys.executable, "-W", "error", "-c", program]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def test_importing_the_package_loads_msgspec_and_nothing_else_of_third_parties():
+    others, everything = fresh(IMPORT)
+    assert set(others) <= {"taskharbor", "msgspec"}
+    heavy = {
+        "multiprocessing",
+        "click",
+        "rich",
+        "importlib.metadata",
+        "concurrent.futures.process",
+        "sqlite3",
+        "pydantic",
+    }
+    assert heavy.isdisjoint(everything)
+    assert not {name for name in everything if name.startswith(("taskharbor.worker", "taskharbor.testing"))}
+
+
+# What tests may do
+
+
+def test_warnings_are_errors():
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    assert options["filterwarnings"][0] == "error"
+    assert options["xfail_strict"] is True
+
+
+SKIPS = {
+    "pytest.skip",
+    "pytest.mark.skip",
+    "pytest.mark.skipif",
+    "pytest.importorskip",
+    "pytest.xfail",
+    "unittest.skip",
+}
+MAY_SLEEP = {
+    "tests/worker/process_handlers.py": "a handler that is killed at its timeout has to be at something",
+    "tests/worker/test_outage.py": "the worker's own backoff is real time; the test looks again until it is over",
+    "tests/worker/test_heart.py": "the store tells nobody that a lease was extended; the test looks again",
+    "tests/simulation": "asyncio.sleep on a loop whose time is virtual",
+    "tests/unit/test_clock.py": "a sleep on the clock under test",
+    "tests/client": "a clock of the tests' own, and a loop that looks again",
+}
+
+
+def with_a_reason(node: ast.AST) -> bool:
+    """Whether a test says why it may be skipped: `@pytest.mark.may_skip("reason")`."""
+    decorators = getattr(node, "decorator_list", ())
+    return any(
+        isinstance(each, ast.Call) and dotted(each.func).endswith(".may_skip") and each.args for each in decorators
+    )
+
+
+@pytest.mark.parametrize("path", TEST_FILES, ids=place)
+def test_no_test_skips_sleeps_or_asserts_nothing(path: Path):
+    name, module = place(path), tree(path)
+    excused = {id(below) for node in ast.walk(module) if with_a_reason(node) for below in ast.walk(node)}
+    for node in ast.walk(module):
+        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant):
+            raise AssertionError(f"{name}:{node.lineno} asserts a constant")
+        if isinstance(node, ast.Attribute) and dotted(node) in SKIPS and id(node) not in excused:
+            raise AssertionError(f"{name}:{node.lineno} skips; run it, or give its reason with may_skip")
+    if name.startswith(tuple(MAY_SLEEP)):
+        return
+    for _, called, call in calls(path):
+        if called in {"time.sleep", "asyncio.sleep", "sleep"}:
+            nothing = len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
+            assert nothing, f"{name}:{call.lineno} sleeps; wait for a signal, or put it on the list with its reason"
+
+
+def test_no_reason_is_left_over():
+    for name in (*MAY_SLEEP, *MAY_READ):
+        assert (ROOT / name).exists(), name
