@@ -1,0 +1,163 @@
+"""The signal that tells a handler to stop, across threads and loops, and the context it comes with."""
+
+import asyncio
+import logging
+import sys
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from taskharbor import JobContext
+from taskharbor.drivers import JobRecord
+from taskharbor.tasks.context import CancelSignal
+
+JOB = JobRecord(id="j", type="t", queue="mail", attempts=2, deliveries=7, payload=b"c4n4ry", metadata={"k": "c4n4ry"})
+
+
+def test_the_first_reason_stays():
+    signal = CancelSignal()
+    assert (bool(signal), signal.is_set(), signal.reason) == (False, False, None)
+    signal.set("timeout")
+    signal.set("shutdown")
+    assert (bool(signal), signal.is_set(), signal.reason) == (True, True, "timeout")
+
+
+def test_an_empty_reason_is_a_signal_too():
+    signal = CancelSignal()
+    signal.set("")
+    assert signal
+    assert signal.wait(0)
+
+
+def test_waiting_ends_with_the_signal_or_with_the_time():
+    signal = CancelSignal()
+    assert signal.wait(0) is False
+    signal.set("shutdown")
+    assert signal.wait(0) is True
+    assert signal.wait() is True
+
+
+def test_a_thread_that_waits_is_woken_by_another():
+    signal, answers = CancelSignal(), list[bool]()
+    threads = [threading.Thread(target=lambda: answers.append(signal.wait(30))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    signal.set("lease lost")
+    for thread in threads:
+        thread.join(30)
+    assert answers == [True] * 8
+
+
+def test_a_coroutine_is_woken_from_another_thread():
+    async def scenario() -> list[str]:
+        signal = CancelSignal()
+        waiting = [asyncio.create_task(signal.hit()) for _ in range(3)]
+        await asyncio.sleep(0)
+        await asyncio.to_thread(signal.set, "cancelled")
+        return [*await asyncio.gather(*waiting), await signal.hit()]
+
+    assert asyncio.run(scenario()) == ["cancelled"] * 4
+
+
+def test_who_subscribes_is_called_once_and_at_once_if_it_is_late():
+    signal, calls = CancelSignal(), list[str]()
+    signal.subscribe(lambda: calls.append("early"))
+    signal.set("timeout")
+    signal.set("timeout")
+    signal.subscribe(lambda: calls.append("late"))
+    assert calls == ["early", "late"]
+
+
+def test_no_race_between_setting_waiting_and_subscribing_loses_a_wake():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(200):
+            signal, barrier, calls = CancelSignal(), threading.Barrier(4), list[str]()
+
+            def subscribe(signal: Any = signal, barrier: Any = barrier, calls: Any = calls) -> None:
+                barrier.wait()
+                signal.subscribe(lambda: calls.append("subscribed"))
+
+            def wait(signal: Any = signal, barrier: Any = barrier, calls: Any = calls) -> None:
+                barrier.wait()
+                if signal.wait(30):
+                    calls.append("waited")
+
+            def end(signal: Any = signal, barrier: Any = barrier) -> None:
+                barrier.wait()
+                signal.set("timeout")
+
+            threads = [threading.Thread(target=target) for target in (subscribe, wait, wait, end)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            assert sorted(calls) == ["subscribed", "waited", "waited"]
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_many_setters_agree_on_one_reason():
+    for _ in range(50):
+        signal, barrier, seen = CancelSignal(), threading.Barrier(4), list[str | None]()
+
+        def end(reason: str, signal: Any = signal, barrier: Any = barrier, seen: Any = seen) -> None:
+            barrier.wait()
+            signal.set(reason)
+            seen.append(signal.reason)
+
+        threads = [threading.Thread(target=end, args=(str(number),)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert len(set(seen)) == 1
+
+
+def test_all_threads_see_the_same_signal_of_a_context():
+    for _ in range(50):
+        context, barrier, seen = JobContext(JOB), threading.Barrier(4), list[int]()
+
+        def look(context: Any = context, barrier: Any = barrier, seen: Any = seen) -> None:
+            barrier.wait()
+            seen.append(id(context.cancelled))
+
+        threads = [threading.Thread(target=look) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert len(set(seen)) == 1
+
+
+def test_what_a_context_knows():
+    deadline = datetime(2030, 1, 1, tzinfo=UTC)
+    context = JobContext(JOB, "w", deadline)
+    assert (context.job, context.deadline, context.fence) == (JOB, deadline, 7)
+    assert "c4n4ry" not in repr(context)
+
+
+def test_progress_is_told_to_who_listens_and_to_nobody_else():
+    told: list[Any] = []
+    JobContext(JOB).progress(1, 2, "x")
+    JobContext(JOB, _progress=lambda *facts: told.append(facts)).progress(1, 2, "half")
+    assert told == [(JOB, 1, 2, "half")]
+
+
+def test_a_contexts_log_carries_the_job_and_none_of_its_data(caplog: pytest.LogCaptureFixture):
+    context = JobContext(JOB)
+    assert context.log is context.log
+    with caplog.at_level(logging.INFO, "taskharbor.job"):
+        context.log.info("at work")
+    (record,) = caplog.records
+    facts = vars(record)
+    assert (facts["job_id"], facts["job_type"], facts["queue"], facts["attempt"]) == ("j", "t", "mail", 3)
+    assert "c4n4ry" not in str(facts)
+
+
+def test_a_transaction_needs_a_sql_store():
+    with pytest.raises(RuntimeError, match=r"ctx.transaction\(\) needs a driver on a SQL store"):
+        JobContext(JOB).transaction()
