@@ -23,7 +23,7 @@ def write_retry(policy: RetryPolicy) -> str:
     """The policy as text; TypeError for one that is a function.
 
     >>> read_retry(write_retry(Fixed(30)))
-    Fixed(delay=30)
+    Fixed(delay=30.0)
     """
     if not isinstance(policy, Exponential | Fixed | Linear):
         raise TypeError(
