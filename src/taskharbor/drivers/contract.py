@@ -188,7 +188,8 @@ class Transaction(Protocol):
 
 
 class TransactionSync(Protocol):
-    """The same for a plain function: `with transaction as connection`. All calls come from one thread."""
+    """The same for a plain function: `with transaction as connection`. Calls never overlap, but may come from
+    different threads: the handler's and another one for its end."""
 
     def __enter__(self) -> Any:
         """Begin, and give the connection."""

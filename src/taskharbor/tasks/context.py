@@ -134,6 +134,7 @@ class JobContext(msgspec.Struct, eq=False, weakref=True):
         """
         if self._transaction is None:
             raise RuntimeError(
-                "ctx.transaction() needs a driver on a SQL store (sqlite:// or postgresql://); this one has none"
+                "ctx.transaction() needs a driver on a SQL store (sqlite:// or postgresql://) and a handler in its worker's own "
+                "process: this job has no such transaction"
             )
         return self._transaction()

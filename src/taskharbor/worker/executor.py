@@ -17,16 +17,19 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from taskharbor.drivers.contract import SqlDriver
 from taskharbor.model.clock import Clock
-from taskharbor.model.errors import Cancel, JobNotInflight, Snooze, TaskHarborError
+from taskharbor.model.errors import Cancel, DriverError, JobNotInflight, Snooze, TaskHarborError
 from taskharbor.model.events import (
     JobCancelled,
     JobFailed,
     JobProgress,
     JobReserved,
     JobStarted,
+    JobSucceeded,
     LeaseLost,
     Observers,
+    OutcomeRefused,
     PolicyFailed,
 )
 from taskharbor.model.job import JobRecord
@@ -46,6 +49,7 @@ from taskharbor.worker.run import Run
 from taskharbor.worker.settings import Settings
 from taskharbor.worker.settler import SNOOZED, UNKNOWN_TYPE
 from taskharbor.worker.threads import Threads, unwrap
+from taskharbor.worker.transaction import HeldTransaction
 
 UNKNOWN_TYPE_DELAY = 10.0  # seconds, plus up to a half: another worker may know the type
 CANCEL_GRACE = timedelta(seconds=5)  # how long a cancelled coroutine may take to end before it is decided without it
@@ -66,6 +70,7 @@ class Executor:
         observers: Observers,
         held: dict[str, Run],
         submit: Callable[[Run, Outcome], None],
+        transactions: SqlDriver | None = None,
     ) -> None:
         self._settings = settings
         self._handlers = handlers
@@ -75,6 +80,7 @@ class Executor:
         self._observers = observers
         self._held = held
         self._submit = submit
+        self._transactions = transactions
         self.running: dict[Run, None] = {}  # what takes a slot, in the order of starting
         self.deadlines = Deadlines(clock, self.running, self._on_due)
         self._threads = Threads("taskharbor-job")
@@ -174,14 +180,20 @@ class Executor:
                 value = await self._invoke(run, handler, self._context(run))
         except BaseException as error:
             run.seconds = self._monotonic() - run.began
+            if run.transaction is not None:
+                await run.transaction.rollback()
             self._on_raised(run, unwrap(error))
         else:
             run.seconds = self._monotonic() - run.began
-            self._on_returned(run, value)
+            if run.transaction is None:
+                self._on_returned(run, value)
+            else:
+                await self._commit(run, run.transaction, value)
         self._on_ended(run)
 
     def _context(self, run: Run) -> JobContext:
-        context = run.context = JobContext(run.job, self._settings.name, run.due, self._on_progress)
+        begin = None if self._transactions is None else partial(self._begin, run)
+        context = run.context = JobContext(run.job, self._settings.name, run.due, self._on_progress, begin)
         return context
 
     async def _invoke(self, run: Run, handler: Handler, context: JobContext) -> Any:
@@ -192,6 +204,37 @@ class Executor:
         if handler.is_coroutine:
             return await handler.function(*args, **kwargs)
         return await self._threads.run(partial(handler.function, *args, **kwargs))
+
+    # Transactions --------------------------------------------------------------------------------------------
+
+    def _begin(self, run: Run) -> Any:
+        if run.transaction is not None:
+            raise RuntimeError("ctx.transaction() was called before: a job has one transaction, which ends with it")
+        assert self._transactions is not None
+        assert run.handler is not None
+        run.transaction = HeldTransaction.begin(self._transactions, run.lease, run.handler.is_coroutine, self._threads)
+        return run.transaction.given
+
+    async def _commit(self, run: Run, transaction: HeldTransaction, value: Any) -> None:
+        """The handler's writes and the job's ack, together or not at all; nothing may interrupt it from here on."""
+        outcome = None if run.decided or run.stop_reason == TIMEOUT else self._outcome_of(run, value)
+        if not isinstance(outcome, Ack):
+            await transaction.rollback()
+            self._on_returned(run, value)
+            return
+        run.decided = True
+        try:
+            refused = await transaction.commit(outcome, self._clock.now())
+        except Exception as error:
+            # Nobody knows whether it was committed, so it must not be acked apart from the writes: when the lease is
+            # over the job is done, or it runs again.
+            refused = DriverError(f"its transaction ended with {type(error).__name__}")
+        self._held.pop(run.lease.token, None)
+        if refused is None:
+            self._observers.emit(JobSucceeded(run.job, self._settings.name, run.seconds))
+        else:
+            self._observers.emit(OutcomeRefused(run.job, self._settings.name, refused))
+        self.on_settled()
 
     # Endings -------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler
+from taskharbor.worker.transaction import HeldTransaction
 
 
 class Run(msgspec.Struct, eq=False):
@@ -30,6 +31,7 @@ class Run(msgspec.Struct, eq=False):
     context: JobContext | None = None
     task: asyncio.Task[None] | None = None
     kill: Callable[[], None] | None = None  # ends the child process of a process=True job
+    transaction: HeldTransaction | None = None  # what the handler opened with ctx.transaction()
     began: float = 0.0
     seconds: float = 0.0
     due: datetime | None = None  # when it times out

@@ -10,9 +10,9 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.contract import Driver, SqlDriver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec
@@ -228,6 +228,7 @@ class Worker:
             observers=self._observers,
             held=held,
             submit=lambda run, outcome: settler.submit(run, outcome),
+            transactions=cast(SqlDriver, driver) if hasattr(driver, "transaction") else None,
         )
         settler = Settler(
             worker=config.name,
