@@ -23,6 +23,7 @@ import msgspec
 
 from taskharbor.model.codec import Codec
 from taskharbor.model.job import JobRecord
+from taskharbor.model.times import truncate
 from taskharbor.policy.describe import describe
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
@@ -78,7 +79,7 @@ def _perform(pipe: Connection, request: Request, running: list[JobContext]) -> t
         if handler.is_coroutine:
             value = asyncio.run(value)
         if isinstance(value, Workflow):
-            spawned = value.compile(request.job, datetime.now(UTC))
+            spawned = value.compile(request.job, truncate(datetime.now(UTC)))
             return ("returned", None, spawned.jobs, spawned.handover)
         return ("returned", handler.encode_result(value), (), None)
     except BaseException as error:

@@ -1,6 +1,7 @@
 """The executor: runs handlers and turns how they end into outcomes. It touches no storage.
 
     start ─► unknown type: given back          ─► lost too often: dead          ─► suspect: waits to run alone
+          ├► a workflow's join: done, there is nothing to run
           └► launch ─► bind, middleware, handler ─► returned / raised ─► one outcome to the settler
 
 A job whose lease was lost before (`lost > 0`) may be one that takes its worker down: it runs alone in its
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -34,14 +35,17 @@ from taskharbor.model.events import (
 )
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Reserved
-from taskharbor.model.outcome import Ack, Outcome
+from taskharbor.model.outcome import Ack, Fail, Outcome
 from taskharbor.policy import decide
 from taskharbor.policy.describe import summary
 from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.failure import ON_FAILURE_KEY, with_failure_steps
 from taskharbor.tasks.handler import Handler, HandlerRegistry, PayloadMismatch
+from taskharbor.tasks.marks import JOIN_TYPE
 from taskharbor.tasks.options import PROCESS_KEY
 from taskharbor.tasks.workflow import Workflow
+from taskharbor.worker.binder import Unbindable
 from taskharbor.worker.children import Children
 from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.middleware import Middleware, wrap
@@ -52,8 +56,10 @@ from taskharbor.worker.threads import Threads, unwrap
 from taskharbor.worker.transaction import HeldTransaction
 
 UNKNOWN_TYPE_DELAY = 10.0  # seconds, plus up to a half: another worker may know the type
+UNREAD_DELAY = 1.0  # seconds, plus up to a half: the results of what came before could not be read
 CANCEL_GRACE = timedelta(seconds=5)  # how long a cancelled coroutine may take to end before it is decided without it
 SHUTDOWN, TIMEOUT = "shutdown", "timeout"
+NOTHING: Mapping[str, Exception] = {}
 
 
 class Executor:
@@ -102,8 +108,11 @@ class Executor:
         # After a suspect more of them may follow: taking one at a time spares giving the others back.
         return min(free, 1) if self._cautious else free
 
-    def start(self, batch: Sequence[Reserved]) -> None:
-        """Take charge of reserved jobs: each is run, or its outcome decided at once."""
+    def start(self, batch: Sequence[Reserved], unbound: Mapping[str, Exception] = NOTHING) -> None:
+        """Take charge of reserved jobs: each is run, or its outcome decided at once.
+
+        `unbound`: why a job, by the token of its lease, could not be given the results that it waits for.
+        """
         tells = self._observers.hears(JobReserved)
         self._tells_start = self._observers.hears(JobStarted)
         self._cautious = False
@@ -119,8 +128,9 @@ class Executor:
             if self._stopping:
                 self._give_back(run, SHUTDOWN)
             elif run.handler is None:
-                delay = UNKNOWN_TYPE_DELAY * (1 + random.random() / 2)
-                self._give_back(run, UNKNOWN_TYPE, decide.after(self._clock.now(), timedelta(seconds=delay)))
+                self._without_handler(run)
+            elif unbound and (problem := unbound.get(reserved.lease.token)) is not None:
+                self._without_results(run, problem)
             elif job.lost:
                 self._take_suspect(run)
             elif suspects:
@@ -128,6 +138,22 @@ class Executor:
             else:
                 self._launch(run)
         self._launch_suspect()
+
+    def _without_handler(self, run: Run) -> None:
+        if run.job.type == JOIN_TYPE:
+            self._decide(run, Ack(run.lease))
+        else:
+            self._give_back_for(run, UNKNOWN_TYPE, UNKNOWN_TYPE_DELAY)
+
+    def _without_results(self, run: Run, problem: Exception) -> None:
+        if isinstance(problem, Unbindable):
+            self._failed(run, Refusal(str(problem)))
+        else:
+            self._give_back_for(run, "the results that it waits for could not be read", UNREAD_DELAY)
+
+    def _give_back_for(self, run: Run, why: str, seconds: float) -> None:
+        delay = timedelta(seconds=seconds * (1 + random.random() / 2))
+        self._give_back(run, why, decide.after(self._clock.now(), delay))
 
     # Suspects ------------------------------------------------------------------------------------------------
 
@@ -255,10 +281,13 @@ class Executor:
         assert handler is not None
         if value is None:
             return Ack(run.lease)
-        try:
-            if hasattr(value, "compile") and isinstance(value, Workflow):
+        if hasattr(value, "compile") and isinstance(value, Workflow):
+            try:
                 spawned = value.compile(run.job, self._clock.now())
-                return Ack(run.lease, None, spawned.jobs, spawned.handover)
+            except Exception as error:
+                return Refusal(f"its workflow cannot be stored: {summary(error)}")
+            return Ack(run.lease, None, spawned.jobs, spawned.handover)
+        try:
             result = handler.encode_result(value)
         except Exception as error:
             return Refusal(f"its result cannot be stored: {summary(error)}")
@@ -314,6 +343,8 @@ class Executor:
 
     def _decide(self, run: Run, outcome: Outcome) -> None:
         run.decided = True
+        if type(outcome) is Fail and ON_FAILURE_KEY in run.job.metadata and run.handler is not None:
+            outcome = with_failure_steps(run.job, outcome, run.handler.signature.codec, self._clock.now())
         self._submit(run, outcome)
 
     def _on_ended(self, run: Run) -> None:

@@ -1,6 +1,6 @@
 """The fetcher: asks the store for exactly as many jobs as there are free slots.
 
-    wait for room ──► reserve(limit=room) ──► jobs: to the executor, and again
+    wait for room ──► reserve(limit=room) ──► jobs: (bind results) to the executor, and again
          ▲                   └──► nothing: wait for a hint from the store, or poll
          └── the store does not answer: wait with growing, jittered delays, for ever
 
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Reserved
+from taskharbor.tasks.marks import BIND_KEY
+from taskharbor.worker.binder import Binder
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.run import Run
 from taskharbor.worker.service import Service
@@ -36,7 +38,8 @@ class Fetcher(Service):
         held: dict[str, Run],
         room: Callable[[], int],
         changed: asyncio.Event,
-        start: Callable[[Sequence[Reserved]], None],
+        start: Callable[[list[Reserved], dict[str, Exception]], None],
+        binder: Binder,
         until_empty: bool,
     ) -> None:
         super().__init__()
@@ -48,6 +51,7 @@ class Fetcher(Service):
         self._room = room
         self._changed = changed  # set whenever a job has ended or was settled
         self._start = start
+        self._binder = binder
         self._until_empty = until_empty
         self.polled_at: float | None = None
 
@@ -72,7 +76,12 @@ class Fetcher(Service):
             self._outage.answered("reserve")
             self.polled_at = self._clock.monotonic()
             if batch:
-                self._start(batch)
+                unbound: dict[str, Exception] = {}
+                for reserved in batch:
+                    if BIND_KEY in reserved.job.metadata:
+                        batch, unbound = await self._binder.bind(batch)
+                        break
+                self._start(batch, unbound)
                 await asyncio.sleep(0)  # what ends within this turn gives its slots back together
             elif self._until_empty and idle:
                 return

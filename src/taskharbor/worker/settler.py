@@ -27,6 +27,7 @@ from taskharbor.model.events import (
 )
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.policy.decide import refuse
+from taskharbor.tasks.failure import with_failure_steps
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.run import Run
 from taskharbor.worker.service import Service
@@ -144,7 +145,13 @@ class Settler(Service):
     def _refused(self, run: Run, outcome: Outcome, error: TaskHarborError) -> None:
         if isinstance(error, InvalidJob) and isinstance(outcome, Ack | Fail) and outcome.spawn:
             # The handler returned a workflow that cannot be stored. Nothing was: the job itself fails instead.
-            self.submit(run, refuse(run.job, run.lease, f"its workflow cannot be stored: {error}", self._clock.now()))
+            now = self._clock.now()
+            failed = refuse(run.job, run.lease, f"its workflow cannot be stored: {error}", now)
+            if isinstance(outcome, Ack) and run.handler is not None:
+                failed = with_failure_steps(run.job, failed, run.handler.signature.codec, now)
+            elif isinstance(outcome, Fail):  # what it was to release cannot be stored: it dies without that
+                failed = Fail(run.lease, outcome.reason, outcome.attempts, outcome.failed_at, outcome.last_error)
+            self.submit(run, failed)
             return
         self._held.pop(run.lease.token, None)
         self._observers.emit(OutcomeRefused(run.job, self._worker, error))

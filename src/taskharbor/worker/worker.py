@@ -22,6 +22,7 @@ from taskharbor.model.times import Duration
 from taskharbor.observe.log import LogObserver
 from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy
 from taskharbor.tasks.handler import Handler, HandlerRegistry
+from taskharbor.worker.binder import Binder
 from taskharbor.worker.executor import Executor
 from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.health import Health
@@ -256,6 +257,9 @@ class Worker:
             room=lambda: 0 if settler.behind else executor.room(),
             changed=executor.changed,
             start=executor.start,
+            binder=Binder(
+                driver=driver, clock=self._clock, handlers=self._handlers, codec=self._codec, outage=self._outage
+            ),
             until_empty=until_empty,
         )
         heart = self._make_heart(driver, held, executor)

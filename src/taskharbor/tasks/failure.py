@@ -1,0 +1,102 @@
+"""The step that a flow runs when it fails: carried by every job of the flow, stored by the one that dies.
+
+It is stored in the transaction that puts the job into the dead letter queue. Its id was made with the flow, so the
+second job that dies, or the same one after a requeue, finds it there: it is released once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from taskharbor.model.codec import Codec
+from taskharbor.model.job import JobRecord
+from taskharbor.model.outcome import Fail
+from taskharbor.model.times import round_up
+from taskharbor.tasks.marks import ON_FAILURE_ROLE, ROLE_KEY
+from taskharbor.tasks.results import complete
+
+ON_FAILURE_KEY = "taskharbor.on_failure"
+MAX_MARK = 8 * 1024
+
+
+class FlowFailure(msgspec.Struct, frozen=True):
+    """What made a flow fail: the argument of an `on_failure` step that still lacks one."""
+
+    flow_id: str
+    job_id: str
+    job_type: str
+    reason: str
+
+
+class FailureStep(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job to be, as the jobs of its flow carry it. `into`: the parameter that receives a FlowFailure."""
+
+    id: str
+    type: str
+    queue: str
+    payload: bytes = b"{}"
+    into: str | None = None
+    delay: timedelta | None = None
+    run_at: datetime | None = None
+    timeout: timedelta | None = None
+    priority: int = 0
+    max_attempts: int = 0
+    idempotency_key: str | None = None
+    group: str | None = None
+    group_limit: int = 0
+    metadata: dict[str, str] = {}
+
+
+_steps: msgspec.json.Decoder[tuple[FailureStep, ...]] = msgspec.json.Decoder(tuple[FailureStep, ...])
+
+
+def write_steps(steps: Sequence[FailureStep]) -> str:
+    """The mark of a job: the steps of the part that it stands in, and of those around it. ValueError if too long."""
+    text = msgspec.json.encode(steps)
+    if len(text) > MAX_MARK:
+        raise ValueError(
+            f"on_failure: every job of the flow carries its steps, so they may have {MAX_MARK} bytes together, "
+            f"got {len(text)}; give them less to carry, such as a key to look the rest up by"
+        )
+    return text.decode()
+
+
+def read_steps(text: str) -> tuple[FailureStep, ...]:
+    """The steps that `write_steps` wrote, or ValueError."""
+    return _steps.decode(text)
+
+
+def with_failure_steps(job: JobRecord, outcome: Fail, codec: Codec, now: datetime) -> Fail:
+    """The outcome with the steps that it releases. A mark that another program damaged releases none."""
+    try:
+        steps = read_steps(job.metadata[ON_FAILURE_KEY])
+        spawn = tuple(_record(step, job, outcome, codec, now) for step in steps)
+    except (KeyError, ValueError, TypeError, OverflowError):
+        return outcome
+    return msgspec.structs.replace(outcome, spawn=spawn)
+
+
+def _record(step: FailureStep, job: JobRecord, outcome: Fail, codec: Codec, now: datetime) -> JobRecord:
+    payload = step.payload
+    if step.into is not None:
+        failure = FlowFailure(job.flow_id or job.id, job.id, job.type, outcome.reason)
+        payload = complete(codec, payload, step.into, codec.encode(msgspec.to_builtins(failure)))
+    return JobRecord(
+        id=step.id,
+        type=step.type,
+        queue=step.queue,
+        payload=payload,
+        run_at=step.run_at if step.delay is None else round_up(now + step.delay),
+        timeout=step.timeout,
+        priority=step.priority,
+        max_attempts=step.max_attempts,
+        idempotency_key=step.idempotency_key,
+        group=step.group,
+        group_limit=step.group_limit,
+        flow_id=job.flow_id,
+        metadata={**step.metadata, ROLE_KEY: ON_FAILURE_ROLE},
+        created_at=now,
+    )

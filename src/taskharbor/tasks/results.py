@@ -1,0 +1,117 @@
+"""Results of finished jobs, as those who wait for them receive them: a job's own, or through a join a nested list.
+
+Reading takes one call for all plain jobs asked for (in slices, so that nobody holds more than one slice too much),
+and one for each join among them, or, when there are many, a listing of the flow's joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.codec import Codec, JsonCodec
+from taskharbor.model.job import JobRecord
+from taskharbor.tasks.marks import JOIN_TYPE, Shape, is_join, shape_of, taken
+
+Tree: TypeAlias = bytes | list[Any] | None
+"""Encoded results in the shape in which they are received."""
+
+SLICE = 1000
+_FEW = 4  # joins that are looked at one by one
+
+
+class Results:
+    """What was read so far. `joins` are known by their edges, all others by their bytes."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, bytes | None] = {}
+        self.joins: dict[str, tuple[Shape, tuple[str, ...]]] = {}
+
+    async def load(self, driver: Driver, ids: Iterable[str], now: datetime, flow_id: str | None = None) -> None:
+        """Read the results of these jobs, and of those behind the joins among them."""
+        wanted = [id for id in dict.fromkeys(ids) if id not in self.found and id not in self.joins]
+        while wanted:
+            plain = [id for id in wanted if not is_join(id)]
+            for start in range(0, len(plain), SLICE):
+                self.found.update(await driver.results(plain[start : start + SLICE]))
+            behind: dict[str, None] = {}
+            for join in await _records(driver, [id for id in wanted if is_join(id)], now, flow_id):
+                shape = shape_of(join)
+                members = join.depends_on[: taken(shape)]
+                self.joins[join.id] = shape, members
+                behind.update(dict.fromkeys(members))
+            wanted = [id for id in behind if id not in self.found and id not in self.joins]
+
+    def size(self, ids: Sequence[str]) -> int:
+        """How many bytes these jobs' results are together."""
+        total, path = 0, list(ids)
+        while path:
+            id = path.pop()
+            if id in self.joins:
+                path.extend(self.joins[id][1])
+            else:
+                total += len(self.found[id] or b"null")
+        return total
+
+    def tree(self, shape: Shape, ids: Sequence[str]) -> Tree:
+        """The results of these jobs, nested as the shape says."""
+        return self._nest(shape, iter(ids))
+
+    def _nest(self, shape: Any, ids: Iterator[str]) -> Tree:
+        if shape is None:
+            return self.of(next(ids))
+        if isinstance(shape, int):
+            return [self.of(next(ids)) for _ in range(shape)]
+        return [self._nest(each, ids) for each in shape]
+
+    def of(self, id: str) -> Tree:
+        """The result of one job."""
+        join = self.joins.get(id)
+        return self.found[id] if join is None else self._nest(join[0], iter(join[1]))
+
+
+async def _records(driver: Driver, ids: list[str], now: datetime, flow_id: str | None) -> list[JobRecord]:
+    """The records of joins: of many by a listing of their flow, of few (and of strangers) one by one."""
+    records: dict[str, JobRecord] = {}
+    if len(ids) > _FEW and flow_id is not None:
+        cursor: str | None = None
+        while True:
+            page = await driver.list(flow_id=flow_id, type=JOIN_TYPE, cursor=cursor, limit=SLICE, now=now)
+            records.update((info.job.id, info.job) for info in page.items)
+            cursor = page.cursor
+            if cursor is None:
+                break
+    return [records[id] if id in records else (await driver.inspect(id, now)).job for id in ids]
+
+
+def compose(codec: Codec, tree: Tree) -> bytes:
+    """The results as one value, encoded. JSON is put together from its pieces, and never read."""
+    return _json(tree) if type(codec) is JsonCodec else codec.encode(_value(codec, tree))
+
+
+def complete(codec: Codec, payload: bytes, into: str, tree: Tree) -> bytes:
+    """A payload with one more parameter; ValueError if it holds no object."""
+    if type(codec) is not JsonCodec:
+        given = codec.decode(payload)
+        if not isinstance(given, dict):
+            raise ValueError(f"the payload: expected an object, got {type(given).__name__}")
+        return codec.encode({**given, into: _value(codec, tree)})
+    text = payload.strip()
+    if not (text.startswith(b"{") and text.endswith(b"}")):
+        raise ValueError("the payload: expected an object, got something else")
+    known = text[1:-1].strip()
+    return b"{" + known + (b"," if known else b"") + codec.encode(into) + b":" + _json(tree) + b"}"
+
+
+def _json(tree: Tree) -> bytes:
+    if tree is None:
+        return b"null"
+    return tree if isinstance(tree, bytes) else b"[" + b",".join(map(_json, tree)) + b"]"
+
+
+def _value(codec: Codec, tree: Tree) -> Any:
+    if tree is None:
+        return None
+    return codec.decode(tree) if isinstance(tree, bytes) else [_value(codec, each) for each in tree]

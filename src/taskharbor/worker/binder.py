@@ -1,0 +1,92 @@
+"""The binder: gives steps of workflows the results that they wait for, between the reserve and the start.
+
+Only for jobs that carry the mark, one call for all of a batch; others cost a look into their metadata. The payload that
+the executor then sees is complete, so that neither it nor a child process knows of workflows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.clock import Clock
+from taskharbor.model.codec import Codec
+from taskharbor.model.job import JobRecord, replace
+from taskharbor.model.lease import Reserved
+from taskharbor.tasks.handler import HandlerRegistry
+from taskharbor.tasks.marks import BIND_KEY, MAX_BOUND, Bind, read_bind, taken
+from taskharbor.tasks.results import Results, complete
+from taskharbor.worker.outage import Outage
+
+
+class Unbindable(Exception):
+    """The results can never be given to the job; the text is the reason."""
+
+
+class Binder:
+    """Completes payloads. What it cannot complete is answered with the reason, by the token of its lease."""
+
+    def __init__(
+        self, *, driver: Driver, clock: Clock, handlers: HandlerRegistry, codec: Codec, outage: Outage
+    ) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._handlers = handlers
+        self._codec = codec
+        self._outage = outage
+
+    async def bind(self, batch: Sequence[Reserved]) -> tuple[list[Reserved], dict[str, Exception]]:
+        """The batch with complete payloads, and what went wrong: an Unbindable, or what the store raised."""
+        wanted: dict[str, tuple[Bind, tuple[str, ...]]] = {}
+        problems: dict[str, Exception] = {}
+        for reserved in batch:
+            mark = reserved.job.metadata.get(BIND_KEY)
+            if mark is not None:
+                try:
+                    wanted[reserved.lease.token] = _asked(reserved.job, mark)
+                except ValueError as error:
+                    problems[reserved.lease.token] = Unbindable(f"its mark {BIND_KEY} cannot be read: {error}")
+        flow_ids = {reserved.job.flow_id for reserved in batch if reserved.lease.token in wanted}
+        results = Results()
+        try:
+            ids = chain.from_iterable(members for _, members in wanted.values())
+            await results.load(self._driver, ids, self._clock.now(), flow_ids.pop() if len(flow_ids) == 1 else None)
+        except Exception as error:
+            self._outage.failed("results", error)
+            problems.update((token, error) for token in wanted)
+            return list(batch), problems
+        self._outage.answered("results")
+        bound = []
+        for reserved in batch:
+            asked = wanted.get(reserved.lease.token)
+            if asked is not None:
+                try:
+                    reserved = Reserved(self._completed(reserved.job, *asked, results), reserved.lease)
+                except Unbindable as error:
+                    problems[reserved.lease.token] = error
+            bound.append(reserved)
+        return bound, problems
+
+    def _completed(self, job: JobRecord, mark: Bind, ids: tuple[str, ...], results: Results) -> JobRecord:
+        size = results.size(ids)
+        if size > MAX_BOUND:
+            raise Unbindable(
+                f"the results it waits for have {size} bytes together, over the limit of {MAX_BOUND}; "
+                "keep them elsewhere and return references"
+            )
+        handler = self._handlers.get(job.type)
+        codec = self._codec if handler is None else handler.signature.codec
+        try:
+            payload = complete(codec, job.payload, mark.into, results.tree(mark.shape, ids))
+        except Exception as error:
+            raise Unbindable(f"the results it waits for cannot be read: {type(error).__name__}") from error
+        return replace(job, payload=payload)
+
+
+def _asked(job: JobRecord, text: str) -> tuple[Bind, tuple[str, ...]]:
+    mark = read_bind(text)
+    number = taken(mark.shape)
+    if number > len(job.depends_on):
+        raise ValueError(f"expected at most {len(job.depends_on)} results, got {number}")
+    return mark, job.depends_on[:number]
