@@ -134,7 +134,7 @@ class JobContext(msgspec.Struct, eq=False, weakref=True):
         """
         if self._transaction is None:
             raise RuntimeError(
-                "ctx.transaction() needs a driver on a SQL store (sqlite:// or postgresql://) and a handler that runs in "
-                "its worker's own process; this job has none"
+                "ctx.transaction() needs a driver on a SQL store (sqlite:// or postgresql://) and a handler that "
+                "runs in its worker's own process; this job has none"
             )
         return self._transaction()
