@@ -95,7 +95,7 @@ async def test_a_driver_that_chokes_on_one_outcome_does_not_hold_up_the_others(b
     driver = bench.driver.sibling()
     settle = driver.settle
 
-    async def choking(outcomes, now):  # type: ignore[no-untyped-def]
+    async def choking(outcomes, now):
         if any(outcome.lease.job_id == "bad" for outcome in outcomes):
             raise RuntimeError("cannot digest this")
         return await settle(outcomes, now)
@@ -131,7 +131,7 @@ async def test_a_service_that_breaks_ends_the_worker_loudly_and_gives_back(bench
     while worker.health().running == 0:
         await asyncio.sleep(0)
     assert worker._fetcher is not None
-    worker._fetcher._room = lambda: 1 / 0  # type: ignore[assignment]
+    worker._fetcher._room = lambda: 1 // 0
     worker._hurry.set()
     with pytest.raises(ZeroDivisionError):
         await running

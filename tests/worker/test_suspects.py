@@ -129,7 +129,7 @@ async def test_only_the_job_that_kills_is_blamed(bench: Bench) -> None:
         worker._source = driver
         settle = driver.settle
 
-        async def cut(outcomes, now, died=died, settle=settle):  # type: ignore[no-untyped-def]
+        async def cut(outcomes, now, died=died, settle=settle):
             return [None] * len(outcomes) if died.is_set() else await settle(outcomes, now)
 
         driver.settle = cut  # type: ignore[method-assign]

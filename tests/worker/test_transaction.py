@@ -9,7 +9,7 @@ import pytest
 from taskharbor import JobContext
 from taskharbor.drivers import Ack, BackendUnavailable, Lease, TaskHarborError
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.events import JobDeadLettered, JobRetried, JobStarted, JobSucceeded, OutcomeRefused
+from taskharbor.events import Event, JobDeadLettered, JobRetried, JobStarted, JobSucceeded, OutcomeRefused
 from taskharbor.policy.retry import Fixed
 from tests.worker.bench import Bench, bench_test, job
 
@@ -114,8 +114,8 @@ def test_both_or_neither(colour: str, ending: str) -> None:
         worker.register("t", coroutine if colour == "coroutine" else function)
         await bench.enqueue(job("j"))
         async with bench.running(worker):
-            heard = {"returns": JobSucceeded, "raises": JobRetried, "huge": JobDeadLettered}.get(ending, OutcomeRefused)
-            await bench.heard(heard)
+            heard: dict[str, type[Event]] = {"returns": JobSucceeded, "raises": JobRetried, "huge": JobDeadLettered}
+            await bench.heard(heard.get(ending, OutcomeRefused))
         assert table == (["row"] if ending == "returns" else [])
         assert table.ends == 1
         if ending == "lost":
