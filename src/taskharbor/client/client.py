@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from taskharbor.client import waiting
 from taskharbor.client.handle import JobHandle
@@ -21,13 +22,17 @@ from taskharbor.model.clock import Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.events import JobEnqueued, Observer, Observers
-from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo, JobInfo, JobRecord, replace
+from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo, JobInfo, JobRecord, State, replace
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.limits import check_name
 from taskharbor.observe.log import LogObserver
+from taskharbor.tasks.marks import is_join
+from taskharbor.tasks.options import Options
 from taskharbor.tasks.prepare import Call, prepare
+from taskharbor.tasks.results import Results, compose
 
 T = TypeVar("T")
+Make: TypeAlias = Callable[[datetime], list[JobRecord]]
 
 TRIES = 5
 FIRST_BACKOFF = 0.05  # doubled each time, plus up to as much again: about 1.5 seconds in all
@@ -81,25 +86,42 @@ class Client:
 
     def enqueue_calls(self, calls: Sequence[Call], who: str) -> list[JobHandle[Any]]:
         """Store calls of tasks. With `connection=`, on that connection, in this thread and without a loop."""
-        connection = _connection(calls)
-        if connection is None:
-            return self.portal.call(lambda: self.aenqueue_calls(calls), who)
-        refuse_on_loop(who)
-        store = _offers(self._drivers.unopened(), "enqueue_on_sync")
-        now = self.clock.now()
-        records = [prepare(call, now, self.default_queue) for call in calls]
-        return self._handles(calls, records, store(connection, records, now))
+        if not calls:
+            refuse_on_loop(who)
+            return []
+        answers = self.enqueue_made(self._maker(calls), one_connection([call.options for call in calls]), who)
+        return self._handles(calls, answers)
 
     async def aenqueue_calls(self, calls: Sequence[Call]) -> list[JobHandle[Any]]:
         """Store calls of tasks."""
-        connection = _connection(calls)
+        if not calls:
+            return []
+        answers = await self.aenqueue_made(self._maker(calls), one_connection([call.options for call in calls]))
+        return self._handles(calls, answers)
+
+    def _maker(self, calls: Sequence[Call]) -> Make:
+        return lambda now: [prepare(call, now, self.default_queue) for call in calls]
+
+    def _handles(self, calls: Sequence[Call], answers: list[Enqueued]) -> list[JobHandle[Any]]:
+        return [JobHandle(self, a.id, a.existed, call.returns) for call, a in zip(calls, answers, strict=True)]
+
+    def enqueue_made(self, make: Make, connection: Any, who: str) -> list[Enqueued]:
+        """Store the records that `make` gives for a moment; blocks until they are stored."""
+        if connection is None:
+            return self.portal.call(lambda: self.aenqueue_made(make, None), who)
+        refuse_on_loop(who)
+        store = _offers(self._drivers.unopened(), "enqueue_on_sync")
+        now = self.clock.now()
+        records = make(now)
+        return self._told(records, store(connection, records, now))
+
+    async def aenqueue_made(self, make: Make, connection: Any) -> list[Enqueued]:
+        """The same, awaited."""
         if connection is not None:
             store = _offers(self._drivers.unopened(), "enqueue_on")
             now = self.clock.now()
-            records = [prepare(call, now, self.default_queue) for call in calls]
-            return self._handles(calls, records, await store(connection, records, now))
-        if not calls:
-            return []
+            records = make(now)
+            return self._told(records, await store(connection, records, now))
         records = []
         sent = False
 
@@ -107,7 +129,7 @@ class Client:
             nonlocal sent
             now = self.clock.now()
             if not records:  # made once: sent again, the same ids are the same jobs
-                records.extend(prepare(call, now, self.default_queue) for call in calls)
+                records.extend(make(now))
             again, sent = sent, True
             answers = await driver.enqueue(records, now)
             if again:  # a job found under its own id is the one whose answer was lost, not one that existed
@@ -115,17 +137,14 @@ class Client:
                 answers = [Enqueued(a.id, False) if a.existed and a.id == record.id else a for a, record in pairs]
             return answers
 
-        answers = await self._steadily(send)
-        return self._handles(calls, records, answers)
+        return self._told(records, await self._steadily(send))
 
-    def _handles(
-        self, calls: Sequence[Call], records: list[JobRecord], answers: list[Enqueued]
-    ) -> list[JobHandle[Any]]:
+    def _told(self, records: list[JobRecord], answers: list[Enqueued]) -> list[Enqueued]:
         if self._observers.hears(JobEnqueued):
             for record, answer in zip(records, answers, strict=True):
                 known = replace(record, id=answer.id) if answer.id != record.id else record
                 self._observers.emit(JobEnqueued(known, "", answer.existed))
-        return [JobHandle(self, a.id, a.existed, call.returns) for call, a in zip(calls, answers, strict=True)]
+        return answers
 
     # Finding again -------------------------------------------------------------------------------------------
 
@@ -135,30 +154,74 @@ class Client:
         return JobHandle(self, id, True, returns)
 
     async def look(self, id: str) -> JobInfo:
-        """A job as it reads now, or the one that took its place."""
+        """A job as it reads now, or the one that took its place.
+
+        Of a workflow that took its place and has failed, or was cancelled, the job that is to blame: the one whose
+        result stands for the whole would be blocked for ever.
+        """
 
         async def look(driver: Driver) -> JobInfo:
-            info = await driver.inspect(id, self.clock.now())
-            while info.job.handed_to is not None:
-                info = await driver.inspect(info.job.handed_to, self.clock.now())
-            return info
+            own, last = await self._follow(driver, id)
+            if last.state.terminal or not _is_own(own.job, last.job):
+                return last
+            return await self._trouble(driver, last.job.flow_id or "") or last
 
         return await self._steadily(look)
 
+    async def look_in_flow(self, id: str, flow_id: str) -> JobInfo:
+        """A job of a flow as it reads now, or the one that took its place; or the one that made the flow fail."""
+
+        async def look(driver: Driver) -> JobInfo:
+            _, last = await self._follow(driver, id)
+            return last if last.state.terminal else await self._trouble(driver, flow_id) or last
+
+        return await self._steadily(look)
+
+    async def _follow(self, driver: Driver, id: str) -> tuple[JobInfo, JobInfo]:
+        own = last = await driver.inspect(id, self.clock.now())
+        while last.job.handed_to is not None:
+            last = await driver.inspect(last.job.handed_to, self.clock.now())
+        return own, last
+
+    async def _trouble(self, driver: Driver, flow_id: str) -> JobInfo | None:
+        for state in (State.DLQ, State.CANCELLED):
+            page = await driver.list(flow_id=flow_id, state=state, limit=1, now=self.clock.now())
+            if page.items:
+                return page.items[0]
+        return None
+
+    async def read(self, job: JobRecord, returns: Any) -> Any:
+        """What a job that is done returned, as that type; of a join, the list of what its jobs returned."""
+        if not is_join(job.id):
+            return None if job.result is None else self.codec.decode(job.result, returns)
+        results = Results()
+        await self._steadily(lambda driver: results.load(driver, [job.id], self.clock.now(), job.flow_id))
+        data = compose(self.codec, results.of(job.id))
+        try:
+            return self.codec.decode(data, returns)
+        except ValueError:  # a job among them handed over to one that returns something else
+            return self.codec.decode(data)
+
     async def cancel_job(self, id: str) -> None:
-        """Cancel a job, or the workflow that took its place."""
+        """Cancel a job, or the workflow that took its place, also one that takes it at this moment."""
 
         async def cancel(driver: Driver) -> None:
-            own = (await driver.inspect(id, self.clock.now())).job
-            last = (await self.look(id)).job
-            if last.id != own.id and last.flow_id is not None and last.flow_id != own.flow_id:
-                await driver.cancel_flow(last.flow_id, self.clock.now())
-                return
-            error = (await driver.cancel([last.id], self.clock.now()))[0]
-            if error is not None:
-                raise error
+            while True:
+                own, last = await self._follow(driver, id)
+                if _is_own(own.job, last.job):
+                    await driver.cancel_flow(last.job.flow_id or "", self.clock.now())
+                    return
+                error = (await driver.cancel([last.job.id], self.clock.now()))[0]
+                if error is None:
+                    return
+                if (await driver.inspect(last.job.id, self.clock.now())).job.handed_to is None:
+                    raise error
 
         await self._steadily(cancel)
+
+    async def cancel_flow(self, id: str) -> int:
+        """Cancel what has not ended in a flow, and what is being spawned into it; answers how many jobs."""
+        return await self._steadily(lambda driver: driver.cancel_flow(id, self.clock.now()))
 
     def flow(self, id: str) -> FlowInfo:
         """A workflow run by its id; blocks for one look at the store."""
@@ -210,11 +273,16 @@ class Client:
         return await call(await self._drivers.get())
 
 
-def _connection(calls: Sequence[Call]) -> Any:
+def _is_own(own: JobRecord, last: JobRecord) -> bool:
+    """Whether the flow that took a job's place is all its own, not one that the job was a part of."""
+    return last.flow_id is not None and last.flow_id != own.flow_id
+
+
+def one_connection(all_options: Sequence[Options]) -> Any:
     """The connection that all calls share; ValueError if they disagree, for one transaction has one connection."""
-    first = calls[0].options.connection if calls else None
-    for call in calls:
-        if call.options.connection is not first:
+    first = all_options[0].connection if all_options else None
+    for options in all_options:
+        if options.connection is not first:
             raise ValueError(
                 "expected one connection= for all jobs of a call, got different ones; enqueue them separately"
             )

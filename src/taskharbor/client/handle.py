@@ -66,7 +66,7 @@ class JobHandle(Generic[R_co]):
         while True:
             info = await self._look()
             if info.state.terminal:
-                return self._outcome(info)
+                return await self._outcome(info)
             left = pause if until is None else until - waiting.time()
             if left < 0.001:  # the resolution of every clock here: a remainder of rounding is no time to wait for
                 raise TimeoutError(
@@ -92,14 +92,12 @@ class JobHandle(Generic[R_co]):
                 "than the store keeps finished jobs (24 hours unless the DSN says retention=…)"
             ) from None
 
-    def _outcome(self, info: JobInfo) -> R_co:
+    async def _outcome(self, info: JobInfo) -> R_co:
         job = info.job
         if info.state is State.DLQ:
             raise JobDead(job.id, job.reason)
         if info.state is State.CANCELLED:
             raise JobCancelled(job.id, job.reason)
-        if job.result is None:
-            return None  # type: ignore[return-value] # what the handler returned
         # The job that took this one's place returns what its own task says, which is not known here.
-        value: R_co = self._client.codec.decode(job.result, self._returns if job.id == self.id else Any)
+        value: R_co = await self._client.read(job, self._returns if job.id == self.id else Any)
         return value
