@@ -3,12 +3,14 @@
 import asyncio
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from taskharbor import BackendUnavailable, BlockingCall, Fixed, Harbor, JobNotInflight, Snooze
+from taskharbor.drivers import JobRecord
 from taskharbor.events import Event, JobStarted, OutcomeRefused, StoreLost
 from taskharbor.testing import Faults, ManualClock, adrain, aenqueued, drain, enqueued
 from taskharbor.testing.faults import VERBS
@@ -47,6 +49,22 @@ def test_drain_runs_all_that_is_due_in_the_order_of_the_store_and_counts_executi
     assert drain(world.harbor) == 5
     assert world.runs == [4, 3, 2, 1, 0]
     assert drain(world.harbor) == 0
+
+
+def test_drain_runs_one_job_at_a_time(world: World):
+    running: list[int] = []
+
+    @world.harbor.task(name="turns")
+    async def turns() -> None:
+        running.append(1)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(running) == 1
+        running.pop()
+
+    handles = [turns.enqueue() for _ in range(5)]
+    assert drain(world.harbor) == 5
+    assert [handle.status() for handle in handles] == ["done"] * 5
 
 
 def test_drain_serves_every_queue_that_has_a_job(world: World):
@@ -203,6 +221,19 @@ def test_a_lease_ends_when_told_to(world: World):
         with pytest.raises(JobNotInflight, match="no worker on this driver has reserved nobody"):
             await world.faults.expire("nobody")
         await world.harbor.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_only_the_lease_that_was_named_ends():
+    async def scenario() -> None:
+        faults, now = Faults(), ManualClock().now()
+        driver = faults.wrap("memory://")
+        await driver.enqueue([JobRecord(id=name, type="t") for name in "abc"], now)
+        await driver.reserve(["default"], now, timedelta(seconds=30), 2, "one")
+        await driver.reserve(["default"], now, timedelta(seconds=30), 1, "two")
+        await faults.expire("a")
+        assert [(await driver.inspect(name, now)).state for name in "abc"] == ["ready", "inflight", "inflight"]
 
     asyncio.run(scenario())
 
