@@ -40,6 +40,7 @@ DIRECTORIES = {
     "tests/client": "client",
     "tests/cli": "cli",
     "tests/simulation": "simulation",
+    "tests/flow": "flow",
 }
 
 

@@ -16,11 +16,12 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.events import Observer
-from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo
+from taskharbor.model.job import DEFAULT_QUEUE
 from taskharbor.tasks.declare import Declaring
 from taskharbor.tasks.task import Step
 
 if TYPE_CHECKING:
+    from taskharbor.flow.run import FlowRun
     from taskharbor.worker import Middleware, Worker
 
 
@@ -96,13 +97,16 @@ class Harbor(Declaring):
         """Store many jobs in one round trip, all or none."""
         return await self.client.aenqueue_calls([step.call() for step in steps])
 
-    def flow(self, id: str) -> FlowInfo:
-        """A workflow run by its id, with its nodes and edges; blocks for one look at the store."""
-        return self.client.portal.call(lambda: self.client.aflow(id), "harbor.flow")
+    def flow(self, id: str) -> FlowRun:
+        """A flow by its id, with its nodes and edges, and a handle; blocks for one look at the store."""
+        return self.client.portal.call(lambda: self.aflow(id), "harbor.flow")
 
-    async def aflow(self, id: str) -> FlowInfo:
-        """A workflow run by its id, with its nodes and edges."""
-        return await self.client.aflow(id)
+    async def aflow(self, id: str) -> FlowRun:
+        """A flow by its id, with its nodes and edges, and a handle."""
+        from taskharbor.flow.handle import FlowHandle
+        from taskharbor.flow.run import FlowRun
+
+        return FlowRun.of(await self.client.aflow(id), FlowHandle(self.client, id))
 
     def close(self) -> None:
         """Close what blocking calls opened, and end their thread."""

@@ -1,0 +1,14 @@
+"""Workflows: jobs with edges, composed of steps.
+
+chain(fetch.s(url=u), parse.s(), save.s(table="t")).enqueue()
+chord(group(count.s(chunk=c) for c in chunks), total.s()).enqueue()
+group(resize.s(image=i) for i in images).enqueue()
+"""
+
+from taskharbor.flow.build import Flow, chain, chord, group
+from taskharbor.flow.handle import FlowHandle, Progress
+from taskharbor.flow.mermaid import mermaid
+from taskharbor.flow.run import FlowRun
+from taskharbor.tasks.failure import FlowFailure
+
+__all__ = ["Flow", "FlowFailure", "FlowHandle", "FlowRun", "Progress", "chain", "chord", "group", "mermaid"]

@@ -1,0 +1,137 @@
+"""Handles: one enqueued flow, seen from the code that asked for it.
+
+Waiting looks at the job that ends the flow and for a job that made it fail, with growing pauses: so it is told of a
+failure at once, though everything behind the dead job stays blocked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from taskharbor.client import waiting
+from taskharbor.client.handle import FIRST_LOOK, GROWTH, LONGEST_LOOK
+from taskharbor.flow.look import end_of, progress_of
+from taskharbor.model.errors import JobCancelled, JobDead, JobNotFound
+from taskharbor.model.job import FlowInfo, FlowStatus, State, flow_status
+from taskharbor.model.times import Duration, duration
+
+if TYPE_CHECKING:
+    from taskharbor.client.client import Client
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How many jobs of a flow are done, of how many it has by now. A flow that grows while it runs has more later."""
+
+    done: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"{self.done} of {self.total}"
+
+
+class FlowHandle(Generic[R_co]):
+    """A flow by its id. `existed`: its last step met a known idempotency key, and its result is that job's."""
+
+    __slots__ = ("_client", "_end", "_returns", "existed", "id")
+
+    def __init__(
+        self, client: Client, id: str, end: str | None = None, existed: bool = False, returns: Any = Any
+    ) -> None:
+        self._client = client
+        self._end = end
+        self._returns = returns
+        self.id = id
+        self.existed = existed
+
+    def __repr__(self) -> str:
+        return f"FlowHandle({self.id!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FlowHandle) and other.id == self.id and other._client is self._client
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def status(self) -> FlowStatus:
+        """How the flow stands: running, succeeded, failed or cancelled. Blocks for a look at the store."""
+        return self._client.portal.call(self.astatus, "handle.status")
+
+    async def astatus(self) -> FlowStatus:
+        """The same, awaited."""
+        return (await self.ainfo()).status
+
+    def progress(self) -> Progress:
+        """How many of its jobs are done, of how many; joins and failure steps are not counted."""
+        return self._client.portal.call(self.aprogress, "handle.progress")
+
+    async def aprogress(self) -> Progress:
+        """The same, awaited."""
+        return Progress(*progress_of(await self.ainfo()))
+
+    def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait for the flow's end and answer its result: what its last step returned, or the list of a group.
+
+        Raises JobDead or JobCancelled as soon as the flow is failed or cancelled, TimeoutError (the flow goes on),
+        or JobNotFound if its records are gone.
+        """
+        return self._client.portal.call(lambda: self.aresult(timeout), "handle.result")
+
+    async def aresult(self, timeout: Duration | None = None) -> R_co:
+        """The same, awaited."""
+        seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
+        until = None if seconds is None else waiting.time() + seconds
+        end, pause = self._end or end_of(await self.ainfo()), FIRST_LOOK
+        while True:
+            try:
+                info = await self._client.look_in_flow(end, self.id)
+            except JobNotFound:
+                raise self._gone() from None
+            job = info.job
+            if info.state is State.DLQ:
+                raise JobDead(job.id, job.reason)
+            if info.state is State.CANCELLED:
+                raise JobCancelled(job.id, job.reason)
+            if info.state is State.DONE:
+                # The job that took the last one's place returns what its own task says, which is not known here.
+                value: R_co = await self._client.read(job, self._returns if job.id == end else Any)
+                return value
+            left = pause if until is None else until - waiting.time()
+            if left < 0.001:
+                raise TimeoutError(f"flow {self.id} runs after {seconds:g} seconds; it goes on, ask again later")
+            await waiting.sleep(min(pause, left))
+            pause = min(pause * GROWTH, LONGEST_LOOK)
+
+    def cancel(self) -> int:
+        """Cancel what has not ended, also what is being spawned at this moment; answers how many jobs were cancelled.
+
+        A handler that runs learns it at its next heartbeat.
+        """
+        return self._client.portal.call(self.acancel, "handle.cancel")
+
+    async def acancel(self) -> int:
+        """The same, awaited."""
+        return await self._client.cancel_flow(self.id)
+
+    async def ainfo(self) -> FlowInfo:
+        """The jobs of the flow and its edges, as they read now."""
+        try:
+            return await self._client.aflow(self.id)
+        except JobNotFound:
+            if self._end is None or not self.existed:
+                raise self._gone() from None
+        # Every step of it was known by its key: then it is the flow that they were first enqueued with.
+        info = await self._client.look(self._end)
+        if info.job.flow_id is not None:
+            return await self._client.aflow(info.job.flow_id)
+        at = info.job.finished_at or info.job.created_at
+        return FlowInfo(self.id, flow_status([info.state]), info.job.created_at, at, (info,), ())
+
+    def _gone(self) -> JobNotFound:
+        return JobNotFound(
+            f"flow {self.id} has no records: its transaction was rolled back, they were deleted, or it ended longer "
+            "ago than the store keeps finished jobs (24 hours unless the DSN says retention=…)"
+        )

@@ -1,0 +1,74 @@
+"""A flow as Mermaid text, for documents, issues and terminals that draw it.
+
+Jobs of one type that wait for the same and are waited for by the same are drawn as one when a flow is large: nobody
+can look at a thousand boxes, and most programs that draw refuse.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from taskharbor.flow.look import is_failure_step
+from taskharbor.model.job import FlowInfo, JobInfo
+from taskharbor.tasks.marks import JOIN_TYPE
+
+LARGE = 30
+_COLOURS = {
+    "done": "#cfc",
+    "inflight": "#cdf",
+    "ready": "#ffc",
+    "scheduled": "#ffc",
+    "blocked": "#eee",
+    "dlq": "#fcc",
+    "cancelled": "#ddd",
+}
+
+
+def mermaid(info: FlowInfo) -> str:
+    """The graph: a box for each job with its type and state, an arrow for each edge, dotted ones to what took over."""
+    boxes = _boxes(info)
+    names: dict[object, str] = {}
+    members = Counter(boxes.values())
+    lines = ["flowchart TD"]
+    for node in info.nodes:
+        box = boxes[node.job.id]
+        if box not in names:
+            names[box] = f"n{len(names)}"
+            lines.append(f"    {names[box]}{_label(node, members[box])}:::{node.state.value}")
+    arrows = [(names[boxes[a]], names[boxes[b]]) for a, b in info.edges if a in boxes and b in boxes]
+    lines += [f"    {a} --> {b}" for a, b in dict.fromkeys(arrows)]
+    handed = [(names[boxes[n.job.id]], names[boxes[n.job.handed_to]]) for n in info.nodes if n.job.handed_to in boxes]
+    lines += [f"    {a} -.-> {b}" for a, b in dict.fromkeys(handed)]
+    used = {node.state.value for node in info.nodes}
+    lines += [f"    classDef {state} fill:{colour},stroke:#888" for state, colour in _COLOURS.items() if state in used]
+    return "\n".join(lines) + "\n"
+
+
+def _boxes(info: FlowInfo) -> dict[str, object]:
+    """Which box each job is drawn in."""
+    if len(info.nodes) <= LARGE:
+        return {node.job.id: node.job.id for node in info.nodes}
+    after: dict[str, list[str]] = {node.job.id: [] for node in info.nodes}
+    for dependency, dependent in info.edges:
+        if dependency in after:
+            after[dependency].append(dependent)
+    return {
+        node.job.id: (
+            node.job.type,
+            node.state,
+            node.job.depends_on,
+            tuple(after[node.job.id]),
+            node.job.handed_to,
+        )
+        for node in info.nodes
+    }
+
+
+def _label(node: JobInfo, number: int) -> str:
+    name = "join" if node.job.type == JOIN_TYPE else node.job.type
+    text = "".join(f"#{ord(char)};" if char in '"#<>&;`\\' or not char.isprintable() else char for char in name)
+    times = f"{number} × " if number > 1 else ""
+    words = f'"{times}{text}<br/>{node.state.value}"'
+    if node.job.type == JOIN_TYPE:
+        return f"(({words}))"
+    return f"[/{words}/]" if is_failure_step(node) else f"[{words}]"

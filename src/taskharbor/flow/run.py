@@ -1,0 +1,58 @@
+"""A flow that was found again: everything the store tells of it, and the handle to go on with."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from taskharbor.flow.handle import FlowHandle, Progress
+from taskharbor.flow.look import durations_of, progress_of
+from taskharbor.flow.mermaid import mermaid
+from taskharbor.model.job import FlowInfo
+from taskharbor.model.times import Duration
+
+
+class FlowRun(FlowInfo, frozen=True):
+    """A flow as it read at one moment, with its jobs (`nodes`) and edges. `handle` asks the store anew."""
+
+    handle: FlowHandle[Any]
+
+    @classmethod
+    def of(cls, info: FlowInfo, handle: FlowHandle[Any]) -> FlowRun:
+        """What a store told, with a handle."""
+        return cls(info.id, info.status, info.created_at, info.updated_at, info.nodes, info.edges, handle)
+
+    @property
+    def states(self) -> dict[str, str]:
+        """The state of each job, by its id."""
+        return {node.job.id: node.state.value for node in self.nodes}
+
+    @property
+    def durations(self) -> dict[str, timedelta | None]:
+        """How long each job took once nothing held it up, by its id; None while it has not ended."""
+        return durations_of(self)
+
+    @property
+    def progress(self) -> Progress:
+        """How many jobs were done, of how many."""
+        return Progress(*progress_of(self))
+
+    def mermaid(self) -> str:
+        """The graph as Mermaid text."""
+        return mermaid(self)
+
+    def result(self, timeout: Duration | None = None) -> Any:
+        """As the handle's."""
+        return self.handle.result(timeout)
+
+    async def aresult(self, timeout: Duration | None = None) -> Any:
+        """As the handle's."""
+        return await self.handle.aresult(timeout)
+
+    def cancel(self) -> int:
+        """As the handle's."""
+        return self.handle.cancel()
+
+    async def acancel(self) -> int:
+        """As the handle's."""
+        return await self.handle.acancel()
