@@ -86,8 +86,8 @@ def facts(sizes: Sizes) -> str:
     versions = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
     return (
         f"{os.cpu_count()} cores, {platform.python_implementation()} {platform.python_version()} on "
-        f"{platform.system()}; {versions}. {sizes.rounds} rounds, {sizes.jobs:,} jobs each, "
-        f"{sizes.picks} for the latency."
+        f"{platform.system()}; {versions}. {sizes.rounds} rounds, {sizes.jobs:,} jobs each "
+        f"({4 * sizes.jobs:,} bare tasks, {sizes.picks} jobs for the latency)."
     )
 
 
@@ -103,10 +103,10 @@ def write(path: Path, figures: str) -> None:
 
 def _aim_line(result: Result) -> str:
     if result.ratio is None:
-        return f"not measured: {result.aim.text} (a subject is not installed; `make bench` installs all)"
+        return f"not measured: {result.aim.text} (`make bench` installs and measures all of them)"
     word = "MISSED" if result.missed else "reached"
     found = result.ratio
-    return f"{word}: {result.aim.text}: {found.median:.2f} ({found.least:.2f} – {found.most:.2f} over the rounds)"
+    return f"{word}: {result.aim.text}: {found.median:.3f} ({found.least:.2f} – {found.most:.2f} over the rounds)"
 
 
 def _row(cells: tuple[str, ...]) -> str:
