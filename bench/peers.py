@@ -1,8 +1,8 @@
 """Others' memory queues, each at the best settings found for a job that does nothing.
 
-huey 3: MemoryHuey, its own consumer with one thread (more threads only wait for each other's turn in the interpreter;
-greenlets need gevent and gain nothing where nothing is waited for), no periodic tasks, no health checks. Its jobs are
-plain functions, because it knows no coroutines. `results=False` was not faster: None is not stored anyway.
+huey 3: MemoryHuey, its own consumer with one thread, no periodic tasks, no health checks. Its jobs are plain functions,
+because it knows no coroutines. `results=False` was tried and was not faster: None is not stored anyway. More threads,
+which would share one interpreter, and greenlets, which need gevent, were not tried.
 
 taskiq: InMemoryBroker(await_inplace=True, cast_types=False), which runs a job where it is sent. It keeps no queue, so
 for the worker's part alone finished messages are handed to `broker.kick`, which is what a worker does with them.
