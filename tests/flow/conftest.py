@@ -1,0 +1,42 @@
+"""Fixtures of the flow tests: a harbor on each store, and the tasks that flows here are made of."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskharbor import Harbor
+from taskharbor.testing import ManualClock
+from tests.flow.stores import NAMES, STORES
+from tests.flow.tasks import Tasks
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logger = logging.getLogger("taskharbor")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    yield
+    logger.setLevel(level)
+
+
+@pytest.fixture(params=NAMES)
+def dsn(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    found = STORES[request.param](tmp_path)
+    if found is None:
+        pytest.skip(f"{request.param} cannot run here")
+    return found
+
+
+@pytest.fixture
+def harbor(dsn: str) -> Iterator[Harbor]:
+    harbor = Harbor(dsn, clock=ManualClock())
+    yield harbor
+    harbor.close()
+
+
+@pytest.fixture
+def tasks(harbor: Harbor) -> Any:
+    return Tasks(harbor)
