@@ -1,0 +1,65 @@
+"""The DSN: which file, and how it is to be treated."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from taskharbor.drivers.contract import DEFAULT_RETENTION
+from taskharbor.drivers.dsn import options_of, scheme_of, span
+from taskharbor.model.limits import MAX_PAYLOAD
+
+_OPTIONS = frozenset({"retention", "max_payload", "synchronous", "migrate"})
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where the jobs are. The path is absolute: a later change of directory changes nothing."""
+
+    path: str
+    retention: timedelta = DEFAULT_RETENTION
+    max_payload: int = MAX_PAYLOAD
+    synchronous: str = "full"
+    migrate: str = "auto"
+
+
+def parse(dsn: str) -> Address:
+    """The address in a DSN, or ValueError that says what was expected.
+
+    >>> parse("sqlite:////var/lib/shop/jobs.db?synchronous=normal").path
+    '/var/lib/shop/jobs.db'
+    """
+    if scheme_of(dsn) != "sqlite":
+        raise ValueError("expected sqlite:///relative.db or sqlite:////absolute.db")
+    parts = urlsplit(dsn)
+    path = unquote(parts.path[1:])
+    if ":memory:" in (path, unquote(parts.netloc)) or (not path and not parts.netloc):
+        raise ValueError(
+            "sqlite:// needs a file, such as sqlite:///jobs.db: jobs in memory are lost with their process, "
+            "and memory:// is made for that"
+        )
+    if parts.netloc or not dsn[len("sqlite:") :].startswith("//"):
+        raise ValueError("expected three slashes before a relative path and four before an absolute one")
+    if parts.fragment or "\x00" in path or path.endswith("/"):
+        raise ValueError("expected the path of a file, such as sqlite:///jobs.db")
+    options = options_of(dsn, _OPTIONS)
+    retention = span(options["retention"], "retention") if "retention" in options else DEFAULT_RETENTION
+    max_payload = options.get("max_payload", str(MAX_PAYLOAD))
+    if not max_payload.isascii() or not max_payload.isdigit() or int(max_payload) < 1:
+        raise ValueError(f"max_payload: expected a number of bytes, got {max_payload!r}")
+    return Address(
+        os.path.abspath(path),
+        retention,
+        int(max_payload),
+        _choice(options, "synchronous", "full", "normal"),
+        _choice(options, "migrate", "auto", "manual"),
+    )
+
+
+def _choice(options: dict[str, str], name: str, default: str, other: str) -> str:
+    value = options.get(name, default)
+    if value not in (default, other):
+        raise ValueError(f"{name}: expected {default} or {other}, got {value!r}")
+    return value

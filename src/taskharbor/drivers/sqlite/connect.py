@@ -1,0 +1,136 @@
+"""Opening the file: its mode, its pragmas, what SQLite's errors mean, and the lock beside it.
+
+`<file>-lock` is an advisory lock (flock) that every writer takes before SQLite's own. SQLite lets waiting processes
+sleep and try again, so one may wait for seconds behind luckier ones; the kernel wakes a flock's waiters at once. It
+is for fairness only: whoever does not take it (the application's own connections) is kept apart by SQLite all the same.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+
+from taskharbor.model.errors import BackendUnavailable
+
+PATIENCE = 30.0
+"""Seconds after which a store that is locked counts as unavailable."""
+
+_BUSY_MS = 5000
+_NETWORK = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "afs", "ncpfs", "glusterfs", "fuse.glusterfs", "ceph", "lustre")
+_MEANING = {
+    "SQLITE_FULL": "the disk is full",
+    "SQLITE_READONLY": "it may only be read",
+    "SQLITE_CORRUPT": "it is damaged; restore it from a backup, or save what is left with `sqlite3 FILE .recover`",
+    "SQLITE_NOTADB": "it is not an SQLite database",
+    "SQLITE_CANTOPEN": "it cannot be opened",
+    "SQLITE_IOERR": "reading or writing failed",
+    "SQLITE_PERM": "access is not permitted",
+    "SQLITE_BUSY": "another program has kept it locked",
+}
+
+
+def unavailable(path: str, error: Exception) -> BackendUnavailable:
+    """What an error of SQLite or of the system means for a caller. No statement and no value is shown."""
+    if isinstance(error, BackendUnavailable):
+        return error
+    name = getattr(error, "sqlite_errorname", "") or type(error).__name__
+    meaning = next((text for start, text in _MEANING.items() if name.startswith(start)), "")
+    if isinstance(error, OSError):
+        meaning = error.strerror or type(error).__name__
+    made = BackendUnavailable(f"{path}: {meaning or 'SQLite failed'} ({name})")
+    made.__cause__ = error
+    return made
+
+
+def create(path: str) -> None:
+    """Make an empty file that only its owner may read; SQLite gives -wal and -shm the same mode."""
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise BackendUnavailable(f"{path}: its folder {folder} does not exist; create it first")
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise unavailable(path, error) from error
+
+
+def connect(path: str, synchronous: str) -> sqlite3.Connection:
+    """A connection to a file that exists. Transactions are begun and ended by hand."""
+    connection = sqlite3.connect(
+        path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    try:
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        connection.execute("PRAGMA temp_store = memory")
+        connection.execute("PRAGMA cache_size = -16384")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def use_wal(connection: sqlite3.Connection, path: str) -> None:
+    """Switch the file to WAL, which it then stays in. Under the file's lock, or openers get into each other's way."""
+    mode = connection.execute("PRAGMA journal_mode = wal").fetchone()[0]
+    if mode != "wal":
+        raise BackendUnavailable(f"{path}: SQLite could not switch it to WAL (it is {mode}); is it on a local disk?")
+
+
+def begin(connection: sqlite3.Connection, path: str) -> None:
+    """Begin to write, and wait for whoever else does: the application may write to this file without our lock."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise unavailable(path, error) from error
+
+
+def is_busy(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+class FileLock:
+    """The lock beside the file, for the threads of one owner. Writing to it wakes those who wait for work."""
+
+    def __init__(self, path: str) -> None:
+        self.path = f"{path}-lock"
+        self._file = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+    def acquire(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def ring(self) -> None:
+        """After a commit: a change of this file is seen by other processes, and what they read then is committed."""
+        try:
+            os.pwrite(self._file, b"!", 0)
+        except OSError:  # a full disk costs a hint, never a job
+            pass
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def network_mount(path: str, mounts: str = "/proc/mounts") -> str | None:
+    """The kind of network file system the file lies on, or None."""
+    try:
+        with open(mounts, encoding="utf-8", errors="replace") as file:
+            rows = [line.split() for line in file]
+    except OSError:
+        return None
+    real = os.path.realpath(path)
+    best, kind = "", ""
+    for row in rows:
+        if len(row) > 2:
+            point = row[1].encode().decode("unicode_escape", errors="replace")
+            if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
+                best, kind = point, row[2]
+    return kind if kind.startswith(_NETWORK) else None

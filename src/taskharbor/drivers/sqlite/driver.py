@@ -1,0 +1,212 @@
+"""The face of the SQLite driver: the calls of the contract, each one transaction on the hub's threads.
+
+An opened driver may be cancelled at any await: a call that was not begun is left out, one that was begun is done.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from taskharbor.drivers.contract import SingleVerbs
+from taskharbor.drivers.sqlite import admin, reading
+from taskharbor.drivers.sqlite.address import parse
+from taskharbor.drivers.sqlite.enqueue import enqueue
+from taskharbor.drivers.sqlite.hub import Hub, Waiter, acquire, let_go
+from taskharbor.drivers.sqlite.leases import extend, release
+from taskharbor.drivers.sqlite.reserve import reserve
+from taskharbor.drivers.sqlite.settle import settle
+from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
+from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
+from taskharbor.model.lease import Enqueued, Lease, Reserved
+from taskharbor.model.limits import check_name
+from taskharbor.model.outcome import Outcome
+
+ARRIVED = "SELECT name, arrived FROM taskharbor_queues WHERE name = ?"
+
+
+class SqliteDriver(SingleVerbs):
+    """Jobs in an SQLite file.
+
+    >>> SqliteDriver("sqlite:///jobs.db").retention
+    datetime.timedelta(days=1)
+    """
+
+    def __init__(self, dsn: str) -> None:
+        self.address = parse(dsn)
+        self._dsn = dsn
+        self._hub: Hub | None = None
+        self._seen: dict[str, int] = {}  # queue → its last arrival when a reserve of this driver left nothing there
+
+    @property
+    def retention(self) -> timedelta:
+        return self.address.retention
+
+    async def open(self) -> None:
+        if self._hub is None or self._hub.is_foreign():
+            self._hub = await acquire(self.address)
+
+    async def close(self) -> None:
+        held, self._hub = self._hub, None
+        if held is not None:
+            await let_go(held)
+
+    def sibling(self) -> SqliteDriver:
+        other = SqliteDriver(self._dsn)
+        other.address = self.address
+        return other
+
+    @property
+    def hub(self) -> Hub:
+        """What this driver works on while it is open."""
+        if self._hub is None:
+            raise RuntimeError("the driver is not open: await open() first")
+        if self._hub.is_foreign():
+            raise BackendUnavailable(
+                f"{self.address.path}: this driver was opened before a fork; in the child, open() it again"
+            )
+        return self._hub
+
+    async def server_time(self) -> datetime:
+        return self.hub.server_time()
+
+    # The four verbs
+
+    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
+        limit = self.address.max_payload
+        answer: builtins.list[Enqueued] = await self.hub.write(lambda tx: enqueue(tx, jobs, now, limit))
+        return answer
+
+    async def reserve(
+        self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
+    ) -> builtins.list[Reserved]:
+        if worker:
+            check_name(worker, "worker")
+        if limit <= 0:
+            return []
+        taken: builtins.list[Reserved]
+        taken, seen = await self.hub.write(lambda tx: reserve(tx, queues, now, lease_for, limit, worker), light=True)
+        self._seen.update(seen)
+        return taken
+
+    async def extend(
+        self, leases: Sequence[Lease], now: datetime, lease_for: timedelta
+    ) -> builtins.list[Lease | DriverError]:
+        answer: builtins.list[Lease | DriverError] = await self.hub.write(
+            lambda tx: extend(tx, leases, now, lease_for), light=True
+        )
+        return answer
+
+    async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> builtins.list[TaskHarborError | None]:
+        limit = self.address.max_payload
+        answer: builtins.list[TaskHarborError | None] = await self.hub.write(
+            lambda tx: settle(tx, outcomes, now, limit)
+        )
+        return answer
+
+    # Beside the verbs
+
+    async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
+        answer: dict[str, bytes | None] = await self.hub.read(lambda tx: reading.results(tx, ids))
+        return answer
+
+    async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
+        answer: int = await self.hub.write(lambda tx: release(tx, worker, now, keep))
+        return answer
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+        shared = self.hub
+        waiter = Waiter({name: self._seen.get(name, 0) for name in queues})
+        shared.add(waiter)
+        timer = waiter.loop.call_later(timeout, waiter.answer, False)
+        try:
+            # What came between the last empty reserve and this call must not be slept through.
+            arrived = await shared.read(lambda tx: _arrived(tx, queues))
+            return waiter.concerns(arrived) or await waiter.future
+        finally:
+            timer.cancel()
+            shared.remove(waiter)
+
+    # Pause
+
+    async def pause(self, queue: str) -> None:
+        await self.hub.write(lambda tx: admin.pause(tx, queue))
+
+    async def resume(self, queue: str) -> None:
+        await self.hub.write(lambda tx: admin.resume(tx, queue))
+
+    async def is_paused(self, queue: str) -> bool:
+        answer: bool = await self.hub.read(lambda tx: reading.is_paused(tx, queue))
+        return answer
+
+    # Admin
+
+    async def inspect(self, id: str, now: datetime) -> JobInfo:
+        answer: JobInfo = await self.hub.read(lambda tx: reading.inspect(tx, id, now))
+        return answer
+
+    async def list(
+        self,
+        *,
+        now: datetime,
+        queue: str | None = None,
+        state: State | str | None = None,
+        type: str | None = None,
+        group: str | None = None,
+        flow_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        filters: dict[str, Any] = {"queue": queue, "state": state, "type": type, "group": group, "flow_id": flow_id}
+        answer: Page = await self.hub.read(lambda tx: reading.list_jobs(tx, now, cursor=cursor, limit=limit, **filters))
+        return answer
+
+    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
+        answer: dict[str, dict[str, int]] = await self.hub.read(lambda tx: reading.counts(tx, now))
+        return answer
+
+    async def queues(self) -> builtins.list[str]:
+        answer: builtins.list[str] = await self.hub.read(reading.queues)
+        return answer
+
+    async def requeue(
+        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+    ) -> builtins.list[DriverError | None]:
+        answer: builtins.list[DriverError | None] = await self.hub.write(
+            lambda tx: admin.requeue(tx, ids, now, run_at, reset_attempts)
+        )
+        return answer
+
+    async def cancel(self, ids: Sequence[str], now: datetime) -> builtins.list[DriverError | None]:
+        answer: builtins.list[DriverError | None] = await self.hub.write(lambda tx: admin.cancel(tx, ids, now))
+        return answer
+
+    async def delete(self, ids: Sequence[str]) -> builtins.list[DriverError | None]:
+        answer: builtins.list[DriverError | None] = await self.hub.write(lambda tx: admin.delete(tx, ids))
+        return answer
+
+    async def prune(self, before: datetime, limit: int) -> int:
+        answer: int = await self.hub.write(lambda tx: admin.prune(tx, before, limit))
+        return answer
+
+    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
+        answer: FlowInfo = await self.hub.read(lambda tx: reading.flow(tx, flow_id, now))
+        return answer
+
+    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
+        answer: int = await self.hub.write(lambda tx: admin.cancel_flow(tx, flow_id, now))
+        return answer
+
+    async def beat(self, info: WorkerInfo, now: datetime) -> None:
+        await self.hub.write(lambda tx: admin.beat(tx, info, now), light=True)
+
+    async def workers(self, now: datetime) -> builtins.list[WorkerInfo]:
+        answer: builtins.list[WorkerInfo] = await self.hub.read(lambda tx: reading.workers(tx, now))
+        return answer
+
+
+def _arrived(tx: Tx, queues: Sequence[str]) -> dict[str, int]:
+    return dict(row for name in queues for row in tx.all(ARRIVED, name))

@@ -1,0 +1,242 @@
+"""Enqueueing in two steps: a plan, which may refuse and writes nothing, and carrying it out, which cannot fail.
+
+So a call stores all or none, and an outcome with a spawn is refused before anything of it has happened. Both work on
+any connection inside a transaction: the driver's own, and the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
+from taskharbor.drivers.sqlite import flows
+from taskharbor.drivers.sqlite.job import (
+    BLOCKED,
+    CANCELLED,
+    DONE,
+    WAITING,
+    Job,
+    ids_json,
+    maybe_ticks,
+    metadata_json,
+    ticks,
+)
+from taskharbor.drivers.sqlite.sql import statement
+from taskharbor.drivers.sqlite.store import finish, line_up
+from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.model.errors import InvalidJob
+from taskharbor.model.job import EPOCH, JobRecord, replace
+from taskharbor.model.lease import Enqueued
+from taskharbor.model.limits import check_job
+
+INSERT = statement("insert")
+KNOWN_IDS = statement("known_ids")
+KNOWN_KEY = statement("known_key")
+SET_LIMIT = statement("set_limit")
+PLACE = "SELECT handed_to, state, depends_on FROM taskharbor_jobs WHERE id = ?"
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Plan:
+    """What a call will store, and what it will answer."""
+
+    __slots__ = ("aliases", "answers", "fresh")
+
+    def __init__(self) -> None:
+        self.answers: list[Enqueued] = []
+        self.fresh: dict[str, JobRecord] = {}  # by id, in the order of the call
+        self.aliases: dict[str, str] = {}  # the id of a job that is known by its key → the known id
+
+
+def enqueue(tx: Tx, jobs: Sequence[JobRecord], now: datetime, max_payload: int) -> list[Enqueued]:
+    """Store jobs, all or none."""
+    made = plan(tx, jobs, max_payload)
+    carry_out(tx, made, now)
+    return made.answers
+
+
+def plan(tx: Tx, jobs: Sequence[JobRecord], max_payload: int) -> Plan:
+    """Check a call; InvalidJob if anything of it cannot be stored."""
+    for job in jobs:
+        check_job(job, max_payload)
+    made = Plan()
+    stored = {id for (id,) in tx.all(KNOWN_IDS, ids_json([job.id for job in jobs]))} if jobs else set()
+    keys: dict[tuple[str, str], str] = {}
+    edges = False
+    for job in jobs:
+        known = _known(tx, made, stored, keys, job)
+        if known is None:
+            made.fresh[job.id] = job
+            if job.idempotency_key is not None:
+                keys[job.queue, job.idempotency_key] = job.id
+            edges = edges or bool(job.depends_on)
+        made.answers.append(Enqueued(known or job.id, known is not None))
+    if edges:
+        for id, record in made.fresh.items():
+            if record.depends_on:
+                depends_on = tuple([_resolve(tx, made, id, dependency) for dependency in record.depends_on])
+                if depends_on != record.depends_on:
+                    made.fresh[id] = replace(record, depends_on=depends_on)
+        _refuse_cycle(made.fresh)
+    return made
+
+
+def _known(tx: Tx, made: Plan, stored: set[str], keys: dict[tuple[str, str], str], job: JobRecord) -> str | None:
+    # The id decides before the key.
+    if job.id in stored or job.id in made.fresh:
+        return job.id
+    if job.id in made.aliases:
+        return made.aliases[job.id]
+    key = job.idempotency_key
+    if key is None:
+        return None
+    known = keys.get((job.queue, key))
+    if known is None:
+        row = tx.one(KNOWN_KEY, job.queue, key.encode())
+        known = row[0] if row is not None else None
+    if known is not None:
+        made.aliases[job.id] = known
+    return known
+
+
+def carry_out(tx: Tx, made: Plan, now: datetime) -> None:
+    """Store what was planned, as one."""
+    fresh = made.fresh
+    if not fresh:
+        return
+    moment = ticks(now)
+    first = tx.next_number(len(fresh))
+    tx.executemany(INSERT, _rows(tx, fresh.values(), first, moment))
+    for record in fresh.values():
+        if record.group is not None and record.group_limit > 0:
+            # Perhaps it is the first limit and frees a slot: a hint too many costs nothing.
+            tx.execute(SET_LIMIT, (record.queue, record.group, record.group_limit))
+            tx.touch_group(record.queue, record.group)
+            tx.arrive(record.queue)
+        if record.flow_id is not None:
+            flows.add(tx, record.flow_id)
+    for number, record in enumerate(fresh.values(), first):
+        if record.depends_on or record.flow_id is not None:
+            _place(tx, record, number, moment)
+
+
+def _rows(tx: Tx, records: Iterable[JobRecord], first: int, now: int) -> list[tuple[Any, ...]]:
+    """The rows of new jobs. What depends on others, or belongs to a run, is stored blocked and placed afterwards."""
+    rows = []
+    for number, job in enumerate(records, first):
+        queue = tx.queue(job.queue)
+        run_at = maybe_ticks(job.run_at)
+        if job.depends_on or job.flow_id is not None:
+            state, lined, moment = BLOCKED, 0, None
+        else:
+            state, lined, moment = WAITING, int(run_at is None or run_at <= queue.at), run_at
+            if run_at is None or run_at <= now:
+                tx.arrive(job.queue)
+            if job.group is not None and lined:
+                tx.touch_group(job.queue, job.group)
+        rows.append(
+            (
+                number,
+                job.id,
+                job.queue,
+                state,
+                lined,
+                -job.priority,
+                now if run_at is None or run_at < now else run_at,
+                number,
+                moment,
+                job.type,
+                job.payload,
+                run_at,
+                None if job.timeout is None else job.timeout // _MICROSECOND,
+                job.attempts,
+                job.max_attempts,
+                None if job.idempotency_key is None else job.idempotency_key.encode(),
+                job.group,
+                job.group_limit,
+                ids_json(job.depends_on) if job.depends_on else None,
+                job.flow_id,
+                metadata_json(job.metadata),
+                now if job.created_at == EPOCH else ticks(job.created_at),
+            )
+        )
+    return rows
+
+
+def _place(tx: Tx, record: JobRecord, number: int, now: int) -> None:
+    job = tx.load(record.id)
+    assert job is not None
+    flows.link(tx, job)
+    if record.flow_id is not None and flows.is_cancelled(tx, record.flow_id):
+        job.reason = FLOW_CANCELLED_REASON
+        finish(tx, job, CANCELLED, now)
+        return
+    if not job.open:
+        line_up(tx, job, now, number)
+    tx.save(job)
+
+
+def refuse_cycle_by_handover(tx: Tx, made: Plan, new: str, dependents: Sequence[Job]) -> None:
+    """InvalidJob if the job that takes over waits, over however many edges, for one of those that will wait for it."""
+    targets = {dependent.id for dependent in dependents}
+    seen, path = {new}, [new]
+    while path:
+        id = path.pop()
+        if id in targets:
+            raise InvalidJob(f"handover: {new} depends on {id}, which would depend on it; leave one of the edges out")
+        further: Sequence[str] = ()
+        if id in made.fresh:
+            further = made.fresh[id].depends_on
+        else:
+            job = tx.load(id)
+            if job is not None and job.state != DONE:
+                further = job.dependencies
+        for dependency in further:
+            if dependency not in seen:
+                seen.add(dependency)
+                path.append(dependency)
+
+
+def _resolve(tx: Tx, made: Plan, id: str, dependency: str) -> str:
+    """The id under which a dependency is stored, or will be."""
+    dependency = made.aliases.get(dependency, dependency)
+    if dependency in made.fresh:
+        return dependency
+    found = last_of(tx, dependency)
+    if found is None:
+        raise InvalidJob(
+            f"depends_on: {id} depends on {dependency}, which is not stored; enqueue it before or in the same call"
+        )
+    return found
+
+
+def last_of(tx: Tx, id: str) -> str | None:
+    """The job that stands in the place of this one, as far as its successors are still there."""
+    found = None
+    following: str | None = id
+    while following is not None and (row := tx.one(PLACE, following)) is not None:
+        found, following = following, row[0]
+    return found
+
+
+def _refuse_cycle(fresh: dict[str, JobRecord]) -> None:
+    """Take away what waits for nothing, again and again; what is left waits for itself."""
+    waits: dict[str, int] = {}
+    dependents: dict[str, list[str]] = {}
+    for id, record in fresh.items():
+        inside = {dependency for dependency in record.depends_on if dependency in fresh}
+        waits[id] = len(inside)
+        for dependency in inside:
+            dependents.setdefault(dependency, []).append(id)
+    free = [id for id, count in waits.items() if not count]
+    for id in free:
+        for dependent in dependents.get(id, ()):
+            waits[dependent] -= 1
+            if not waits[dependent]:
+                free.append(dependent)
+    if len(free) < len(fresh):
+        stuck = next(id for id, count in waits.items() if count)
+        raise InvalidJob(f"depends_on: {stuck} waits for itself over its dependencies; leave one of the edges out")

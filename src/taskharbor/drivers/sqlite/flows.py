@@ -1,0 +1,70 @@
+"""Edges between jobs, and the runs they belong to.
+
+An edge (dependency, dependent) says whether the dependent is unfinished (neither done nor cancelled); `holds` of a job
+counts those, `open` of a blocked job counts its dependencies that are not done. Both are counted, never searched for.
+"""
+
+from __future__ import annotations
+
+from taskharbor.drivers.sqlite.job import Job, ids_json
+from taskharbor.drivers.sqlite.sql import statement
+from taskharbor.drivers.sqlite.tx import Tx
+
+HOLD = statement("hold")
+LINK = statement("link")
+COUNT_OPEN = statement("count_open")
+UNHOLD = statement("unhold")
+UNFINISHED = "UPDATE taskharbor_edges SET unfinished = 0 WHERE dependent = ? AND unfinished = 1"
+FORGET_EDGES = "DELETE FROM taskharbor_edges WHERE dependency = ?1 OR dependent = ?1"
+FLOW_ADD = statement("flow_add")
+FLOW_OPEN = "UPDATE taskharbor_flows SET open = open + ? WHERE id = ?"
+FLOW_LEAVE = "UPDATE taskharbor_flows SET members = members - 1 WHERE id = ?"
+FLOW_FORGET = "DELETE FROM taskharbor_flows WHERE id = ? AND members <= 0"
+
+
+def add(tx: Tx, flow_id: str) -> None:
+    """One more job of a run."""
+    tx.execute(FLOW_ADD, (flow_id,))
+
+
+def is_cancelled(tx: Tx, flow_id: str) -> bool:
+    row = tx.one("SELECT cancelled FROM taskharbor_flows WHERE id = ?", flow_id)
+    return row is not None and bool(row[0])
+
+
+def link(tx: Tx, job: Job) -> None:
+    """Make an unfinished job known to its dependencies, and count those that are not done."""
+    hold(tx, job)
+    job.open = tx.one(COUNT_OPEN, job.num)[0] if job.depends_on else 0
+
+
+def hold(tx: Tx, job: Job) -> None:
+    """The job is unfinished: what it depends on must stay."""
+    if job.depends_on:
+        ids = ids_json(job.dependencies)
+        tx.execute(HOLD, (job.num, ids))
+        tx.execute(LINK, (job.num, ids))
+
+
+def close(tx: Tx, job: Job) -> None:
+    """It is finished: its flow and its dependencies have one unfinished job less to wait for."""
+    if job.flow_id is not None:
+        tx.execute(FLOW_OPEN, (-1, job.flow_id))
+    if job.depends_on:
+        tx.execute(UNHOLD, (job.num,))
+        tx.execute(UNFINISHED, (job.num,))
+
+
+def reopen(tx: Tx, job: Job) -> None:
+    """It was finished and is to run again."""
+    if job.flow_id is not None:
+        tx.execute(FLOW_OPEN, (1, job.flow_id))
+    hold(tx, job)
+
+
+def forget(tx: Tx, job: Job) -> None:
+    """The job goes: so do its edges, and its flow with the last record of it."""
+    tx.execute(FORGET_EDGES, (job.num,))
+    if job.flow_id is not None:
+        tx.execute(FLOW_LEAVE, (job.flow_id,))
+        tx.execute(FLOW_FORGET, (job.flow_id,))

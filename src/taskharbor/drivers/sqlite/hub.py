@@ -1,0 +1,200 @@
+"""What all drivers of a process on one file share: the two lanes, who waits for work, and who hears of other processes.
+
+A hub lives from the first `open` to the last `close`. SQLite's connections must not cross a fork, not even unused:
+before one, all connections are closed, and opened again by the next call; the child knows no hub of its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from taskharbor.drivers.sqlite import migrate
+from taskharbor.drivers.sqlite.address import Address
+from taskharbor.drivers.sqlite.connect import begin, create, network_mount, use_wal
+from taskharbor.drivers.sqlite.lane import Call, Reader, Work, Writer
+from taskharbor.drivers.sqlite.watch import Watch
+from taskharbor.model.job import EPOCH
+from taskharbor.model.times import from_ms
+
+logger = logging.getLogger("taskharbor.drivers.sqlite")
+
+_HUBS: dict[Address, Hub] = {}
+_LOCK = threading.Lock()
+
+
+class Waiter:
+    """One call of `wait`: woken by an arrival after what its driver has seen."""
+
+    __slots__ = ("future", "loop", "seen")
+
+    def __init__(self, seen: dict[str, int]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[bool] = self.loop.create_future()
+        self.seen = seen
+
+    def answer(self, value: bool) -> None:
+        """On the waiter's own loop only."""
+        if not self.future.done():
+            self.future.set_result(value)
+
+    def concerns(self, arrived: dict[str, int]) -> bool:
+        return any(arrived.get(name, 0) > number for name, number in self.seen.items())
+
+
+class Hub:
+    """One file in one process."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.pid = os.getpid()
+        self.users = 0
+        self.writer = Writer(address.path, address.synchronous, self._prepare)
+        self.writer.arrived = self.heard
+        self.reader = Reader(address.path, "normal", "reader")
+        self._waiters: dict[Waiter, None] = {}
+        self._waiting = threading.Lock()
+        self._watch: Watch | None = None
+        self._time = EPOCH
+
+    def is_foreign(self) -> bool:
+        """Whether it belongs to the process from which this one was forked."""
+        return self.pid != os.getpid()
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """The writer opened the file: it holds the lock beside it."""
+        path = self.address.path
+        use_wal(connection, path)
+        if migrate.schema_of(connection) == migrate.SCHEMA:
+            return
+        begin(connection, path)
+        migrate.prepare(connection, path, self.address.migrate)
+        connection.execute("COMMIT")
+
+    # Calls
+
+    async def write(self, work: Work, light: bool = False) -> Any:
+        call = Call(work, light)
+        self.writer.submit(call)
+        return await call.future
+
+    async def read(self, work: Work) -> Any:
+        call = Call(work)
+        self.reader.submit(call)
+        return await call.future
+
+    def server_time(self) -> datetime:
+        with _LOCK:
+            self._time = max(self._time, from_ms(int(time.time() * 1000)))
+            return self._time
+
+    # Waiting
+
+    def add(self, waiter: Waiter) -> None:
+        with self._waiting:
+            self._waiters[waiter] = None
+            if self._watch is None:
+                self._watch = Watch(self.address.path, self.writer.lock.path, self._wanted, self.heard)
+            self._watch.ring()
+
+    def remove(self, waiter: Waiter) -> None:
+        with self._waiting:
+            self._waiters.pop(waiter, None)
+
+    def _wanted(self) -> list[str]:
+        with self._waiting:
+            return list({name for waiter in self._waiters for name in waiter.seen})
+
+    def heard(self, arrived: dict[str, int]) -> None:
+        """Something arrived, here or in another process: wake whom it concerns."""
+        if not self._waiters:
+            return
+        with self._waiting:
+            woken = [waiter for waiter in self._waiters if waiter.concerns(arrived)]
+            for waiter in woken:
+                del self._waiters[waiter]
+        for waiter in woken:
+            try:
+                waiter.loop.call_soon_threadsafe(waiter.answer, True)
+            except RuntimeError:
+                pass  # its loop was closed without cancelling it: nobody is waiting any more
+
+    # The end
+
+    async def stop(self) -> None:
+        """Work off what was asked, and end the threads."""
+        with self._waiting:
+            watch, self._watch = self._watch, None
+        if watch is not None:
+            await asyncio.get_running_loop().run_in_executor(None, watch.stop)
+        await self.reader.stop()
+        await self.writer.stop()
+
+    def parts(self) -> Iterable[Reader | Writer | Watch]:
+        return (self.writer, self.reader) if self._watch is None else (self.writer, self.reader, self._watch)
+
+
+async def acquire(address: Address) -> Hub:
+    """The hub of a file, with the file open and its schema as it should be."""
+    create(address.path)
+    with _LOCK:
+        hub = _HUBS.get(address)
+        if hub is None:
+            hub = _HUBS[address] = Hub(address)
+            kind = network_mount(address.path)
+            if kind is not None:
+                logger.warning(
+                    "%s lies on a network file system (%s): SQLite's locks do not hold there, and jobs may be lost or "
+                    "run twice. Put it on a local disk, or use postgresql://.",
+                    address.path,
+                    kind,
+                )
+        hub.users += 1
+    try:
+        await hub.write(lambda tx: None, light=True)
+    except BaseException:
+        await let_go(hub)
+        raise
+    return hub
+
+
+async def let_go(hub: Hub) -> None:
+    """A driver lets go of the hub; the last one ends it."""
+    with _LOCK:
+        hub.users -= 1
+        if hub.users or hub.is_foreign():
+            return
+        if _HUBS.get(hub.address) is hub:
+            del _HUBS[hub.address]
+    await hub.stop()
+
+
+def _before_fork() -> None:
+    _LOCK.acquire()
+    for hub in _HUBS.values():
+        for part in hub.parts():
+            part.guard.acquire()
+            part.disconnect()
+
+
+def _after_fork_in_parent() -> None:
+    for hub in _HUBS.values():
+        for part in hub.parts():
+            part.guard.release()
+    _LOCK.release()
+
+
+def _after_fork_in_child() -> None:
+    global _LOCK
+    _HUBS.clear()
+    _LOCK = threading.Lock()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

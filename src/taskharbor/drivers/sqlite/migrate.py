@@ -1,0 +1,58 @@
+"""The schema's way from one number to the next: files in `migrations/`, applied in one transaction.
+
+The number is kept in a table of our own, not in `PRAGMA user_version`: the file may be the application's, and that
+pragma is the application's then. A process that dies in the middle leaves nothing; twenty that start at once wait for
+the first.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from taskharbor.model.errors import BackendUnavailable
+
+FOLDER = Path(__file__).parent / "migrations"
+SCHEMA = max(int(path.name[:4]) for path in FOLDER.glob("*.sql"))
+
+
+def schema_of(connection: sqlite3.Connection) -> int:
+    """The number of the schema in the file; 0: none."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    found = cursor.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'taskharbor_meta'").fetchone()
+    return int(cursor.execute("SELECT schema FROM taskharbor_meta").fetchone()[0]) if found else 0
+
+
+def prepare(connection: sqlite3.Connection, path: str, mode: str) -> None:
+    """Create or upgrade the schema inside the transaction that is open, or say why not."""
+    found = schema_of(connection)
+    if found == SCHEMA:
+        return
+    if found > SCHEMA:
+        raise BackendUnavailable(
+            f"{path}: its schema is number {found}, this version of TaskHarbor knows {SCHEMA}. "
+            "It was upgraded by a newer version (`taskharbor migrate`): upgrade TaskHarbor here as well."
+        )
+    if found and mode != "auto":
+        raise BackendUnavailable(
+            f"{path}: its schema is number {found}, this version of TaskHarbor needs {SCHEMA}. "
+            "Run `taskharbor migrate`, or open it with ?migrate=auto."
+        )
+    for number in range(found + 1, SCHEMA + 1):
+        (script,) = FOLDER.glob(f"{number:04d}_*.sql")
+        for statement in statements(script.read_text(encoding="utf-8")):
+            connection.execute(statement)
+        connection.execute("UPDATE taskharbor_meta SET schema = ?", (number,))
+
+
+def statements(script: str) -> list[str]:
+    """A script's statements one by one: `executescript` would commit first."""
+    found, text = [], ""
+    for line in script.splitlines():
+        text += line.partition("--")[0].rstrip() + "\n"
+        if sqlite3.complete_statement(text):
+            if text.strip():
+                found.append(text.strip())
+            text = ""
+    return found

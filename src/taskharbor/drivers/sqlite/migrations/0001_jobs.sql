@@ -1,0 +1,114 @@
+-- Schema 1: jobs, their queues, groups, flows and edges.
+-- Every name begins with taskharbor_, because the file may be the application's own.
+
+-- One row: the schema's number, and the last number given. Whatever has an order of arrival takes a number.
+CREATE TABLE taskharbor_meta (
+    one    INTEGER PRIMARY KEY CHECK (one = 1),
+    schema INTEGER NOT NULL,
+    number INTEGER NOT NULL
+);
+INSERT INTO taskharbor_meta (one, schema, number) VALUES (1, 1, 0);
+
+-- Times are microseconds since 1970. Columns that another program could damage are not declared NOT NULL: a damaged
+-- record is set aside by the next reserve, and stays readable.
+CREATE TABLE taskharbor_jobs (
+    num             INTEGER PRIMARY KEY,  -- order in which it was stored
+    id              TEXT NOT NULL,
+    queue           TEXT NOT NULL,
+    state           INTEGER,  -- 0 blocked, 1 waiting, 2 leased, 3 done, 4 dlq, 5 cancelled
+    lined           INTEGER,  -- 1: stands in its line, seen from taskharbor_queues.at
+    rank            INTEGER,  -- -priority
+    time            INTEGER,  -- when it joined the line
+    arrival         INTEGER,  -- its place among those that joined at that time
+    moment          INTEGER,  -- leased: the end of the lease; waiting: run_at
+    token           TEXT,
+    worker          TEXT,
+    settled         TEXT,     -- the token of its last outcome, until it is reserved again
+    settled_as      TEXT,     -- the kind of that outcome
+    open            INTEGER,  -- blocked: how many dependencies are not done
+    holds           INTEGER,  -- how many unfinished jobs depend on it
+    type            TEXT,
+    payload         BLOB,
+    run_at          INTEGER,
+    timeout         INTEGER,  -- microseconds
+    attempts        INTEGER,
+    max_attempts    INTEGER,
+    deliveries      INTEGER,
+    lost            INTEGER,
+    idempotency_key BLOB,     -- UTF-8; a blob, because it may hold NUL
+    grp             TEXT,
+    group_limit     INTEGER,
+    depends_on      TEXT,     -- JSON array of ids, or NULL
+    flow_id         TEXT,
+    handed_to       TEXT,
+    metadata        TEXT,     -- JSON object, or NULL
+    last_error      TEXT,
+    failed_at       INTEGER,
+    reason          TEXT,
+    created_at      INTEGER,
+    finished_at     INTEGER,
+    result          BLOB
+);
+CREATE UNIQUE INDEX taskharbor_jobs_id ON taskharbor_jobs (id);
+CREATE UNIQUE INDEX taskharbor_jobs_key ON taskharbor_jobs (queue, idempotency_key) WHERE idempotency_key IS NOT NULL;
+
+-- Who may run: ungrouped jobs in the order of the contract, grouped ones in the order of their group.
+CREATE INDEX taskharbor_jobs_line ON taskharbor_jobs (queue, rank, time, arrival, state, moment)
+    WHERE lined = 1 AND grp IS NULL;
+CREATE INDEX taskharbor_jobs_group_line ON taskharbor_jobs (queue, grp, time, arrival, state, moment)
+    WHERE lined = 1 AND grp IS NOT NULL;
+
+-- What happens when: leases by their end, scheduled jobs by their run_at.
+CREATE INDEX taskharbor_jobs_leases ON taskharbor_jobs (queue, moment) WHERE state = 2;
+CREATE INDEX taskharbor_jobs_schedule ON taskharbor_jobs (queue, moment) WHERE state = 1 AND moment IS NOT NULL;
+
+-- What waits for somebody, and what only waits to be pruned.
+CREATE INDEX taskharbor_jobs_blocked ON taskharbor_jobs (queue) WHERE state = 0;
+CREATE INDEX taskharbor_jobs_dead ON taskharbor_jobs (queue, id) WHERE state = 4;
+CREATE INDEX taskharbor_jobs_finished ON taskharbor_jobs (queue, state, finished_at) WHERE state IN (3, 5);
+CREATE INDEX taskharbor_jobs_flow ON taskharbor_jobs (flow_id, id) WHERE flow_id IS NOT NULL;
+
+-- Empty unless another program wrote here.
+CREATE INDEX taskharbor_jobs_unknown ON taskharbor_jobs (queue)
+    WHERE state IS NULL OR state NOT IN (0, 1, 2, 3, 4, 5);
+
+CREATE TABLE taskharbor_queues (
+    name        TEXT PRIMARY KEY,
+    paused      INTEGER NOT NULL DEFAULT 0,
+    at          INTEGER NOT NULL DEFAULT 0,  -- the moment from which `lined` is seen
+    arrived     INTEGER NOT NULL DEFAULT 0,  -- the number of the last event after which a reserve may find more
+    served      INTEGER NOT NULL DEFAULT 0,  -- the number of its last turn among other queues
+    groups_next INTEGER NOT NULL DEFAULT 1   -- whose turn it is: the groups' or the ungrouped line's
+) WITHOUT ROWID;
+
+-- A row stands here while a member is in line or inflight, or a limit was set.
+CREATE TABLE taskharbor_groups (
+    queue    TEXT NOT NULL,
+    name     TEXT NOT NULL,
+    slots    INTEGER,  -- the limit, once set; NULL counts as 1
+    inflight INTEGER NOT NULL DEFAULT 0,
+    turn     INTEGER,  -- its place among the groups that have a member in line and a free slot
+    PRIMARY KEY (queue, name)
+) WITHOUT ROWID;
+CREATE INDEX taskharbor_groups_turn ON taskharbor_groups (queue, turn) WHERE turn IS NOT NULL;
+
+CREATE TABLE taskharbor_flows (
+    id        TEXT PRIMARY KEY,
+    members   INTEGER NOT NULL DEFAULT 0,
+    open      INTEGER NOT NULL DEFAULT 0,  -- members neither done nor cancelled
+    cancelled INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+CREATE TABLE taskharbor_edges (
+    dependency INTEGER NOT NULL,
+    dependent  INTEGER NOT NULL,
+    unfinished INTEGER NOT NULL,  -- whether the dependent is neither done nor cancelled
+    PRIMARY KEY (dependency, dependent)
+) WITHOUT ROWID;
+CREATE INDEX taskharbor_edges_dependent ON taskharbor_edges (dependent, dependency);
+
+CREATE TABLE taskharbor_workers (
+    name    TEXT PRIMARY KEY,
+    seen_at INTEGER NOT NULL,
+    info    TEXT NOT NULL
+) WITHOUT ROWID;

@@ -1,0 +1,159 @@
+"""Looking at jobs. Nothing here writes, and nothing fails because of a damaged record."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from taskharbor.drivers.contract import WORKER_SILENCE
+from taskharbor.drivers.sqlite.enqueue import last_of
+from taskharbor.drivers.sqlite.job import LEASED, moment_of, readable, state_at, ticks
+from taskharbor.drivers.sqlite.sql import COLUMNS, statement
+from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.model.errors import JobNotFound
+from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo, flow_status, replace
+
+LOAD = statement("load")
+COUNTS = statement("counts")
+QUEUES = statement("queues")
+WAITING_FOR = statement("waiting_for")
+WORKERS = "SELECT info FROM taskharbor_workers WHERE seen_at > ? ORDER BY name"
+RESULT = "SELECT result FROM taskharbor_jobs WHERE id = ?"
+
+_worker = msgspec.json.Decoder(WorkerInfo).decode
+
+# Which rows are in a state at a moment. `unknown` reads as dead.
+_IN_STATE = {
+    State.BLOCKED: "state = 0",
+    State.SCHEDULED: "state = 1 AND moment > :now",
+    State.READY: "((state = 1 AND (moment IS NULL OR moment <= :now)) OR (state = 2 AND moment <= :now))",
+    State.INFLIGHT: "state = 2 AND moment > :now",
+    State.DONE: "state = 3",
+    State.DLQ: "(state = 4 OR state IS NULL OR state NOT IN (0, 1, 2, 3, 4, 5))",
+    State.CANCELLED: "state = 5",
+}
+
+
+def info(tx: Tx, row: Sequence[Any], now: int) -> JobInfo:
+    """A job as it reads at a moment."""
+    state = state_at(row[3], row[8], now)
+    record = readable(row)
+    if state is State.INFLIGHT:
+        return JobInfo(record, state, row[10], moment_of(row[8]))
+    if state is State.BLOCKED:
+        open = {id for (id,) in tx.all(WAITING_FOR, row[0])}
+        return JobInfo(record, state, waiting_for=tuple(id for id in dict.fromkeys(record.depends_on) if id in open))
+    if state is State.READY and row[3] == LEASED:  # its lease is over
+        return JobInfo(replace(record, run_at=None), state)
+    return JobInfo(record, state)
+
+
+def inspect(tx: Tx, id: str, now: datetime) -> JobInfo:
+    row = tx.one(LOAD, id)
+    if row is None:
+        raise JobNotFound(f"no job {id}")
+    return info(tx, row, ticks(now))
+
+
+def list_jobs(
+    tx: Tx,
+    now: datetime,
+    *,
+    queue: str | None,
+    state: State | str | None,
+    type: str | None,
+    group: str | None,
+    flow_id: str | None,
+    cursor: str | None,
+    limit: int,
+) -> Page:
+    if limit < 1:
+        raise ValueError(f"limit: expected at least 1, got {limit}")
+    moment = ticks(now)
+    given: dict[str, Any] = {"now": moment, "limit": limit + 1}
+    wheres = [_IN_STATE[State(state)]] if state is not None else []
+    asked = (("queue", "queue", queue), ("type", "type", type), ("grp", "grp", group), ("flow_id", "flow_id", flow_id))
+    for column, name, value in asked:
+        if value is not None:
+            wheres.append(f"{column} = :{name}")
+            given[name] = value
+    if cursor is not None:
+        wheres.append("id > :after")
+        given["after"] = decode_cursor(cursor)
+    where = f"WHERE {' AND '.join(wheres)}" if wheres else ""
+    tx.execute(f"SELECT {COLUMNS} FROM taskharbor_jobs {where} ORDER BY id LIMIT :limit", given)
+    rows = tx.fetchall()
+    items = tuple(info(tx, row, moment) for row in rows[:limit])
+    return Page(items, encode_cursor(items[-1].job.id) if len(rows) > limit else None)
+
+
+def encode_cursor(id: str) -> str:
+    """Opaque, and checked: a cursor that lost a character must not quietly begin somewhere else."""
+    data = id.encode()
+    return base64.urlsafe_b64encode(b"1" + zlib.crc32(data).to_bytes(4, "big") + data).decode()
+
+
+def decode_cursor(cursor: str) -> str:
+    try:
+        data = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
+        id = data[5:].decode()
+    except (AttributeError, UnicodeError, binascii.Error):
+        raise ValueError("cursor: expected one that list answered, got a damaged one") from None
+    if encode_cursor(id) != cursor:
+        raise ValueError("cursor: expected one that list answered, got a damaged one")
+    return id
+
+
+def counts(tx: Tx, now: datetime) -> dict[str, dict[str, int]]:
+    tx.execute(COUNTS, {"now": ticks(now)})
+    answer: dict[str, dict[str, int]] = {}
+    for queue, state, number in tx.fetchall():
+        states = answer.setdefault(queue, {})
+        states[state] = states.get(state, 0) + number
+    return answer
+
+
+def queues(tx: Tx) -> list[str]:
+    return sorted(name for (name,) in tx.all(QUEUES))
+
+
+def flow(tx: Tx, flow_id: str, now: datetime) -> FlowInfo:
+    moment = ticks(now)
+    rows = tx.all(f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE flow_id = ? ORDER BY id", flow_id)
+    if not rows:
+        raise JobNotFound(f"no flow {flow_id}")
+    nodes = tuple(info(tx, row, moment) for row in rows)
+    jobs = [node.job for node in nodes]
+    times = [at for job in jobs for at in (job.created_at, job.failed_at, job.finished_at) if at is not None]
+    return FlowInfo(
+        flow_id,
+        flow_status([node.state for node in nodes]),
+        min(job.created_at for job in jobs),
+        max(times),
+        nodes,
+        tuple((dependency, job.id) for job in jobs for dependency in job.depends_on),
+    )
+
+
+def results(tx: Tx, ids: Sequence[str]) -> dict[str, bytes | None]:
+    found: dict[str, bytes | None] = {}
+    for id in ids:
+        last = last_of(tx, id)
+        value = tx.one(RESULT, last)[0] if last is not None else None
+        found[id] = value if isinstance(value, bytes) else None
+    return found
+
+
+def workers(tx: Tx, now: datetime) -> list[WorkerInfo]:
+    return [_worker(text) for (text,) in tx.all(WORKERS, ticks(now - WORKER_SILENCE))]
+
+
+def is_paused(tx: Tx, queue: str) -> bool:
+    found = tx.known_queue(queue)
+    return found is not None and bool(found.paused)

@@ -1,0 +1,198 @@
+"""Granting leases. Ungrouped jobs are read and leased in one statement each way for the whole batch; grouped ones one
+at a time, because each changes whose turn it is.
+
+What is read from the line but not yet written is still in the line for SQLite: `Lineup` counts it as an offset.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from taskharbor.drivers.sqlite.job import LEASED, Job, record_of, sound, ticks
+from taskharbor.drivers.sqlite.sql import COLUMNS, statement
+from taskharbor.drivers.sqlite.store import move, set_aside
+from taskharbor.drivers.sqlite.tx import Queue, Tx
+from taskharbor.model.ids import new_tokens
+from taskharbor.model.lease import Lease, Reserved
+
+LINE = statement("line")
+GROUP_HEAD = statement("group_head")
+NEXT_GROUP = statement("next_group")
+HOLD_SLOT = statement("hold_slot")
+GRANT = statement("grant")
+UNKNOWN = f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE state IS NULL OR state NOT IN (0, 1, 2, 3, 4, 5) LIMIT 1000"
+
+
+class Grants:
+    """What one call grants: to whom, until when, and what was taken so far."""
+
+    def __init__(self, tx: Tx, now: datetime, lease_for: timedelta, worker: str, limit: int) -> None:
+        self.tx = tx
+        self.now = ticks(now)
+        self.expires_at = now + lease_for
+        self.expires = ticks(self.expires_at)
+        self.worker = worker
+        self._tokens = new_tokens(limit)
+        self._unwritten: list[tuple[Any, ...]] = []
+        self.taken: list[Reserved] = []
+
+    def take(self, row: Sequence[Any], record: Any) -> None:
+        token = next(self._tokens)
+        self._unwritten.append((self.expires, token, self.worker, row[0]))
+        self.taken.append(Reserved(record, Lease(row[1], row[2], token, self.expires_at)))
+
+    def write(self) -> None:
+        if self._unwritten:
+            self.tx.executemany(GRANT, self._unwritten)
+            self._unwritten.clear()
+
+    def granted(self, row: Sequence[Any]) -> Any:
+        """The record as it will read under its lease, or None: it is damaged, and was set aside."""
+        if sound(row):
+            given = list(row)
+            given[21] += 1
+            if row[3] == LEASED:  # its lease is over, so this one takes it over
+                given[22] += 1
+                given[17] = None
+            try:
+                return record_of(given)
+            except Exception:  # a field that nobody could have stored: the reason is found again below
+                pass
+        set_aside(self.tx, Job(*row), self.now)
+        return None
+
+
+class Lineup:
+    """One queue, and whose turn it is in it."""
+
+    def __init__(self, grants: Grants, queue: Queue, chunk: int) -> None:
+        self.grants = grants
+        self.tx = grants.tx
+        self.queue = queue
+        self._chunk = chunk
+        self._read: deque[Sequence[Any]] = deque()
+        self._standing = 0  # rows that were read and still stand in the line
+        self._more = True
+        self._groups = True  # whether a group may stand in turn
+        self.gave = False
+
+    def take(self, count: int) -> int:
+        """Up to so many jobs, grouped and ungrouped ones in turn; answers how many."""
+        taken = 0
+        while taken < count:
+            if self.queue.groups_next:
+                found = self._grouped() or self._ungrouped()
+            else:
+                found = self._ungrouped() or self._grouped()
+            if not found:
+                break
+            taken += 1
+        if taken:
+            self.gave = True
+        return taken
+
+    def _ungrouped(self) -> bool:
+        while True:
+            if not self._read:
+                if not self._more:
+                    return False
+                self._read.extend(self.tx.all(LINE, self.queue.name, self._chunk, self._standing))
+                self._more = len(self._read) == self._chunk
+                self._standing += len(self._read)
+                if not self._read:
+                    return False
+            row = self._read.popleft()
+            record = self.grants.granted(row)
+            if record is None:
+                self._standing -= 1
+                continue
+            self.grants.take(row, record)
+            if self._groups:
+                self._turn(1)
+            return True
+
+    def _grouped(self) -> bool:
+        while self._groups:
+            name = self.tx.one(NEXT_GROUP, self.queue.name)
+            if name is None:
+                self._groups = False
+                return False
+            row = self.tx.one(GROUP_HEAD, self.queue.name, name[0])
+            if row is None:
+                self.tx.touch_group(self.queue.name, name[0])
+            else:
+                record = self.grants.granted(row)
+                if record is not None:
+                    self.grants.take(row, record)
+                    self.grants.write()
+                    self.tx.execute(HOLD_SLOT, (self.queue.name, name[0]))
+                    self.tx.touch_group(self.queue.name, name[0])
+                    self._turn(0)
+                    self.tx.flush_groups()
+                    return True
+            self.tx.flush_groups()
+        return False
+
+    def _turn(self, groups_next: int) -> None:
+        if self.queue.groups_next != groups_next:
+            self.queue.groups_next, self.queue.dirty = groups_next, True
+
+
+def reserve(
+    tx: Tx, names: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str
+) -> tuple[list[Reserved], dict[str, int]]:
+    """Take up to `limit` runnable jobs; with it, the last arrival in each queue that was left with nothing."""
+    grants = Grants(tx, now, lease_for, worker, limit)
+    for row in tx.all(UNKNOWN):
+        set_aside(tx, Job(*row), grants.now)
+    known = [queue for name in dict.fromkeys(names) if (queue := tx.known_queue(name)) is not None]
+    queues = [queue for queue in known if not queue.paused]
+    for queue in queues:
+        move(tx, queue, grants.now)
+    tx.flush_groups()
+    if len(queues) == 1:
+        lineups = [Lineup(grants, queues[0], limit)]
+        lineups[0].take(limit)
+    else:
+        lineups = _in_turns(grants, queues, limit)
+    for lineup in lineups:
+        # The leases must be seen from a moment before their end; see store.move.
+        if lineup.gave and lineup.queue.at != grants.now:
+            lineup.queue.at, lineup.queue.dirty = grants.now, True
+    grants.write()
+    if lease_for <= timedelta(0):
+        _expire_at_once(tx, grants)
+    seen = {} if len(grants.taken) == limit else {queue.name: queue.arrived for queue in known}
+    return grants.taken, seen
+
+
+def _in_turns(grants: Grants, queues: Sequence[Queue], limit: int) -> list[Lineup]:
+    """One job from each in turn, the queue first that was served longest ago: whoever asks for whichever queues."""
+    if not queues:
+        return []
+    chunk = limit // len(queues) + 1
+    lineups = [Lineup(grants, queue, chunk) for queue in sorted(queues, key=_served)]
+    turns, left = deque(lineups), limit
+    while turns and left:
+        lineup = turns.popleft()
+        found = lineup.take(1 if turns else left)
+        if found:
+            left -= found
+            lineup.queue.served, lineup.queue.dirty = grants.tx.next_number(), True
+            turns.append(lineup)
+    return lineups
+
+
+def _expire_at_once(tx: Tx, grants: Grants) -> None:
+    """Leases that were over before they began: their jobs are in line again, and hold no slot."""
+    for item in grants.taken:
+        tx.execute("UPDATE taskharbor_jobs SET lined = 1, time = moment WHERE id = ?", (item.job.id,))
+        if item.job.group is not None:
+            tx.touch_group(item.job.queue, item.job.group, -1)
+
+
+def _served(queue: Queue) -> int:
+    return queue.served

@@ -1,0 +1,144 @@
+"""Outcomes: what becomes of a job that was reserved. Each is checked whole before anything of it is written.
+
+A plain ack, as nearly all are, is one statement. What that statement does not find takes the long way: the row is
+loaded, the refusal or the repeat is told, and flows and groups are looked after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from taskharbor.drivers.sqlite.dependents import dependents, hand_over, release_dependents
+from taskharbor.drivers.sqlite.enqueue import Plan, carry_out, plan, refuse_cycle_by_handover
+from taskharbor.drivers.sqlite.job import CANCELLED, DLQ, DONE, Job, maybe_ticks, ticks
+from taskharbor.drivers.sqlite.leases import refusal
+from taskharbor.drivers.sqlite.sql import statement
+from taskharbor.drivers.sqlite.store import finish, join
+from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.model.errors import InvalidJob, TaskHarborError
+from taskharbor.model.job import JobRecord
+from taskharbor.model.limits import check_moment, check_number, check_spawn, clean_error
+from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
+
+ACK = statement("ack")
+
+
+def settle(tx: Tx, outcomes: Sequence[Outcome], now: datetime, max_payload: int) -> list[TaskHarborError | None]:
+    """Apply outcomes one after the other; a refused one is answered in its place."""
+    moment = ticks(now)
+    answers: list[TaskHarborError | None] = []
+    for outcome in outcomes:
+        lease = outcome.lease
+        if type(outcome) is Ack and not outcome.spawn and outcome.handover is None:
+            result = outcome.result
+            if (result is None or type(result) is bytes) and tx.do(ACK, moment, result, lease.job_id, lease.token):
+                answers.append(None)
+                continue
+        answers.append(_settle(tx, outcome, now, moment, max_payload))
+    return answers
+
+
+def _settle(tx: Tx, outcome: Outcome, now: datetime, moment: int, max_payload: int) -> TaskHarborError | None:
+    lease = outcome.lease
+    job = tx.load(lease.job_id)
+    refused = refusal(job, lease, moment)
+    if refused is not None:
+        if job is not None and job.settled and job.settled == lease.token and job.settled_as == type(outcome).__name__:
+            return None
+        return refused
+    assert job is not None
+    try:
+        _apply(tx, job, outcome, now, moment, max_payload)
+    except InvalidJob as invalid:
+        return invalid
+    return None
+
+
+def _apply(tx: Tx, job: Job, outcome: Outcome, now: datetime, moment: int, max_payload: int) -> None:
+    token, kind = outcome.lease.token, type(outcome).__name__
+    if type(outcome) is Ack:
+        _ack(tx, job, outcome, now, moment, max_payload)
+    elif type(outcome) is Retry:
+        _retry(tx, job, outcome, moment)
+    elif type(outcome) is Fail:
+        _fail(tx, job, outcome, now, moment, max_payload)
+    elif type(outcome) is Cancelled:
+        job.settled, job.settled_as = token, kind
+        job.reason = job.last_error = clean_error(outcome.reason)
+        job.lost = 0
+        finish(tx, job, CANCELLED, moment)
+    else:
+        raise InvalidJob(f"outcome: expected Ack, Retry, Fail or Cancelled, got {type(outcome).__name__}")
+
+
+def _ack(tx: Tx, job: Job, outcome: Ack, now: datetime, moment: int, max_payload: int) -> None:
+    """With a spawn the same as an ack and then an enqueue, except that nobody can look in between."""
+    if outcome.result is not None and type(outcome.result) is not bytes:
+        raise InvalidJob(f"result: expected bytes or None, got {type(outcome.result).__name__}; encode it with a codec")
+    made = _planned(tx, outcome.spawn, max_payload)
+    waiting = dependents(tx, job) if outcome.handover is not None else []
+    heir = _heir(tx, made, job, outcome, waiting)
+    job.settled, job.settled_as = outcome.lease.token, "Ack"
+    job.result, job.lost, job.handed_to = outcome.result, 0, heir
+    finish(tx, job, DONE, moment)
+    if heir is None:
+        release_dependents(tx, job, moment)
+        carry_out(tx, made, now)
+    else:
+        carry_out(tx, made, now)
+        new = tx.load(heir)
+        assert new is not None
+        hand_over(tx, job, waiting, new, moment)
+
+
+def _heir(tx: Tx, made: Plan, job: Job, outcome: Ack, waiting: Sequence[Job]) -> str | None:
+    """The stored id of the job that takes over, or InvalidJob."""
+    if outcome.handover is None:
+        return None
+    spawned = {record.id: answer.id for record, answer in zip(outcome.spawn, made.answers, strict=True)}
+    heir = spawned.get(outcome.handover)
+    if heir is None or heir == job.id:
+        raise InvalidJob(
+            f"handover: expected the id of a spawned job, got {outcome.handover!r}; spawn it in the same outcome"
+        )
+    if waiting:
+        refuse_cycle_by_handover(tx, made, heir, waiting)
+    return heir
+
+
+def _retry(tx: Tx, job: Job, outcome: Retry, moment: int) -> None:
+    _check_failure(outcome)
+    if outcome.run_at is not None:
+        check_moment(outcome.run_at, "run_at")
+    if outcome.attempts != job.attempts:  # else it is given back, and no failure is recorded
+        job.lost = 0
+    job.settled, job.settled_as = outcome.lease.token, "Retry"
+    job.run_at, job.attempts = maybe_ticks(outcome.run_at), outcome.attempts
+    job.last_error = clean_error(outcome.last_error) or job.last_error
+    job.failed_at = maybe_ticks(outcome.failed_at) if outcome.failed_at is not None else job.failed_at
+    join(tx, job, moment)
+    tx.save(job)
+
+
+def _fail(tx: Tx, job: Job, outcome: Fail, now: datetime, moment: int, max_payload: int) -> None:
+    _check_failure(outcome)
+    made = _planned(tx, outcome.spawn, max_payload)
+    job.settled, job.settled_as = outcome.lease.token, "Fail"
+    job.reason = clean_error(outcome.reason)
+    job.attempts, job.lost = outcome.attempts, 0
+    job.failed_at = maybe_ticks(outcome.failed_at) if outcome.failed_at is not None else job.failed_at
+    job.last_error = clean_error(outcome.last_error) or job.reason
+    finish(tx, job, DLQ, moment)
+    carry_out(tx, made, now)
+
+
+def _planned(tx: Tx, spawn: Sequence[JobRecord], max_payload: int) -> Plan:
+    check_spawn(spawn)
+    return plan(tx, spawn, max_payload)
+
+
+def _check_failure(outcome: Retry | Fail) -> None:
+    check_number(outcome.attempts, "attempts", 0)
+    if outcome.failed_at is not None:
+        check_moment(outcome.failed_at, "failed_at")

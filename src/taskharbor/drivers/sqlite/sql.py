@@ -1,0 +1,20 @@
+"""The statements: one file each in `sql/`, read once, used by name. `{columns}` stands for all columns of a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "sql"
+
+COLUMNS = (
+    "num, id, queue, state, lined, rank, time, arrival, moment, token, worker, settled, settled_as, open, holds, "
+    "type, payload, run_at, timeout, attempts, max_attempts, deliveries, lost, idempotency_key, grp, group_limit, "
+    "depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, created_at, finished_at, result"
+)
+
+
+def statement(name: str) -> str:
+    """The text of a statement without its comments: it is also its name in sqlite3's cache."""
+    text = (FOLDER / f"{name}.sql").read_text(encoding="utf-8")
+    lines = [line.partition("--")[0].rstrip() for line in text.splitlines()]
+    return "\n".join(line for line in lines if line).replace("{columns}", COLUMNS).rstrip(";")

@@ -1,0 +1,6 @@
+-- The first member of a group that stands in line.
+-- in: queue, group          out: all columns
+SELECT {columns} FROM taskharbor_jobs INDEXED BY taskharbor_jobs_group_line
+WHERE queue = ? AND grp = ? AND lined = 1
+ORDER BY time, arrival
+LIMIT 1

@@ -1,0 +1,11 @@
+-- A group stands in turn exactly while it has a member in line and a free slot. It keeps its place while it stands.
+-- in: a new number, queue, group          out: its place, or NULL
+UPDATE taskharbor_groups
+SET turn = CASE
+    WHEN inflight < coalesce(slots, 1) AND EXISTS (
+        SELECT 1 FROM taskharbor_jobs AS job
+        WHERE job.queue = taskharbor_groups.queue AND job.grp = taskharbor_groups.name AND job.lined = 1
+    ) THEN coalesce(turn, ?1)
+END
+WHERE queue = ?2 AND name = ?3
+RETURNING turn

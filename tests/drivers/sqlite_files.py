@@ -1,0 +1,38 @@
+"""Files for tests of the SQLite driver: in memory where the system has such a folder, and damaged on demand."""
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_CHANGES = {
+    "type": "type = ''",
+    "payload": "payload = NULL",
+    "number": "attempts = 'many'",
+    "state": "state = 'nonsense'",
+}
+
+
+def memory_folder() -> str | None:
+    """A file system in memory: the suite commits ten thousand times, and durability is tested elsewhere."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+@pytest.fixture(scope="session")
+def fast_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="taskharbor-", dir=memory_folder()))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def damage(path: str, id: str, how: str) -> None:
+    """Change a row as another program could."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        assert connection.execute(f"UPDATE taskharbor_jobs SET {_CHANGES[how]} WHERE id = ?", (id,)).rowcount == 1
+    finally:
+        connection.close()

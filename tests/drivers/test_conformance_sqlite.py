@@ -1,0 +1,27 @@
+"""The SQLite driver keeps the contract: every case of the suite, each on a file of its own."""
+
+import itertools
+
+import pytest
+
+from taskharbor.conformance import DriverCases
+from taskharbor.drivers.sqlite import SqliteDriver
+from tests.drivers.sqlite_files import damage, fast_folder
+
+_number = itertools.count()
+
+
+@pytest.mark.lane("conformance-sqlite")
+class TestSqlite(DriverCases):
+    @pytest.fixture(autouse=True)
+    def _folder(self, fast_sqlite_folder):
+        self.folder = fast_sqlite_folder
+
+    def make_driver(self):
+        return SqliteDriver(f"sqlite:///{self.folder}/{next(_number)}.db?synchronous=normal")
+
+    def damage(self, driver, id, how):
+        damage(driver.address.path, id, how)
+
+
+fast_sqlite_folder = fast_folder
