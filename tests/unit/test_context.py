@@ -162,3 +162,35 @@ def test_a_contexts_log_carries_the_job_and_none_of_its_data(caplog: pytest.LogC
 def test_a_transaction_needs_a_sql_store():
     with pytest.raises(RuntimeError, match=r"ctx.transaction\(\) needs a driver on a SQL store"):
         JobContext(JOB).transaction()
+
+
+def test_a_wait_left_behind_on_a_closed_loop_keeps_nobody_from_the_signal() -> None:
+    signal, heard = CancelSignal(), []
+
+    async def leave() -> None:
+        asyncio.get_running_loop().create_task(signal.hit())
+        await asyncio.sleep(0)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave())
+    [task] = asyncio.all_tasks(loop)
+    loop.close()
+    signal.subscribe(lambda: heard.append("later"))
+    signal.set("timeout")
+    assert heard == ["later"]
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    task.get_coro().close()
+
+
+def test_cancelled_waits_leave_nothing_behind() -> None:
+    signal = CancelSignal()
+
+    async def main() -> None:
+        for _ in range(5):
+            waiting = asyncio.create_task(signal.hit())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    asyncio.run(main())
+    assert signal._callbacks == []

@@ -3,6 +3,7 @@
 import os
 import re
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -97,3 +98,28 @@ def test_the_name_is_unique_for_each_worker_whatever_it_is_called():
     assert first.startswith(f"mailer:{os.getpid()}:")
     check_name(settings(name="a" * 255).name, "worker")
     check_name(settings().name, "worker")
+
+
+def test_a_long_name_is_cut_by_bytes_and_the_id_stays_within_its_limit() -> None:
+    made = settings(name="é" * 127)
+    assert len(made.name.encode()) <= 255
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"heart": "foo"}, "heart: expected 'thread' or 'loop', got 'foo'"),
+        ({"queues": 5}, "queues: expected queue names"),
+    ],
+)
+def test_a_heart_and_queues_of_the_wrong_kind(given: dict[str, object], told: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=told):
+        settings(**given)  # type: ignore[arg-type]
+
+
+def test_a_member_of_a_str_enum_is_a_name() -> None:
+    class Queue(StrEnum):
+        MAIL = "mail"
+
+    [served] = settings(queues=[Queue.MAIL]).queues
+    assert (served, type(served)) == ("mail", str)

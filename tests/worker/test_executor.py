@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from taskharbor import Cancel, JobContext, RetryLater, Snooze
+from taskharbor.drivers import LeaseExpired
 from taskharbor.events import (
     JobCancelled,
     JobDeadLettered,
@@ -440,3 +441,85 @@ async def test_a_workflow_that_cannot_be_stored_fails_the_job(bench: Bench) -> N
     info = await bench.info("p")
     assert (info.state, info.job.attempts) == ("dlq", 1)
     assert "its workflow cannot be stored" in info.job.reason
+
+
+@pytest.mark.parametrize("how", ["lost", "timeout", "shutdown"])
+def test_a_job_interrupted_before_its_first_step_leaves_its_slot(how: str) -> None:
+    @bench_test
+    async def scenario(bench: Bench) -> None:
+        ran: list[str] = []
+        worker = bench.worker(concurrency=1, retry=Fixed(3600))
+
+        async def handler() -> None:
+            ran.append("ran")
+
+        worker.register("t", handler)
+        await worker.arun(until_empty=True)  # so that there is a crew to look into
+        assert worker._crew is not None
+        await bench.enqueue(job("j", timeout=timedelta(seconds=5)))
+        reserved = await bench.driver.reserve(["default"], bench.clock.now(), timedelta(seconds=30), 1)
+        submitted: list[Any] = []
+        executor = worker._crew.executor
+        executor._stopping = False
+        executor._submit = lambda run, outcome: submitted.append(outcome)
+        executor.start(reserved)
+        [run] = executor.running
+        if how == "lost":
+            executor.lose(run, LeaseExpired("gone"))
+        elif how == "timeout":
+            executor._on_due(run, 5.0)
+        else:
+            run.stop_reason = "shutdown"
+            run.interrupt()
+        assert run.task is not None
+        await asyncio.wait((run.task,))
+        assert not executor.running
+        assert ran == []
+        assert len(submitted) == (0 if how == "lost" else 1)
+
+    scenario()
+
+
+@bench_test
+async def test_middleware_sees_what_a_plain_function_raised(bench: Bench) -> None:
+    seen: list[str] = []
+
+    async def middleware(ctx: JobContext, call_next: Any) -> Any:
+        try:
+            return await call_next(ctx)
+        except KeyError as error:
+            seen.append(type(error).__name__)
+            return "mended"
+
+    worker = bench.worker(middleware=[middleware])
+
+    def handler() -> None:
+        raise KeyError("k")
+
+    worker.register("t", handler)
+    await bench.enqueue(job("j"))
+    await worker.arun(until_empty=True)
+    assert seen == ["KeyError"]
+    assert (await bench.info("j")).job.result == b'"mended"'
+
+
+@bench_test
+async def test_a_step_of_the_clock_neither_ends_nor_prolongs_a_job(bench: Bench) -> None:
+    go = asyncio.Event()
+    worker = bench.worker(lease=7200, retry=Fixed(3600))
+
+    async def handler() -> None:
+        await go.wait()
+
+    worker.register("t", handler, timeout=60)
+    await bench.enqueue(job("a"), job("b"))
+    async with bench.running(worker):
+        await bench.heard(JobStarted, 2)
+        bench.clock.step(timedelta(hours=1))
+        bench.clock.advance(59)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not bench.of(JobFailed)
+        bench.clock.step(timedelta(minutes=-30))
+        bench.clock.advance(1)
+        await bench.heard(JobRetried, 2)

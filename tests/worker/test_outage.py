@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from taskharbor.drivers import BackendUnavailable
-from taskharbor.events import JobSucceeded, OutcomeRefused, StoreBack, StoreLost
+from taskharbor.events import JobStarted, JobSucceeded, OutcomeRefused, StoreBack, StoreLost
 from taskharbor.testing import Faults
 from tests.worker.bench import Bench, bench_test, job
 
@@ -130,10 +130,35 @@ async def test_a_service_that_breaks_ends_the_worker_loudly_and_gives_back(bench
     running = asyncio.create_task(worker.arun())
     while worker.health().running == 0:
         await asyncio.sleep(0)
-    assert worker._fetcher is not None
-    worker._fetcher._room = lambda: 1 // 0
+    assert worker._crew is not None
+    worker._crew.fetcher._room = lambda: 1 // 0
     worker._hurry.set()
     with pytest.raises(ZeroDivisionError):
         await running
     info = await bench.info("j")
     assert (info.state, info.job.attempts) == ("ready", 0)
+
+
+@bench_test
+async def test_a_failed_beat_is_of_no_concern_once_nothing_is_held(bench: Bench) -> None:
+    faults, go = Faults(), asyncio.Event()
+    bench.driver = faults.wrap(bench.driver)
+    worker = bench.worker(poll_interval=0.01)
+
+    async def handler() -> None:
+        await go.wait()
+
+    worker.register("t", handler)
+    await bench.enqueue(job("j"))
+    async with bench.running(worker):
+        await bench.heard(JobStarted)
+        faults.fail("extend")
+        bench.clock.advance(10)
+        await bench.heard(StoreLost)
+        assert not worker.health().ok
+        go.set()
+        await bench.heard(JobSucceeded)
+        bench.clock.advance(10)
+        await bench.heard(StoreBack)
+        while not worker.health().ok:  # until the next poll
+            await asyncio.sleep(0.001)

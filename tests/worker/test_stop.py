@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from taskharbor import JobContext
+from taskharbor import BlockingCall, JobContext
 from taskharbor.events import JobGivenBack, JobStarted, StoreLost, WorkerStopped, WorkerStopping
 from taskharbor.testing import Faults
 from tests.worker.bench import Bench, bench_test, job, run
@@ -170,3 +170,47 @@ async def test_settles_are_retried_while_stopping(bench: Bench) -> None:
     await worker.arun(until_empty=True)
     assert await bench.state("j") == "done"
     assert len(bench.of(StoreLost)) == 1
+
+
+@bench_test
+async def test_cancelling_twice_still_ends_everything(bench: Bench) -> None:
+    worker = bench.worker(heart="thread")
+
+    async def stubborn() -> None:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if worker.health().state == "stopped":
+                    raise
+
+    worker.register("t", stubborn)
+    await bench.enqueue(job("j"))
+    running = asyncio.create_task(worker.arun())
+    await bench.heard(JobStarted)
+    for _ in range(3):
+        running.cancel()
+        await asyncio.sleep(0)
+    await asyncio.gather(running, return_exceptions=True)
+    assert running.cancelled()
+    assert type(bench.events[-1]) is WorkerStopped
+    assert not [thread for thread in threading.enumerate() if thread.name == "taskharbor-heart"]
+    assert await bench.state("j") == "ready"
+
+
+@bench_test
+async def test_a_stop_before_the_first_run_counts(bench: Bench) -> None:
+    worker = bench.worker()
+    worker.register("t", lambda: None)
+    await bench.enqueue(job("j"))
+    worker.stop()
+    await worker.arun()
+    assert await bench.state("j") == "ready"
+    await worker.arun(until_empty=True)
+    assert await bench.state("j") == "done"
+
+
+@bench_test
+async def test_a_blocking_run_on_a_running_loop_names_its_twin(bench: Bench) -> None:
+    with pytest.raises(BlockingCall, match=r"use: await worker\.arun"):
+        bench.worker().run()

@@ -6,6 +6,7 @@ A handler asks for it by annotating a parameter with `JobContext`. Nothing here 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -55,7 +56,8 @@ class CancelSignal:
             self._reason = reason
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            callback()
+            with contextlib.suppress(RuntimeError):  # somebody waited on a loop that is closed by now
+                callback()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block the calling thread until the signal or for so many seconds; True if it is set. For plain functions."""
@@ -68,8 +70,17 @@ class CancelSignal:
     async def hit(self) -> str:
         """Wait in a coroutine for the signal, and answer its reason."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
-        self.subscribe(lambda: loop.call_soon_threadsafe(event.set))
-        await event.wait()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(event.set)
+
+        self.subscribe(wake)
+        try:
+            await event.wait()
+        finally:
+            with _making:
+                if wake in self._callbacks:
+                    self._callbacks.remove(wake)
         return self._reason or ""
 
     def subscribe(self, callback: Callable[[], object]) -> None:

@@ -90,7 +90,7 @@ def change(options: Options, given: Mapping[str, Any], task: str, *, process: bo
     `process` is what the handler was declared with: only a call that differs from it carries a mark.
     """
     _refuse_unknown(given, task)
-    changes = {name: given[name] for name in given if name in Options.__struct_fields__}
+    changes = {name: _plain(given[name]) for name in given if name in Options.__struct_fields__}
     if changes.get("delay") is not None and changes.get("run_at") is not None:
         raise ValueError(f"{task}: expected delay or run_at, got both; give one")
     if changes.get("delay") is not None:
@@ -193,6 +193,11 @@ def record_of(
         metadata=dict(metadata) if metadata else {},
         created_at=created_at,
     )
+
+
+def _plain(value: Any) -> Any:
+    """A name that is a member of a StrEnum counts as its text."""
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def _refuse_unknown(given: Mapping[str, Any], task: str) -> None:

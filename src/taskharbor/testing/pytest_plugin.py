@@ -1,4 +1,4 @@
-"""Fixtures for pytest, there as soon as TaskHarbor is installed. They import nothing until a test asks for one."""
+"""Fixtures for pytest, there as soon as TaskHarbor is installed."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import threading
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -76,9 +77,8 @@ class Children:
     def _perform(self, request: Request, context: JobContext, stop: _Stop) -> tuple[Any, ...]:
         """In a thread: send the job, pass progress on, wait for the end."""
         child = self._take()
-        stop.watch(child)
         try:
-            child.pipe.send(("run", request))
+            stop.begin(child, request)
             while (message := child.pipe.recv())[0] == "progress":
                 context.progress(*message[1:])
         except (EOFError, OSError):
@@ -88,7 +88,8 @@ class Children:
         except BaseException:
             child.end()
             raise
-        stop.watch(None)
+        finally:
+            stop.end()
         if self._closed:
             child.end()
         else:
@@ -112,22 +113,36 @@ class _Stop:
     """Reaches a child from the worker's loop, also when it is asked to before the child has started."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()  # a child that went back to the idle ones must be out of reach
         self._child: _Child | None = None
         self._killed = False
+        self._reason = ""
 
-    def watch(self, child: _Child | None) -> None:
-        self._child = child
-        if self._killed and child is not None:
-            child.kill()
+    def begin(self, child: _Child, request: Request) -> None:
+        """Send the job, and what was asked of it meanwhile."""
+        with self._lock:
+            self._child = child
+            if self._killed:
+                child.kill()
+            child.pipe.send(("run", request))
+            if self._reason:
+                _send(child.pipe, ("cancel", self._reason))
+
+    def end(self) -> None:
+        with self._lock:
+            self._child = None
 
     def kill(self) -> None:
-        self._killed = True
-        if self._child is not None:
-            self._child.kill()
+        with self._lock:
+            self._killed = True
+            if self._child is not None:
+                self._child.kill()
 
     def tell(self, reason: str) -> None:
-        if self._child is not None:
-            _send(self._child.pipe, ("cancel", reason))
+        with self._lock:
+            self._reason = reason
+            if self._child is not None:
+                _send(self._child.pipe, ("cancel", reason))
 
 
 class _Compiled:

@@ -20,10 +20,9 @@ from typing import Any
 
 from taskharbor.drivers.contract import SqlDriver
 from taskharbor.model.clock import Clock
-from taskharbor.model.errors import Cancel, DriverError, JobNotInflight, Snooze, TaskHarborError
+from taskharbor.model.errors import DriverError, JobNotInflight, TaskHarborError
 from taskharbor.model.events import (
     JobCancelled,
-    JobFailed,
     JobProgress,
     JobReserved,
     JobStarted,
@@ -31,33 +30,30 @@ from taskharbor.model.events import (
     LeaseLost,
     Observers,
     OutcomeRefused,
-    PolicyFailed,
 )
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Reserved
-from taskharbor.model.outcome import Ack, Fail, Outcome
+from taskharbor.model.outcome import Ack, Outcome
 from taskharbor.policy import decide
-from taskharbor.policy.describe import summary
 from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.context import JobContext
-from taskharbor.tasks.failure import ON_FAILURE_KEY, with_failure_steps
-from taskharbor.tasks.handler import Handler, HandlerRegistry, PayloadMismatch
+from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.marks import JOIN_TYPE
 from taskharbor.tasks.options import PROCESS_KEY
-from taskharbor.tasks.workflow import Workflow
 from taskharbor.worker.binder import Unbindable
 from taskharbor.worker.children import Children
 from taskharbor.worker.deadlines import Deadlines
+from taskharbor.worker.endings import Endings, Refusal
 from taskharbor.worker.middleware import Middleware, wrap
 from taskharbor.worker.run import Run
 from taskharbor.worker.settings import Settings
-from taskharbor.worker.settler import SNOOZED, UNKNOWN_TYPE
+from taskharbor.worker.settler import UNKNOWN_TYPE
 from taskharbor.worker.threads import Threads, unwrap
 from taskharbor.worker.transaction import HeldTransaction
 
 UNKNOWN_TYPE_DELAY = 10.0  # seconds, plus up to a half: another worker may know the type
 UNREAD_DELAY = 1.0  # seconds, plus up to a half: the results of what came before could not be read
-CANCEL_GRACE = timedelta(seconds=5)  # how long a cancelled coroutine may take to end before it is decided without it
+CANCEL_GRACE = 5.0  # seconds; how long a cancelled coroutine may take to end before it is decided without it
 SHUTDOWN, TIMEOUT = "shutdown", "timeout"
 NOTHING: Mapping[str, Exception] = {}
 
@@ -81,7 +77,7 @@ class Executor:
         self._settings = settings
         self._handlers = handlers
         self._middleware = tuple(middleware)
-        self._retry = retry
+        self._endings = Endings(settings=settings, retry=retry, clock=clock, observers=observers)
         self._clock = clock
         self._observers = observers
         self._held = held
@@ -147,7 +143,7 @@ class Executor:
 
     def _without_results(self, run: Run, problem: Exception) -> None:
         if isinstance(problem, Unbindable):
-            self._failed(run, Refusal(str(problem)))
+            self._decide(run, self._endings.failed(run, Refusal(str(problem))))
         else:
             self._give_back_for(run, "the results that it waits for could not be read", UNREAD_DELAY)
 
@@ -160,7 +156,7 @@ class Executor:
     def _take_suspect(self, run: Run) -> None:
         self._cautious = True
         if run.job.lost >= self._settings.max_lost:
-            self._decide(run, decide.crashed(run.job, run.lease, self._clock.now()))
+            self._decide(run, self._endings.final(run, decide.crashed(run.job, run.lease, self._clock.now())))
         elif self._suspect is None:
             self._suspect = run
         else:
@@ -186,7 +182,8 @@ class Executor:
         assert handler is not None
         timeout = run.job.timeout or handler.timeout
         if timeout is not None:
-            run.due = self._clock.now() + timeout
+            run.deadline = self._clock.now() + timeout
+            run.due = self._monotonic() + timeout.total_seconds()
             self.deadlines.watch(run.due)
         self.running[run] = None
         run.task = self._create_task(self._execute(run, handler))
@@ -194,6 +191,9 @@ class Executor:
     async def _execute(self, run: Run, handler: Handler) -> None:
         """One job from the call of its handler to its outcome. The first branch is the hot path: no step too many."""
         run.began = self._monotonic()
+        if run.stop_reason:  # it was interrupted between its launch and this first step
+            self._on_raised(run, asyncio.CancelledError())
+            return self._on_ended(run)
         if self._tells_start:
             self._observers.emit(JobStarted(run.job, self._settings.name))
         try:
@@ -215,11 +215,11 @@ class Executor:
                 self._on_returned(run, value)
             else:
                 await self._commit(run, run.transaction, value)
-        self._on_ended(run)
+        return self._on_ended(run)
 
     def _context(self, run: Run) -> JobContext:
         begin = None if self._transactions is None else partial(self._begin, run)
-        context = run.context = JobContext(run.job, self._settings.name, run.due, self._on_progress, begin)
+        context = run.context = JobContext(run.job, self._settings.name, run.deadline, self._on_progress, begin)
         return context
 
     async def _invoke(self, run: Run, handler: Handler, context: JobContext) -> Any:
@@ -229,7 +229,14 @@ class Executor:
         args, kwargs = handler.bind(run.job.payload, context)
         if handler.is_coroutine:
             return await handler.function(*args, **kwargs)
-        return await self._threads.run(partial(handler.function, *args, **kwargs))
+        try:
+            return await self._threads.run(partial(handler.function, *args, **kwargs))
+        except Exception as error:
+            # Middleware sees what was raised; only a StopIteration stays wrapped, which no coroutine may raise.
+            raised = unwrap(error)
+            if isinstance(raised, StopIteration):
+                raise
+            raise raised from raised.__cause__
 
     # Transactions --------------------------------------------------------------------------------------------
 
@@ -243,11 +250,13 @@ class Executor:
 
     async def _commit(self, run: Run, transaction: HeldTransaction, value: Any) -> None:
         """The handler's writes and the job's ack, together or not at all; nothing may interrupt it from here on."""
-        outcome = None if run.decided or run.stop_reason == TIMEOUT else self._outcome_of(run, value)
+        if run.decided or run.stop_reason == TIMEOUT:
+            await transaction.rollback()
+            return self._on_returned(run, value)
+        outcome = self._endings.returned(run, value)
         if not isinstance(outcome, Ack):
             await transaction.rollback()
-            self._on_returned(run, value)
-            return
+            return self._decide(run, outcome)
         run.decided = True
         try:
             refused = await transaction.commit(outcome, self._clock.now())
@@ -260,82 +269,24 @@ class Executor:
             self._observers.emit(JobSucceeded(run.job, self._settings.name, run.seconds))
         else:
             self._observers.emit(OutcomeRefused(run.job, self._settings.name, refused))
-        self.on_settled()
+        return self.on_settled()
 
     # Endings -------------------------------------------------------------------------------------------------
 
     def _on_returned(self, run: Run, value: Any) -> None:
-        if run.decided:
-            return
-        if run.stop_reason == TIMEOUT:
-            self._timed_out(run, None)
-            return
-        outcome = self._outcome_of(run, value)
-        if isinstance(outcome, Ack):
-            self._decide(run, outcome)
-        else:
-            self._failed(run, outcome)
-
-    def _outcome_of(self, run: Run, value: Any) -> Ack | BaseException:
-        handler = run.handler
-        assert handler is not None
-        if value is None:
-            return Ack(run.lease)
-        if hasattr(value, "compile") and isinstance(value, Workflow):
-            try:
-                spawned = value.compile(run.job, self._clock.now())
-            except Exception as error:
-                return Refusal(f"its workflow cannot be stored: {summary(error)}")
-            return Ack(run.lease, None, spawned.jobs, spawned.handover)
-        try:
-            result = handler.encode_result(value)
-        except Exception as error:
-            return Refusal(f"its result cannot be stored: {summary(error)}")
-        if result is not None and len(result) > self._settings.max_result:
-            limit = self._settings.max_result
-            return Refusal(
-                f"its result of {len(result)} bytes is over the limit of {limit}; "
-                "keep it elsewhere and return a reference"
-            )
-        return Ack(run.lease, result)
+        if not run.decided:
+            timed_out = run.stop_reason == TIMEOUT
+            self._decide(run, self._endings.timed_out(run) if timed_out else self._endings.returned(run, value))
 
     def _on_raised(self, run: Run, error: BaseException) -> None:
         if run.decided:
             return
         if run.stop_reason == TIMEOUT:
-            self._timed_out(run, error)
+            self._decide(run, self._endings.timed_out(run, error))
         elif run.stop_reason == SHUTDOWN:
             self._give_back(run, SHUTDOWN)  # it was interrupted: whatever it raised on its way out is our doing
         else:
-            self._failed(run, error)
-
-    def _timed_out(self, run: Run, error: BaseException | None) -> None:
-        handler = run.handler
-        limit = run.job.timeout or (handler.timeout if handler else None) or timedelta()
-        timeout = TimeoutError(f"timed out after {limit.total_seconds():g} s")
-        if error is not None and not isinstance(error, asyncio.CancelledError):
-            timeout.__cause__ = error
-        self._failed(run, timeout)
-
-    def _failed(self, run: Run, error: BaseException) -> None:
-        job, now, handler = run.job, self._clock.now(), run.handler
-        if not isinstance(error, Snooze | Cancel):
-            self._observers.emit(JobFailed(job, self._settings.name, error, run.seconds))
-        if isinstance(error, PayloadMismatch | Refusal):
-            return self._decide(run, decide.refuse(job, run.lease, str(error), now))
-        if isinstance(error, Snooze):
-            run.why = SNOOZED
-        declared = decide.Terms(
-            handler.retry if handler and handler.retry else self._retry,
-            self._settings.max_attempts,
-            handler.unrecoverable if handler else (),
-        )
-        terms, unreadable = decide.terms_of(job, declared, error)
-        verdict = decide.on_error(job, run.lease, error, terms, now)
-        for problem in (unreadable, verdict.policy_error):
-            if problem is not None:
-                self._observers.emit(PolicyFailed(job, self._settings.name, problem))
-        return self._decide(run, verdict.outcome)
+            self._decide(run, self._endings.failed(run, error))
 
     def _give_back(self, run: Run, why: str, run_at: datetime | None = None) -> None:
         run.why = why
@@ -343,8 +294,6 @@ class Executor:
 
     def _decide(self, run: Run, outcome: Outcome) -> None:
         run.decided = True
-        if type(outcome) is Fail and ON_FAILURE_KEY in run.job.metadata and run.handler is not None:
-            outcome = with_failure_steps(run.job, outcome, run.handler.signature.codec, self._clock.now())
         self._submit(run, outcome)
 
     def _on_ended(self, run: Run) -> None:
@@ -358,7 +307,7 @@ class Executor:
 
     # From outside --------------------------------------------------------------------------------------------
 
-    def _on_due(self, run: Run, now: datetime) -> None:
+    def _on_due(self, run: Run, now: float) -> None:
         """A timeout. A coroutine is cancelled and may clean up for a moment; a thread can only be told."""
         handler = run.handler
         interruptible = run.kill is not None or (handler is not None and handler.is_coroutine)
@@ -372,7 +321,7 @@ class Executor:
         run.due = None
         if not run.decided:
             run.seconds = self._clock.monotonic() - run.began
-            self._timed_out(run, None)
+            self._decide(run, self._endings.timed_out(run))
             self._launch_suspect()
 
     def lose(self, run: Run, error: TaskHarborError) -> None:
@@ -441,7 +390,3 @@ class Executor:
             for limit in over:
                 limit.cancel()
             await asyncio.gather(*over, return_exceptions=True)
-
-
-class Refusal(TaskHarborError):
-    """A failure that core itself found: it is final, and its text is the reason."""

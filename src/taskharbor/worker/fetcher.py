@@ -73,7 +73,7 @@ class Fetcher(Service):
                 await self.rest(asyncio.ensure_future(asyncio.sleep(backoff.next())))
                 continue
             backoff.reset()
-            self._outage.answered("reserve")
+            self._outage.answered("reserve", "wait", "results")  # what it did not need since may have failed
             self.polled_at = self._clock.monotonic()
             if batch:
                 unbound: dict[str, Exception] = {}

@@ -58,6 +58,8 @@ class Heart:
         if runs:
             try:
                 answers = await driver.extend([run.lease for run in runs], self._clock.now(), self._lease)
+                if len(answers) != len(runs):
+                    raise RuntimeError(f"the driver answered {len(answers)} of {len(runs)} leases")
             except Exception as error:
                 self.outage.failed("extend", error)
                 return min(self._backoff.next(), self.every)
@@ -67,6 +69,8 @@ class Heart:
                     run.lease = answer
                 elif not run.decided and run.lease.token in self._held:
                     self._on_lost(run, answer)  # otherwise its outcome is on the way: the answer to that decides
+        else:
+            self.outage.answered("extend")  # nothing to keep: a beat that failed before is of no concern
         self._backoff.reset()
         return self.every
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import traceback
 
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BackendUnavailable
@@ -30,13 +31,14 @@ class Outage:
         self._failing: dict[str, float] = {}  # which kinds of call fail, and since when
         self.error: BaseException | None = None
 
-    def answered(self, doing: str) -> None:
-        """A call of this kind succeeded."""
-        if doing not in self._failing:
+    def answered(self, *doing: str) -> None:
+        """Calls of these kinds succeed again, or are not needed any more."""
+        if not self._failing or self._failing.keys().isdisjoint(doing):
             return
         with self._lock:
             since = min(self._failing.values())
-            del self._failing[doing]
+            for kind in doing:
+                self._failing.pop(kind, None)
             over = not self._failing
             if over:
                 self.error = None
@@ -52,7 +54,9 @@ class Outage:
         if first:
             self._observers.emit(StoreLost(self._worker, doing, error))
         if not isinstance(error, BackendUnavailable | OSError):
-            logger.error("worker %s: %s failed with %s", self._worker, doing, type(error).__name__, exc_info=error)
+            # Where it happened, without its text: a driver's exception may quote keys or payloads.
+            where = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+            logger.error("worker %s: %s failed with %s\n%s", self._worker, doing, type(error).__name__, where)
 
     @property
     def seconds(self) -> float:

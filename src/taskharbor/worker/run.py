@@ -34,7 +34,8 @@ class Run(msgspec.Struct, eq=False):
     transaction: HeldTransaction | None = None  # what the handler opened with ctx.transaction()
     began: float = 0.0
     seconds: float = 0.0
-    due: datetime | None = None  # when it times out
+    deadline: datetime | None = None  # when it times out, as its handler is told
+    due: float | None = None  # the same on the clock that is never set: what is watched
     decided: bool = False
     stop_reason: str = ""  # why it was interrupted: "timeout", "cancelled", "lease lost", "shutdown"
     why: str = ""  # why it is given back, if it is
@@ -45,7 +46,13 @@ class Run(msgspec.Struct, eq=False):
             self.context.cancelled.set(reason)
 
     def interrupt(self) -> None:
-        """End the handler if that is possible: cancel a coroutine, kill a process. A thread can only be told."""
+        """End the handler if that is possible: cancel a coroutine, kill a process. A thread can only be told.
+
+        A task that has not taken its first step is left to see `stop_reason` itself: cancelled before that, its
+        coroutine would never run, and nobody would take it out of its slot.
+        """
+        if self.context is None:
+            return
         if self.kill is not None:
             self.kill()
         elif self.task is not None and self.handler is not None and self.handler.is_coroutine:

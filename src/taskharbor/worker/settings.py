@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
@@ -49,7 +50,11 @@ def settings(
     """Settings from what a user wrote, or an error that says what was expected."""
     if isinstance(queues, str):
         queues = [queues]
-    served = tuple(dict.fromkeys((DEFAULT_QUEUE,) if queues is None else queues))
+    elif queues is not None and not isinstance(queues, Iterable):
+        raise TypeError(f"queues: expected queue names, got {type(queues).__name__}")
+    if heart not in ("thread", "loop"):
+        raise ValueError(f"heart: expected 'thread' or 'loop', got {heart!r}")
+    served = tuple(dict.fromkeys((DEFAULT_QUEUE,) if queues is None else map(_plain, queues)))
     if not served:
         raise ValueError("queues: expected at least one queue name, got none")
     _named(served, "queues")
@@ -64,7 +69,7 @@ def settings(
     _named((label,), "name")
     return Settings(
         # The id is unique for each process whatever it is named, so that `release` never touches a namesake's jobs.
-        name=f"{label[:200]}:{os.getpid()}:{secrets.token_hex(4)}",
+        name=f"{label.encode()[:200].decode(errors='ignore')}:{os.getpid()}:{secrets.token_hex(4)}",
         queues=served,
         concurrency=_at_least(1, concurrency, "concurrency"),
         lease=lease_for,
@@ -75,6 +80,11 @@ def settings(
         max_attempts=_at_least(1, max_attempts, "max_attempts"),
         heart=heart,
     )
+
+
+def _plain(name: Any) -> Any:
+    """A member of a StrEnum counts as its text."""
+    return str.__str__(name) if isinstance(name, str) else name
 
 
 def _at_least(minimum: int, value: int, what: str) -> int:

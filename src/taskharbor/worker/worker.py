@@ -10,30 +10,24 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from taskharbor.drivers.contract import Driver, SqlDriver
+from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec
-from taskharbor.model.errors import BackendUnavailable, TaskHarborError
-from taskharbor.model.events import Observer, Observers, WorkerStarted, WorkerStopped, WorkerStopping
+from taskharbor.model.errors import BackendUnavailable, BlockingCall
+from taskharbor.model.events import Observer, Observers
 from taskharbor.model.times import Duration
 from taskharbor.observe.log import LogObserver
 from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy
 from taskharbor.tasks.handler import Handler, HandlerRegistry
-from taskharbor.worker.binder import Binder
-from taskharbor.worker.executor import Executor
-from taskharbor.worker.fetcher import Fetcher
+from taskharbor.worker.crew import Crew, uninterrupted
 from taskharbor.worker.health import Health
-from taskharbor.worker.heart import Heart, LoopHeart, LoopWatch, ThreadHeart
 from taskharbor.worker.middleware import Middleware
 from taskharbor.worker.outage import Backoff, Outage
-from taskharbor.worker.run import Run
-from taskharbor.worker.service import Service
 from taskharbor.worker.settings import settings
-from taskharbor.worker.settler import Settler
-from taskharbor.worker.upkeep import Upkeep, follow
+from taskharbor.worker.upkeep import follow
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,8 +86,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._fetcher: Fetcher | None = None
-        self._executor: Executor | None = None
+        self._crew: Crew | None = None
 
     def __repr__(self) -> str:
         return f"Worker({self.name!r}, queues={list(self._settings.queues)!r})"
@@ -141,14 +134,21 @@ class Worker:
 
     def run(self, *, until_empty: bool = False) -> None:
         """Run in this thread until stopped. In the main thread TERM and INT stop it; a second one hurries."""
-        asyncio.run(self._run_with_signals(until_empty))
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            asyncio.run(self._run_with_signals(until_empty))
+        else:
+            raise BlockingCall("worker.run() would block the running event loop; use: await worker.arun(...)")
 
     async def arun(self, *, until_empty: bool = False) -> None:
         """Run until stopped, or until a reserve gives nothing and nothing runs."""
-        if self._state in ("running", "stopping"):
+        if self._state not in ("new", "stopped"):
             raise RuntimeError(f"{self!r} runs already; make another Worker to run two")
+        if self._state == "stopped":  # a stop that came before the first run counts for it
+            self._stop, self._hurry = asyncio.Event(), asyncio.Event()
+        self._state = "starting"
         self._loop = asyncio.get_running_loop()
-        self._stop, self._hurry = asyncio.Event(), asyncio.Event()
         driver = self._source.sibling()
         try:
             if await self._open(driver):
@@ -168,15 +168,16 @@ class Worker:
 
     def health(self) -> Health:
         """How the worker is now. Safe from any thread."""
-        polled_at = self._fetcher.polled_at if self._fetcher is not None else None
+        crew, error = self._crew, self._outage.error
+        polled_at = crew.fetcher.polled_at if crew is not None else None
         ago = None if polled_at is None else self._clock.monotonic() - polled_at
-        busy = self._executor is not None and self._executor.room() <= 0
-        error = self._outage.error
+        busy = crew is not None and crew.executor.room() <= 0
+        fresh = ago is not None and ago < max(10.0, 5 * self._settings.poll_interval)
         return Health(
             worker=self.name,
             state=self._state,
-            ok=self._state == "running" and error is None and (busy or ago is not None),
-            running=len(self._executor.running) if self._executor is not None else 0,
+            ok=self._state == "running" and error is None and (busy or fresh),
+            running=len(crew.executor.running) if crew is not None else 0,
             polled_seconds_ago=ago,
             store_lost_for=self._outage.seconds,
             store_error=type(error).__name__ if error is not None else "",
@@ -219,103 +220,31 @@ class Worker:
         return False
 
     async def _serve(self, driver: Driver, until_empty: bool) -> None:
-        config, held = self._settings, dict[str, Run]()
-        executor = Executor(
-            settings=config,
+        crew = self._crew = Crew(
+            settings=self._settings,
+            driver=driver,
             handlers=self._handlers,
             middleware=self._middleware,
             retry=self._retry,
+            codec=self._codec,
             clock=self._clock,
             observers=self._observers,
-            held=held,
-            submit=lambda run, outcome: settler.submit(run, outcome),
-            transactions=cast(SqlDriver, driver) if hasattr(driver, "transaction") else None,
-        )
-        settler = Settler(
-            worker=config.name,
-            driver=driver,
-            clock=self._clock,
             outage=self._outage,
-            observers=self._observers,
-            held=held,
-            bound=max(64, config.concurrency * 4),
-            on_settled=executor.on_settled,
-        )
-        upkeep = Upkeep(
-            settings=config,
-            driver=driver,
-            clock=self._clock,
-            outage=self._outage,
-            running=lambda: len(executor.running),
-        )
-        fetcher = Fetcher(
-            settings=config,
-            driver=driver,
-            clock=self._clock,
-            outage=self._outage,
-            held=held,
-            room=lambda: 0 if settler.behind else executor.room(),
-            changed=executor.changed,
-            start=executor.start,
-            binder=Binder(
-                driver=driver, clock=self._clock, handlers=self._handlers, codec=self._codec, outage=self._outage
-            ),
             until_empty=until_empty,
         )
-        heart = self._make_heart(driver, held, executor)
-        self._fetcher, self._executor = fetcher, executor
-        await heart.start()
-        for service in (settler, executor.deadlines, upkeep, fetcher):
-            service.start()
+        await crew.start()
         self._state = "running"
-        self._observers.emit(WorkerStarted(config.name, config.queues))
         try:
-            await self._until_stopped(fetcher, settler, executor.deadlines, upkeep)
+            await crew.until(self._stop)
         except asyncio.CancelledError:
             self._hurry.set()
             raise
         finally:
             self._state = "stopping"
-            executor.close()
-            self._observers.emit(WorkerStopping(config.name, len(executor.running)))
-            await fetcher.stop()
-            await executor.stop(self._hurry)
-            await settler.stop()
-            await upkeep.stop()
-            await heart.stop()
-            self._observers.emit(WorkerStopped(config.name))
-
-    def _make_heart(self, driver: Driver, held: dict[str, Run], executor: Executor) -> LoopHeart | ThreadHeart:
-        config, loop = self._settings, asyncio.get_running_loop()
-
-        def on_lost(run: Run, error: TaskHarborError) -> None:
-            loop.call_soon_threadsafe(executor.lose, run, error)
-
-        heart = Heart(
-            clock=self._clock,
-            outage=self._outage,
-            held=held,
-            lease=config.lease,
-            every=config.heartbeat,
-            on_lost=on_lost,
-        )
-        if config.heart == "thread":
-            return ThreadHeart(heart, driver.sibling(), self._clock, LoopWatch(config.name, held, self._observers))
-        return LoopHeart(heart, driver, self._clock)
-
-    async def _until_stopped(self, *services: Service) -> None:
-        """Until `stop`, or until the fetcher has ended by itself. A service that broke ends the worker loudly."""
-        stop = asyncio.ensure_future(self._stop.wait())
-        try:
-            done, _ = await asyncio.wait(
-                (stop, *(service.task for service in services)), return_when=asyncio.FIRST_COMPLETED
-            )
-            for finished in done:
-                await finished
-        finally:
-            stop.cancel()
+            await uninterrupted(asyncio.create_task(crew.stop(self._hurry)), self._hurry)
 
     def _call(self, function: Callable[[], None]) -> None:
-        if self._loop is None or self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(function)
+        if self._loop is None:
+            function()  # before the first run: nobody waits for it yet
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)

@@ -1,0 +1,152 @@
+"""The crew: the services of one run, wired together, started and stopped in order.
+
+start: heart ► settler ► deadlines ► upkeep ► fetcher
+stop:  fetcher ► executor (grace, then give back) ► settler ► upkeep ► heart
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+from taskharbor.drivers.contract import Driver, SqlDriver
+from taskharbor.model.clock import Clock
+from taskharbor.model.codec import Codec
+from taskharbor.model.errors import TaskHarborError
+from taskharbor.model.events import Observers, WorkerStarted, WorkerStopped, WorkerStopping
+from taskharbor.policy.retry import RetryPolicy
+from taskharbor.tasks.handler import HandlerRegistry
+from taskharbor.worker.binder import Binder
+from taskharbor.worker.executor import Executor
+from taskharbor.worker.fetcher import Fetcher
+from taskharbor.worker.heart import Heart, LoopHeart, LoopWatch, ThreadHeart
+from taskharbor.worker.middleware import Middleware
+from taskharbor.worker.outage import Outage
+from taskharbor.worker.run import Run
+from taskharbor.worker.settings import Settings
+from taskharbor.worker.settler import Settler
+from taskharbor.worker.upkeep import Upkeep
+
+
+class Crew:
+    """Everything that runs jobs between one start and one stop. Made on the loop it runs on."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        driver: Driver,
+        handlers: HandlerRegistry,
+        middleware: Sequence[Middleware],
+        retry: RetryPolicy,
+        codec: Codec,
+        clock: Clock,
+        observers: Observers,
+        outage: Outage,
+        until_empty: bool,
+    ) -> None:
+        self._settings = settings
+        self._observers = observers
+        held: dict[str, Run] = {}  # every delivery in this worker's hands, by the token of its lease
+        self.executor = Executor(
+            settings=settings,
+            handlers=handlers,
+            middleware=middleware,
+            retry=retry,
+            clock=clock,
+            observers=observers,
+            held=held,
+            submit=lambda run, outcome: self._settler.submit(run, outcome),
+            transactions=cast(SqlDriver, driver) if hasattr(driver, "transaction") else None,
+        )
+        self._settler = Settler(
+            worker=settings.name,
+            driver=driver,
+            clock=clock,
+            outage=outage,
+            observers=observers,
+            held=held,
+            bound=max(64, settings.concurrency * 4),
+            on_settled=self.executor.on_settled,
+        )
+        self._upkeep = Upkeep(
+            settings=settings,
+            driver=driver,
+            clock=clock,
+            outage=outage,
+            running=lambda: len(self.executor.running),
+        )
+        self.fetcher = Fetcher(
+            settings=settings,
+            driver=driver,
+            clock=clock,
+            outage=outage,
+            held=held,
+            room=lambda: 0 if self._settler.behind else self.executor.room(),
+            changed=self.executor.changed,
+            start=self.executor.start,
+            binder=Binder(driver=driver, clock=clock, handlers=handlers, codec=codec, outage=outage),
+            until_empty=until_empty,
+        )
+        self._services = (self._settler, self.executor.deadlines, self._upkeep, self.fetcher)
+        self._heart = self._make_heart(driver, clock, outage, held)
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        await self._heart.start()
+        for service in self._services:
+            service.start()
+        self._observers.emit(WorkerStarted(self._settings.name, self._settings.queues))
+
+    async def until(self, stop: asyncio.Event) -> None:
+        """Until `stop`, or until the fetcher has ended by itself. A service that broke is raised here."""
+        asked = asyncio.ensure_future(stop.wait())
+        try:
+            tasks = (asked, *(service.task for service in self._services))
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for finished in tasks:
+                if finished in done:
+                    await finished
+        finally:
+            asked.cancel()
+
+    async def stop(self, hurry: asyncio.Event) -> None:
+        """Take no more, finish or give back what is held, and end. No order but this one loses nothing."""
+        self.executor.close()
+        self._observers.emit(WorkerStopping(self._settings.name, len(self.executor.running)))
+        await self.fetcher.stop()
+        await self.executor.stop(hurry)
+        await self._settler.stop()
+        await self._upkeep.stop()
+        await self._heart.stop()
+        self._observers.emit(WorkerStopped(self._settings.name))
+
+    def _make_heart(
+        self, driver: Driver, clock: Clock, outage: Outage, held: dict[str, Run]
+    ) -> LoopHeart | ThreadHeart:
+        settings, loop = self._settings, asyncio.get_running_loop()
+
+        def on_lost(run: Run, error: TaskHarborError) -> None:
+            loop.call_soon_threadsafe(self.executor.lose, run, error)
+
+        heart = Heart(
+            clock=clock, outage=outage, held=held, lease=settings.lease, every=settings.heartbeat, on_lost=on_lost
+        )
+        if settings.heart == "thread":
+            return ThreadHeart(heart, driver.sibling(), clock, LoopWatch(settings.name, held, self._observers))
+        return LoopHeart(heart, driver, clock)
+
+
+async def uninterrupted(stopping: asyncio.Task[None], hurry: asyncio.Event) -> None:
+    """Wait for the end of the stop, whoever cancels the wait: a cancel only hurries it, and is passed on afterwards."""
+    cancelled = False
+    while not stopping.done():
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            cancelled = True
+            hurry.set()
+    stopping.result()
+    if cancelled:
+        raise asyncio.CancelledError
