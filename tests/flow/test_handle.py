@@ -1,0 +1,121 @@
+"""Handles and flows that are found again; the Mermaid text."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from taskharbor import Harbor, JobCancelled, JobNotFound
+from taskharbor.drivers import FlowInfo, FlowStatus, JobInfo, JobRecord, State
+from taskharbor.flow import chain, chord, group, mermaid
+from taskharbor.testing import ManualClock, drain
+from tests.flow.tasks import Tasks
+
+
+def test_a_flow_is_found_by_its_id(harbor: Harbor, tasks: Tasks) -> None:
+    handle = chain(tasks.number.s(1), group(tasks.add.s(), tasks.add.s()), tasks.total.s()).enqueue()
+    found = harbor.flow(handle.id)
+    assert isinstance(found, FlowInfo)
+    assert (found.id, found.status, len(found.nodes), len(found.edges)) == (handle.id, "running", 4, 4)
+    assert list(found.states.values()) == ["ready", "blocked", "blocked", "blocked"]
+    assert found.handle == handle
+    assert len({found.handle, handle}) == 1
+    assert str(found.progress) == "0 of 4"
+    drain(harbor)
+    assert found.result(1) == 4
+    assert found.status == "running"  # as it was
+    assert found.handle.status() == "succeeded"
+    with pytest.raises(JobNotFound):
+        harbor.flow("nowhere")
+
+
+def test_durations_count_from_the_moment_nothing_holds_a_job_up(harbor: Harbor, tasks: Tasks) -> None:
+    clock = harbor.clock
+    assert isinstance(clock, ManualClock)
+
+    @harbor.task(name="slow")
+    def slow(seconds: int) -> int:
+        clock.advance(seconds)
+        return seconds
+
+    handle = chain(slow.s(2), slow.s(), tasks.number.s(1), tasks.nothing.s().options(delay=100)).enqueue()
+    drain(harbor)
+    assert list(harbor.flow(handle.id).durations.values()) == [timedelta(seconds=2)] * 2 + [timedelta(), None]
+
+
+def test_cancelling(harbor: Harbor, tasks: Tasks) -> None:
+    handle = chain(tasks.number.s(1).options(queue="first"), tasks.add.s(), tasks.add.s()).enqueue()
+    harbor.worker(queues=["first"], heart="loop").run(until_empty=True)
+    assert handle.cancel() == 2
+    assert handle.status() == "cancelled"
+    with pytest.raises(JobCancelled, match="flow cancelled"):
+        handle.result(1)
+    drain(harbor)
+    assert tasks.names() == ["number"]
+    assert harbor.flow(handle.id).cancel() == 0
+
+
+def test_records_that_are_gone(harbor: Harbor, tasks: Tasks) -> None:
+    handle = chain(tasks.number.s(1)).enqueue()
+    drain(harbor)
+    clock = harbor.clock
+    assert isinstance(clock, ManualClock)
+    clock.advance(48 * 3600)
+    client, now = harbor.client, clock.now()
+    assert client.portal.call(lambda: client._steadily(lambda d: d.prune(now, 10)), "test.prune") == 1
+    for ask in (handle.status, handle.result, handle.progress):
+        with pytest.raises(JobNotFound, match=f"flow {handle.id} has no records"):
+            ask()
+
+
+def test_a_flow_whose_only_step_is_a_plain_job_that_was_known(harbor: Harbor, tasks: Tasks) -> None:
+    tasks.number.options(idempotency_key="k").enqueue(5)
+    handle = chain(tasks.number.s(1).options(idempotency_key="k")).enqueue()
+    assert (handle.existed, handle.status()) == (True, "running")
+    drain(harbor)
+    assert (handle.status(), handle.result(1)) == ("succeeded", 5)
+
+
+# Mermaid
+
+
+def test_the_mermaid_text(harbor: Harbor, tasks: Tasks) -> None:
+    tasks.broken = {2}
+    handle = chain(tasks.number.s(1), group(tasks.add.s(), tasks.add.s(2)), on_failure=tasks.alert.s()).enqueue()
+    drain(harbor)
+    assert harbor.flow(handle.id).mermaid() == (
+        "flowchart TD\n"
+        '    n0[/"alert<br/>done"/]:::done\n'
+        '    n1["number<br/>done"]:::done\n'
+        '    n2["add<br/>done"]:::done\n'
+        '    n3["add<br/>dlq"]:::dlq\n'
+        '    n4(("join<br/>blocked")):::blocked\n'
+        "    n1 --> n2\n"
+        "    n1 --> n3\n"
+        "    n2 --> n4\n"
+        "    n3 --> n4\n"
+        "    classDef done fill:#cfc,stroke:#888\n"
+        "    classDef blocked fill:#eee,stroke:#888\n"
+        "    classDef dlq fill:#fcc,stroke:#888\n"
+    )
+
+
+def test_a_workflow_that_took_a_place_is_drawn_with_a_dotted_arrow(harbor: Harbor, tasks: Tasks) -> None:
+    handle = chain(tasks.counted.s(2), tasks.collect.s()).enqueue()
+    drain(harbor)
+    text = harbor.flow(handle.id).mermaid()
+    assert text.count(" -.-> ") == 1
+    assert text.count(" --> ") == 3
+
+
+def test_a_large_group_is_one_box(harbor: Harbor, tasks: Tasks) -> None:
+    handle = chord((tasks.number.s(i) for i in range(200)), tasks.total.s()).enqueue()
+    text = harbor.flow(handle.id).mermaid()
+    assert '    n0["200 × number<br/>ready"]:::ready\n' in text
+    assert text.count(" --> ") == 1
+
+
+def test_a_name_cannot_break_out_of_its_box() -> None:
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    job = JobRecord(id="a", type='x"]; click <b>\u202e', flow_id="f")
+    info = FlowInfo("f", FlowStatus.RUNNING, now, now, (JobInfo(job, State.READY),), ())
+    assert mermaid(info).splitlines()[1] == '    n0["x#34;]#59; click #60;b#62;#8238;<br/>ready"]:::ready'
