@@ -236,12 +236,18 @@ class Worker:
         self._state = "running"
         try:
             await crew.until(self._stop)
-        except asyncio.CancelledError:
-            self._hurry.set()
+        except GeneratorExit:
+            raise  # this coroutine is thrown away with its loop: nothing can be awaited any more
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                self._hurry.set()
+            await self._end(crew)
             raise
-        finally:
-            self._state = "stopping"
-            await uninterrupted(asyncio.create_task(crew.stop(self._hurry)), self._hurry)
+        await self._end(crew)
+
+    async def _end(self, crew: Crew) -> None:
+        self._state = "stopping"
+        await uninterrupted(asyncio.create_task(crew.stop(self._hurry)), self._hurry)
 
     def _call(self, function: Callable[[], None]) -> None:
         if self._loop is None:
