@@ -1,0 +1,158 @@
+"""The caller's own connections: told apart without importing their libraries, and one statement run on each.
+
+A statement is SQL with a `?` for each parameter, and no other `?`. Each library writes parameters in its own way:
+
+    psycopg, Django   %s        asyncpg   $1        SQLAlchemy   :p1        sqlite3   ?
+
+Nothing here begins, commits or rolls back: the transaction is the caller's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+Rows: TypeAlias = Sequence[Sequence[Any]]
+
+
+class Kind(StrEnum):
+    """Which library a connection belongs to, and in which colour."""
+
+    PSYCOPG = "psycopg Connection"
+    PSYCOPG_ASYNC = "psycopg AsyncConnection"
+    ASYNCPG = "asyncpg Connection"
+    SESSION = "SQLAlchemy Session"
+    CONNECTION = "SQLAlchemy Connection"
+    ASYNC_SESSION = "SQLAlchemy AsyncSession"
+    ASYNC_CONNECTION = "SQLAlchemy AsyncConnection"
+    DJANGO = "Django connection"
+    SQLITE = "sqlite3 Connection"
+
+
+ASYNCHRONOUS = frozenset({Kind.PSYCOPG_ASYNC, Kind.ASYNCPG, Kind.ASYNC_SESSION, Kind.ASYNC_CONNECTION})
+_SQLALCHEMY = frozenset({Kind.SESSION, Kind.CONNECTION, Kind.ASYNC_SESSION, Kind.ASYNC_CONNECTION})
+
+# (the beginning of the module's name, the class) → the kind. Subclasses are found through their bases.
+_KNOWN = (
+    ("psycopg.", "AsyncConnection", Kind.PSYCOPG_ASYNC),
+    ("psycopg.", "Connection", Kind.PSYCOPG),
+    ("asyncpg.", "Connection", Kind.ASYNCPG),
+    ("asyncpg.", "PoolConnectionProxy", Kind.ASYNCPG),
+    ("sqlalchemy.", "AsyncSession", Kind.ASYNC_SESSION),
+    ("sqlalchemy.", "async_scoped_session", Kind.ASYNC_SESSION),
+    ("sqlalchemy.", "AsyncConnection", Kind.ASYNC_CONNECTION),
+    ("sqlalchemy.", "Session", Kind.SESSION),
+    ("sqlalchemy.", "scoped_session", Kind.SESSION),
+    ("sqlalchemy.", "Connection", Kind.CONNECTION),
+    ("django.", "BaseDatabaseWrapper", Kind.DJANGO),
+    ("django.", "ConnectionProxy", Kind.DJANGO),
+    ("sqlite3", "Connection", Kind.SQLITE),
+)
+_MARK = re.compile(r"\?")
+
+
+def kind_of(connection: object) -> Kind:
+    """The kind of a connection, or TypeError that names what can be given."""
+    for base in type(connection).__mro__:
+        for module, name, kind in _KNOWN:
+            if base.__name__ == name and f"{base.__module__}.".startswith(module):
+                return kind
+    raise TypeError(
+        f"connection: expected one of {', '.join(Kind)}, got {type(connection).__module__}."
+        f"{type(connection).__qualname__}; give the connection itself, not a pool, engine or cursor"
+    )
+
+
+def database_of(connection: Any) -> str:
+    """Which database is behind it: `postgresql`, `sqlite`, or another name its library has for it."""
+    kind = kind_of(connection)
+    if kind is Kind.SQLITE:
+        return "sqlite"
+    if kind is Kind.DJANGO:
+        return str(connection.vendor)
+    if kind in {Kind.SESSION, Kind.ASYNC_SESSION}:
+        return str(connection.get_bind().dialect.name)
+    if kind in _SQLALCHEMY:
+        return str(connection.dialect.name)
+    return "postgresql"
+
+
+def expect(connection: Any, database: str, *, asynchronous: bool) -> Kind:
+    """The kind, or TypeError if it is of the wrong colour or leads to another kind of database."""
+    kind = kind_of(connection)
+    if (kind in ASYNCHRONOUS) is not asynchronous:
+        colour = "an asynchronous" if asynchronous else "a synchronous"
+        raise TypeError(f"connection: expected {colour} one here, got a {kind}")
+    found = database_of(connection)
+    if found != database:
+        raise TypeError(f"connection: expected one to {database}, where the jobs are kept, got one to {found}")
+    return kind
+
+
+def rendered(kind: Kind, sql: str) -> str:
+    """The statement as a library wants it written."""
+    if kind is Kind.SQLITE:
+        return sql
+    if kind is Kind.ASYNCPG:
+        numbers = iter(range(1, sql.count("?") + 1))
+        return _MARK.sub(lambda _: f"${next(numbers)}", sql)
+    if kind in _SQLALCHEMY:
+        numbers = iter(range(1, sql.count("?") + 1))
+        return _MARK.sub(lambda _: f":p{next(numbers)}", sql.replace(":", "\\:"))
+    return sql.replace("%", "%%").replace("?", "%s")
+
+
+async def run(connection: Any, sql: str, parameters: Sequence[Any]) -> Rows:
+    """Run one statement on an asynchronous connection; its rows."""
+    kind = kind_of(connection)
+    text = rendered(kind, sql)
+    if kind is Kind.PSYCOPG_ASYNC:
+        async with connection.cursor(row_factory=_tuples()) as cursor:
+            await cursor.execute(text, parameters)
+            return await cursor.fetchall() if cursor.description else []
+    if kind is Kind.ASYNCPG:
+        return [tuple(row) for row in await connection.fetch(text, *parameters)]
+    if kind in _SQLALCHEMY:
+        result = await connection.execute(*_for_sqlalchemy(text, parameters))
+        return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
+    raise TypeError(f"connection: expected an asynchronous one here, got a {kind}")
+
+
+def run_sync(connection: Any, sql: str, parameters: Sequence[Any]) -> Rows:
+    """The same on a synchronous connection."""
+    kind = kind_of(connection)
+    text = rendered(kind, sql)
+    if kind is Kind.PSYCOPG:
+        with connection.cursor(row_factory=_tuples()) as cursor:
+            cursor.execute(text, parameters)
+            return list(cursor.fetchall()) if cursor.description else []
+    if kind is Kind.DJANGO:
+        with connection.cursor() as cursor:
+            cursor.execute(text, list(parameters))
+            return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+    if kind is Kind.SQLITE:
+        cursor = connection.cursor()
+        try:
+            cursor.row_factory = None
+            cursor.execute(text, tuple(parameters))
+            return list(cursor.fetchall()) if cursor.description else []
+        finally:
+            cursor.close()
+    if kind in _SQLALCHEMY and kind not in ASYNCHRONOUS:
+        result = connection.execute(*_for_sqlalchemy(text, parameters))
+        return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
+    raise TypeError(f"connection: expected a synchronous one here, got a {kind}")
+
+
+def _for_sqlalchemy(text: str, parameters: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+    from sqlalchemy import text as clause  # whoever hands us such a connection has it loaded
+
+    return clause(text), {f"p{number}": value for number, value in enumerate(parameters, 1)}
+
+
+def _tuples() -> Any:
+    from psycopg.rows import tuple_row  # likewise
+
+    return tuple_row

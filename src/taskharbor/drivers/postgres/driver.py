@@ -1,0 +1,364 @@
+"""The face of the Postgres driver: the calls of the contract, each a program that is run on a pooled connection.
+
+What a call does is told in sql/functions, one file for each: the server does it in one round trip, so that no other
+caller can look in between, and a connection that is lost in the middle leaves all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from taskharbor.drivers.connections import expect, run
+from taskharbor.drivers.contract import CANCELLED_REASON, WORKER_SILENCE, SingleVerbs
+from taskharbor.drivers.postgres import reading, schema
+from taskharbor.drivers.postgres.enqueueing import enqueue
+from taskharbor.drivers.postgres.hints import Hints
+from taskharbor.drivers.postgres.options import parse
+from taskharbor.drivers.postgres.pool import Pool, unavailable
+from taskharbor.drivers.postgres.records import from_row, micros, moment_of, to_json
+from taskharbor.drivers.postgres.settling import extend, plain, runs, settle_plain, settle_spawning
+from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted
+from taskharbor.drivers.postgres.transaction import PostgresTransaction, PostgresTransactionSync, drive_sync
+from taskharbor.model.errors import BackendUnavailable, DriverError, JobNotFound, TaskHarborError, WrongState
+from taskharbor.model.ids import new_tokens
+from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
+from taskharbor.model.lease import Enqueued, Lease, Reserved
+from taskharbor.model.limits import check_moment, check_name
+from taskharbor.model.outcome import Outcome
+
+T = TypeVar("T")
+_REMEMBERED = 10 * WORKER_SILENCE
+_NOTED = msgspec.json.Decoder(WorkerInfo).decode
+_TURN = 10_000  # jobs of one reserve: more would make tokens by the megabyte
+
+
+class PostgresDriver(SingleVerbs):
+    """Jobs in PostgreSQL.
+
+    >>> PostgresDriver("postgresql://localhost/app?schema=jobs&retention=7d").retention
+    datetime.timedelta(days=7)
+    """
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._options = parse(dsn)
+        self._schema = self._options.schema
+        self._pool: Pool | None = None
+        self._hints: Hints | None = None
+        self._time = 0
+
+    def __repr__(self) -> str:
+        return f"PostgresDriver(schema={self._schema!r})"
+
+    @property
+    def retention(self) -> timedelta:
+        return self._options.retention
+
+    async def open(self) -> None:
+        """Connect, check the server, and create the schema in an empty store."""
+        if self._pool is not None:
+            return
+        import psycopg
+
+        pool = Pool(self._options)
+        try:
+            async with pool.connection() as connection:
+                await schema.check_server(connection)
+                await schema.ensure(connection, self._options)
+        except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError) as error:
+            await pool.close()
+            raise unavailable(self._options, error) from error
+        except psycopg.Error as error:
+            await pool.close()
+            raise DriverError(f"the schema {self._schema!r} cannot be used: {_told(error)}") from error
+        except BaseException:
+            await pool.close()
+            raise
+        self._pool = pool
+        self._hints = Hints(pool, self._options)
+
+    async def close(self) -> None:
+        pool, hints = self._pool, self._hints
+        self._pool = self._hints = None
+        if hints is not None:
+            await hints.close()
+        if pool is not None:
+            await pool.close()
+
+    def sibling(self) -> PostgresDriver:
+        return PostgresDriver(self._dsn)
+
+    async def migrate(self) -> int:
+        """Bring the schema to this version, whatever the DSN says; answers the version it had."""
+        pool = Pool(self._options)
+        try:
+            async with pool.connection() as connection:
+                await schema.check_server(connection)
+                return await schema.migrate(connection, self._options)
+        finally:
+            await pool.close()
+
+    async def server_time(self) -> datetime:
+        rows = await self._run(
+            lambda: _rows(Statement("select (extract(epoch from clock_timestamp()) * 1000)::bigint"))
+        )
+        self._time = max(self._time, rows[0][0])
+        return moment_of(self._time * 1000)
+
+    # The four verbs
+
+    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
+        return await self._run(lambda: enqueue(self._schema, jobs, now, self._options.max_payload))
+
+    async def reserve(
+        self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
+    ) -> builtins.list[Reserved]:
+        if worker:
+            check_name(worker, "worker")
+        names = [name for name in dict.fromkeys(queues) if "\x00" not in name]
+        if limit < 1 or not names:
+            return []
+        limit = min(limit, _TURN)
+        tokens = "".join(new_tokens(limit))
+        ends = now + lease_for
+        sent = 0
+
+        def make() -> Program[Any]:
+            nonlocal sent
+            sent += 1
+            return _rows(
+                call(
+                    self._schema,
+                    "reserve",
+                    (array(names), "text"),
+                    (micros(now), "bigint"),
+                    (micros(ends), "bigint"),
+                    (limit, "integer"),
+                    (worker, "text"),
+                    (tokens, "text"),
+                    (sent > 1, "boolean"),
+                )
+            )
+
+        rows = await self._run(make)
+        if self._hints is not None:
+            self._hints.reserved(len(rows))
+        return [Reserved(from_row(row), Lease(row[0], row[1], row[-1], ends)) for row in rows]
+
+    async def extend(
+        self, leases: Sequence[Lease], now: datetime, lease_for: timedelta
+    ) -> builtins.list[Lease | DriverError]:
+        answers: builtins.list[Lease | DriverError] = []
+        batch: dict[str, Lease] = {}
+        for lease in [*leases, None]:
+            if batch and (lease is None or lease.job_id in batch):
+                held = list(batch.values())
+                answers += await self._run(lambda held=held: extend(self._schema, held, now, lease_for))  # type: ignore[misc]
+                batch = {}
+            if lease is not None:
+                batch[lease.job_id] = lease
+        return answers
+
+    async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> builtins.list[TaskHarborError | None]:
+        answers: builtins.list[TaskHarborError | None] = []
+        for places in runs(outcomes):
+            batch = [outcomes[place] for place in places]
+            if len(batch) > 1 or plain(batch[0]):
+                found, _ = await self._run(lambda batch=batch: settle_plain(self._schema, batch, now))  # type: ignore[misc]
+                answers += found
+            else:
+                answers.append(await self._settle_spawning(batch[0], now))
+        return answers
+
+    async def _settle_spawning(self, outcome: Any, now: datetime) -> TaskHarborError | None:
+        return await self._run(
+            lambda: settle_spawning(self._schema, outcome, now, self._options.max_payload), transaction=True
+        )
+
+    # Beside the verbs
+
+    async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
+        return await self._run(lambda: reading.results(self._schema, ids))
+
+    async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
+        return int(await self._one("release", (worker, "text"), (micros(now), "bigint"), (array(list(keep)), "text")))
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+        if self._hints is None:
+            raise BackendUnavailable("the driver is not open")
+        return await self._hints.wait(queues, timeout)
+
+    # The caller's own transaction
+
+    async def enqueue_on(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
+        """Store jobs on the caller's asynchronous connection, in the caller's transaction."""
+        expect(connection, "postgresql", asynchronous=True)
+        program = enqueue(self._schema, jobs, now, self._options.max_payload, gently=True)
+        try:
+            statement = next(program)
+            while True:
+                statement = program.send(await run(connection, statement.sql, statement.parameters))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+    def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
+        """The same on a synchronous connection."""
+        expect(connection, "postgresql", asynchronous=False)
+        answers: builtins.list[Enqueued] = drive_sync(
+            connection, enqueue(self._schema, jobs, now, self._options.max_payload, gently=True)
+        )
+        return answers
+
+    def transaction(self, lease: Lease) -> PostgresTransaction:
+        return PostgresTransaction(self._opened, self._options, lease)
+
+    def transaction_sync(self, lease: Lease) -> PostgresTransactionSync:
+        return PostgresTransactionSync(self._options, lease)
+
+    # Pause
+
+    async def pause(self, queue: str) -> None:
+        check_name(queue, "queue")
+        await self._do(
+            f"insert into {quoted(self._schema)}.queues (queue, paused) values (?, true) "
+            "on conflict (queue) do update set paused = true",
+            queue,
+        )
+
+    async def resume(self, queue: str) -> None:
+        await self._do(f"update {quoted(self._schema)}.queues set paused = false where queue = ? and paused", queue)
+        await self._do(f"select {quoted(self._schema)}.tell(cast(? as text))", queue)
+
+    async def is_paused(self, queue: str) -> bool:
+        rows = await self._do(f"select 1 from {quoted(self._schema)}.queues where queue = ? and paused", queue)
+        return bool(rows)
+
+    # Admin
+
+    async def inspect(self, id: str, now: datetime) -> JobInfo:
+        return await self._run(lambda: reading.inspect(self._schema, id, now))
+
+    async def list(
+        self,
+        *,
+        now: datetime,
+        queue: str | None = None,
+        state: State | str | None = None,
+        type: str | None = None,
+        group: str | None = None,
+        flow_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        return await self._run(
+            lambda: reading.list_jobs(
+                self._schema,
+                now,
+                queue=queue,
+                state=state,
+                type=type,
+                group=group,
+                flow_id=flow_id,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+
+    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
+        return await self._run(lambda: reading.counts(self._schema, now))
+
+    async def queues(self) -> builtins.list[str]:
+        return await self._run(lambda: reading.queues(self._schema))
+
+    async def requeue(
+        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+    ) -> builtins.list[DriverError | None]:
+        if run_at is not None:
+            check_moment(run_at, "run_at")
+        ticks = None if run_at is None else micros(run_at)
+        given = ((micros(now), "bigint"), (ticks, "bigint"), (reset_attempts, "boolean"))
+        return await self._decide("requeue", ids, *given, takes="requeue takes dlq and cancelled")
+
+    async def cancel(self, ids: Sequence[str], now: datetime) -> builtins.list[DriverError | None]:
+        given = ((micros(now), "bigint"), (CANCELLED_REASON, "text"))
+        return await self._decide("cancel", ids, *given, takes="cancel takes what is not terminal")
+
+    async def delete(self, ids: Sequence[str]) -> builtins.list[DriverError | None]:
+        return await self._decide("delete_jobs", ids, takes="")
+
+    async def prune(self, before: datetime, limit: int) -> int:
+        return int(await self._one("prune", (micros(before), "bigint"), (min(limit, 2**31 - 1), "integer")))
+
+    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
+        return await self._run(lambda: reading.flow(self._schema, flow_id, now))
+
+    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
+        if "\x00" in flow_id:
+            return 0
+        return int(await self._one("cancel_flow", (flow_id, "text"), (micros(now), "bigint")))
+
+    async def beat(self, info: WorkerInfo, now: datetime) -> None:
+        check_name(info.worker, "worker")
+        table = f"{quoted(self._schema)}.workers"
+        await self._do(
+            f"insert into {table} (worker, seen_at, info) values (?, ?, ?) "
+            "on conflict (worker) do update set seen_at = excluded.seen_at, info = excluded.info",
+            info.worker,
+            micros(now),
+            to_json(msgspec.structs.replace(info, seen_at=now)),
+        )
+        await self._do(f"delete from {table} where seen_at <= ?", micros(now - _REMEMBERED))
+
+    async def workers(self, now: datetime) -> builtins.list[WorkerInfo]:
+        rows = await self._do(
+            f"select info from {quoted(self._schema)}.workers where seen_at > ? order by worker",
+            micros(now - WORKER_SILENCE),
+        )
+        return [_NOTED(row[0].encode()) for row in rows]
+
+    # How it is run
+
+    async def _opened(self) -> Pool:
+        if self._pool is None:
+            raise BackendUnavailable("the driver is not open")
+        return self._pool
+
+    async def _run(self, make: Callable[[], Program[T]], *, transaction: bool = False) -> T:
+        return await (await self._opened()).run(make, transaction=transaction)
+
+    async def _do(self, sql: str, *parameters: Any) -> Any:
+        return await self._run(lambda: _rows(Statement(sql, parameters)))
+
+    async def _one(self, function: str, *parameters: tuple[Any, str]) -> Any:
+        rows = await self._run(lambda: _rows(call(self._schema, function, *parameters)))
+        return rows[0][0]
+
+    async def _decide(
+        self, function: str, ids: Sequence[str], *parameters: tuple[Any, str], takes: str
+    ) -> builtins.list[DriverError | None]:
+        storable = [id if "\x00" not in id else "" for id in ids]
+        found = await self._one(function, (array(storable), "text"), *parameters)
+        answers: builtins.list[DriverError | None] = []
+        for id, answer in zip(ids, found, strict=True):
+            if answer is None:
+                answers.append(None)
+            elif answer == "unknown":
+                answers.append(JobNotFound(f"no job {id}"))
+            elif answer.startswith("needed "):
+                answers.append(WrongState(f"job {id} is needed: {answer[7:]} unfinished job(s) depend on it"))
+            else:
+                answers.append(WrongState(f"job {id} is {answer}; {takes}"))
+        return answers
+
+
+def _rows(statement: Statement) -> Program[Any]:
+    return (yield statement)
+
+
+def _told(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,172 @@
+"""Connections, and running programs on them.
+
+A small pool of our own: a connection that cannot be made is an error at once, not after a time-out in the background,
+and nothing runs beside the calls. Calls in doubt are repeated once on a fresh connection, which ids and tokens make
+harmless; then, and for everything else that keeps the store from answering, it is BackendUnavailable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from taskharbor.drivers.dsn import conceals
+from taskharbor.drivers.postgres.options import Options
+from taskharbor.drivers.postgres.statement import Program, Statement
+from taskharbor.model.errors import BackendUnavailable
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+TURNS = 8  # how often a transaction that lost against another is begun again
+SLACK = 5.0  # seconds that the server has to give up by itself, before the connection is given up here
+
+
+def arguments(options: Options, address: str | None = None) -> dict[str, Any]:
+    """What every connection is made with: no call may hang on a network that is gone."""
+    return {
+        "conninfo": address or options.address,
+        "connect_timeout": max(2, round(options.connect_timeout)),
+        "keepalives": 1,
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 10_000,
+        "application_name": "taskharbor",
+        # A plan is kept by each function, so preparing the calls would gain nothing; and pgbouncer cannot carry it.
+        "prepare_threshold": None,
+        "autocommit": True,
+    }
+
+
+class Pool:
+    """Connections of one event loop."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._idle: list[psycopg.AsyncConnection[Any]] = []
+        self._room = asyncio.Semaphore(options.pool_size)
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._drop_idle()
+
+    async def connect(self) -> psycopg.AsyncConnection[Any]:
+        """A new connection, outside the pool."""
+        import psycopg
+
+        connection = await psycopg.AsyncConnection.connect(**arguments(self._options))
+        if not self._options.pgbouncer:
+            try:
+                limit = str(round(self._options.statement_timeout * 1000))
+                await connection.execute("select set_config('statement_timeout', %s, false)", (limit,))
+            except BaseException:
+                await connection.close()
+                raise
+        return connection
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """A connection for the time of a block. One that is left in a transaction, or broken, is closed."""
+        async with self._room:
+            connection = self._idle.pop() if self._idle else await self.connect()
+            whole = False
+            try:
+                yield connection
+                whole = True
+            finally:
+                if self._closed or connection.closed or (not whole and not _clean(connection)):
+                    await connection.close()
+                else:
+                    self._idle.append(connection)
+
+    async def run(self, make: Callable[[], Program[T]], *, transaction: bool = False) -> T:
+        """Run a program. `transaction`: as one; an answer that is an exception rolls it back."""
+        import psycopg
+
+        again = False
+        for turn in range(TURNS):
+            try:
+                async with asyncio.timeout(self._options.statement_timeout + SLACK):
+                    async with self.connection() as connection:
+                        if not transaction:
+                            return await drive(connection, make())
+                        return await _as_one(connection, make())
+            except (
+                psycopg.errors.DeadlockDetected,
+                psycopg.errors.SerializationFailure,
+                psycopg.errors.UniqueViolation,
+            ) as error:
+                if turn + 1 == TURNS:
+                    raise unavailable(self._options, error) from error
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                await self._drop_idle()
+                if again or not _lost(error):
+                    raise unavailable(self._options, error) from error
+                again = True
+            except TimeoutError as error:
+                await self._drop_idle()
+                raise unavailable(self._options, error) from error
+        raise AssertionError("a turn returns or raises")
+
+    async def _drop_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.close()
+
+
+async def drive(connection: psycopg.AsyncConnection[Any], program: Program[T]) -> T:
+    """Run a program's statements on a connection of psycopg's."""
+    try:
+        statement = next(program)
+        while True:
+            statement = program.send(await fetch(connection, statement))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+async def fetch(connection: psycopg.AsyncConnection[Any], statement: Statement) -> list[Any]:
+    """The rows of one statement."""
+    async with connection.cursor(binary=True) as cursor:
+        await cursor.execute(statement.sql.replace("?", "%s").encode(), statement.parameters or None)
+        return await cursor.fetchall() if cursor.description else []
+
+
+class _RolledBack(Exception):
+    """Ends a transaction whose program answered with an error."""
+
+
+async def _as_one(connection: psycopg.AsyncConnection[Any], program: Program[T]) -> T:
+    answer: T
+    try:
+        async with connection.transaction():
+            answer = await drive(connection, program)
+            if isinstance(answer, Exception):
+                raise _RolledBack
+    except _RolledBack:
+        pass
+    return answer
+
+
+def unavailable(options: Options, error: BaseException) -> BackendUnavailable:
+    """What callers get, with psycopg's own error as its cause; it repeats nothing of a user or password."""
+    told = " ".join(str(error).split())[:300]
+    if not told or not conceals(options.address, told):
+        told = type(error).__name__
+    return BackendUnavailable(f"PostgreSQL did not answer: {told}")
+
+
+def _clean(connection: psycopg.AsyncConnection[Any]) -> bool:
+    from psycopg.pq import TransactionStatus
+
+    return connection.pgconn.transaction_status == TransactionStatus.IDLE
+
+
+def _lost(error: Exception) -> bool:
+    """Whether the connection went away under the call: a fresh one may be all it needs."""
+    state = getattr(error, "sqlstate", None)
+    return state is None or state.startswith(("08", "57P"))

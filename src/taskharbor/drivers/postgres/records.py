@@ -1,0 +1,155 @@
+"""Records as rows and back. Times are whole microseconds since 1970, keys and metadata survive NUL.
+
+PostgreSQL's text cannot hold NUL: keys are bytes there, and metadata is JSON text, in which NUL is an escape.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
+
+_MICROSECOND = timedelta(microseconds=1)
+_to_json = msgspec.json.Encoder().encode
+_metadata = msgspec.json.Decoder(dict[str, str]).decode
+
+COLUMNS = (
+    "id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, key, grp, "
+    "group_limit, depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, created_at, finished_at, "
+    "result"
+)
+WIDTH = 24
+DAMAGED = "damaged record: unknown state"
+
+
+class Row(msgspec.Struct, omit_defaults=True, gc=False):
+    """A record on its way into the store; bytes become base64. What is left out is null there."""
+
+    o: int
+    id: str
+    queue: str
+    type: str
+    payload: bytes
+    run_at: int | None = None
+    timeout: int | None = None
+    priority: int = 0
+    attempts: int = 0
+    max_attempts: int = 0
+    key: bytes | None = None
+    grp: str | None = None
+    group_limit: int = 0
+    depends_on: list[str] | None = None
+    flow_id: str | None = None
+    metadata: str | None = None
+    created_at: int | None = None
+
+
+def micros(moment: datetime) -> int:
+    """A moment as whole microseconds since 1970."""
+    return (moment - EPOCH) // _MICROSECOND
+
+
+def moment_of(ticks: int) -> datetime:
+    """The moment so many microseconds after 1970."""
+    return EPOCH + timedelta(microseconds=ticks)
+
+
+def to_row(job: JobRecord, place: int) -> Row:
+    """A record as it is sent."""
+    return Row(
+        place,
+        job.id,
+        job.queue,
+        job.type,
+        job.payload,
+        None if job.run_at is None else micros(job.run_at),
+        None if job.timeout is None else job.timeout // _MICROSECOND,
+        job.priority,
+        job.attempts,
+        job.max_attempts,
+        None if job.idempotency_key is None else job.idempotency_key.encode(),
+        job.group,
+        job.group_limit,
+        list(job.depends_on) or None,
+        job.flow_id,
+        to_json(job.metadata) if job.metadata else None,
+        None if job.created_at == EPOCH else micros(job.created_at),
+    )
+
+
+def to_json(value: Any) -> str:
+    """JSON text; bytes inside become base64."""
+    return _to_json(value).decode()
+
+
+def from_row(row: Sequence[Any]) -> JobRecord:
+    """A record as it was stored; where another program damaged it, with fields of the right kinds."""
+    (
+        id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, key, group,
+        group_limit, depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, created_at, finished_at,
+        result,
+    ) = row[:WIDTH]  # fmt: skip
+    return JobRecord(
+        id=id,
+        queue=queue,
+        type=type or "",
+        payload=payload or b"",
+        run_at=None if run_at is None else EPOCH + timedelta(microseconds=run_at),
+        timeout=None if timeout is None else timedelta(microseconds=timeout),
+        priority=priority,
+        attempts=attempts or 0,
+        max_attempts=max_attempts or 0,
+        deliveries=deliveries or 0,
+        lost=lost or 0,
+        idempotency_key=None if key is None else key.decode(errors="replace"),
+        group=group,
+        group_limit=group_limit or 0,
+        depends_on=tuple(depends_on) if depends_on else (),
+        flow_id=flow_id,
+        handed_to=handed_to,
+        metadata=_read_metadata(metadata) if metadata else {},
+        last_error=last_error or "",
+        failed_at=None if failed_at is None else EPOCH + timedelta(microseconds=failed_at),
+        reason=reason or "",
+        created_at=EPOCH + timedelta(microseconds=created_at or 0),
+        finished_at=None if finished_at is None else EPOCH + timedelta(microseconds=finished_at),
+        result=result,
+    )
+
+
+def info_from(row: Sequence[Any], now: int) -> JobInfo:
+    """A job as it reads at a moment: the record's columns, then state, wake, worker and what it waits for."""
+    state, wake, worker, waiting_for = row[WIDTH : WIDTH + 4]
+    record = from_row(row)
+    if state in (3, 4):
+        if wake > now:
+            return JobInfo(record, State.INFLIGHT, worker or "", moment_of(wake))
+        return JobInfo(msgspec.structs.replace(record, run_at=None), State.READY)
+    if state in (1, 2):
+        ahead = record.run_at is not None and micros(record.run_at) > now
+        return JobInfo(record, State.SCHEDULED if ahead else State.READY)
+    if state == 0:
+        return JobInfo(record, State.BLOCKED, waiting_for=tuple(waiting_for or ()))
+    if state in _FINISHED:
+        return JobInfo(record, _FINISHED[state])
+    return JobInfo(msgspec.structs.replace(record, reason=DAMAGED), State.DLQ)
+
+
+_FINISHED = {5: State.DONE, 6: State.DLQ, 7: State.CANCELLED}
+
+
+def base64_of(data: bytes | None) -> str | None:
+    """Bytes as they travel inside JSON."""
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _read_metadata(text: str) -> dict[str, str]:
+    try:
+        return _metadata(text.encode())
+    except (msgspec.MsgspecError, UnicodeError):
+        return {}

@@ -1,0 +1,223 @@
+"""Outcomes as programs: plain ones in batches of one statement, those that spawn each in a transaction of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from taskharbor.drivers.postgres.enqueueing import enqueue
+from taskharbor.drivers.postgres.records import micros, moment_of, to_json
+from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted
+from taskharbor.model.errors import (
+    DriverError,
+    InvalidJob,
+    JobNotFound,
+    JobNotInflight,
+    LeaseExpired,
+    LeaseMismatch,
+    TaskHarborError,
+)
+from taskharbor.model.lease import Lease
+from taskharbor.model.limits import check_moment, check_number, check_spawn, clean_error
+from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
+
+ACK, RETRY, FAIL, CANCELLED = 1, 2, 3, 4
+_KINDS: dict[type, int] = {Ack: ACK, Retry: RETRY, Fail: FAIL, Cancelled: CANCELLED}
+_APPLIED_BEFORE, _HOLDS = 0, 5
+
+
+class Given(msgspec.Struct, omit_defaults=True, gc=False):
+    """One outcome on its way into the store."""
+
+    o: int
+    id: str
+    token: str
+    was: int
+    kind: int = 0
+    result: bytes | None = None
+    run_at: int | None = None
+    attempts: int | None = None
+    last_error: str | None = None
+    failed_at: int | None = None
+    reason: str | None = None
+
+
+def plain(outcome: Outcome) -> bool:
+    """Whether it can share a statement with others."""
+    return not getattr(outcome, "spawn", ()) and getattr(outcome, "handover", None) is None
+
+
+def runs(outcomes: Sequence[Outcome]) -> Iterator[list[int]]:
+    """The places of outcomes that can be sent together: in order, each job once, one that spawns by itself."""
+    batch: list[int] = []
+    seen: set[str] = set()
+    for place, outcome in enumerate(outcomes):
+        alone = not plain(outcome)
+        if batch and (alone or outcome.lease.job_id in seen):
+            yield batch
+            batch, seen = [], set()
+        if alone:
+            yield [place]
+        else:
+            batch.append(place)
+            seen.add(outcome.lease.job_id)
+    if batch:
+        yield batch
+
+
+def settle_plain(
+    schema: str, outcomes: Sequence[Outcome], now: datetime, *, release: bool = True
+) -> Program[tuple[list[TaskHarborError | None], set[int]]]:
+    """Settle a run of plain outcomes; the answers, and the places of what was applied by an earlier call."""
+    invalid: dict[int, InvalidJob] = {}
+    given = []
+    for place, outcome in enumerate(outcomes):
+        try:
+            given.append(_given(place, outcome))
+        except InvalidJob as error:
+            invalid[place] = error
+            lease = outcome.lease
+            given.append(Given(place, lease.job_id, lease.token, _KINDS.get(type(outcome), -1)))
+    rows = yield call(
+        schema,
+        "settle",
+        (to_json(given), "text"),
+        (micros(now), "bigint"),
+        (release, "boolean"),
+        columns="o, code, ends",
+    )
+    answers: list[TaskHarborError | None] = [None] * len(given)
+    before: set[int] = set()
+    for place, code, ends in rows:
+        if code == _APPLIED_BEFORE:
+            before.add(place)
+        elif code == _HOLDS:
+            answers[place] = invalid.get(place) or JobNotInflight(f"job {given[place].id} is not inflight")
+        else:
+            answers[place] = refusal(code, given[place].id, ends)
+    return answers, before
+
+
+def settle_spawning(
+    schema: str, outcome: Ack | Fail, now: datetime, max_payload: int
+) -> Program[TaskHarborError | None]:
+    """Settle one outcome that spawns. Whoever runs it rolls back if the answer is an error."""
+    handover = outcome.handover if isinstance(outcome, Ack) else None
+    dependents: list[str] = []
+    if handover is not None:
+        # Locked first, so that nobody is made dependent between this look and the ack.
+        yield Statement(f"select 1 from {quoted(schema)}.jobs where id = ? for update", (outcome.lease.job_id,))
+        rows = yield Statement(
+            f"select dependent from {quoted(schema)}.edges where dependency = ?", (outcome.lease.job_id,)
+        )
+        dependents = [row[0] for row in rows]
+    answers, before = yield from settle_plain(schema, [outcome], now, release=handover is None)
+    if answers[0] is not None or before:
+        return answers[0]
+    try:
+        check_spawn(outcome.spawn)
+        stored = yield from enqueue(schema, outcome.spawn, now, max_payload)
+        if handover is not None:
+            spawned = {job.id: answer.id for job, answer in zip(outcome.spawn, stored, strict=True)}
+            heir = spawned.get(handover)
+            if heir is None or heir == outcome.lease.job_id:
+                return InvalidJob(
+                    f"handover: expected the id of a spawned job, got {handover!r}; spawn it in the same outcome"
+                )
+            rows = yield call(
+                schema,
+                "hand_over",
+                (outcome.lease.job_id, "text"),
+                (heir, "text"),
+                (array(dependents), "text"),
+                (micros(now), "bigint"),
+            )
+            if rows[0][0] is not None:
+                return InvalidJob(rows[0][0])
+    except InvalidJob as error:
+        return error
+    return None
+
+
+def extend(
+    schema: str, leases: Sequence[Lease], now: datetime, lease_for: timedelta
+) -> Program[list[Lease | DriverError]]:
+    """Extend leases of different jobs."""
+    given = [{"o": place, "id": lease.job_id, "token": lease.token} for place, lease in enumerate(leases)]
+    rows = yield call(
+        schema,
+        "extend",
+        (to_json(given), "text"),
+        (micros(now), "bigint"),
+        (micros(now + lease_for), "bigint"),
+        columns="o, code, ends",
+    )
+    answers: dict[int, Lease | DriverError] = {}
+    for place, code, ends in rows:
+        lease = leases[place]
+        if code == _HOLDS:
+            answers[place] = Lease(lease.job_id, lease.queue, lease.token, moment_of(ends))
+        else:
+            answers[place] = refusal(code, lease.job_id, ends)
+    return [answers[place] for place in range(len(leases))]
+
+
+def refusal(code: int, id: str, ends: int | None) -> DriverError:
+    """The error for a code that settle and extend answer with."""
+    if code == 1:
+        return JobNotFound(f"no job {id}")
+    if code == 2:
+        return JobNotInflight(f"job {id} is not inflight")
+    if code == 3:
+        return LeaseMismatch(f"job {id} was reserved again: another lease holds it")
+    return LeaseExpired(f"the lease on job {id} ended at {moment_of(ends or 0)}")
+
+
+def _given(place: int, outcome: Outcome) -> Given:
+    lease: Any = outcome.lease
+    if type(outcome) is Ack:
+        if outcome.result is not None and type(outcome.result) is not bytes:
+            raise InvalidJob(
+                f"result: expected bytes or None, got {type(outcome.result).__name__}; encode it with a codec"
+            )
+        return Given(place, lease.job_id, lease.token, ACK, ACK, outcome.result)
+    if type(outcome) is Retry:
+        _check_failure(outcome)
+        if outcome.run_at is not None:
+            check_moment(outcome.run_at, "run_at")
+        return Given(
+            place,
+            lease.job_id,
+            lease.token,
+            RETRY,
+            RETRY,
+            run_at=None if outcome.run_at is None else micros(outcome.run_at),
+            attempts=outcome.attempts,
+            last_error=clean_error(outcome.last_error) or None,
+            failed_at=None if outcome.failed_at is None else micros(outcome.failed_at),
+        )
+    if type(outcome) is Fail:
+        _check_failure(outcome)
+        return Given(
+            place,
+            lease.job_id,
+            lease.token,
+            FAIL,
+            FAIL,
+            attempts=outcome.attempts,
+            last_error=clean_error(outcome.last_error) or None,
+            failed_at=None if outcome.failed_at is None else micros(outcome.failed_at),
+            reason=clean_error(outcome.reason) or None,
+        )
+    if type(outcome) is Cancelled:
+        return Given(place, lease.job_id, lease.token, CANCELLED, CANCELLED, reason=clean_error(outcome.reason) or None)
+    raise InvalidJob(f"outcome: expected Ack, Retry, Fail or Cancelled, got {type(outcome).__name__}")
+
+
+def _check_failure(outcome: Retry | Fail) -> None:
+    check_number(outcome.attempts, "attempts", 0)
+    if outcome.failed_at is not None:
+        check_moment(outcome.failed_at, "failed_at")

@@ -1,0 +1,55 @@
+-- Tell whoever waits for one of these queues that work may have arrived; nobody waits: one look, and nothing is sent.
+-- in: the queues; p_gently: leave the note of who waits in place, because this transaction may stay open for long
+-- out: notifications, sent at commit. Taking the note away coalesces: the next enqueue finds nobody to tell
+-- locks: notes that nobody else is taking away at this moment
+create or replace function hint(p_queues text[], p_gently boolean)
+returns void language plpgsql as $body$
+declare
+    found_queues text[];
+begin
+    if not exists (select from waiting w where w.queue = any(p_queues)) then
+        return;
+    end if;
+    if p_gently then
+        found_queues := array(select distinct w.queue from waiting w where w.queue = any(p_queues));
+    else
+        with gone as (
+            delete from waiting w
+            using (select x.queue, x.waiter from waiting x where x.queue = any(p_queues) for update skip locked) y
+            where w.queue = y.queue and w.waiter = y.waiter
+            returning w.queue
+        )
+        select array_agg(distinct g.queue) into found_queues from gone g;
+    end if;
+    perform pg_notify('taskharbor:' || md5(current_schema()), q) from unnest(found_queues) as q;
+end
+$body$;
+
+-- Note that somebody waits, and look whether there is something already.
+-- in: the queues, and who waits; out: whether a reserve may find something
+create or replace function watch(p_queues text[], p_waiter text)
+returns boolean language plpgsql set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    insert into waiting (queue, waiter) select q, p_waiter from unnest(p_queues) as q order by 1 on conflict do nothing;
+    return peek(p_queues);
+end
+$body$;
+
+-- Whether a reserve of one of these queues may find something now, as far as that can be told without a clock.
+create or replace function peek(p_queues text[])
+returns boolean language sql stable as $body$
+    select exists (
+        select from unnest(p_queues) as q(queue)
+        where not exists (select from queues x where x.queue = q.queue and x.paused)
+          and (exists (select from jobs j where j.queue = q.queue and j.state in (2, 4) and j.grp is null)
+               or exists (select from jobs j where j.queue = q.queue and j.state = 1 and j.wake <= 0)
+               or exists (select from groups g where g.queue = q.queue and g.waiting > 0 and g.inflight < g.lim))
+    );
+$body$;
+
+-- The same from outside of the other functions: a queue was resumed.
+create or replace function tell(p_queue text)
+returns void language sql set search_path = @schema@, pg_temp as $body$
+    select hint(array[p_queue], false);
+$body$;

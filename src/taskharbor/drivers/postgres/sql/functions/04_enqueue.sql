@@ -1,0 +1,205 @@
+-- Store jobs, all or none. One statement for a call of any size, on any kind of connection.
+-- in:  p_jobs   JSON array of records, payload in base64, each id once; `o` is its place in the call
+--      p_keys   null, or for the jobs with an idempotency key: o, id, queue, key (base64)
+--      p_edges  null, or for the jobs with dependencies: id, pos, dep
+--      p_limits null, or for the jobs with a group_limit: o, id, queue, grp, lim
+--      p_flows  null, or the flows that are named
+--      p_queues the queues that are named; p_now; p_gently: see hint
+-- out: only what is out of the ordinary: (id, known) for a job that existed; (null, message) for an invalid call
+-- locks: new rows and keys; dependencies that were stored before (weakly, see last_of); a shared lock for each of at
+--      most 64 buckets of flows, which cancel_flow takes alone. No group and no queue is locked
+create or replace function store(p_jobs text, p_keys text, p_edges text, p_limits text, p_flows text,
+                                 p_queues text[], p_now bigint, p_gently boolean)
+returns table (id text, known text) language plpgsql as $body$
+#variable_conflict use_column
+declare
+    base bigint := nextval('arrival') << 20;
+    alias_ids text[] := '{}';
+    alias_known text[] := '{}';
+    fresh text[];
+    late text[];
+    asked integer;
+    missing record;
+begin
+    if p_flows is not null then
+        perform pg_advisory_xact_lock_shared(1952540008, b)
+        from (select distinct mod(abs(hashtext(f)::bigint), 64)::integer as b
+              from json_array_elements_text(p_flows::json) as f order by 1) as buckets;
+    end if;
+
+    if p_keys is not null then
+        for turn in 1..20 loop
+            insert into keys as k (queue, key, id)
+            select distinct on (g.queue, g.key) g.queue, decode(g.key, 'base64'), g.id
+            from json_to_recordset(p_keys::json) as g(o integer, id text, queue text, key text)
+            where not exists (select from jobs j where j.id = g.id)
+              and not exists (select from history h where h.id = g.id)
+            order by g.queue, g.key, g.o
+            on conflict do nothing;
+            select coalesce(array_agg(g.id order by g.o), '{}'), coalesce(array_agg(k.id order by g.o), '{}')
+            into alias_ids, alias_known
+            from json_to_recordset(p_keys::json) as g(o integer, id text, queue text, key text)
+            join keys k on k.queue = g.queue collate "C" and k.key = decode(g.key, 'base64') and k.id <> g.id
+            where not exists (select from jobs j where j.id = g.id)
+              and not exists (select from history h where h.id = g.id);
+            -- A key that was there when we inserted and is gone now: its record was deleted. Once more.
+            exit when not exists (
+                select from json_to_recordset(p_keys::json) as g(o integer, id text, queue text, key text)
+                where not exists (select from jobs j where j.id = g.id)
+                  and not exists (select from history h where h.id = g.id)
+                  and not exists (select from keys k
+                                  where k.queue = g.queue collate "C" and k.key = decode(g.key, 'base64')));
+        end loop;
+    end if;
+
+    with put as (
+        insert into jobs (id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries,
+                          lost, key, grp, group_limit, depends_on, flow_id, metadata, created_at,
+                          state, wake, due, seq, stored)
+        select g.id, g.queue, g.type, decode(g.payload, 'base64'), g.run_at, g.timeout, coalesce(g.priority, 0),
+               coalesce(g.attempts, 0), coalesce(g.max_attempts, 0), 0, 0, decode(g.key, 'base64'), g.grp,
+               coalesce(g.group_limit, 0), g.depends_on, g.flow_id, g.metadata, coalesce(g.created_at, p_now),
+               case when g.depends_on is not null then 0
+                    when g.grp is null and coalesce(g.run_at, 0) <= p_now then 2 else 1 end,
+               coalesce(g.run_at, 0), greatest(coalesce(g.run_at, 0), p_now), base + g.o, base + g.o
+        from json_to_recordset(p_jobs::json) as g(
+            o integer, id text, queue text, type text, payload text, run_at bigint, timeout bigint, priority integer,
+            attempts integer, max_attempts integer, key text, grp text, group_limit integer, depends_on text[],
+            flow_id text, metadata text, created_at bigint)
+        where alias_ids = '{}' or g.id <> all(alias_ids)
+        on conflict (id) do nothing
+        returning jobs.id
+    )
+    select coalesce(array_agg(put.id), '{}') into fresh from put;
+    -- A new look: what was in the hot table a moment ago may have finished since.
+    late := array(select h.id from history h where h.id = any(fresh));
+    if late <> '{}' then
+        delete from jobs j where j.id = any(late);
+        fresh := array(select f from unnest(fresh) as f where f <> all(late));
+    end if;
+    asked := json_array_length(p_jobs::json);
+    if cardinality(fresh) + cardinality(alias_ids) < asked then
+        if p_keys is not null then
+            -- The id decides: a key that came with an id known since brings nothing.
+            delete from keys k
+            using json_to_recordset(p_keys::json) as g(o integer, id text, queue text, key text)
+            where k.queue = g.queue collate "C" and k.key = decode(g.key, 'base64') and k.id = g.id
+              and g.id <> all(fresh)
+              and not exists (select from records r where r.id = g.id and r.queue = k.queue and r.key = k.key);
+        end if;
+        return query
+            select g.id, g.id from json_to_recordset(p_jobs::json) as g(id text)
+            where g.id <> all(fresh) and g.id <> all(alias_ids);
+    end if;
+    if alias_ids <> '{}' then
+        return query select a, k from unnest(alias_ids, alias_known) as x(a, k);
+    end if;
+
+    if p_limits is not null then
+        insert into limits (queue, grp, lim)
+        select distinct on (g.queue, g.grp) g.queue, g.grp, g.lim
+        from json_to_recordset(p_limits::json) as g(o integer, id text, queue text, grp text, lim integer)
+        where g.id = any(fresh)
+        order by g.queue, g.grp, g.o
+        on conflict do nothing;
+    end if;
+    if p_edges is not null then
+        perform link(p_edges, fresh, alias_ids, alias_known, p_now);
+    end if;
+    if p_flows is not null then
+        with gone as (
+            delete from jobs j using flows f
+            where f.flow_id = j.flow_id and j.id = any(fresh) returning j.*
+        )
+        insert into history select (x).* from (
+            select set_finished(gone, 7::smallint, 'flow cancelled', p_now) as x from gone) as y;
+    end if;
+    perform hint(p_queues, p_gently);
+end
+$body$;
+
+-- A record as it is when it is finished from outside.
+create or replace function set_finished(j jobs, p_state smallint, p_reason text, p_now bigint)
+returns jobs language plpgsql immutable as $body$
+begin
+    j.state := p_state;
+    j.reason := p_reason;
+    j.finished_at := p_now;
+    j.token := null;
+    j.worker := null;
+    return j;
+end
+$body$;
+
+-- Tie new jobs to what they depend on; those with nothing open join the line. An unknown dependency raises TH001.
+create or replace function link(p_edges text, p_fresh text[], p_alias text[], p_known text[], p_now bigint)
+returns void language plpgsql as $body$
+#variable_conflict use_column
+declare
+    missing record;
+    edge_ids text[];
+    edge_pos integer[];
+    edge_deps text[];
+    old_deps text[];
+    new_deps text[];
+begin
+    select array_agg(e.id), array_agg(e.pos), array_agg(coalesce(a.known, e.dep))
+    into edge_ids, edge_pos, edge_deps
+    from json_to_recordset(p_edges::json) as e(id text, pos integer, dep text)
+    left join unnest(p_alias, p_known) as a(id, known) on a.id = e.dep
+    join unnest(p_fresh) as f(id) on f.id = e.id;
+    if edge_ids is null then
+        return;
+    end if;
+    -- What was stored before: whoever stands in its place, locked so that it cannot finish unseen.
+    select array_agg(x.dep), array_agg(last_of(x.dep)) into old_deps, new_deps
+    from (select distinct d as dep from unnest(edge_deps) as d
+          where not exists (select from unnest(p_fresh) as f(id) where f.id = d) order by 1) as x;
+    select e.id, e.dep into missing
+    from unnest(edge_ids, edge_deps) as e(id, dep)
+    join unnest(old_deps, new_deps) as n(old, new) on n.old = e.dep
+    where n.new is null limit 1;
+    if found then
+        raise exception using errcode = 'TH001', message = format(
+            'depends_on: %s depends on %s, which is not stored; enqueue it before or in the same call',
+            missing.id, missing.dep);
+    end if;
+    if old_deps is not null then
+        select array_agg(coalesce(n.new, e.dep) order by e.i) into edge_deps
+        from unnest(edge_deps) with ordinality as e(dep, i)
+        left join unnest(old_deps, new_deps) as n(old, new) on n.old = e.dep;
+    end if;
+    insert into edges (dependency, dependent)
+    select distinct e.dep, e.id from unnest(edge_ids, edge_deps) as e(id, dep) on conflict do nothing;
+    update jobs j
+    set depends_on = x.deps, open = x.open,
+        state = case when x.open > 0 then 0
+                     when j.grp is null and coalesce(j.run_at, 0) <= p_now then 2 else 1 end
+    from (select e.id, array_agg(e.dep order by e.pos) as deps,
+                 count(distinct e.dep) filter (where h.id is null) as open
+          from unnest(edge_ids, edge_pos, edge_deps) as e(id, pos, dep)
+          left join history h on h.id = e.dep and h.state = 5
+          group by e.id) as x
+    where j.id = x.id;
+end
+$body$;
+
+create or replace function enqueue(p_jobs text, p_keys text, p_edges text, p_limits text, p_flows text,
+                                   p_queues text, p_now bigint, p_gently boolean)
+returns table (id text, known text) language plpgsql
+set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off as $body$
+declare
+    queue_names text[] := array(select json_array_elements_text(p_queues::json));
+begin
+    if p_edges is null then
+        return query select * from store(p_jobs, p_keys, p_edges, p_limits, p_flows, queue_names, p_now, p_gently);
+    else
+        begin
+            return query
+                select * from store(p_jobs, p_keys, p_edges, p_limits, p_flows, queue_names, p_now, p_gently);
+        exception when sqlstate 'TH001' then
+            return query select null::text, sqlerrm;
+        end;
+    end if;
+end
+$body$;

@@ -1,0 +1,344 @@
+-- Reserve up to p_limit runnable jobs: the claim.
+-- in:  p_queues JSON array; p_now; p_expires, the end of the leases; p_worker; p_tokens, 32 characters for each job,
+--      made by the client; p_again: the same call was sent before and its reply was lost
+-- out: the reserved records in order, each with its token
+-- locks: jobs and groups that nobody else has locked (skip locked): it waits for nobody, but for the counters of groups
+--      into whose lines it promotes
+-- Each queue is asked by itself through one index, so the cost grows with p_limit and with nothing else.
+
+-- Bring into the line what is due: scheduled jobs, grouped ones that nobody has seen yet, leases that are over.
+-- Each job comes through here at most once between two reservations; a burst of more than 10,000 takes several calls.
+create or replace function promote(p_queue text, p_now bigint)
+returns void language plpgsql as $body$
+declare
+    groups_found text[];
+    number integer;
+begin
+    for turn in 1..10 loop
+        with up as (
+            update jobs j set state = 2
+            where j.id = any(array(select x.id from jobs x where x.queue = p_queue and x.state = 1 and x.wake <= p_now
+                                   order by x.wake limit 1000 for no key update skip locked))
+            returning j.grp
+        )
+        select count(*), array_agg(up.grp) filter (where up.grp is not null) into number, groups_found from up;
+        if groups_found is not null then
+            perform regroup(array_fill(p_queue, array[cardinality(groups_found)]), groups_found,
+                            array_fill(0, array[cardinality(groups_found)]),
+                            array_fill(1, array[cardinality(groups_found)]));
+        end if;
+        exit when number < 1000;
+    end loop;
+    for turn in 1..10 loop
+        with up as (
+            update jobs j set state = 4
+            where j.id = any(array(select x.id from jobs x where x.queue = p_queue and x.state = 3 and x.wake <= p_now
+                                   order by x.wake limit 1000 for no key update skip locked))
+            returning j.grp
+        )
+        select count(*), array_agg(up.grp) filter (where up.grp is not null) into number, groups_found from up;
+        if groups_found is not null then
+            perform regroup(array_fill(p_queue, array[cardinality(groups_found)]), groups_found,
+                            array_fill(-1, array[cardinality(groups_found)]),
+                            array_fill(1, array[cardinality(groups_found)]));
+        end if;
+        exit when number < 1000;
+    end loop;
+    if exists (select from limits l where l.queue = p_queue and not l.applied) then
+        with news as (
+            update limits l set applied = true
+            where (l.queue, l.grp) in (select x.queue, x.grp from limits x where x.queue = p_queue and not x.applied
+                                       order by x.grp limit 1000 for update skip locked)
+            returning l.queue, l.grp, l.lim
+        )
+        update groups g set lim = n.lim from news n where g.queue = n.queue and g.grp = n.grp;
+    end if;
+end
+$body$;
+
+-- What another program did to a record that would stop a worker, or null.
+create or replace function damage_of(j jobs)
+returns text language sql immutable as $body$
+    select case when coalesce(j.type, '') = '' then 'type is missing'
+                when j.payload is null then 'payload is missing'
+                when j.attempts is null then 'attempts is not a number'
+                when j.max_attempts is null then 'max_attempts is not a number'
+                when j.deliveries is null then 'deliveries is not a number'
+                when j.lost is null then 'lost is not a number'
+                when j.state not between 0 and 7 then 'unknown state' end;
+$body$;
+
+-- Set damaged records aside: to the dead letter queue, with the reason. The caller has settled their groups' counters.
+create or replace function set_aside(p_ids text[], p_now bigint)
+returns void language plpgsql as $body$
+begin
+    with gone as (delete from jobs j where j.id = any(p_ids) returning j.*)
+    insert into history select (x).* from (
+        select set_finished(gone, 6::smallint, 'damaged record: ' || damage_of(gone), p_now) as x from gone) as y;
+end
+$body$;
+
+-- Up to p_limit ids from the line of the ungrouped jobs of a queue, locked.
+create or replace function take_ungrouped(p_queue text, p_now bigint, p_limit integer)
+returns text[] language plpgsql as $body$
+declare
+    taken text[] := '{}';
+    sound text[];
+    broken text[];
+begin
+    while cardinality(taken) < p_limit loop
+        select array_agg(c.id) filter (where c.damage is null), array_agg(c.id) filter (where c.damage is not null)
+        into sound, broken
+        from (select j.id,
+                     case when j.type <> '' and j.payload is not null and j.attempts + j.max_attempts is not null
+                               and j.deliveries + j.lost is not null then null else 'damaged' end as damage
+              from jobs j
+              where j.queue = p_queue and j.state in (2, 4) and j.grp is null and j.wake <= p_now
+                and (taken = '{}' or j.id <> all(taken))
+              order by j.priority desc, j.due, j.seq
+              limit p_limit - cardinality(taken)
+              for no key update skip locked) as c;
+        taken := taken || coalesce(sound, '{}');
+        exit when broken is null;
+        perform set_aside(broken, p_now);
+    end loop;
+    return taken;
+end
+$body$;
+
+-- Up to p_more ids, behind those we have, from the lines of the groups of a queue that have room, the group first that
+-- was served longest ago. Locks the groups it takes from and moves their counters.
+create or replace function take_grouped(p_queue text, p_now bigint, p_more integer, p_have text[])
+returns text[] language plpgsql as $body$
+declare
+    taken text[] := p_have;
+    p_limit integer := cardinality(p_have) + p_more;
+    tried text[] := '{}';
+    names text[];
+    rooms integer[];
+    share integer;
+    c record;
+    found_any boolean;
+begin
+    while cardinality(taken) < p_limit loop
+        select array_agg(x.grp), array_agg(x.room) into names, rooms
+        from (select g.grp, g.lim - g.inflight as room from groups g
+              where g.queue = p_queue and g.waiting > 0 and g.inflight < g.lim and g.grp <> all(tried)
+              order by g.served limit p_limit - cardinality(taken) for no key update skip locked) as x;
+        exit when names is null;
+        share := greatest(1, (p_limit - cardinality(taken)) / cardinality(names));
+        for c in
+            select n.grp,
+                   array(select j.id from jobs j
+                         where j.queue = p_queue and j.grp = n.grp and j.state in (2, 4) and j.wake <= p_now
+                           and (taken = '{}' or j.id <> all(taken))
+                         order by j.due, j.seq
+                         -- A lease that was over for a faster clock holds its slot again for this one.
+                         limit greatest(least(share, n.room - (
+                             select count(*) from jobs h where h.queue = p_queue and h.grp = n.grp
+                             and h.state in (2, 4) and h.due > p_now and h.wake > p_now and h.token is not null)), 0)
+                         for no key update skip locked) as ids
+            from unnest(names, rooms) as n(grp, room)
+        loop
+            if c.ids = '{}' then
+                -- Locked by others, or only for a faster clock; or the counter was spoiled from outside.
+                tried := tried || c.grp;
+                update groups g set waiting = (select count(*) from jobs j where j.queue = p_queue and j.grp = c.grp
+                                               and j.state in (2, 4)) - (
+                                               select count(*) from jobs j where j.id = any(taken) and j.grp = c.grp)
+                where g.queue = p_queue and g.grp = c.grp;
+            else
+                taken := taken || drop_damaged(p_queue, c.grp, c.ids, p_now);
+            end if;
+        end loop;
+    end loop;
+    return taken;
+end
+$body$;
+
+-- Of the first members of a group: those that are sound, with their slots counted; the others are set aside.
+create or replace function drop_damaged(p_queue text, p_group text, p_ids text[], p_now bigint)
+returns text[] language plpgsql as $body$
+declare
+    sound text[];
+    broken text[];
+begin
+    select coalesce(array_agg(x.id order by x.n) filter (where damage_of(j) is null), '{}'),
+           array_agg(x.id) filter (where damage_of(j) is not null)
+    into sound, broken
+    from unnest(p_ids) with ordinality as x(id, n) join jobs j on j.id = x.id;
+    if broken is not null then
+        perform set_aside(broken, p_now);
+    end if;
+    update groups g
+    set waiting = greatest(g.waiting - cardinality(p_ids), 0), inflight = g.inflight + cardinality(sound),
+        served = nextval('arrival')
+    where g.queue = p_queue and g.grp = p_group;
+    return sound;
+end
+$body$;
+
+-- Up to p_limit ids of one queue; grouped and ungrouped jobs take turns.
+create or replace function take(p_queue text, p_now bigint, p_limit integer)
+returns text[] language plpgsql as $body$
+declare
+    taken text[];
+    more text[];
+    first_groups boolean;
+begin
+    if not exists (select from groups g where g.queue = p_queue and g.waiting > 0 and g.inflight < g.lim) then
+        return take_ungrouped(p_queue, p_now, p_limit);
+    end if;
+    select q.groups_next into first_groups from queues q where q.queue = p_queue for update skip locked;
+    if not found then
+        insert into queues (queue) values (p_queue) on conflict do nothing;
+        first_groups := random() < 0.5;
+    end if;
+    more := take_grouped(p_queue, p_now, (p_limit + case when first_groups then 1 else 0 end) / 2, '{}');
+    taken := take_ungrouped(p_queue, p_now, p_limit - cardinality(more));
+    if cardinality(more) + cardinality(taken) < p_limit then
+        more := take_grouped(p_queue, p_now, p_limit - cardinality(more) - cardinality(taken), more);
+    end if;
+    if cardinality(more) + cardinality(taken) > 0 then
+        update queues q set groups_next = case when cardinality(more) = cardinality(taken) then first_groups
+                                               else cardinality(more) < cardinality(taken) end
+        where q.queue = any(array(select x.queue from queues x where x.queue = p_queue for update skip locked));
+    end if;
+    return more || taken;
+end
+$body$;
+
+create or replace function reserve(p_queues text, p_now bigint, p_expires bigint, p_limit integer, p_worker text,
+                                   p_tokens text, p_again boolean)
+returns table (id text, queue text, type text, payload bytea, run_at bigint, timeout bigint, priority integer,
+               attempts integer, max_attempts integer, deliveries integer, lost integer, key bytea, grp text,
+               group_limit integer, depends_on text[], flow_id text, handed_to text, metadata text, last_error text,
+               failed_at bigint, reason text, created_at bigint, finished_at bigint, result bytea, token text)
+language plpgsql
+set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set jit = off as $body$
+#variable_conflict use_column
+declare
+    names text[];
+    hungry text[] := '{}';
+    taken text[] := '{}';
+    found_ids text[];
+    one text;
+    quota integer;
+    left_over integer;
+    places integer;
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    if exists (select from jobs j where j.state < 0 or j.state > 4) then
+        perform set_strange_aside(p_now);
+    end if;
+    if p_again then
+        found_ids := array(
+            select j.id from jobs j, json_array_elements_text(p_queues::json) as q
+            where j.queue = q and j.state = 3 and j.wake = p_expires
+              and j.token in (select substr(p_tokens, n * 32 - 31, 32) from generate_series(1, p_limit) as n));
+        if found_ids <> '{}' then
+            return query select j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
+                j.max_attempts, j.deliveries, j.lost, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id,
+                j.handed_to, j.metadata, j.last_error, j.failed_at, j.reason, j.created_at, j.finished_at, j.result,
+                j.token
+                from jobs j where j.id = any(found_ids) order by strpos(p_tokens, j.token);
+            return;
+        end if;
+    end if;
+    select array_agg(x.queue order by coalesce(q.served, 0), x.n) into names
+    from (select y.queue, min(y.n) as n
+          from json_array_elements_text(p_queues::json) with ordinality as y(queue, n) group by y.queue) as x
+    left join queues q on q.queue = x.queue collate "C"
+    where not coalesce(q.paused, false);
+    places := coalesce(cardinality(names), 0);
+    left_over := p_limit;
+    for turn in 1..places loop
+        one := names[turn];
+        perform promote(one, p_now);
+        quota := (left_over + places - turn) / (places - turn + 1);
+        continue when quota < 1;
+        found_ids := take(one, p_now, quota);
+        if cardinality(found_ids) = quota then
+            hungry := hungry || one;
+        end if;
+        taken := taken || found_ids;
+        left_over := left_over - cardinality(found_ids);
+        if places > 1 and cardinality(found_ids) > 0 then
+            insert into queues (queue) select one
+            where not exists (select from queues q where q.queue = one) on conflict do nothing;
+            update queues q set served = nextval('arrival')
+            where q.queue = any(array(select x.queue from queues x where x.queue = one for update skip locked));
+        end if;
+    end loop;
+    -- Turns are no quota: what one queue lacks, the others give.
+    if left_over > 0 and hungry <> '{}' then
+        taken := lease(taken, p_expires, p_worker, p_tokens);
+        foreach one in array hungry loop
+            exit when left_over < 1;
+            found_ids := take(one, p_now, left_over);
+            found_ids := lease(found_ids, p_expires, p_worker, substr(p_tokens, 32 * (p_limit - left_over) + 1));
+            left_over := left_over - cardinality(found_ids);
+            taken := taken || found_ids;
+        end loop;
+        return query select j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
+            j.max_attempts, j.deliveries, j.lost, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id,
+            j.handed_to, j.metadata, j.last_error, j.failed_at, j.reason, j.created_at, j.finished_at, j.result,
+            j.token
+            from unnest(taken) with ordinality as t(id, n) join jobs j on j.id = t.id collate "C" order by t.n;
+        return;
+    end if;
+    if taken = '{}' then
+        return;
+    end if;
+    return query
+        with moved as (
+            update jobs j
+            set state = 3, wake = p_expires, due = p_expires, token = substr(p_tokens, t.n::integer * 32 - 31, 32),
+                worker = p_worker, deliveries = j.deliveries + 1,
+                lost = j.lost + case when j.state = 4 then 1 else 0 end,
+                run_at = case when j.state = 4 then null else j.run_at end, settled = null, settled_as = null
+            from unnest(taken) with ordinality as t(id, n)
+            where j.id = t.id collate "C"
+            returning j.*, t.n
+        )
+        select j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
+            j.max_attempts, j.deliveries, j.lost, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id,
+            j.handed_to, j.metadata, j.last_error, j.failed_at, j.reason, j.created_at, j.finished_at, j.result,
+            j.token
+        from moved j order by j.n;
+end
+$body$;
+
+-- Put jobs that were taken from their lines under leases. Answers their ids.
+create or replace function lease(p_ids text[], p_expires bigint, p_worker text, p_tokens text)
+returns text[] language plpgsql as $body$
+begin
+    update jobs j
+    set state = 3, wake = p_expires, due = p_expires, token = substr(p_tokens, t.n::integer * 32 - 31, 32),
+        worker = p_worker, deliveries = j.deliveries + 1,
+        lost = j.lost + case when j.state = 4 then 1 else 0 end,
+        run_at = case when j.state = 4 then null else j.run_at end, settled = null, settled_as = null
+    from unnest(p_ids) with ordinality as t(id, n)
+    where j.id = t.id collate "C";
+    return p_ids;
+end
+$body$;
+
+-- Records of a state that nobody knows stand in no line: whoever reserves sets them aside.
+create or replace function set_strange_aside(p_now bigint)
+returns void language plpgsql as $body$
+declare
+    ids text[] := array(select j.id from jobs j where j.state < 0 or j.state > 4
+                        order by j.id limit 1000 for update skip locked);
+    held record;
+begin
+    select array_agg(j.queue) as group_queues, array_agg(j.grp) as group_names into held
+    from jobs j where j.id = any(ids) and j.grp is not null and j.token is not null;
+    perform set_aside(ids, p_now);
+    if held.group_names is not null then
+        perform regroup(held.group_queues, held.group_names, array_fill(-1, array[cardinality(held.group_names)]),
+                        array_fill(0, array[cardinality(held.group_names)]));
+    end if;
+end
+$body$;

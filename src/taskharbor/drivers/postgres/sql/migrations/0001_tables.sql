@@ -1,0 +1,138 @@
+-- The tables. Times are whole microseconds since 1970 (bigint): exact on every kind of connection.
+-- Text that other people wrote is never pasted into a statement; names are ordered by code point (collate "C").
+--
+-- jobs.state   0 blocked    waits for `open` dependencies
+--              1 waiting    not in the line yet: its run_at lies ahead, or it is grouped and no reserve has seen it
+--              2 in line
+--              3 leased     `wake` is the end of the lease
+--              4 leased, the lease was over when a reserve looked: in line, and still with its token
+-- history      5 done   6 dead (dlq)   7 cancelled
+-- wake         from this moment on a reserve may take the job
+-- open         how many dependencies are not done, while it is blocked; else scratch
+-- due, seq     its place: the time at which it joined the line, then its arrival
+--
+-- No column but the id is checked: a record that another program damaged is set aside by the next reserve, and that
+-- is easier to live with than a program that cannot be rolled back.
+
+create table meta (version integer not null, made_at timestamptz not null default now());
+create sequence arrival;
+
+create table jobs (
+    id text collate "C" primary key,
+    queue text collate "C" not null,
+    type text collate "C",
+    payload bytea,
+    run_at bigint,
+    timeout bigint,
+    priority integer not null default 0,
+    attempts integer,
+    max_attempts integer,
+    deliveries integer,
+    lost integer,
+    key bytea,
+    grp text collate "C",
+    group_limit integer,
+    depends_on text[] collate "C",
+    flow_id text collate "C",
+    handed_to text collate "C",
+    metadata text,
+    last_error text,
+    failed_at bigint,
+    reason text,
+    created_at bigint,
+    finished_at bigint,
+    result bytea,
+    state smallint not null,
+    wake bigint not null default 0,
+    due bigint not null default 0,
+    seq bigint not null default 0,
+    stored bigint not null default 0,
+    open integer,
+    token text collate "C",
+    worker text collate "C",
+    settled text collate "C",
+    settled_as smallint
+) with (
+    fillfactor = 85,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 500,
+    autovacuum_vacuum_insert_scale_factor = 0.1,
+    autovacuum_analyze_scale_factor = 0.05
+);
+-- What reserve takes from: only jobs that may run now. Nothing scheduled, blocked, running or finished is in its way.
+create index jobs_line on jobs (queue, priority desc, due, seq) where state in (2, 4) and grp is null;
+create index jobs_group_line on jobs (queue, grp, due, seq) where state in (2, 4) and grp is not null;
+-- What comes into the line by itself: by its run_at, and by the end of its lease.
+create index jobs_calendar on jobs (queue, wake) where state = 1;
+create index jobs_leases on jobs (queue, wake) where state = 3;
+create index jobs_flow on jobs (flow_id, id) where flow_id is not null;
+create index jobs_strange on jobs (id) where state < 0 or state > 4;
+
+create table history (like jobs including defaults);
+alter table history add primary key (id);
+alter table history set (autovacuum_vacuum_insert_scale_factor = 0.2);
+create index history_finished on history (finished_at, id) where state in (5, 7);
+create index history_flow on history (flow_id, id) where flow_id is not null;
+create index history_dead on history (queue, id) where state = 6;
+
+-- An idempotency key lives as long as its record, in either table.
+create table keys (
+    queue text collate "C" not null,
+    key bytea not null,
+    id text collate "C" not null,
+    primary key (queue, key)
+);
+
+-- `dependent` names `dependency` in its depends_on, and both are stored.
+create table edges (
+    dependency text collate "C" not null,
+    dependent text collate "C" not null,
+    primary key (dependency, dependent)
+);
+create index edges_dependent on edges (dependent);
+
+-- Only what workers do touches a group's row; enqueue touches none, so an open transaction holds no group up.
+create table groups (
+    queue text collate "C" not null,
+    grp text collate "C" not null,
+    lim integer not null default 1,
+    inflight integer not null default 0,
+    waiting integer not null default 0,
+    served bigint not null default 0,
+    primary key (queue, grp)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
+create index groups_turns on groups (queue, served) where waiting > 0 and inflight < lim;
+
+create table limits (
+    queue text collate "C" not null,
+    grp text collate "C" not null,
+    lim integer not null,
+    applied boolean not null default false,
+    primary key (queue, grp)
+);
+create index limits_news on limits (queue) where not applied;
+
+create table queues (
+    queue text collate "C" primary key,
+    paused boolean not null default false,
+    served bigint not null default 0,
+    groups_next boolean not null default true
+) with (fillfactor = 50);
+
+-- Cancelled flows, as long as a record of them is there.
+create table flows (flow_id text collate "C" primary key);
+
+create table workers (
+    worker text collate "C" primary key,
+    seen_at bigint not null,
+    info text not null
+);
+
+-- Who waits for a hint. Unlogged: after a crash nobody waits any more.
+create unlogged table waiting (
+    queue text collate "C" not null,
+    waiter text collate "C" not null,
+    primary key (queue, waiter)
+);
+
+create view records as select * from jobs union all select * from history;

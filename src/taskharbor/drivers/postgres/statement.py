@@ -1,0 +1,42 @@
+"""Statements, and programs of several of them, that know nothing of connections.
+
+A program is a generator: it yields statements, is sent their rows, and returns its answer. So the same program runs on
+a pooled connection, and on any connection of the caller's, asynchronous or not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Rows: TypeAlias = Sequence[Sequence[Any]]
+
+
+class Statement(NamedTuple):
+    """SQL with a `?` for each parameter, in order; no `?`, `%` or `:` stands for anything else in it."""
+
+    sql: str
+    parameters: tuple[Any, ...] = ()
+
+
+Program: TypeAlias = Generator[Statement, Rows, T]
+
+
+def quoted(name: str) -> str:
+    """A name as SQL writes it, whatever characters it is made of."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def array(values: Sequence[str]) -> str:
+    """Texts as a JSON array: one parameter that every kind of connection can send."""
+    return json.dumps(list(values))
+
+
+def call(schema: str, function: str, *parameters: tuple[Any, str], columns: str = "*") -> Statement:
+    """A call of one of our functions; each parameter comes with its type."""
+    given = ", ".join(f"cast(? as {kind})" for _, kind in parameters)
+    return Statement(
+        f"select {columns} from {quoted(schema)}.{function}({given})", tuple(value for value, _ in parameters)
+    )

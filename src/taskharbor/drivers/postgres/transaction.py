@@ -1,0 +1,131 @@
+"""Transactions in which a handler's own writes and its job's ack commit together, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from taskharbor.drivers.connections import run_sync
+from taskharbor.drivers.postgres.options import Options
+from taskharbor.drivers.postgres.pool import Pool, arguments, drive, unavailable
+from taskharbor.drivers.postgres.settling import plain, settle_plain, settle_spawning
+from taskharbor.drivers.postgres.statement import Program
+from taskharbor.model.errors import JobNotFound, TaskHarborError
+from taskharbor.model.lease import Lease
+from taskharbor.model.outcome import Ack
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+def _settled(options: Options, lease: Lease, ack: Ack, now: datetime) -> Program[TaskHarborError | None]:
+    if ack.lease.job_id != lease.job_id:
+        return JobNotFound(f"this transaction belongs to job {lease.job_id}, not to {ack.lease.job_id}")
+    if plain(ack):
+        answers, _ = yield from settle_plain(options.schema, [ack], now)
+        return answers[0]
+    return (yield from settle_spawning(options.schema, ack, now, options.max_payload))
+
+
+class PostgresTransaction:
+    """One transaction on a connection of psycopg's, taken for it alone."""
+
+    def __init__(self, pool: Callable[[], Awaitable[Pool]], options: Options, lease: Lease) -> None:
+        self._pool = pool
+        self._options = options
+        self._lease = lease
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+
+    async def __aenter__(self) -> psycopg.AsyncConnection[Any]:
+        import psycopg
+
+        if self._connection is None:
+            try:
+                connection = await (await self._pool()).connect()
+            except (psycopg.Error, OSError) as error:
+                raise unavailable(self._options, error) from error
+            await connection.set_autocommit(False)
+            self._connection = connection
+        return self._connection
+
+    async def __aexit__(self, *raised: object) -> None:
+        """The transaction stays open: core ends it."""
+
+    async def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
+        import psycopg
+
+        connection, self._connection = self._connection, None
+        if connection is None:
+            raise RuntimeError("the transaction has ended, or was never begun")
+        try:
+            refused = await drive(connection, _settled(self._options, self._lease, ack, now))
+            if refused is None:
+                await connection.commit()
+            else:
+                await connection.rollback()
+            return refused
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            raise unavailable(self._options, error) from error
+        finally:
+            await connection.close()
+
+    async def rollback(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()  # without a commit: the server rolls back
+
+
+class PostgresTransactionSync:
+    """The same for a plain function, on its thread."""
+
+    def __init__(self, options: Options, lease: Lease) -> None:
+        self._options = options
+        self._lease = lease
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def __enter__(self) -> psycopg.Connection[Any]:
+        import psycopg
+
+        if self._connection is None:
+            try:
+                self._connection = psycopg.connect(**{**arguments(self._options), "autocommit": False})
+            except (psycopg.Error, OSError) as error:
+                raise unavailable(self._options, error) from error
+        return self._connection
+
+    def __exit__(self, *raised: object) -> None:
+        """The transaction stays open: core ends it."""
+
+    def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
+        import psycopg
+
+        connection, self._connection = self._connection, None
+        if connection is None:
+            raise RuntimeError("the transaction has ended, or was never begun")
+        try:
+            refused: TaskHarborError | None = drive_sync(connection, _settled(self._options, self._lease, ack, now))
+            if refused is None:
+                connection.commit()
+            else:
+                connection.rollback()
+            return refused
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            raise unavailable(self._options, error) from error
+        finally:
+            connection.close()
+
+    def rollback(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def drive_sync(connection: Any, program: Program[Any]) -> Any:
+    """Run a program's statements on a synchronous connection of any kind."""
+    try:
+        statement = next(program)
+        while True:
+            statement = program.send(run_sync(connection, statement.sql, statement.parameters))
+    except StopIteration as stop:
+        return stop.value

@@ -1,0 +1,26 @@
+"""Postgres against memory, step by step: TASKHARBOR_MACHINE_RUNS says how many walks."""
+
+import functools
+
+import pytest
+
+from taskharbor.conformance import DriverMachine
+from taskharbor.drivers.postgres import PostgresDriver
+from tests import lanes
+from tests.servers import postgres
+
+
+@functools.cache
+def store() -> str:
+    return postgres.shared().database()
+
+
+@pytest.mark.lane("machine-postgres")
+class TestMachine(DriverMachine):
+    machine_runs = lanes.figure(test=60, chaos=1000)
+
+    def make_driver(self):
+        return PostgresDriver(postgres.shared().address(store()))
+
+    def clean(self, driver):
+        postgres.empty(postgres.shared().address(store()))

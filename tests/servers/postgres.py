@@ -1,0 +1,247 @@
+"""A PostgreSQL server, and pgbouncer before it, for one process of the tests.
+
+PostgreSQL refuses to run as root: then it runs as another user, in a folder of that user's. The server is stopped, and
+its folder removed, when the process ends, however it ends short of SIGKILL; a guard beside it sees to the rest.
+"""
+
+import atexit
+import functools
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+FOLDERS = ("/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/16/bin", "/usr/lib/postgresql/17/bin")
+USERS = ("postgres", "nobody")
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "300",
+    "shared_buffers": "128MB",
+    "fsync": "off",  # a kill -9 of the server loses nothing that the kernel has; only a power cut would
+    "log_min_messages": "fatal",
+    "autovacuum_naptime": "5s",
+}
+# Ends what is left when the process that started it is gone.
+GUARD = """
+import os, signal, shutil, sys, time
+parent, pidfile, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+while os.getppid() == parent:
+    time.sleep(0.5)
+for name in (pidfile, folder + "/pgbouncer.pid"):
+    try:
+        os.kill(int(open(name).readline()), signal.SIGQUIT)
+    except (OSError, ValueError):
+        pass
+time.sleep(1)
+shutil.rmtree(folder, ignore_errors=True)
+"""
+
+
+class Missing(Exception):
+    """A server is not installed: `tests/servers/provision` installs it."""
+
+
+def binary(name: str, folders: tuple[str, ...] = FOLDERS) -> str:
+    for folder in folders:
+        if os.access(f"{folder}/{name}", os.X_OK):
+            return f"{folder}/{name}"
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise Missing(f"{name} is not installed; run tests/servers/provision")
+    return os.path.realpath(found)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Server:
+    """One PostgreSQL server with databases made on demand."""
+
+    def __init__(self, folders: tuple[str, ...] = FOLDERS, **settings: str) -> None:
+        self.folders = folders
+        self.user = _other_user() if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+        self.folder = tempfile.mkdtemp(prefix="th-pg-", dir="/tmp")
+        os.chmod(self.folder, 0o755)
+        self.data = f"{self.folder}/data"
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, self.user)
+        self.port = free_port()
+        self.settings = {**SETTINGS, **settings, "unix_socket_directories": self.folder, "port": str(self.port)}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.bouncer: subprocess.Popen[bytes] | None = None
+        self.made = 0
+        self.lock = threading.Lock()
+        self._run(
+            binary("initdb", folders), "-D", self.data, "-U", "harbor", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"
+        )
+        self.guard = subprocess.Popen(
+            [sys.executable, "-c", GUARD, str(os.getpid()), f"{self.data}/postmaster.pid", self.folder],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self.start()
+        atexit.register(self.stop)
+
+    def _as_user(self, *command: str) -> list[str]:
+        return [*(["runuser", "-u", self.user, "--"] if os.geteuid() == 0 else []), *command]
+
+    def _run(self, *command: str) -> None:
+        done = subprocess.run(self._as_user(*command), cwd=self.folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{command[0]}: {done.stdout}{done.stderr}")
+
+    def start(self) -> None:
+        options = [f"--{name}={value}" for name, value in self.settings.items()]
+        with open(f"{self.folder}/log", "ab") as log:
+            self.process = subprocess.Popen(
+                self._as_user(binary("postgres", self.folders), "-D", self.data, *options),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.wait()
+
+    def wait(self, seconds: float = 60) -> None:
+        """Until it answers."""
+        import psycopg
+
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                psycopg.connect(self.address(), connect_timeout=5).close()
+                return
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline or self.process is None or self.process.poll() is not None:
+                    raise RuntimeError(Path(f"{self.folder}/log").read_text()[-2000:]) from None
+                time.sleep(0.05)
+
+    def pid(self) -> int:
+        return int(Path(f"{self.data}/postmaster.pid").read_text().splitlines()[0])
+
+    def kill(self) -> None:
+        """kill -9 of the server and of all it started."""
+        pid = self.pid()
+        children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
+        for each in (pid, *map(int, children)):
+            try:
+                os.kill(each, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        assert self.process is not None
+        self.process.wait()
+
+    def stop(self) -> None:
+        for process, pid in ((self.bouncer, None), (self.process, self.data)):
+            if process is not None and process.poll() is None:
+                try:
+                    os.kill(self.pid() if pid else process.pid, signal.SIGINT)
+                    process.wait(20)
+                except (OSError, subprocess.TimeoutExpired, ValueError):
+                    process.kill()
+                    process.wait()
+        self.guard.kill()
+        self.guard.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def address(self, database: str = "postgres", port: int | None = None) -> str:
+        return f"postgresql://harbor@127.0.0.1:{port or self.port}/{database}"
+
+    def database(self) -> str:
+        """A new, empty database; its name."""
+        import psycopg
+
+        with self.lock:
+            self.made += 1
+            name = f"db{os.getpid()}_{self.made}"
+        with psycopg.connect(self.address(), autocommit=True) as connection:
+            connection.execute(f"create database {name}".encode())
+        return name
+
+    def pgbouncer(self) -> int:
+        """The port of a pgbouncer in transaction mode before this server."""
+        if self.bouncer is None:
+            self.bouncer_port = free_port()
+            Path(f"{self.folder}/users.txt").write_text('"harbor" ""\n')
+            Path(f"{self.folder}/pgbouncer.ini").write_text(
+                f"""[databases]
+* = user=harbor host=127.0.0.1 port={self.port}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {self.bouncer_port}
+unix_socket_dir =
+auth_type = any
+auth_file = {self.folder}/users.txt
+pool_mode = transaction
+default_pool_size = 30
+max_client_conn = 500
+max_db_connections = 60
+server_idle_timeout = 5
+pidfile = {self.folder}/pgbouncer.pid
+"""
+            )
+            with open(f"{self.folder}/pgbouncer.log", "ab") as log:
+                self.bouncer = subprocess.Popen(
+                    self._as_user(binary("pgbouncer"), f"{self.folder}/pgbouncer.ini"),
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            self._wait_for_bouncer()
+        return self.bouncer_port
+
+    def _wait_for_bouncer(self) -> None:
+        import psycopg
+
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                psycopg.connect(self.address(port=self.bouncer_port), connect_timeout=5).close()
+                return
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline:
+                    raise RuntimeError(Path(f"{self.folder}/pgbouncer.log").read_text()[-2000:]) from None
+                time.sleep(0.05)
+
+
+def _other_user() -> str:
+    for name in USERS:
+        try:
+            return pwd.getpwnam(name).pw_name
+        except KeyError:
+            continue
+    raise Missing("PostgreSQL cannot run as root, and there is no user postgres or nobody")
+
+
+@functools.cache
+def shared() -> Server:
+    """The server of this process, started when first asked for."""
+    return Server()
+
+
+def empty(dsn: str, schema: str = "taskharbor") -> None:
+    """Empty every table of a schema: quicker than a new database for each test."""
+    import psycopg
+
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        rows = connection.execute(
+            "select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables "
+            "where schemaname = %s and tablename <> 'meta'",
+            (schema,),
+        ).fetchall()
+        for (name,) in rows:
+            connection.execute(f"delete from {name}".encode())
