@@ -48,7 +48,8 @@ def test_a_dead_member_of_a_chord(harbor: Harbor, tasks: Tasks) -> None:
     drain(harbor)
     assert (len(dead(harbor, handle.id)), handle.status(), str(handle.progress())) == (2, "failed", "3 of 6")
     tasks.broken = set()
-    requeue(harbor, *dead(harbor, handle.id))
+    assert handle.requeue() == 2
+    assert handle.requeue() == 0
     drain(harbor)
     assert handle.result(1) == 15
     assert tasks.names().count("total") == 1
@@ -60,7 +61,7 @@ def test_a_dead_job_of_a_returned_workflow_is_requeued_in_it(harbor: Harbor, tas
     drain(harbor)
     assert handle.status() == "failed"
     tasks.broken = set()
-    requeue(harbor, *dead(harbor, handle.id))
+    assert harbor.flow(handle.id).requeue() == 1
     drain(harbor)
     assert handle.result(1) == 6
     assert tasks.names().count("spread") == 1

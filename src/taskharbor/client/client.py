@@ -223,6 +223,24 @@ class Client:
         """Cancel what has not ended in a flow, and what is being spawned into it; answers how many jobs."""
         return await self._steadily(lambda driver: driver.cancel_flow(id, self.clock.now()))
 
+    async def requeue_flow(self, id: str) -> int:
+        """Bring the dead jobs of a flow back, with all their attempts; answers how many. It goes on exactly there."""
+
+        async def requeue(driver: Driver) -> int:
+            now = self.clock.now()
+            dead: list[str] = []
+            cursor: str | None = None
+            while True:
+                page = await driver.list(flow_id=id, state=State.DLQ, cursor=cursor, limit=1000, now=now)
+                dead += [info.job.id for info in page.items]
+                cursor = page.cursor
+                if cursor is None:
+                    break
+            answers = await driver.requeue(dead, now, reset_attempts=True)
+            return sum(answer is None for answer in answers)
+
+        return await self._steadily(requeue)
+
     def flow(self, id: str) -> FlowInfo:
         """A workflow run by its id; blocks for one look at the store."""
         return self.portal.call(lambda: self.aflow(id), "client.flow")

@@ -116,6 +116,17 @@ class FlowHandle(Generic[R_co]):
         """The same, awaited."""
         return await self._client.cancel_flow(self.id)
 
+    def requeue(self) -> int:
+        """Bring the dead jobs of the flow back, with all their attempts; answers how many.
+
+        What was done stays done: the flow goes on exactly where it failed.
+        """
+        return self._client.portal.call(self.arequeue, "handle.requeue")
+
+    async def arequeue(self) -> int:
+        """The same, awaited."""
+        return await self._client.requeue_flow(self.id)
+
     async def ainfo(self) -> FlowInfo:
         """The jobs of the flow and its edges, as they read now."""
         try:

@@ -49,6 +49,14 @@ class FlowRun(FlowInfo, frozen=True):
         """As the handle's."""
         return await self.handle.aresult(timeout)
 
+    def requeue(self) -> int:
+        """As the handle's."""
+        return self.handle.requeue()
+
+    async def arequeue(self) -> int:
+        """As the handle's."""
+        return await self.handle.arequeue()
+
     def cancel(self) -> int:
         """As the handle's."""
         return self.handle.cancel()

@@ -1,0 +1,87 @@
+"""A worker in a process of its own, for tests that kill it: `python -m tests.flow.mortal DSN JOURNAL [POINT]`.
+
+Every execution is a line in the journal. POINT: it kills itself (SIGKILL) at so many-th point, where every call to the
+store has two, before and after it. Without one it tells `running` when a member that is told to wait has started, and
+lets that one return when it is sent a line.
+"""
+
+import os
+import signal
+import sys
+from inspect import iscoroutinefunction
+from typing import Any
+
+from taskharbor import Harbor
+from taskharbor.drivers import open_driver
+from taskharbor.flow import chain, chord
+
+VERBS = ("reserve", "settle", "results")
+
+
+class Mortal:
+    """A driver that kills its process at a point."""
+
+    def __init__(self, inner: Any, points: list[int]) -> None:
+        self._inner, self._points = inner, points
+
+    def sibling(self) -> "Mortal":
+        return Mortal(self._inner.sibling(), self._points)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in VERBS or not iscoroutinefunction(found):
+            return found
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self._point()
+            answer = await found(*args, **kwargs)
+            self._point()
+            return answer
+
+        return call
+
+    def _point(self) -> None:
+        self._points[0] -= 1
+        if self._points[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Work:
+    """The tasks, on any harbor."""
+
+    def __init__(self, harbor: Harbor, journal: str) -> None:
+        def note(line: str) -> None:
+            with open(journal, "a", encoding="utf-8") as file:
+                file.write(line + "\n")
+
+        @harbor.task(name="step")
+        def step(x: int, wait: bool = False) -> int:
+            note(f"step {x}")
+            if wait and __name__ == "__main__":
+                print("running", flush=True)
+                sys.stdin.readline()
+            return x + 1
+
+        @harbor.task(name="last")
+        def last(numbers: list[int]) -> int:
+            note("last")
+            return sum(numbers)
+
+        self.step, self.last = step, last
+
+    def chain(self) -> Any:
+        return chain(self.step.s(1), self.step.s(wait=True), self.step.s())
+
+    def chord(self, wait: bool = False) -> Any:
+        return chord([self.step.s(1), self.step.s(2, wait=wait)], self.last.s())
+
+
+def main() -> None:
+    dsn, journal, *point = sys.argv[1:]
+    harbor = Harbor(Mortal(open_driver(dsn), [int(point[0]) if point else 0]))
+    Work(harbor, journal)
+    harbor.worker(concurrency=1).run(until_empty=True)
+
+
+if __name__ == "__main__":
+    main()
