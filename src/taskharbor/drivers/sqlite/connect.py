@@ -55,10 +55,15 @@ def create(path: str) -> None:
         raise unavailable(path, error) from error
 
 
-def connect(path: str, synchronous: str) -> sqlite3.Connection:
+def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
     """A connection to a file that exists. Transactions are begun and ended by hand."""
     connection = sqlite3.connect(
-        path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False, cached_statements=256
+        path,
+        timeout=_BUSY_MS / 1000,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+        factory=factory,
     )
     try:
         connection.execute(f"PRAGMA synchronous = {synchronous}")

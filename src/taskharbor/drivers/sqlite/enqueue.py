@@ -32,6 +32,8 @@ from taskharbor.model.lease import Enqueued
 from taskharbor.model.limits import check_job
 
 INSERT = statement("insert")
+MANY = 50
+INSERT_MANY = INSERT.replace(values := INSERT.partition("VALUES ")[2], ", ".join([values] * MANY))
 KNOWN_IDS = statement("known_ids")
 KNOWN_KEY = statement("known_key")
 SET_LIMIT = statement("set_limit")
@@ -109,7 +111,7 @@ def carry_out(tx: Tx, made: Plan, now: datetime) -> None:
         return
     moment = ticks(now)
     first = tx.next_number(len(fresh))
-    tx.executemany(INSERT, _rows(tx, fresh.values(), first, moment))
+    _insert(tx, _rows(tx, fresh.values(), first, moment))
     for record in fresh.values():
         if record.group is not None and record.group_limit > 0:
             # Perhaps it is the first limit and frees a slot: a hint too many costs nothing.
@@ -121,6 +123,14 @@ def carry_out(tx: Tx, made: Plan, now: datetime) -> None:
     for number, record in enumerate(fresh.values(), first):
         if record.depends_on or record.flow_id is not None:
             _place(tx, record, number, moment)
+
+
+def _insert(tx: Tx, rows: list[tuple[Any, ...]]) -> None:
+    """Many rows in one statement cost 8 µs each, one by one 13."""
+    whole = len(rows) // MANY * MANY
+    for start in range(0, whole, MANY):
+        tx.execute(INSERT_MANY, [value for row in rows[start : start + MANY] for value in row])
+    tx.executemany(INSERT, rows[whole:])
 
 
 def _rows(tx: Tx, records: Iterable[JobRecord], first: int, now: int) -> list[tuple[Any, ...]]:
@@ -144,7 +154,7 @@ def _rows(tx: Tx, records: Iterable[JobRecord], first: int, now: int) -> list[tu
                 job.queue,
                 state,
                 lined,
-                -job.priority,
+                -job.priority if job.group is None else 0,
                 now if run_at is None or run_at < now else run_at,
                 number,
                 moment,
@@ -161,6 +171,7 @@ def _rows(tx: Tx, records: Iterable[JobRecord], first: int, now: int) -> list[tu
                 job.flow_id,
                 metadata_json(job.metadata),
                 now if job.created_at == EPOCH else ticks(job.created_at),
+                job.priority,
             )
         )
     return rows

@@ -95,6 +95,7 @@ class Job(msgspec.Struct, gc=False):
     created_at: int
     finished_at: int | None
     result: bytes | None
+    priority: Any
 
     @property
     def dependencies(self) -> list[str]:
@@ -137,7 +138,7 @@ def record_of(row: Sequence[Any]) -> JobRecord:
         payload=row[16],
         run_at=None if run_at is None else EPOCH + timedelta(0, 0, run_at),
         timeout=None if timeout is None else timedelta(0, 0, timeout),
-        priority=-row[5],
+        priority=row[36],
         attempts=row[19],
         max_attempts=row[20],
         deliveries=row[21],
@@ -220,7 +221,7 @@ def readable(row: Sequence[Any]) -> JobRecord:
 
 
 _KINDS: tuple[tuple[int, type, Any], ...] = (
-    (5, int, 0),
+    (36, int, 0),
     (15, str, ""),
     (16, bytes, b""),
     *((index, int, 0) for index in (19, 20, 21, 22, 25, 33)),

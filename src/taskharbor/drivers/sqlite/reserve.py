@@ -6,6 +6,7 @@ What is read from the line but not yet written is still in the line for SQLite: 
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -36,17 +37,17 @@ class Grants:
         self.expires = ticks(self.expires_at)
         self.worker = worker
         self._tokens = new_tokens(limit)
-        self._unwritten: list[tuple[Any, ...]] = []
+        self._unwritten: dict[int, str] = {}  # num → token
         self.taken: list[Reserved] = []
 
     def take(self, row: Sequence[Any], record: Any) -> None:
         token = next(self._tokens)
-        self._unwritten.append((self.expires, token, self.worker, row[0]))
+        self._unwritten[row[0]] = token
         self.taken.append(Reserved(record, Lease(row[1], row[2], token, self.expires_at)))
 
     def write(self) -> None:
         if self._unwritten:
-            self.tx.executemany(GRANT, self._unwritten)
+            self.tx.execute(GRANT, (self.expires, self.worker, json.dumps(self._unwritten)))
             self._unwritten.clear()
 
     def granted(self, row: Sequence[Any]) -> Any:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+import msgspec
+
 from taskharbor.drivers.sqlite.dependents import dependents, hand_over, release_dependents
 from taskharbor.drivers.sqlite.enqueue import Plan, carry_out, plan, refuse_cycle_by_handover
 from taskharbor.drivers.sqlite.job import CANCELLED, DLQ, DONE, Job, maybe_ticks, ticks
@@ -22,21 +24,67 @@ from taskharbor.model.limits import check_moment, check_number, check_spawn, cle
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
 ACK = statement("ack")
+ACK_MANY = statement("ack_many")
+
+_encode = msgspec.json.Encoder().encode
 
 
 def settle(tx: Tx, outcomes: Sequence[Outcome], now: datetime, max_payload: int) -> list[TaskHarborError | None]:
     """Apply outcomes one after the other; a refused one is answered in its place."""
     moment = ticks(now)
     answers: list[TaskHarborError | None] = []
-    for outcome in outcomes:
-        lease = outcome.lease
+    acked: set[tuple[str, str]] = set()
+    ahead = 0  # up to where plain acks were tried together
+    for index, outcome in enumerate(outcomes):
         if type(outcome) is Ack and not outcome.spawn and outcome.handover is None:
-            result = outcome.result
-            if (result is None or type(result) is bytes) and tx.do(ACK, moment, result, lease.job_id, lease.token):
+            if index >= ahead:
+                run = _plain_run(outcomes, index)
+                ahead = index + len(run)
+                acked = _ack_together(tx, run, moment)
+            if (outcome.lease.job_id, outcome.lease.token) in acked:
                 answers.append(None)
                 continue
         answers.append(_settle(tx, outcome, now, moment, max_payload))
     return answers
+
+
+def _plain_run(outcomes: Sequence[Outcome], start: int) -> list[Ack]:
+    """The plain acks that follow each other from here on. A plain job has no ties, so these may change places."""
+    run: list[Ack] = []
+    seen: set[str] = set()
+    for outcome in outcomes[start:]:
+        if type(outcome) is not Ack or outcome.spawn or outcome.handover is not None or outcome.lease.job_id in seen:
+            break
+        seen.add(outcome.lease.job_id)
+        run.append(outcome)
+    return run
+
+
+def _ack_together(tx: Tx, run: list[Ack], moment: int) -> set[tuple[str, str]]:
+    """Try plain acks in one statement; answers the job and token of each that was applied."""
+    given = []
+    acked = set()
+    for ack in run:
+        lease, result = ack.lease, ack.result
+        if len(run) == 1 or (result is not None and not _is_plain_text(result)):
+            if (result is None or type(result) is bytes) and tx.do(ACK, moment, result, lease.job_id, lease.token):
+                acked.add((lease.job_id, lease.token))
+        else:
+            given.append((lease.job_id, lease.token, None if result is None else result.decode()))
+    if given:
+        acked.update(tx.all(ACK_MANY, moment, _encode(given).decode()))
+    return acked
+
+
+def _is_plain_text(result: bytes) -> bool:
+    """Whether a result can travel as JSON text: nearly every one, since results are JSON themselves."""
+    if type(result) is not bytes or b"\0" in result:
+        return False
+    try:
+        result.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _settle(tx: Tx, outcome: Outcome, now: datetime, moment: int, max_payload: int) -> TaskHarborError | None:

@@ -17,7 +17,7 @@ CREATE TABLE taskharbor_jobs (
     queue           TEXT NOT NULL,
     state           INTEGER,  -- 0 blocked, 1 waiting, 2 leased, 3 done, 4 dlq, 5 cancelled
     lined           INTEGER,  -- 1: stands in its line, seen from taskharbor_queues.at
-    rank            INTEGER,  -- -priority
+    rank            INTEGER,  -- -priority; 0 in a group, where priority orders nothing
     time            INTEGER,  -- when it joined the line
     arrival         INTEGER,  -- its place among those that joined at that time
     moment          INTEGER,  -- leased: the end of the lease; waiting: run_at
@@ -47,27 +47,21 @@ CREATE TABLE taskharbor_jobs (
     reason          TEXT,
     created_at      INTEGER,
     finished_at     INTEGER,
-    result          BLOB
+    result          BLOB,
+    priority        INTEGER
 );
 CREATE UNIQUE INDEX taskharbor_jobs_id ON taskharbor_jobs (id);
 CREATE UNIQUE INDEX taskharbor_jobs_key ON taskharbor_jobs (queue, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
--- Who may run: ungrouped jobs in the order of the contract, grouped ones in the order of their group.
-CREATE INDEX taskharbor_jobs_line ON taskharbor_jobs (queue, rank, time, arrival, state, moment)
-    WHERE lined = 1 AND grp IS NULL;
-CREATE INDEX taskharbor_jobs_group_line ON taskharbor_jobs (queue, grp, time, arrival, state, moment)
-    WHERE lined = 1 AND grp IS NOT NULL;
-
+-- Few indexes, and small ones: each that a change of state touches costs half a microsecond of it.
+-- Who may run: ungrouped jobs in the order of the contract, grouped ones (of rank 0) in the order of their group.
+CREATE INDEX taskharbor_jobs_line ON taskharbor_jobs (queue, grp, rank, time, arrival, state, moment) WHERE lined = 1;
 -- What happens when: leases by their end, scheduled jobs by their run_at.
-CREATE INDEX taskharbor_jobs_leases ON taskharbor_jobs (queue, moment) WHERE state = 2;
-CREATE INDEX taskharbor_jobs_schedule ON taskharbor_jobs (queue, moment) WHERE state = 1 AND moment IS NOT NULL;
-
--- What waits for somebody, and what only waits to be pruned.
+CREATE INDEX taskharbor_jobs_when ON taskharbor_jobs (state, queue, moment) WHERE moment IS NOT NULL;
+-- What is done, dead or cancelled.
+CREATE INDEX taskharbor_jobs_ended ON taskharbor_jobs (state, queue, finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX taskharbor_jobs_blocked ON taskharbor_jobs (queue) WHERE state = 0;
-CREATE INDEX taskharbor_jobs_dead ON taskharbor_jobs (queue, id) WHERE state = 4;
-CREATE INDEX taskharbor_jobs_finished ON taskharbor_jobs (queue, state, finished_at) WHERE state IN (3, 5);
 CREATE INDEX taskharbor_jobs_flow ON taskharbor_jobs (flow_id, id) WHERE flow_id IS NOT NULL;
-
 -- Empty unless another program wrote here.
 CREATE INDEX taskharbor_jobs_unknown ON taskharbor_jobs (queue)
     WHERE state IS NULL OR state NOT IN (0, 1, 2, 3, 4, 5);

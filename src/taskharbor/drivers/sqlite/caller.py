@@ -1,0 +1,78 @@
+"""Enqueueing in the caller's own transaction, on the caller's own connection. Nothing here commits.
+
+Whatever wraps an `sqlite3.Connection` (an ORM's session, a framework's connection) can be served with `enqueue_within`
+once the connection has been taken out of it; it must be called on the thread that may use the connection.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+
+from taskharbor.drivers.sqlite import migrate
+from taskharbor.drivers.sqlite.address import Address
+from taskharbor.drivers.sqlite.connect import is_busy, unavailable
+from taskharbor.drivers.sqlite.enqueue import enqueue
+from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.job import JobRecord
+from taskharbor.model.lease import Enqueued
+
+
+def enqueue_within(
+    connection: sqlite3.Connection, jobs: Sequence[JobRecord], now: datetime, address: Address
+) -> list[Enqueued]:
+    """Store jobs, all or none, together with whatever the caller's transaction commits."""
+    _check_file(connection, address)
+    text_factory, connection.text_factory = connection.text_factory, str
+    try:
+        if not connection.in_transaction:
+            _begin(connection)
+        connection.execute("SAVEPOINT taskharbor_enqueue")
+        try:
+            migrate.prepare(connection, address.path, address.migrate)
+            tx = Tx(connection)
+            answers = enqueue(tx, jobs, now, address.max_payload)
+            tx.flush()
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK TO taskharbor_enqueue")
+                connection.execute("RELEASE taskharbor_enqueue")
+            raise
+        connection.execute("RELEASE taskharbor_enqueue")
+        return answers
+    except sqlite3.Error as error:
+        if is_busy(error):
+            raise BackendUnavailable(
+                f"{address.path}: somebody else wrote to it since this transaction began; begin with BEGIN IMMEDIATE, "
+                "or enqueue before you read"
+            ) from error
+        raise unavailable(address.path, error) from error
+    finally:
+        connection.text_factory = text_factory
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    if connection.isolation_level is None:
+        raise BackendUnavailable(
+            "the connection is in autocommit mode and no transaction is open: execute BEGIN IMMEDIATE first, "
+            "so that the job is stored with your own writes or not at all"
+        )
+    # As Python's own sqlite3 does before the first write; ours begins with a look at what is there.
+    connection.execute("BEGIN IMMEDIATE")
+
+
+def _check_file(connection: sqlite3.Connection, address: Address) -> None:
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    files = {name: file for _, name, file in cursor.execute("PRAGMA database_list").fetchall()}
+    file = files.get("main")
+    if isinstance(file, bytes):
+        file = os.fsdecode(file)
+    if not file or not os.path.exists(address.path) or not os.path.samefile(file, address.path):
+        raise ValueError(
+            f"the connection is to {file or 'a database in memory'}, the jobs are in {address.path}: "
+            "one transaction cannot hold both"
+        )
