@@ -46,14 +46,16 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
         check_name(self.type, "type")
         if self.id is not None:
             check_name(self.id, "id")
-        given = {name: getattr(self, name) for name in _OPTIONS}
-        given = {name: value for name, value in given.items() if value is not None}
+        given = {name: value for name, plain in _OPTIONS if (value := getattr(self, name)) is not plain}
         try:
             payload = codec.encode(self.payload)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"{self.type}: payload: {error}") from None
-        return Call(self.type, payload, change(_BARE, given, self.type), Any, self.id)
+        return Call(self.type, payload, change(_BARE, given, self.type) if given else _BARE, Any, self.id)
 
 
-_OPTIONS = tuple(name for name in JobRequest.__struct_fields__ if name not in ("type", "payload", "id"))
+_PLAIN = JobRequest(type="plain")
+_OPTIONS = tuple(
+    (name, getattr(_PLAIN, name)) for name in JobRequest.__struct_fields__ if name not in ("type", "payload", "id")
+)

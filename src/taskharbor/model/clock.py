@@ -38,9 +38,16 @@ class StoreClock:
 
     def __init__(self) -> None:
         self._base_ms = time.time() * 1000 - time.monotonic() * 1000
+        self._last = (0, from_ms(0))
 
     def now(self) -> datetime:
-        return from_ms(int(self._base_ms + time.monotonic() * 1000))
+        ms = int(self._base_ms + time.monotonic() * 1000)
+        last = self._last
+        if last[0] == ms:
+            return last[1]
+        now = from_ms(ms)
+        self._last = (ms, now)
+        return now
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -177,12 +177,12 @@ class Observers:
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = tuple(observers)
+        self._wants = tuple((observer, getattr(observer, "wants", None)) for observer in self._observers)
         self._complained: set[tuple[int, type]] = set()
 
     def hears(self, event_type: type[Event]) -> bool:
         """Whether anybody wants events of this type: ask before building many."""
-        for observer in self._observers:
-            wants = getattr(observer, "wants", None)
+        for observer, wants in self._wants:
             if wants is None:
                 return True
             try:

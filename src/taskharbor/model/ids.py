@@ -27,19 +27,25 @@ class IdSource:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last = 0
+        self._pool, self._at = b"", 0
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
         # A forked child must not count on from the parent's last id: it would make the same ones.
         self._lock = threading.Lock()
         self._last = 0
+        self._pool, self._at = b"", 0
 
     def make(self, milliseconds: int) -> str:
         """The next id for a moment, given as milliseconds since 1970."""
         with self._lock:
             if milliseconds <= self._last >> 80:
                 # A random step: still unguessable from its neighbour, and far from the end of the millisecond's space.
-                self._last += 1 + secrets.randbits(32)
+                at = self._at
+                if at == len(self._pool):
+                    self._pool, at = os.urandom(4096), 0
+                self._at = at + 4
+                self._last += 1 + int.from_bytes(self._pool[at : at + 4], "big")
             else:
                 self._last = (milliseconds << 80) | secrets.randbits(79)
             return _render(self._last)

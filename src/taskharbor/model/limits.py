@@ -79,12 +79,17 @@ def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD) -> None:
             f"payload: expected at most {max_payload} bytes, got {len(job.payload)}; "
             "keep the data elsewhere and send a reference"
         )
-    check_number(job.priority, "priority")
-    check_number(job.attempts, "attempts", 0)
-    check_number(job.max_attempts, "max_attempts", 0)
-    check_number(job.group_limit, "group_limit", 0)
-    check_number(job.deliveries, "deliveries", 0)
-    check_number(job.lost, "lost", 0)
+    if job.priority != 0 or type(job.priority) is not int:
+        check_number(job.priority, "priority")
+    for value, what in (
+        (job.attempts, "attempts"),
+        (job.max_attempts, "max_attempts"),
+        (job.group_limit, "group_limit"),
+        (job.deliveries, "deliveries"),
+        (job.lost, "lost"),
+    ):
+        if type(value) is not int or not 0 <= value <= INT_MAX:
+            check_number(value, what, 0)
     if job.run_at is not None:
         check_moment(job.run_at, "run_at")
     check_moment(job.created_at, "created_at")

@@ -38,6 +38,7 @@ class Handler:
         "process",
         "retry",
         "signature",
+        "takes_context",
         "timeout",
         "type",
         "unrecoverable",
@@ -78,6 +79,7 @@ class Handler:
         self.signature = signature or Signature(function, codec or JsonCodec(), type)
         self._write_result: Callable[[Any], bytes] | None = None
         self.bind = self._bind_first
+        self.takes_context = True  # until its annotations were looked at
         if process:
             check_importable(function, type)
 
@@ -109,6 +111,7 @@ class Handler:
     def prepare(self) -> None:
         """Resolve the annotations now, so that what is wrong with them is told at the start, not with the first job."""
         self.bind = _binder(self.signature)
+        self.takes_context = bool(self.signature.layout.contexts)
 
     def _bind_first(self, payload: bytes, context: JobContext) -> Bound:
         self.prepare()

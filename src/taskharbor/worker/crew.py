@@ -57,7 +57,7 @@ class Crew:
             clock=clock,
             observers=observers,
             held=held,
-            submit=lambda run, outcome: self._settler.submit(run, outcome),
+            submit=lambda run, outcome: self._settler.submit(run, outcome),  # made below; then bound directly
             transactions=cast(SqlDriver, driver) if hasattr(driver, "transaction") else None,
         )
         self._settler = Settler(
@@ -70,6 +70,7 @@ class Crew:
             bound=max(64, settings.concurrency * 4),
             on_settled=self.executor.on_settled,
         )
+        self.executor.submit = self._settler.submit
         self._upkeep = Upkeep(
             settings=settings,
             driver=driver,

@@ -36,6 +36,7 @@ class Run(msgspec.Struct, eq=False):
     seconds: float = 0.0
     deadline: datetime | None = None  # when it times out, as its handler is told
     due: float | None = None  # the same on the clock that is never set: what is watched
+    started: bool = False  # its task has taken its first step
     decided: bool = False
     stop_reason: str = ""  # why it was interrupted: "timeout", "cancelled", "lease lost", "shutdown"
     why: str = ""  # why it is given back, if it is
@@ -51,7 +52,7 @@ class Run(msgspec.Struct, eq=False):
         A task that has not taken its first step is left to see `stop_reason` itself: cancelled before that, its
         coroutine would never run, and nobody would take it out of its slot.
         """
-        if self.context is None:
+        if not self.started:
             return
         if self.kill is not None:
             self.kill()

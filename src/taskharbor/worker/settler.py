@@ -61,6 +61,7 @@ class Settler(Service):
         self._observers = observers
         self._held = held
         self._bound = bound
+        self._enough = bound * 3 // 4
         self._on_settled = on_settled
         self._pending: list[tuple[Run, Outcome]] = []
         self._wanted = asyncio.Event()
@@ -86,9 +87,17 @@ class Settler(Service):
                 self._wanted.clear()
                 await self._wanted.wait()
                 continue
+            await self._gather()
             batch = self._pending[:BATCH]
             del self._pending[:BATCH]
             await self._flush(batch)
+
+    async def _gather(self) -> None:
+        """While every turn of the loop brings more outcomes, let them come: they share what one call costs."""
+        seen = 0
+        while seen < len(self._pending) < self._enough:
+            seen = len(self._pending)
+            await asyncio.sleep(0)
 
     async def _flush(self, batch: list[tuple[Run, Outcome]]) -> None:
         backoff, tries = Backoff(), 0

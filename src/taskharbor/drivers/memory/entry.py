@@ -48,8 +48,16 @@ _NUMBERS = ("attempts", "max_attempts", "deliveries", "lost")
 
 
 def ticks(moment: datetime) -> int:
-    """A moment as whole microseconds since 1970."""
-    return (moment - EPOCH) // _MICROSECOND
+    """A moment as whole microseconds since 1970. The last one is remembered: a worker's calls share their `now`."""
+    global _last
+    known, found = _last
+    if known is not moment:
+        found = (moment - EPOCH) // _MICROSECOND
+        _last = (moment, found)
+    return found
+
+
+_last: tuple[datetime, int] = (EPOCH, 0)
 
 
 class Entry(msgspec.Struct, eq=False, gc=False):

@@ -18,6 +18,8 @@ from taskharbor.model.errors import DriverError, JobNotFound, JobNotInflight, Le
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.lease import Lease, Reserved
 
+_NONE = timedelta(0)
+
 
 def reserve(
     store: Store, names: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str
@@ -57,7 +59,9 @@ def grant(taken: list[Entry], now: datetime, lease_for: timedelta, worker: str) 
     expires_at = now + lease_for
     expires = ticks(expires_at)
     granted = []
-    for entry, token in zip(taken, new_tokens(len(taken)), strict=True):
+    tokens = new_tokens(len(taken))
+    for entry in taken:
+        token = next(tokens)
         record, queue = entry.record, entry.queue
         if entry.standing == EXPIRED:
             record = replace(record, deliveries=record.deliveries + 1, lost=record.lost + 1, run_at=None)
@@ -78,7 +82,7 @@ def grant(taken: list[Entry], now: datetime, lease_for: timedelta, worker: str) 
         calendar.bucket(expires)[entry] = None
         lease = Lease(record.id, record.queue, token, expires_at)
         granted.append(Reserved(outward(record) if record.metadata else record, lease))
-    if lease_for <= timedelta(0):
+    if lease_for <= _NONE:
         for entry in taken:
             entry.queue.expire(entry)
     return granted
