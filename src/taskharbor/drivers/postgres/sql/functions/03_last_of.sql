@@ -28,7 +28,7 @@ $body$;
 
 -- The result of a job, or of whoever took its place.
 create or replace function result_of(p_id text)
-returns bytea language plpgsql stable as $body$
+returns bytea language plpgsql stable set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
 declare
     found_result bytea := null;
     next_id text := p_id;

@@ -2,57 +2,82 @@
 -- in:  p_queues JSON array; p_now; p_expires, the end of the leases; p_worker; p_tokens, 32 characters for each job,
 --      made by the client; p_again: the same call was sent before and its reply was lost
 -- out: the reserved records in order, each with its token
--- locks: jobs and groups that nobody else has locked (skip locked): it waits for nobody, but for the counters of groups
---      into whose lines it promotes
+-- locks: jobs and groups that nobody else has locked (skip locked). It waits for other reserves of a queue with groups,
+--      and for the counters of groups into whose lines it promotes; for nobody else
 -- Each queue is asked by itself through one index, so the cost grows with p_limit and with nothing else.
 
 -- Bring into the line what is due: scheduled jobs, grouped ones that nobody has seen yet, leases that are over.
 -- Each job comes through here at most once between two reservations; a burst of more than 10,000 takes several calls.
-create or replace function promote(p_queue text, p_now bigint)
+-- All queues of a call in the order of names, and all their groups after that: so two calls never wait for each other.
+create or replace function promote(p_queues text[], p_now bigint)
 returns void language plpgsql as $body$
 declare
-    groups_found text[];
+    one text;
     number integer;
+    names text[];
+    group_queues text[] := '{}';
+    group_names text[] := '{}';
+    freed integer[] := '{}';
 begin
-    for turn in 1..10 loop
-        with up as (
-            update jobs j set state = 2
-            where j.id = any(array(select x.id from jobs x where x.queue = p_queue and x.state = 1 and x.wake <= p_now
-                                   order by x.wake limit 1000 for no key update skip locked))
-            returning j.grp
-        )
-        select count(*), array_agg(up.grp) filter (where up.grp is not null) into number, groups_found from up;
-        if groups_found is not null then
-            perform regroup(array_fill(p_queue, array[cardinality(groups_found)]), groups_found,
-                            array_fill(0, array[cardinality(groups_found)]),
-                            array_fill(1, array[cardinality(groups_found)]));
-        end if;
-        exit when number < 1000;
+    foreach one in array p_queues loop
+        for turn in 1..10 loop
+            with up as (
+                update jobs j set state = 2
+                where j.id = any(array(select x.id from jobs x where x.queue = one and x.state = 1 and x.wake <= p_now
+                                       order by x.wake limit 1000 for no key update skip locked))
+                returning j.grp
+            )
+            select count(*), array_agg(up.grp) filter (where up.grp is not null) into number, names from up;
+            if names is not null then
+                group_queues := group_queues || array_fill(one, array[cardinality(names)]);
+                group_names := group_names || names;
+                freed := freed || array_fill(0, array[cardinality(names)]);
+            end if;
+            exit when number < 1000;
+        end loop;
+        for turn in 1..10 loop
+            with up as (
+                update jobs j set state = 4
+                where j.id = any(array(select x.id from jobs x where x.queue = one and x.state = 3 and x.wake <= p_now
+                                       order by x.wake limit 1000 for no key update skip locked))
+                returning j.grp
+            )
+            select count(*), array_agg(up.grp) filter (where up.grp is not null) into number, names from up;
+            if names is not null then
+                group_queues := group_queues || array_fill(one, array[cardinality(names)]);
+                group_names := group_names || names;
+                freed := freed || array_fill(-1, array[cardinality(names)]);
+            end if;
+            exit when number < 1000;
+        end loop;
     end loop;
-    for turn in 1..10 loop
-        with up as (
-            update jobs j set state = 4
-            where j.id = any(array(select x.id from jobs x where x.queue = p_queue and x.state = 3 and x.wake <= p_now
-                                   order by x.wake limit 1000 for no key update skip locked))
-            returning j.grp
-        )
-        select count(*), array_agg(up.grp) filter (where up.grp is not null) into number, groups_found from up;
-        if groups_found is not null then
-            perform regroup(array_fill(p_queue, array[cardinality(groups_found)]), groups_found,
-                            array_fill(-1, array[cardinality(groups_found)]),
-                            array_fill(1, array[cardinality(groups_found)]));
-        end if;
-        exit when number < 1000;
-    end loop;
-    if exists (select from limits l where l.queue = p_queue and not l.applied) then
+    if group_names <> '{}' then
+        perform regroup(group_queues, group_names, freed, array_fill(1, array[cardinality(group_names)]));
+    end if;
+    if exists (select from limits l where l.queue = any(p_queues) and not l.applied) then
         with news as (
             update limits l set applied = true
-            where (l.queue, l.grp) in (select x.queue, x.grp from limits x where x.queue = p_queue and not x.applied
-                                       order by x.grp limit 1000 for update skip locked)
+            where (l.queue, l.grp) in (select x.queue, x.grp from limits x where x.queue = any(p_queues)
+                                       and not x.applied order by x.queue, x.grp limit 1000 for update skip locked)
             returning l.queue, l.grp, l.lim
         )
         update groups g set lim = n.lim from news n where g.queue = n.queue and g.grp = n.grp;
     end if;
+end
+$body$;
+
+-- Where groups have something to give, or something is due to be promoted, reserves of a queue come one at a time: else
+-- one would find nothing, because the other has promoted it and not yet committed, or half filled its group. A line of
+-- ungrouped jobs, the common case, is shared by all.
+create or replace function in_turn(p_queues text[], p_now bigint)
+returns void language plpgsql as $body$
+begin
+    perform pg_advisory_xact_lock(1952540009, x.lock)
+    from (select distinct hashtext(q) as lock from unnest(p_queues) as q
+          where exists (select from groups g where g.queue = q and g.waiting > 0 and g.inflight < g.lim)
+             or exists (select from jobs j where j.queue = q and j.state = 1 and j.wake <= p_now)
+             or exists (select from jobs j where j.queue = q and j.state = 3 and j.wake <= p_now)
+          order by 1) as x;
 end
 $body$;
 
@@ -220,6 +245,7 @@ set jit = off as $body$
 #variable_conflict use_column
 declare
     names text[];
+    sorted text[];
     hungry text[] := '{}';
     taken text[] := '{}';
     found_ids text[];
@@ -252,10 +278,15 @@ begin
     left join queues q on q.queue = x.queue collate "C"
     where not coalesce(q.paused, false);
     places := coalesce(cardinality(names), 0);
+    if places = 0 then
+        return;
+    end if;
+    sorted := array(select n from unnest(names) as n order by n collate "C");
+    perform in_turn(sorted, p_now);
+    perform promote(sorted, p_now);
     left_over := p_limit;
     for turn in 1..places loop
         one := names[turn];
-        perform promote(one, p_now);
         quota := (left_over + places - turn) / (places - turn + 1);
         continue when quota < 1;
         found_ids := take(one, p_now, quota);
