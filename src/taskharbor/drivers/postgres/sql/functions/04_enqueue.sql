@@ -187,7 +187,7 @@ $body$;
 create or replace function enqueue(p_jobs text, p_keys text, p_edges text, p_limits text, p_flows text,
                                    p_queues text, p_now bigint, p_gently boolean)
 returns table (id text, known text) language plpgsql
-set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off as $body$
+set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $body$
 declare
     queue_names text[] := array(select json_array_elements_text(p_queues::json));
 begin

@@ -241,7 +241,7 @@ returns table (id text, queue text, type text, payload bytea, run_at bigint, tim
                failed_at bigint, reason text, created_at bigint, finished_at bigint, result bytea, token text)
 language plpgsql
 set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set jit = off as $body$
+set jit = off set plan_cache_mode = force_generic_plan as $body$
 #variable_conflict use_column
 declare
     names text[];

@@ -8,7 +8,7 @@
 -- locks: the jobs; then their dependents in the order of ids; then groups in the order of names
 create or replace function settle(p_given text, p_now bigint, p_release boolean)
 returns table (o integer, code integer, ends bigint) language plpgsql
-set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off as $body$
+set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $body$
 #variable_conflict use_column
 declare
     base bigint := nextval('arrival') << 20;

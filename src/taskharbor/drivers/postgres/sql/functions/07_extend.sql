@@ -2,7 +2,7 @@
 -- 5: it holds until `ends`. locks: the jobs
 create or replace function extend(p_given text, p_now bigint, p_until bigint)
 returns table (o integer, code integer, ends bigint) language plpgsql
-set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off as $body$
+set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $body$
 #variable_conflict use_column
 declare
     group_queues text[];
