@@ -25,9 +25,9 @@ def enqueue_within(
     connection: sqlite3.Connection, jobs: Sequence[JobRecord], now: datetime, address: Address
 ) -> list[Enqueued]:
     """Store jobs, all or none, together with whatever the caller's transaction commits."""
-    _check_file(connection, address)
     text_factory, connection.text_factory = connection.text_factory, str
     try:
+        _check_file(connection, address)
         if not connection.in_transaction:
             _begin(connection)
         connection.execute("SAVEPOINT taskharbor_enqueue")
@@ -69,8 +69,6 @@ def _check_file(connection: sqlite3.Connection, address: Address) -> None:
     cursor.row_factory = None
     files = {name: file for _, name, file in cursor.execute("PRAGMA database_list").fetchall()}
     file = files.get("main")
-    if isinstance(file, bytes):
-        file = os.fsdecode(file)
     if not file or not os.path.exists(address.path) or not os.path.samefile(file, address.path):
         raise ValueError(
             f"the connection is to {file or 'a database in memory'}, the jobs are in {address.path}: "

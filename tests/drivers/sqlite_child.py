@@ -1,0 +1,134 @@
+"""What the tests' child processes do: `python -m tests.drivers.sqlite_child ROLE FILE …`. They speak in lines."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+from taskharbor import Client, JobRequest, Worker
+from taskharbor.drivers import Ack
+from taskharbor.drivers.sqlite import SqliteDriver, migrate
+from taskharbor.model.times import from_ms
+
+LEASE = timedelta(seconds=1)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def driver(path: str) -> SqliteDriver:
+    return SqliteDriver(f"sqlite:///{path}?synchronous=normal")
+
+
+def now() -> Any:
+    return from_ms(int(time.time() * 1000))
+
+
+async def reserve_and_hang(path: str) -> None:
+    """Take a job under a lease of a second, say so, and wait to be killed."""
+    store = driver(path)
+    await store.open()
+    held = await store.reserve(["default"], now(), LEASE, 1, "doomed")
+    say(held[0].job.id)
+    await asyncio.Event().wait()
+
+
+async def enqueue_on_command(path: str) -> None:
+    """For each line on standard input, one job."""
+    store = driver(path)
+    await store.open()
+    client = Client(store)
+    say("ready")
+    loop = asyncio.get_running_loop()
+    while await loop.run_in_executor(None, sys.stdin.readline):
+        await client.aenqueue(JobRequest(type="t"))
+    await client.aclose()
+    await store.close()
+
+
+async def open_when_told(path: str) -> None:
+    """Open the file when told to, together with others; `die` in the middle of the migration if asked."""
+    store = driver(path)
+    say("ready")
+    sys.stdin.readline()
+    await store.open()
+    say(str((await store.enqueue([_job()], now()))[0].existed))
+    await store.close()
+
+
+async def die_in_the_migration(path: str) -> None:
+    real = migrate.statements
+
+    def half(script: str) -> list[str]:
+        found = real(script)
+        return [*found[: len(found) // 2], "SELECT taskharbor_die()"]
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    migrate.statements = half
+    store = driver(path)
+    prepare = migrate.prepare
+
+    def with_death(connection: Any, path: str, mode: str) -> None:
+        connection.create_function("taskharbor_die", 0, die)
+        prepare(connection, path, mode)
+
+    migrate.prepare = with_death
+    await store.open()
+
+
+async def hammer(path: str, rounds: str) -> None:
+    """Enqueue, reserve and settle as fast as it goes; every error is said."""
+    store = driver(path)
+    await store.open()
+    done = 0
+    for _ in range(int(rounds)):
+        try:
+            await store.enqueue([_job() for _ in range(3)], now())
+            held = await store.reserve(["default"], now(), timedelta(seconds=60), 3, "w")
+            answers = await store.settle([Ack(item.lease) for item in held], now())
+            done += answers.count(None)
+            for answer in answers:
+                if answer is not None:
+                    say(f"refused {answer!r}")
+        except Exception as error:
+            say(f"error {type(error).__name__}: {error}")
+    say(f"done {done}")
+    await store.close()
+
+
+async def work(path: str, journal: str) -> None:
+    """A worker that writes down what it runs, line by line, until it is killed."""
+    file = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    worker = Worker(driver(path), concurrency=4, lease=1.0, poll_interval=0.1)
+
+    async def handler(n: int) -> None:
+        os.write(file, f"{n} {os.getpid()}\n".encode())
+        await asyncio.sleep(0.001)
+
+    worker.register("t", handler)
+    say("ready")
+    await worker.arun()
+
+
+def _job() -> Any:
+    from taskharbor.drivers import JobRecord
+    from taskharbor.model.ids import new_id
+
+    return JobRecord(id=new_id(int(time.time() * 1000)), type="t")
+
+
+ROLES = {
+    role.__name__: role
+    for role in (reserve_and_hang, enqueue_on_command, open_when_told, die_in_the_migration, hammer, work)
+}
+
+if __name__ == "__main__":
+    role: Any = ROLES[sys.argv[1]]
+    asyncio.run(role(*sys.argv[2:]))

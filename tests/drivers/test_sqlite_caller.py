@@ -1,0 +1,263 @@
+"""The caller's own transaction: jobs are stored with its writes or not at all; a handler's writes with its ack."""
+
+import asyncio
+import logging
+import sqlite3
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from taskharbor.drivers import (
+    Ack,
+    BackendUnavailable,
+    Enqueued,
+    InvalidJob,
+    JobNotInflight,
+    JobRecord,
+    LeaseExpired,
+    SqlDriver,
+)
+from taskharbor.drivers.sqlite import SqliteDriver, connect, lane, transaction
+
+pytestmark = pytest.mark.lane("sqlite")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+
+
+def job(id, **fields):
+    return JobRecord(id=id, type="t", **fields)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "app.db"
+
+
+@pytest.fixture
+def driver(path):
+    return SqliteDriver(f"sqlite:///{path}")
+
+
+def with_open(driver, scenario):
+    async def live():
+        await driver.open()
+        try:
+            async with asyncio.timeout(30):
+                await scenario()
+        finally:
+            await driver.close()
+
+    asyncio.run(live())
+
+
+def stored(path):
+    connection = sqlite3.connect(path)
+    try:
+        return [id for (id,) in connection.execute("SELECT id FROM taskharbor_jobs ORDER BY id")]
+    finally:
+        connection.close()
+
+
+def test_it_is_an_sql_driver(driver):
+    assert isinstance(driver, SqlDriver)
+
+
+@pytest.mark.parametrize("isolation", ["", "IMMEDIATE", None])
+def test_commit_stores_the_job_and_rollback_does_not(driver, path, isolation):
+    connection = sqlite3.connect(path, isolation_level=isolation)
+    connection.row_factory = sqlite3.Row
+    connection.text_factory = bytes
+    for commit in (False, True):
+        if isolation is None:
+            connection.execute("BEGIN IMMEDIATE")
+        connection.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER)")
+        connection.execute("INSERT INTO orders VALUES (1)")
+        assert driver.enqueue_on_sync(connection, [job("a"), job("a")], NOW) == [
+            Enqueued("a", False),
+            Enqueued("a", True),
+        ]
+        assert connection.in_transaction
+        (connection.commit if commit else connection.rollback)()
+    connection.close()
+    assert stored(path) == ["a"]
+
+
+def test_a_refused_job_leaves_the_callers_writes_alone(driver, path):
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE orders (id INTEGER)")
+    connection.execute("INSERT INTO orders VALUES (1)")
+    with pytest.raises(InvalidJob):
+        driver.enqueue_on_sync(connection, [job("a"), job("b", depends_on=("nobody",))], NOW)
+    connection.commit()
+    assert connection.execute("SELECT count(*) FROM orders").fetchone() == (1,)
+    connection.close()
+
+
+def test_what_cannot_be_shared_is_told(driver, path, tmp_path):
+    connection = sqlite3.connect(path, isolation_level=None)
+    with pytest.raises(BackendUnavailable, match="BEGIN IMMEDIATE"):
+        driver.enqueue_on_sync(connection, [job("a")], NOW)
+    connection.close()
+    other = sqlite3.connect(tmp_path / "other.db")
+    with pytest.raises(ValueError, match="one transaction cannot hold both"):
+        driver.enqueue_on_sync(other, [job("a")], NOW)
+    other.close()
+    with pytest.raises(TypeError, match=r"expected an sqlite3\.Connection"):
+        driver.enqueue_on_sync(object(), [job("a")], NOW)
+    with pytest.raises(TypeError, match="object"):
+        asyncio.run(driver.enqueue_on(object(), [job("a")], NOW))
+
+
+def test_a_snapshot_that_is_too_old_is_told(driver, path):
+    async def scenario():
+        connection = sqlite3.connect(path, isolation_level=None, timeout=0.05)
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM taskharbor_jobs").fetchone()
+        await driver.enqueue([job("first")], NOW)
+        with pytest.raises(BackendUnavailable, match="since this transaction began"):
+            driver.enqueue_on_sync(connection, [job("a")], NOW)
+        connection.close()
+
+    with_open(driver, scenario)
+
+
+def test_a_waiting_worker_hears_of_the_callers_commit(driver, path):
+    async def scenario():
+        assert await driver.reserve(["default"], NOW, LEASE, 1) == []
+        waiting = asyncio.create_task(driver.wait(["default"], 20))
+        connection = sqlite3.connect(path)
+        await asyncio.to_thread(lambda: None)
+        driver.enqueue_on_sync(connection, [job("a")], NOW)
+        connection.commit()
+        connection.close()
+        assert await waiting is True
+        assert len(await driver.reserve(["default"], NOW, LEASE, 1)) == 1
+
+    with_open(driver, scenario)
+
+
+# The handler's transaction
+
+
+async def take(driver, id="a", **fields):
+    await driver.enqueue([job(id, **fields)], NOW)
+    (held,) = await driver.reserve(["default"], NOW, LEASE, 1, "w")
+    return held
+
+
+def test_commit_applies_ack_and_writes_together(driver, path):
+    async def scenario():
+        held = await take(driver)
+        shared = driver.transaction(held.lease)
+        async with shared as connection:
+            with connection:  # an idiom of sqlite3, which must not commit here
+                connection.execute("CREATE TABLE orders (id INTEGER)")
+        other = sqlite3.connect(path)
+        assert other.execute("SELECT count(*) FROM sqlite_master WHERE name = 'orders'").fetchone() == (0,)
+        assert await shared.commit(Ack(held.lease, b"1", (job("b"),)), NOW) is None
+        assert other.execute("SELECT count(*) FROM sqlite_master WHERE name = 'orders'").fetchone() == (1,)
+        other.close()
+        await shared.rollback()
+        assert (await driver.inspect("a", NOW)).state == "done"
+        assert (await driver.inspect("b", NOW)).state == "ready"
+        assert await driver.settle([Ack(held.lease, b"1")], NOW) == [None]
+
+    with_open(driver, scenario)
+
+
+@pytest.mark.parametrize("how", ["expired", "cancelled"])
+def test_a_lost_lease_refuses_both(driver, path, how):
+    async def scenario():
+        held = await take(driver)
+        if how == "cancelled":
+            await driver.cancel(["a"], NOW)
+        shared = driver.transaction_sync(held.lease)
+        with shared as connection:
+            connection.execute("CREATE TABLE orders (id INTEGER)")
+        refused = shared.commit(Ack(held.lease), NOW + LEASE)
+        assert isinstance(refused, LeaseExpired if how == "expired" else JobNotInflight)
+        assert await driver.hub.read(lambda tx: tx.all("SELECT 1 FROM sqlite_master WHERE name = 'orders'")) == []
+        await driver.enqueue([job("next")], NOW)
+
+    with_open(driver, scenario)
+
+
+def test_a_handler_can_neither_commit_nor_roll_back(driver):
+    async def scenario():
+        held = await take(driver)
+        shared = driver.transaction_sync(held.lease)
+        with shared as connection:
+            connection.execute("CREATE TABLE orders (id INTEGER)")
+            connection.commit()
+            for statement in ("COMMIT", "ROLLBACK", "END"):
+                with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+                    connection.execute(statement)
+            with pytest.raises(RuntimeError, match="raise an exception"):
+                connection.rollback()
+        shared.rollback()
+        assert await driver.hub.read(lambda tx: tx.all("SELECT 1 FROM sqlite_master WHERE name = 'orders'")) == []
+
+    with_open(driver, scenario)
+
+
+def test_others_wait_and_a_long_hold_is_told(driver, monkeypatch, caplog):
+    monkeypatch.setattr(transaction, "LONG", 0.0)
+
+    async def scenario():
+        held = await take(driver)
+        shared = driver.transaction(held.lease)
+        async with shared:
+            waiting = asyncio.create_task(driver.enqueue([job("b")], NOW))
+            assert (await asyncio.wait([waiting], timeout=0.05))[1] == {waiting}
+            assert (await driver.inspect("a", NOW)).state == "inflight"
+        with caplog.at_level(logging.WARNING):
+            await shared.rollback()
+        assert await waiting == [Enqueued("b", False)]
+        assert "held the write lock" in caplog.text
+
+    with_open(driver, scenario)
+
+
+def test_waiting_for_oneself_ends_with_a_clear_word(driver, monkeypatch):
+    monkeypatch.setattr(lane, "PATIENCE", 0.1)
+
+    async def scenario():
+        held = await take(driver)
+        shared = driver.transaction(held.lease)
+        async with shared:
+            with pytest.raises(BackendUnavailable, match="must not await another call"):
+                await driver.enqueue([job("b")], NOW)
+        await shared.rollback()
+        await driver.enqueue([job("b")], NOW)
+
+    with_open(driver, scenario)
+
+
+def test_cancelled_while_it_waits_for_the_lock(driver):
+    async def scenario():
+        held = await take(driver)
+        first, second = driver.transaction(held.lease), driver.transaction(held.lease)
+        async with first:
+            entering = asyncio.create_task(second.__aenter__())
+            assert (await asyncio.wait([entering], timeout=0.05))[1] == {entering}
+            entering.cancel()
+            await asyncio.gather(entering, return_exceptions=True)
+        await first.rollback()
+        await driver.enqueue([job("b")], NOW)  # the lock came back
+
+    with_open(driver, scenario)
+
+
+def test_busy_because_of_a_foreign_writer_is_waited_for(driver, path, monkeypatch):
+    monkeypatch.setattr(connect, "_BUSY_MS", 50)
+
+    async def scenario():
+        foreign = sqlite3.connect(path, isolation_level=None)
+        foreign.execute("BEGIN IMMEDIATE")
+        waiting = asyncio.create_task(driver.enqueue([job("a")], NOW))
+        assert (await asyncio.wait([waiting], timeout=0.3))[1] == {waiting}
+        foreign.execute("COMMIT")
+        foreign.close()
+        assert await waiting == [Enqueued("a", False)]
+
+    with_open(driver, scenario)

@@ -1,0 +1,309 @@
+"""The file itself: its address, its mode, its schema, and everything that can go wrong with it."""
+
+import asyncio
+import gc
+import os
+import sqlite3
+import stat
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from taskharbor.drivers import Ack, BackendUnavailable, Enqueued, JobRecord, open_driver
+from taskharbor.drivers.sqlite import SqliteDriver, hub, migrate
+from taskharbor.drivers.sqlite.connect import network_mount, unavailable
+
+pytestmark = pytest.mark.lane("sqlite")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+CANARY = b"canary-5f1d"
+
+
+def job(id, **fields):
+    return JobRecord(id=id, type="t", **fields)
+
+
+def on(path, scenario, **options):
+    """Run a scenario on an opened driver."""
+    query = "&".join(f"{name}={value}" for name, value in options.items())
+
+    async def live():
+        driver = SqliteDriver(f"sqlite:///{path}?{query}")
+        await driver.open()
+        try:
+            async with asyncio.timeout(30):
+                return await scenario(driver)
+        finally:
+            await driver.close()
+
+    return asyncio.run(live())
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "jobs.db"
+
+
+# The address
+
+
+@pytest.mark.parametrize(
+    ("dsn", "word"),
+    [
+        ("sqlite://", "memory://"),
+        ("sqlite:///", "memory://"),
+        ("sqlite:///:memory:", "memory://"),
+        ("sqlite://:memory:", "memory://"),
+        ("sqlite://jobs.db", "three slashes"),
+        ("sqlite:jobs.db", "three slashes"),
+        ("sqlite:///folder/", "path of a file"),
+        ("sqlite:///jobs.db?synchronous=off", "full or normal"),
+        ("sqlite:///jobs.db?migrate=never", "auto or manual"),
+        ("sqlite:///jobs.db?max_payload=-1", "number of bytes"),
+        ("sqlite:///jobs.db?colour=red", "colour"),
+    ],
+)
+def test_a_wrong_address_is_told(dsn, word):
+    with pytest.raises(ValueError, match=word):
+        SqliteDriver(dsn)
+
+
+def test_a_right_address(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    driver = open_driver("sqlite:///a%20b.db?retention=1h&max_payload=10&synchronous=normal&migrate=manual")
+    assert isinstance(driver, SqliteDriver)
+    monkeypatch.chdir("/")
+    assert driver.address.path == str(tmp_path / "a b.db")
+    assert driver.retention == timedelta(hours=1)
+    assert driver.sibling().address == driver.address
+    assert SqliteDriver("sqlite:////x/y.db").address.path == "/x/y.db"
+    assert SqliteDriver("sqlite:////x/y.db").address.synchronous == "full"
+
+
+def test_only_the_owner_may_read(path):
+    old = os.umask(0o000)
+    try:
+
+        async def scenario(driver):
+            await driver.enqueue([job("a")], NOW)
+            return {name: stat.S_IMODE(os.stat(f"{path}{name}").st_mode) for name in ("", "-wal", "-shm", "-lock")}
+
+        assert on(path, scenario) == {"": 0o600, "-wal": 0o600, "-shm": 0o600, "-lock": 0o600}
+    finally:
+        os.umask(old)
+
+
+def test_settings_of_the_connection(path):
+    async def scenario(driver):
+        shared = driver.hub
+        mode = await shared.write(lambda tx: tx.one("PRAGMA journal_mode"))
+        return mode, await shared.write(lambda tx: tx.one("PRAGMA synchronous")), shared.writer.synchronous
+
+    assert on(path, scenario) == (("wal",), (2,), "full")
+    assert on(path, scenario, synchronous="normal") == (("wal",), (1,), "normal")
+
+
+# The schema
+
+
+def test_a_newer_or_older_schema_is_refused(path, monkeypatch):
+    on(path, lambda driver: driver.enqueue([job("a")], NOW))
+    monkeypatch.setattr(migrate, "SCHEMA", 0)
+    with pytest.raises(BackendUnavailable, match=r"schema is number 1.*knows 0.*taskharbor migrate"):
+        on(path, lambda driver: driver.queues())
+    monkeypatch.setattr(migrate, "SCHEMA", 2)
+    with pytest.raises(BackendUnavailable, match=r"needs 2.*taskharbor migrate"):
+        on(path, lambda driver: driver.queues(), migrate="manual")
+
+
+def test_an_older_schema_is_upgraded(path, monkeypatch, tmp_path):
+    on(path, lambda driver: driver.enqueue([job("a")], NOW))
+    folder = tmp_path / "migrations"
+    folder.mkdir()
+    (folder / "0002_more.sql").write_text("-- more\nCREATE TABLE taskharbor_more (id TEXT);\n")
+    monkeypatch.setattr(migrate, "SCHEMA", 2)
+    monkeypatch.setattr(migrate, "FOLDER", folder)
+    assert on(path, lambda driver: driver.queues()) == ["default"]
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT schema FROM taskharbor_meta").fetchone() == (2,)
+    connection.close()
+
+
+def test_it_lives_beside_the_applications_own_tables(path):
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE jobs (id INTEGER)")
+    connection.execute("PRAGMA user_version = 7")
+    connection.close()
+    on(path, lambda driver: driver.enqueue([job("a")], NOW))
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (7,)
+    connection.close()
+
+
+# Trouble
+
+
+def test_a_missing_folder_and_no_database_are_told(tmp_path):
+    with pytest.raises(BackendUnavailable, match="does not exist; create it first"):
+        on(tmp_path / "no" / "jobs.db", lambda driver: driver.queues())
+    other = tmp_path / "text.db"
+    other.write_text("this is no database, however long one looks at it" * 50)
+    with pytest.raises(BackendUnavailable, match="not an SQLite database") as caught:
+        on(other, lambda driver: driver.queues())
+    assert isinstance(caught.value.__cause__, sqlite3.DatabaseError)
+    with pytest.raises(BackendUnavailable):
+        on(tmp_path, lambda driver: driver.queues())
+
+
+def test_a_full_disk_loses_nothing_that_was_acknowledged(path):
+    async def scenario(driver):
+        kept: list[str] = []
+        await driver.hub.write(lambda tx: None)
+        pages = await driver.hub.read(lambda tx: tx.one("PRAGMA page_count")[0])
+        connection = driver.hub.writer.connection()
+        connection.execute(f"PRAGMA max_page_count = {pages + 8}")
+
+        async def fill():
+            for number in range(1000):
+                answers = await asyncio.gather(
+                    *(driver.enqueue([job(f"{number}-{n}", payload=CANARY * 300)], NOW) for n in range(3))
+                )
+                kept.extend(answer[0].id for answer in answers)
+
+        with pytest.raises(BackendUnavailable, match="disk is full") as caught:
+            await fill()
+        assert CANARY.decode() not in str(caught.value)
+        # The connection is a new one from here on, as if the disk had been freed.
+        assert await driver.enqueue([job("after")], NOW) == [Enqueued("after", False)]
+        found = {item.job.id for item in (await driver.list(now=NOW, limit=5000)).items}
+        assert set(kept) <= found
+
+    on(path, scenario)
+
+
+def test_a_deleted_file_is_told_and_never_made_again_in_silence(path):
+    async def scenario(driver):
+        await driver.enqueue([job("a")], NOW)
+        for name in ("", "-wal", "-shm"):
+            os.unlink(f"{path}{name}")
+        with pytest.raises(BackendUnavailable, match="No such file"):
+            await driver.enqueue([job("b")], NOW)
+        with pytest.raises(BackendUnavailable, match="No such file"):
+            await driver.inspect("a", NOW)
+        assert not path.exists()
+
+    on(path, scenario)
+
+
+def test_a_file_that_was_replaced_is_used(path, tmp_path):
+    on(tmp_path / "backup.db", lambda driver: driver.enqueue([job("restored")], NOW))
+
+    async def scenario(driver):
+        await driver.enqueue([job("a")], NOW)
+        for name in ("", "-wal", "-shm"):
+            os.unlink(f"{path}{name}")
+        os.rename(tmp_path / "backup.db", path)
+        assert (await driver.inspect("restored", NOW)).state == "ready"
+        assert len(await driver.reserve(["default"], NOW, LEASE, 5)) == 1
+
+    on(path, scenario)
+
+
+def test_errors_are_told_in_words():
+    error = sqlite3.OperationalError("attempt to write a readonly database")
+    error.sqlite_errorname = "SQLITE_READONLY"
+    told = unavailable("/x/jobs.db", error)
+    assert str(told) == "/x/jobs.db: it may only be read (SQLITE_READONLY)"
+    assert told.__cause__ is error
+
+
+def test_a_network_mount_is_told(path, tmp_path, monkeypatch, caplog):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\nbroken\n")
+    assert network_mount(str(path), str(mounts)) == "nfs4"
+    assert network_mount("/somewhere/else.db", str(mounts)) is None
+    assert network_mount(str(path), str(tmp_path / "none")) is None
+    monkeypatch.setattr(hub, "network_mount", lambda path: "cifs")
+    on(path, lambda driver: driver.queues())
+    assert "lies on a network file system (cifs)" in caplog.text
+
+
+def test_one_call_that_fails_spoils_no_other(path):
+    async def scenario(driver):
+        bad = job("bad", depends_on=("nobody",))
+        answers = await asyncio.gather(
+            *(driver.enqueue([bad if number % 3 == 1 else job(f"j{number}")], NOW) for number in range(9)),
+            return_exceptions=True,
+        )
+        assert [type(answer).__name__ for answer in answers] == ["list", "InvalidJob", "list"] * 3
+        assert len(await driver.reserve(["default"], NOW, LEASE, 50)) == 6
+
+    on(path, scenario)
+
+
+def test_not_open_is_told(path):
+    driver = SqliteDriver(f"sqlite:///{path}")
+    with pytest.raises(RuntimeError, match="not open"):
+        asyncio.run(driver.queues())
+
+
+def test_closing_ends_every_thread(path):
+    import threading
+
+    async def scenario(driver):
+        await driver.wait(["default"], 0.01)
+        await driver.inspect("a", NOW) if await driver.queues() else None
+
+    on(path, scenario)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("taskharbor-sqlite")]
+    gc.collect()
+    assert not hub._HUBS
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # since 3.12, of any fork beside threads
+def test_a_forked_child_opens_the_file_anew(path):
+    async def scenario(driver):
+        await driver.enqueue([job("a")], NOW)
+        await driver.wait(["other"], 0.01)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:  # no event loop of the parent's is used here
+            said = b"nothing"
+            try:
+                said = _in_the_child(driver)
+            finally:
+                os.write(writing, said)
+                os._exit(0)
+        os.close(writing)
+        told = await asyncio.to_thread(os.read, reading, 1000)
+        os.close(reading)
+        await asyncio.to_thread(os.waitpid, child, 0)
+        assert told == b"refused, then reserved a"
+        held = await driver.inspect("a", NOW)
+        assert held.worker == "child"
+        await driver.enqueue([job("b")], NOW)
+
+    on(path, scenario)
+
+
+def _in_the_child(driver):
+    asyncio.events._set_running_loop(None)
+    try:
+        asyncio.run(driver.queues())
+    except BackendUnavailable:
+        said = "refused"
+    held = on(driver.address.path, lambda other: other.reserve(["default"], NOW, LEASE, 5, "child"))
+    return f"{said}, then reserved {held[0].job.id}".encode()
+
+
+def test_results_that_are_no_text_come_back(path):
+    async def scenario(driver):
+        await driver.enqueue([job(f"j{n}") for n in range(5)], NOW)
+        held = await driver.reserve(["default"], NOW, LEASE, 5)
+        results = [b"\x00", b"\xff\xfe", '"ü€"'.encode(), None, b""]
+        acks = [Ack(item.lease, result) for item, result in zip(held, results, strict=True)]
+        assert await driver.settle(acks, NOW) == [None] * 5
+        found = await driver.results([item.job.id for item in held])
+        assert list(found.values()) == results
+
+    on(path, scenario)

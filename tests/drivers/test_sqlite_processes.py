@@ -1,0 +1,176 @@
+"""Many processes on one file: started at once, waking each other, killed. Real processes, waited for by signals."""
+
+import asyncio
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from taskharbor import Client, JobRequest, Worker
+from taskharbor.drivers.sqlite import SqliteDriver
+from tests import lanes
+from tests.drivers.sqlite_child import LEASE, now
+
+pytestmark = pytest.mark.lane("sqlite")
+EARLY = datetime(2020, 1, 1, tzinfo=UTC)
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def children(*commands):
+    """Processes of sqlite_child, killed at the end whatever happened."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.drivers.sqlite_child", *map(str, command)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for command in commands
+    ]
+    try:
+        yield started
+    finally:
+        for child in started:
+            child.kill()
+            child.communicate()
+
+
+def line(child):
+    text = child.stdout.readline()
+    assert text, f"the child ended with {child.wait()}"
+    return text.strip()
+
+
+def opened(path, scenario):
+    async def live():
+        driver = SqliteDriver(f"sqlite:///{path}?synchronous=normal")
+        await driver.open()
+        try:
+            async with asyncio.timeout(60):
+                return await scenario(driver)
+        finally:
+            await driver.close()
+
+    return asyncio.run(live())
+
+
+def test_twenty_processes_start_at_once(tmp_path):
+    path = tmp_path / "jobs.db"
+    with children(*[("open_when_told", path)] * 20) as started:
+        assert [line(child) for child in started] == ["ready"] * 20
+        for child in started:
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        assert [line(child) for child in started] == ["False"] * 20
+        assert [child.wait(30) for child in started] == [0] * 20
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT count(*) FROM taskharbor_jobs").fetchone() == (20,)
+    connection.close()
+
+
+def test_a_migration_that_was_killed_in_the_middle_is_done_again(tmp_path):
+    path = tmp_path / "jobs.db"
+    with children(("die_in_the_migration", path)) as (child,):
+        assert child.wait(30) == -signal.SIGKILL
+    assert opened(path, lambda driver: driver.queues()) == []
+
+
+def test_sixteen_processes_never_see_a_locked_database(tmp_path):
+    path, rounds = tmp_path / "jobs.db", lanes.figure(test=25, chaos=400)
+    with children(*[("hammer", path, rounds)] * 16) as started:
+        said = [child.communicate(timeout=100)[0].splitlines() for child in started]
+    assert [text for lines in said for text in lines if not text.startswith("done")] == []
+    counts = opened(path, lambda driver: driver.counts(now()))
+    assert counts == {"default": {"done": 16 * rounds * 3}}
+
+
+def test_a_job_of_a_killed_process_runs_after_its_lease(tmp_path):
+    path = tmp_path / "jobs.db"
+
+    async def scenario(driver):
+        client = Client(driver)
+        await client.aenqueue(JobRequest(type="t"))
+        with children(("reserve_and_hang", path)) as (child,):
+            id = await asyncio.to_thread(line, child)
+            child.kill()
+            child.wait()
+        held = await driver.inspect(id, EARLY)
+        assert (held.state, held.worker) == ("inflight", "doomed")
+        last = held.lease_expires_at - timedelta(milliseconds=1)
+        assert await driver.reserve(["default"], last, LEASE, 1, "w") == []
+        ran = asyncio.Event()
+        worker = Worker(driver, poll_interval=0.05)
+
+        async def handler() -> None:
+            ran.set()
+
+        worker.register("t", handler)
+        running = asyncio.create_task(worker.arun())
+        await ran.wait()
+        worker.stop()
+        await running
+        info = await driver.inspect(id, now())
+        assert (ran.is_set(), info.state, info.job.deliveries) == (True, "done", 2)
+        await client.aclose()
+
+    opened(path, scenario)
+
+
+@pytest.mark.parametrize("inotify", [True, False])
+def test_another_process_wakes_who_waits(tmp_path, monkeypatch, inotify):
+    if not inotify:
+        monkeypatch.setattr("taskharbor.drivers.sqlite.watch.inotify", lambda path: None)
+
+    async def scenario(driver):
+        with children(("enqueue_on_command", tmp_path / "jobs.db")) as (child,):
+            await asyncio.to_thread(line, child)
+            for _ in range(3):
+                assert await driver.reserve(["default"], now(), LEASE, 9, "w") == []
+                waiting = asyncio.create_task(driver.wait(["default"], 50))
+                assert (await asyncio.wait([waiting], timeout=0.05))[1] == {waiting}
+                child.stdin.write("now\n")
+                child.stdin.flush()
+                assert await waiting is True
+                assert len(await driver.reserve(["default"], now(), LEASE, 9, "w")) == 1
+
+    opened(tmp_path / "jobs.db", scenario)
+
+
+def test_killed_workers_lose_nothing(tmp_path):
+    """Each job runs at least once, and again only if a worker that had begun it was killed."""
+    path, journal = tmp_path / "jobs.db", tmp_path / "journal"
+    jobs, kills = lanes.figure(test=400, chaos=20_000), lanes.figure(test=4, chaos=40)
+
+    async def scenario(driver):
+        client = Client(driver)
+        killed: list[int] = []
+        with children(*[("work", path, journal)] * 3) as started:
+            for number in range(jobs):
+                await client.aenqueue(JobRequest(type="t", payload={"n": number}))
+                if number % (jobs // kills) == jobs // kills // 2:
+                    victim = started[len(killed) % len(started)]
+                    victim.kill()
+                    killed.append(victim.pid)
+                    await asyncio.to_thread(victim.communicate)
+                    with children(("work", path, journal)) as (other,):
+                        await asyncio.to_thread(line, other)
+                        killed.append(other.pid)
+            with children(("work", path, journal)):
+                while (await driver.counts(now())).get("default") != {"done": jobs}:
+                    await asyncio.sleep(0.05)
+        await client.aclose()
+        runs = [text.split() for text in journal.read_text().splitlines()]
+        seen = Counter(number for number, _ in runs)
+        by_killed = {number for number, pid in runs if int(pid) in killed}
+        assert len(seen) == jobs
+        assert {number for number, count in seen.items() if count > 1} <= by_killed
+
+    opened(path, scenario)
