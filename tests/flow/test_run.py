@@ -9,7 +9,7 @@ import pytest
 from taskharbor import BlockingCall, Harbor, JobContext, JobDead
 from taskharbor.flow import chain, chord, group
 from taskharbor.model.job import FlowStatus
-from taskharbor.testing import Faults, ManualClock, drain
+from taskharbor.testing import Faults, ManualClock, drain, enqueued
 from tests.flow.tasks import Tasks
 
 
@@ -221,3 +221,10 @@ def test_a_flow_is_enqueued_inside_the_callers_transaction() -> None:
         chain(step).options(connection=other).enqueue()
     assert not other
     harbor.close()
+
+
+def test_steps_that_wait_are_found_among_what_was_enqueued(harbor: Harbor, tasks: Tasks) -> None:
+    chain(tasks.number.s(1), tasks.add.s(y=5), tasks.add.s()).enqueue()
+    assert len(enqueued(harbor, tasks.add)) == 2
+    assert len(enqueued(harbor, tasks.add, y=5)) == 1
+    assert enqueued(harbor, tasks.add, x=1) == []

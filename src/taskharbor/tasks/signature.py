@@ -87,6 +87,18 @@ class Signature:
         values = self.values(payload)
         return dict(zip(self.layout.names, values, strict=True))
 
+    def decode_partial(self, payload: bytes) -> dict[str, Any]:
+        """What a payload holds that lacks a parameter yet, by name: a step's that waits for results."""
+        layout = self.layout
+        try:
+            given = layout.read_partial(payload)
+        except Exception as error:
+            raise PayloadMismatch(f"{self.name}: {describe(error, layout.names)}") from None
+        if isinstance(given, dict):
+            return given
+        pairs = zip(layout.names, msgspec.structs.astuple(given), strict=True)
+        return {name: value for name, value in pairs if value is not msgspec.UNSET}
+
     def values(self, payload: bytes) -> tuple[Any, ...]:
         """The same, as a tuple in the order of the signature."""
         layout = self._layout or self.layout

@@ -13,6 +13,7 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BlockingCall
 from taskharbor.model.events import Event, JobStarted, Observer
 from taskharbor.model.job import JobRecord
+from taskharbor.tasks.marks import BIND_KEY
 from taskharbor.tasks.task import Task
 
 T = TypeVar("T")
@@ -88,7 +89,9 @@ def enqueued(harbor: Drainable, task: Task[..., Any], /, **arguments: Any) -> li
 
 
 def _matches(task: Task[..., Any], job: JobRecord, arguments: dict[str, Any]) -> bool:
-    given = task.handler.signature.decode(job.payload)
+    signature = task.handler.signature
+    waits = BIND_KEY in job.metadata  # for a result: that one is not in its payload
+    given = signature.decode_partial(job.payload) if waits else signature.decode(job.payload)
     return all(name in given and given[name] == value for name, value in arguments.items())
 
 
