@@ -75,9 +75,13 @@ async def ensure(connection: psycopg.AsyncConnection[Any], options: Options) -> 
 
 async def version_of(connection: psycopg.AsyncConnection[Any], schema: str) -> int:
     """The version of the schema, 0 if there is none."""
-    cursor = await connection.execute("select to_regclass(%s)", (f"{quoted(schema)}.meta",))
-    row = await cursor.fetchone()
-    if row is None or row[0] is None:
+    # Not to_regclass, which answers from a cache that may be older than the lock we have just waited for.
+    cursor = await connection.execute(
+        "select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname = %s and c.relname = 'meta'",
+        (schema,),
+    )
+    if await cursor.fetchone() is None:
         return 0
     cursor = await connection.execute(f"select max(version) from {quoted(schema)}.meta".encode())
     row = await cursor.fetchone()

@@ -7,10 +7,13 @@ a pooled connection, and on any connection of the caller's, asynchronous or not.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
+_PLAIN = re.compile(r"[^?%:$\\]*").fullmatch
+_SPECIAL = re.compile(r"[?%:$\\]")
 Rows: TypeAlias = Sequence[Sequence[Any]]
 
 
@@ -25,8 +28,17 @@ Program: TypeAlias = Generator[Statement, Rows, T]
 
 
 def quoted(name: str) -> str:
-    """A name as SQL writes it, whatever characters it is made of."""
-    return '"' + name.replace('"', '""') + '"'
+    """A name as SQL writes it, whatever characters it is made of.
+
+    What one of the libraries between us and the server might take for a parameter is written as an escape.
+
+    >>> quoted("jobs"), quoted('a"b'), quoted("50%")
+    ('"jobs"', '"a""b"', 'U&"50\\\\0025"')
+    """
+    if _PLAIN(name):
+        return '"' + name.replace('"', '""') + '"'
+    escaped = _SPECIAL.sub(lambda found: f"\\{ord(found.group()):04X}", name)
+    return 'U&"' + escaped.replace('"', '""') + '"'
 
 
 def array(values: Sequence[str]) -> str:

@@ -28,7 +28,9 @@ $body$;
 -- Note that somebody waits, and look whether there is something already.
 -- in: the queues, and who waits; out: whether a reserve may find something
 create or replace function watch(p_queues text[], p_waiter text)
-returns boolean language plpgsql set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
+returns boolean language plpgsql
+set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan as $body$
 begin
     perform set_config('synchronous_commit', 'off', true);
     insert into waiting (queue, waiter) select q, p_waiter from unnest(p_queues) as q order by 1 on conflict do nothing;
@@ -37,15 +39,22 @@ end
 $body$;
 
 -- Whether a reserve of one of these queues may find something now, as far as that can be told without a clock.
+-- Queue by queue: over all of them at once a planner may choose to hash the whole line.
 create or replace function peek(p_queues text[])
-returns boolean language sql stable as $body$
-    select exists (
-        select from unnest(p_queues) as q(queue)
-        where not exists (select from queues x where x.queue = q.queue and x.paused)
-          and (exists (select from jobs j where j.queue = q.queue and j.state in (2, 4) and j.grp is null)
-               or exists (select from jobs j where j.queue = q.queue and j.state = 1 and j.wake <= 0)
-               or exists (select from groups g where g.queue = q.queue and g.waiting > 0 and g.inflight < g.lim))
-    );
+returns boolean language plpgsql stable as $body$
+declare
+    q text;
+begin
+    foreach q in array p_queues loop
+        continue when exists (select from queues x where x.queue = q and x.paused);
+        if exists (select from jobs j where j.queue = q and j.state in (2, 4) and j.grp is null)
+           or exists (select from jobs j where j.queue = q and j.state = 1 and j.wake <= 0)
+           or exists (select from groups g where g.queue = q and g.waiting > 0 and g.inflight < g.lim) then
+            return true;
+        end if;
+    end loop;
+    return false;
+end
 $body$;
 
 -- The same from outside of the other functions: a queue was resumed.

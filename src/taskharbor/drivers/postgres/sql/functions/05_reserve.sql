@@ -71,13 +71,21 @@ $body$;
 -- ungrouped jobs, the common case, is shared by all.
 create or replace function in_turn(p_queues text[], p_now bigint)
 returns void language plpgsql as $body$
+declare
+    q text;
+    locks integer[] := '{}';
 begin
-    perform pg_advisory_xact_lock(1952540009, x.lock)
-    from (select distinct hashtext(q) as lock from unnest(p_queues) as q
-          where exists (select from groups g where g.queue = q and g.waiting > 0 and g.inflight < g.lim)
-             or exists (select from jobs j where j.queue = q and j.state = 1 and j.wake <= p_now)
-             or exists (select from jobs j where j.queue = q and j.state = 3 and j.wake <= p_now)
-          order by 1) as x;
+    foreach q in array p_queues loop
+        if exists (select from groups g where g.queue = q and g.waiting > 0 and g.inflight < g.lim)
+           or exists (select from jobs j where j.queue = q and j.state = 1 and j.wake <= p_now)
+           or exists (select from jobs j where j.queue = q and j.state = 3 and j.wake <= p_now) then
+            locks := locks || hashtext(q);
+        end if;
+    end loop;
+    if locks <> '{}' then
+        perform pg_advisory_xact_lock(1952540009, x.lock)
+        from (select distinct l as lock from unnest(locks) as l order by 1) as x;
+    end if;
 end
 $body$;
 

@@ -1,0 +1,170 @@
+"""Opening a store: what is created, by whom, how often, and what is refused with which words."""
+
+import asyncio
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from taskharbor.drivers import Ack, BackendUnavailable, DriverError, Enqueued, JobRecord
+from taskharbor.drivers.postgres import PostgresDriver, schema
+from taskharbor.drivers.postgres.options import parse
+from tests.servers import postgres
+
+pytestmark = pytest.mark.lane("postgres")
+NOW = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
+
+
+@pytest.fixture
+def address():
+    return postgres.shared().address(postgres.shared().database())
+
+
+async def opened_and_used(dsn: str) -> None:
+    driver = PostgresDriver(dsn)
+    await driver.open()
+    try:
+        assert await driver.enqueue([JobRecord(id="a", type="work")], NOW) == [Enqueued("a", False)]
+        (held,) = await driver.reserve(["default"], NOW, timedelta(seconds=9), 1)
+        assert await driver.settle([Ack(held.lease)], NOW) == [None]
+    finally:
+        await driver.close()
+
+
+@pytest.mark.parametrize("name", ["jobs", 'quo"ted; drop', "Ünïcode %s ?", "x" * 63])
+def test_any_schema_name(address, name):
+    from urllib.parse import quote
+
+    asyncio.run(opened_and_used(f"{address}?schema={quote(name)}"))
+
+
+def test_older_and_newer(address):
+    asyncio.run(opened_and_used(address))
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("update taskharbor.meta set version = 0")
+    with pytest.raises(DriverError, match="taskharbor migrate"):
+        asyncio.run(opened_and_used(f"{address}?migrate=manual"))
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("update taskharbor.meta set version = %s", (schema.VERSION + 1,))
+    with pytest.raises(DriverError, match="upgrade taskharbor"):
+        asyncio.run(opened_and_used(address))
+
+
+def test_manual_creates_nothing(address):
+    with pytest.raises(DriverError, match="taskharbor migrate"):
+        asyncio.run(opened_and_used(f"{address}?migrate=manual"))
+    assert asyncio.run(PostgresDriver(f"{address}?migrate=manual").migrate()) == 0
+    assert asyncio.run(PostgresDriver(address).migrate()) == schema.VERSION
+    asyncio.run(opened_and_used(f"{address}?migrate=manual"))
+
+
+CHILD = """
+import asyncio, sys
+from taskharbor.drivers.postgres import PostgresDriver
+async def main():
+    driver = PostgresDriver(sys.argv[1])
+    await driver.open()
+    print(len(await driver.queues()), flush=True)
+    await driver.close()
+asyncio.run(main())
+"""
+
+
+def test_twenty_processes_at_once(address):
+    """One of them is killed at once, somewhere in the middle; the others find one whole schema."""
+    children = [
+        subprocess.Popen([sys.executable, "-c", CHILD, address], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(20)
+    ]
+    os.kill(children[0].pid, signal.SIGKILL)
+    for child in children[1:]:
+        out, err = child.communicate(timeout=60)
+        assert (out, child.returncode) == (b"0\n", 0), err.decode()
+    children[0].communicate(timeout=60)
+    with psycopg.connect(address) as connection:
+        assert connection.execute("select count(*) from taskharbor.meta").fetchone() == (1,)
+
+
+def test_killed_in_the_middle_leaves_nothing(address):
+    """The server process that carries a migration dies: nothing of it is there, and the next one does it."""
+
+    async def half() -> None:
+        driver = PostgresDriver(address)
+        options = parse(address)
+        connection = await psycopg.AsyncConnection.connect(address, autocommit=True)
+
+        async def cut() -> None:
+            async with connection.transaction():
+                await schema.migrate(connection, options)
+                with psycopg.connect(address, autocommit=True) as other:
+                    other.execute("select pg_terminate_backend(%s)", (connection.info.backend_pid,))
+                await connection.execute("select 1")
+
+        with pytest.raises(psycopg.OperationalError):
+            await cut()
+        await connection.close()
+        await driver.open()
+        await driver.close()
+
+    asyncio.run(half())
+    asyncio.run(opened_and_used(address))
+
+
+def test_a_role_without_ddl(address):
+    asyncio.run(opened_and_used(address))
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("drop role if exists worker")
+        connection.execute("create role worker login")
+        connection.execute("revoke create on schema public from public")
+        connection.execute("grant usage on schema taskharbor to worker")
+        connection.execute("grant select, insert, update, delete on all tables in schema taskharbor to worker")
+        connection.execute("grant usage on all sequences in schema taskharbor to worker")
+        connection.execute("delete from taskharbor.history")
+    asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
+
+
+def test_the_functions_belong_to_their_version():
+    """Whoever changes a function makes a new version: a store that has the old one must be migrated."""
+    found = hashlib.sha256()
+    for folder in ("migrations", "functions"):
+        for name, text in schema.sources(folder):
+            found.update(f"{name}\n{text}".encode())
+    with_version = {1: found.hexdigest()}  # until the first release: whatever it is
+    assert schema.VERSION in with_version
+
+
+def test_words_at_start_up(address, caplog):
+    with psycopg.connect(address, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(f"alter database {name} set synchronous_commit = off".encode())
+    asyncio.run(opened_and_used(address))
+    assert any("synchronous_commit is off" in record.getMessage() for record in caplog.records)
+
+
+def test_no_server_is_said_at_once_and_without_the_password():
+    async def tried() -> None:
+        await PostgresDriver(f"postgresql://ada:s3cretword@127.0.0.1:{postgres.free_port()}/db").open()
+
+    with pytest.raises(BackendUnavailable) as raised:
+        asyncio.run(tried())
+    assert raised.value.__cause__ is not None
+    told: BaseException | None = raised.value
+    while told is not None:
+        assert "s3cretword" not in f"{told!r} {told}"
+        told = told.__cause__ or told.__context__
+    assert "s3cretword" not in repr(PostgresDriver("postgresql://ada:s3cretword@h/db"))
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["schema=", "schema=pg_x", "migrate=never", "pool_size=0", "pool_size=x", "pgbouncer=yes", "nonsense=1",
+     "retention=soon", "max_payload=-1", "options=-csearch_path"],
+)  # fmt: skip
+def test_options_that_make_no_sense(query):
+    with pytest.raises(ValueError):  # noqa: PT011 - each has words of its own
+        parse(f"postgresql://localhost/db?{query}")
