@@ -21,7 +21,8 @@ from tests.simulation.loop import VirtualLoop
 from tests.simulation.machine import START, Process, machines
 
 Fate = Callable[[str, str], bool | str]
-"""Whether the process dies at this call: (verb, "before" or "after"). "lost": it lives, but hears no answer."""
+"""Whether the process dies at this call: (verb, "before" or "after"). "lost": it lives, but hears no answer; "frozen":
+it is stopped for longer than its leases, and comes back as a zombie."""
 
 DRAIN = 3600.0  # virtual seconds after which a run is stuck
 
@@ -58,6 +59,11 @@ class Dying:
     async def _die(self, verb: str, when: str) -> None:
         await asyncio.sleep(0)
         fate = self._fate(verb, when)
+        if fate == "frozen":
+            self._book.frozen += 1
+            self._process.freeze(10)
+            await asyncio.sleep(0)
+            return
         if fate == "lost":
             raise BackendUnavailable(f"no answer to {verb}")
         if self._process.dead or fate:
@@ -79,12 +85,16 @@ class Book:
         self.done: set[str] = set()
         self.problems: list[str] = []
         self.deaths = 0
+        self.frozen = 0
+        self.cancelled: set[str | None] = set()  # flows that nobody may take a job of any more
 
     def reserved(self, process: Process, batch: Any) -> None:
         for reserved in batch:
             job = reserved.job
             self.taken[job.id] += 1
             self.held.setdefault(process, set()).add(job.id)
+            if job.flow_id in self.cancelled:
+                self.problems.append(f"{job.type} {job.id} was taken after its flow was cancelled")
             early = set(job.depends_on) - self.done
             if early:
                 self.problems.append(f"{job.type} {job.id} was released before {len(early)} of what it waits for")
@@ -147,18 +157,29 @@ class Yard:
         harbor = Harbor(Dying(self.store, process, lambda *_: False, self.book))
         answer = await process.spawn(enqueue(self.declare(harbor)), "client")
         lives = [self.loop.create_task(self._live(index)) for index in range(self.workers)]
-        while not await self._ended():
+        idle = 0
+        while idle < 2:  # what was settled a moment ago may release something
+            await asyncio.sleep(1)
+            idle = idle + 1 if not await self._busy() else 0
             if self.loop.time() > DRAIN:
                 self.book.problems.append("it does not come to an end")
                 break
-            await asyncio.sleep(1)
+        self._look_at_blocked()
         for life in lives:
             life.cancel()
         return answer
 
-    async def _ended(self) -> bool:
+    async def _busy(self) -> bool:
         counts = await self.store.counts(START + timedelta(seconds=self.loop.time()))
-        return all(set(states) <= {"done", "dlq", "cancelled"} for states in counts.values())
+        return any({"ready", "scheduled", "inflight"} & set(states) for states in counts.values())
+
+    def _look_at_blocked(self) -> None:
+        """Only a job behind a dead or cancelled one of its flow may still wait."""
+        records = [entry.record for entry in self.store.store.entries.values()]
+        excused = {record.flow_id for record in records if record.reason}
+        for record in records:
+            if record.finished_at is None and record.flow_id not in excused:
+                self.book.problems.append(f"{record.type} {record.id} is blocked for ever")
 
     async def _live(self, index: int) -> None:
         for life in range(10**6):

@@ -3,6 +3,7 @@
 Real workers on virtual time (tests/flow/kills.py). Real processes are killed in test_processes.py.
 """
 
+import asyncio
 import random
 from collections import Counter
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor import Harbor
+from taskharbor import Harbor, Unrecoverable
 from taskharbor.flow import chain, chord, group
 from tests import lanes
 from tests.flow.kills import Yard
@@ -36,9 +37,18 @@ class Declared:
 
         @harbor.task(name="spread")
         async def spread(n: int, size: int) -> Any:
+            await asyncio.sleep(0.1 * (n % 7))
             return group(member.s(n, i) for i in range(size))
 
-        self.member, self.last, self.spread = member, last, spread
+        @harbor.task(name="dies")
+        async def dies(n: int) -> None:
+            raise Unrecoverable(f"{n} dies")
+
+        @harbor.task(name="alert")
+        async def alert(n: int) -> None:
+            ran["alert", n] += 1
+
+        self.member, self.last, self.spread, self.dies, self.alert = member, last, spread, dies, alert
 
 
 def settled(yard: Yard) -> Counter[Any]:
@@ -129,3 +139,83 @@ def test_nested_chords_under_random_kills(seed: int) -> None:
     assert yard.book.unexplained() == {}
     assert settled(yard)["last", True] == 90
     assert all(finished for _, finished in settled(yard))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_chords_with_zombies_and_lost_answers(seed: int) -> None:
+    """Workers are stopped for three leases and come back: what they still say changes nothing."""
+    ran: Counter[Any] = Counter()
+    chances = random.Random(seed)
+
+    def fate(verb: str, when: str) -> bool | str:
+        dice = chances.random()
+        if verb == "settle" and dice < 0.1:
+            return "frozen" if when == "before" else "lost"
+        return "frozen" if dice > 0.99 and verb != "wait" else False
+
+    yard = Yard(lambda harbor: Declared(harbor, ran), fate, seed=seed)
+
+    async def enqueue(tasks: Declared) -> Any:
+        for n in range(100):
+            await chord((tasks.member.s(n, i) for i in range(4)), tasks.last.s(n=n)).aenqueue()
+
+    yard.run(enqueue)
+    assert yard.book.problems == []
+    assert yard.book.frozen > 10, "too few zombies for this to say anything"
+    assert settled(yard) == {("member", True): 400, ("last", True): 100}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_members_that_die_together_under_kills_release_one_failure_step(seed: int) -> None:
+    ran: Counter[Any] = Counter()
+    chances = random.Random(seed)
+
+    def fate(verb: str, when: str) -> bool | str:
+        if verb == "settle" and when == "after" and chances.random() < 0.1:
+            return "lost"
+        return verb != "wait" and chances.random() < 0.03
+
+    yard = Yard(lambda harbor: Declared(harbor, ran), fate, seed=seed)
+
+    async def enqueue(tasks: Declared) -> Any:
+        for n in range(100):
+            members = [*(tasks.dies.s(n) for _ in range(3)), *(tasks.member.s(n, i) for i in range(3))]
+            await group(members, on_failure=tasks.alert.s(n)).aenqueue()
+
+    yard.run(enqueue)
+    assert yard.book.deaths > 5
+    entries = [entry.record for entry in yard.store.store.entries.values()]
+    alerts = Counter(record.flow_id for record in entries if record.type == "alert")
+    assert len(alerts) == 100
+    assert set(alerts.values()) == {1}
+    assert sum(record.type == "dies" and record.reason.endswith("dies") for record in entries) == 300
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_spawned_while_its_flow_is_cancelled_is_cancelled_too(seed: int) -> None:
+    """Each flow is cancelled at some moment: before, while or after one of its jobs hands over to a workflow."""
+    ran: Counter[Any] = Counter()
+    chances = random.Random(seed)
+    yard = Yard(lambda harbor: Declared(harbor, ran), lambda verb, when: chances.random() < 0.01, seed=seed)
+
+    async def enqueue(tasks: Declared) -> Any:
+        cancels = []
+
+        async def cancel_later(handle: Any) -> None:
+            await asyncio.sleep(chances.uniform(0, 2))
+            await handle.acancel()
+            yard.book.cancelled.add(handle.id)
+
+        for n in range(100):
+            handle = await chain(tasks.spread.s(n, 4), tasks.last.s(n=n)).aenqueue()
+            cancels.append(asyncio.ensure_future(cancel_later(handle)))
+        return cancels
+
+    yard.run(enqueue)
+    assert yard.book.problems == []
+    entries = list(yard.store.store.entries.values())
+    handed = [entry.record for entry in entries if entry.record.handed_to is not None]
+    open_ = [record for record in (entry.record for entry in entries) if record.finished_at is None]
+    assert open_ == []
+    assert 10 < len(handed) < 100, "the cancels came all before, or all after, the workflows"
+    assert 0 < ran.total() < 500

@@ -103,7 +103,7 @@ def test_without_a_mistake_nothing_is_noticed() -> None:
 
 def test_a_release_outside_of_the_transaction_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settling, "release_dependents", lambda store, entry, now: PENDING.append(entry))
-    assert played(LateRelease("memory://")).book.problems == ["it does not come to an end"]
+    assert problems(played(LateRelease("memory://"))) == ["last is blocked for"]
 
 
 def test_a_count_instead_of_a_set_is_noticed() -> None:
