@@ -12,6 +12,7 @@ import pytest
 from taskharbor.drivers import Ack, BackendUnavailable, Enqueued, JobRecord, open_driver
 from taskharbor.drivers.sqlite import SqliteDriver, hub, migrate
 from taskharbor.drivers.sqlite.connect import network_mount, unavailable
+from tests.drivers.sqlite_files import damage
 
 pytestmark = pytest.mark.lane("sqlite")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -305,5 +306,39 @@ def test_results_that_are_no_text_come_back(path):
         assert await driver.settle(acks, NOW) == [None] * 5
         found = await driver.results([item.job.id for item in held])
         assert list(found.values()) == results
+
+    on(path, scenario)
+
+
+def test_an_unknown_state_gives_its_slot_back(path):
+    async def scenario(driver):
+        await driver.enqueue([job("a", group="g"), job("b", group="g"), job("c", run_at=NOW + LEASE)], NOW)
+        assert [item.job.id for item in await driver.reserve(["default"], NOW, LEASE, 5)] == ["a"]
+        damage(str(path), "a", "state")
+        damage(str(path), "c", "state")
+        assert [item.job.id for item in await driver.reserve(["default"], NOW, LEASE, 5)] == ["b"]
+        states = await driver.hub.read(lambda tx: tx.all("SELECT id, state, reason FROM taskharbor_jobs ORDER BY id"))
+        assert states == [
+            ("a", 4, "damaged record: unknown state"),
+            ("b", 2, ""),
+            ("c", 4, "damaged record: unknown state"),
+        ]
+
+    on(path, scenario)
+
+
+@pytest.mark.parametrize("column", ["metadata", "depends_on", "created_at", "rank", "run_at", "idempotency_key"])
+def test_any_field_may_be_damaged(path, column):
+    async def scenario(driver):
+        await driver.enqueue([job("a"), job("b")], NOW)
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute(f"UPDATE taskharbor_jobs SET {column} = x'ff' WHERE id = 'a'")
+        connection.close()
+        assert len((await driver.list(now=NOW)).items) == 2
+        held = await driver.reserve(["default"], NOW, LEASE, 5)
+        assert "b" in [item.job.id for item in held]
+        await driver.inspect("a", NOW)
+        assert await driver.delete(["a", "b"]) == [None, None]
+        assert await driver.counts(NOW) == {}
 
     on(path, scenario)

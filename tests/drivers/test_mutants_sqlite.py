@@ -1,0 +1,174 @@
+"""Each deliberate mistake in the SQLite driver, in its SQL or its Python, is noticed by the suite.
+
+The cases of the themes named with a mistake are run on a copy of the driver that has it; the copy without one passes
+all of them. A text that is no longer there is an error of its own: say the mistake again in the new words.
+"""
+
+import importlib
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from taskharbor.conformance import run
+from taskharbor.conformance.machine import check_machine
+from taskharbor.drivers import sqlite
+from tests.drivers.sqlite_files import damage, fast_folder
+
+pytestmark = pytest.mark.lane("mutants-sqlite")
+fast_sqlite_folder = fast_folder
+SOURCE = Path(sqlite.__file__).parent
+
+
+class Mutant(NamedTuple):
+    name: str
+    themes: tuple[str, ...]
+    edits: tuple[tuple[str, str, str], ...]  # file, text, what stands there instead
+    machine: bool = False
+
+
+NO_EDGES = "\n    AND NOT EXISTS (SELECT 1 FROM taskharbor_edges AS edge WHERE edge.dependency = taskharbor_jobs.num)"
+
+MUTANTS = (
+    Mutant(
+        "token check dropped",
+        ("fence",),
+        (
+            ("leases.py", "if job.token != lease.token:", "if False:"),
+            ("sql/ack.sql", "AND token = ?4", "AND ?4 IS NOT NULL"),
+            ("sql/ack_many.sql", "AND token = given_token", ""),
+            ("sql/extend.sql", "AND token = ?", "AND ? IS NOT NULL"),
+        ),
+        machine=True,
+    ),
+    Mutant(
+        "expiry compared with <",
+        ("lease", "fence", "settle"),
+        (
+            ("leases.py", "or job.moment <= now", "or job.moment < now"),
+            ("sql/ack.sql", "moment > ?1", "moment >= ?1"),
+            ("sql/ack_many.sql", "moment > ?1", "moment >= ?1"),
+            ("sql/extend.sql", "moment > ?", "moment >= ?"),
+        ),
+        machine=True,
+    ),
+    Mutant("leases never end", ("lease",), (("sql/move_expired.sql", "moment <= ?", "moment <= ? AND 0"),), True),
+    Mutant(
+        "a slot is never freed",
+        ("slots", "groups"),
+        (("store.py", "tx.touch_group(job.queue, job.grp, -1)", "tx.touch_group(job.queue, job.grp)"),),
+        machine=True,
+    ),
+    Mutant(
+        "a slot is freed twice",
+        ("slots", "groups"),
+        (("store.py", "tx.touch_group(job.queue, job.grp, -1)", "tx.touch_group(job.queue, job.grp, -2)"),),
+    ),
+    Mutant("one slot too many", ("groups", "slots"), (("sql/group_turn.sql", "inflight <", "inflight <="),)),
+    Mutant("a later limit wins", ("groups", "slots"), (("sql/set_limit.sql", " WHERE slots IS NULL", ""),)),
+    Mutant(
+        "an ack keeps the slot",
+        ("slots",),
+        (("sql/ack.sql", "AND grp IS NULL AND", "AND"), ("sql/ack_many.sql", "AND grp IS NULL AND", "AND")),
+    ),
+    Mutant("an expired lease keeps its slot", ("slots",), (("store.py", "expired, -1)", "expired, 0)"),)),
+    Mutant("lost is not counted", ("lost", "lease"), (("sql/grant.sql", "lost + (state = 2)", "lost"),)),
+    Mutant("the fence stands still", ("reserve", "lease"), (("sql/grant.sql", "deliveries + 1", "deliveries"),)),
+    Mutant(
+        "an expired job keeps run_at",
+        ("lease", "schedule"),
+        (("sql/grant.sql", "WHEN 2 THEN NULL", "WHEN 9 THEN NULL"),),
+    ),
+    Mutant(
+        "a repeat is not forgotten",
+        ("repeat",),
+        (("sql/grant.sql", "settled = '',\n    settled_as = ''", "settled = settled"),),
+    ),
+    Mutant("priority forgotten", ("order",), (("enqueue.py", "-job.priority if job.group is None else 0,", "0,"),)),
+    Mutant("ids decide", ("order",), (("sql/line.sql", "rank, time, arrival", "rank, time, id"),)),
+    Mutant(
+        "an expired job keeps its time",
+        ("order",),
+        (("sql/move_expired.sql", "lined = 1, time = moment", "lined = 1"),),
+    ),
+    Mutant("scheduled jobs start at once", ("schedule",), (("enqueue.py", "run_at <= queue.at", "True"),), True),
+    Mutant("scheduled jobs never start", ("schedule",), (("sql/move_due.sql", "moment <= ?", "moment <= ? AND 0"),)),
+    Mutant("pause is ignored", ("pause",), (("reserve.py", "if not queue.paused]", "]"),)),
+    Mutant("keys of all queues are one", ("idempotency",), (("sql/known_key.sql", "queue = ?", "? IS NOT NULL"),)),
+    Mutant("dependents are forgotten", ("flows",), (("sql/ack.sql", NO_EDGES, ""), ("sql/ack_many.sql", NO_EDGES, ""))),
+    Mutant("a join fires early", ("flows",), (("sql/one_less.sql", "open = open - 1", "open = 0"),), True),
+    Mutant("a done dependency holds", ("flows",), (("sql/count_open.sql", "job.state IS NOT 3", "1"),)),
+    Mutant("what is needed is pruned", ("retention",), (("sql/prunable.sql", "AND holds = 0", ""),)),
+    Mutant("open runs are pruned", ("retention",), (("sql/prunable.sql", "AND flow.open > 0", "AND 0"),)),
+    Mutant("an extension shortens", ("lease",), (("sql/extend.sql", "max(moment, ?)", "?"),)),
+    Mutant("any outcome repeats", ("repeat",), (("settle.py", " and job.settled_as == type(outcome).__name__", ""),)),
+    Mutant("damaged records are handed out", ("damaged",), (("reserve.py", "if sound(row):", "if True:"),)),
+    Mutant("a flow's flag is not set", ("flows", "runs"), (("admin.py", "SET cancelled = 1", "SET cancelled = 0"),)),
+    Mutant("nobody hears of arrivals", ("wait",), (("tx.py", "queue.arrived, queue.dirty = number, True", "pass"),)),
+    Mutant("a release forgets that it lost", ("release", "lost"), (("leases.py", "job.lost += 1", "pass"),)),
+)
+
+
+@contextmanager
+def copied(mutant: Mutant | None, folder: Path) -> Iterator[Any]:
+    """A copy of the driver's package with the mistake in it; None: as it is."""
+    name = f"sqlite_copy_{abs(hash((mutant, str(folder))))}"
+    target = folder / name
+    shutil.copytree(SOURCE, target, ignore=shutil.ignore_patterns("__pycache__"))
+    for place, old, new in mutant.edits if mutant else ():
+        file = target / place
+        text = file.read_text(encoding="utf-8")
+        if text.count(old) != 1:
+            raise LookupError(f"{place} holds the text to be mutated {text.count(old)} times, expected once: {old}")
+        file.write_text(text.replace(old, new), encoding="utf-8")
+    for file in target.glob("*.py"):
+        file.write_text(file.read_text(encoding="utf-8").replace(sqlite.__name__, name), encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    try:
+        importlib.invalidate_caches()
+        yield importlib.import_module(name)
+    finally:
+        sys.path.remove(str(folder))
+        for module in [module for module in sys.modules if module.split(".")[0] == name]:
+            del sys.modules[module]
+
+
+def cases(package: Any, folder: Path, **how: Any) -> Any:
+    def hurt(driver: Any, id: str, kind: str) -> None:
+        damage(driver.address.path, id, kind)
+
+    dsn = f"sqlite:///{folder}/{package.__name__}.db?synchronous=normal"
+    return run(lambda: package.SqliteDriver(dsn), damage=hurt, **how)
+
+
+def named(mutant: Mutant) -> str:
+    return mutant.name
+
+
+def test_the_copy_without_a_mistake_passes(tmp_path, fast_sqlite_folder):
+    themes = sorted({theme for mutant in MUTANTS for theme in mutant.themes})
+    with copied(None, tmp_path) as package:
+        assert package.SqliteDriver is not sqlite.SqliteDriver
+        report = cases(package, fast_sqlite_folder, themes=themes)
+        assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=named)
+def test_the_cases_notice(mutant, tmp_path, monkeypatch, fast_sqlite_folder):
+    monkeypatch.setattr("taskharbor.conformance.cases.wait.PATIENCE", 0.5)  # a hint that never comes
+    with copied(mutant, tmp_path) as package:
+        report = cases(package, fast_sqlite_folder, themes=mutant.themes, stop_at_first=True)
+        assert report.failed, f"survived: {mutant.name}"
+
+
+@pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.machine], ids=named)
+def test_the_machine_notices(mutant, tmp_path, fast_sqlite_folder):
+    profiles = ["one group"] if "slot" in mutant.name else ["mixed", "flow"]
+    with copied(mutant, tmp_path) as package:
+        dsn = f"sqlite:///{fast_sqlite_folder}/machine-{package.__name__}.db?synchronous=normal"
+        with pytest.raises(Exception, match=r"(?s).*"):
+            check_machine(lambda: package.SqliteDriver(dsn), runs=100, shrink=False, profiles=profiles)

@@ -1,0 +1,178 @@
+"""What a reserve costs beside a hundred thousand of everything, in steps of SQLite's machine and not in seconds.
+
+The same reserve is counted on a small file and on a large one. A statement that goes through what it does not need
+costs a thousand times as much there; the intended index is read from the query plan as well.
+"""
+
+import asyncio
+import sqlite3
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from taskharbor.drivers import Ack, JobRecord, Retry
+from taskharbor.drivers.sqlite import SqliteDriver, sql
+from tests import lanes
+from tests.drivers.sqlite_files import fast_folder
+
+pytestmark = pytest.mark.lane("sqlite")
+fast_sqlite_folder = fast_folder
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+MICROS = int(NOW.timestamp()) * 1_000_000
+MANY = lanes.figure(test=100_000, chaos=1_000_000)
+QUEUES = ("a", "b", "c")
+
+# state, lined, priority, group, and the column that holds the time the state is about
+CROWD = {
+    "ready": (1, 1, 0, None, None),
+    "scheduled": (1, 0, 9, None, "moment"),
+    "dead": (4, 0, 5, None, "finished_at"),
+    "done": (3, 0, 5, None, "finished_at"),
+    "blocked": (0, 0, 9, None, None),
+}
+INSERT = """
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})
+INSERT INTO taskharbor_jobs (
+    num, id, queue, state, lined, rank, time, arrival, moment, token, worker, settled, settled_as, open, holds, type,
+    payload, run_at, attempts, max_attempts, deliveries, lost, grp, group_limit, last_error, reason, created_at,
+    finished_at, priority)
+SELECT {base} + i, '{kind}-' || i, substr('abc', 1 + i % 3, 1), {state}, {lined}, -{priority}, {time} + i, {base} + i,
+    {moment}, '', '', '', '', {open}, 0, 't', CAST('{{}}' AS BLOB), {moment}, 0, 0, 0, 0, {group}, 0, '', '', {time},
+    {finished}, {priority}
+FROM n
+"""
+
+
+def fill(path, count):
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN")
+    base = 0
+    for kind, (state, lined, priority, _, timed) in CROWD.items():
+        later = MICROS + 10**12
+        connection.execute(
+            INSERT.format(
+                count=count,
+                base=base,
+                kind=kind,
+                state=state,
+                lined=lined,
+                priority=priority,
+                time=MICROS - 10**9,
+                moment=f"{later} + i" if timed == "moment" else "NULL",
+                finished=f"{MICROS} - i" if timed == "finished_at" else "NULL",
+                open=int(kind == "blocked"),
+                group="NULL",
+            )
+        )
+        base += count
+    # As many groups with a member each, all of them full: somebody is inflight in each.
+    connection.execute(
+        INSERT.format(
+            count=count,
+            base=base,
+            kind="grouped",
+            state=1,
+            lined=1,
+            priority=0,
+            time=MICROS - 10**9,
+            moment="NULL",
+            finished="NULL",
+            open=0,
+            group="'g' || i",
+        )
+    )
+    connection.execute(
+        "INSERT INTO taskharbor_groups SELECT queue, grp, NULL, 1, NULL FROM taskharbor_jobs WHERE grp IS NOT NULL"
+    )
+    for queue in QUEUES:
+        connection.execute("INSERT INTO taskharbor_queues (name) VALUES (?)", (queue,))
+    connection.execute("UPDATE taskharbor_meta SET number = ?", (base + count + 1,))
+    connection.execute("COMMIT")
+    connection.close()
+
+
+class Meter:
+    """Counts the steps of the writer's statements, a hundred at a time."""
+
+    def __init__(self, driver):
+        self._connection = driver.hub.writer.connection()
+
+    async def of(self, call):
+        steps = 0
+
+        def step():
+            nonlocal steps
+            steps += 1
+
+        self._connection.set_progress_handler(step, 100)
+        answer = await call
+        self._connection.set_progress_handler(None, 100)
+        return steps, answer
+
+
+async def measured(path, count, analyze):
+    driver = SqliteDriver(f"sqlite:///{path}?synchronous=normal")
+    await driver.open()
+    await asyncio.to_thread(fill, path, count)
+    if analyze:
+        await driver.hub.write(lambda tx: tx.all("ANALYZE"))
+    meter = Meter(driver)
+    steps = {}
+    steps["reserve"], held = await meter.of(driver.reserve(QUEUES, NOW, LEASE, 100, "w"))
+    assert len(held) == 100
+    steps["extend"], _ = await meter.of(driver.extend([item.lease for item in held], NOW, LEASE))
+    steps["ack"], _ = await meter.of(driver.settle([Ack(item.lease) for item in held[:50]], NOW))
+    steps["retry"], _ = await meter.of(driver.settle([Retry(item.lease, None, 1) for item in held[50:]], NOW))
+    grouped = [JobRecord(id=f"new-{n}", type="t", queue="a", group=f"new-{n % 5}") for n in range(20)]
+    steps["enqueue"], _ = await meter.of(driver.enqueue(grouped, NOW))
+    steps["grouped"], held = await meter.of(driver.reserve(["a"], NOW, LEASE, 10, "w"))
+    assert sum(item.job.group is not None for item in held) == 5
+    steps["release"], number = await meter.of(driver.release("w", NOW))
+    assert number == 10
+    steps["prune"], number = await meter.of(driver.prune(NOW - timedelta(days=1), 10))
+    steps["empty"], held = await meter.of(driver.reserve(["nothing"], NOW, LEASE, 10, "w"))
+    assert held == []
+    await driver.close()
+    return steps
+
+
+@pytest.mark.parametrize("analyze", [False, True])
+def test_nothing_costs_more_beside_a_hundred_thousand_of_everything(fast_sqlite_folder, analyze):
+    small = asyncio.run(measured(fast_sqlite_folder / f"small-{analyze}.db", 300, analyze))
+    large = asyncio.run(measured(fast_sqlite_folder / f"large-{analyze}.db", MANY, analyze))
+    for call, steps in small.items():
+        assert large[call] <= 2 * steps + 20, f"{call}: {large[call]} hundred steps, {steps} on a small file"
+
+
+PLANS = {
+    "line": "USING INDEX taskharbor_jobs_line (queue=? AND grp=?)",
+    "group_head": "USING INDEX taskharbor_jobs_line (queue=? AND grp=?)",
+    "next_group": "USING COVERING INDEX taskharbor_groups_turn (queue=? AND turn>?)",
+    "move_due": "USING COVERING INDEX taskharbor_jobs_when (state=? AND queue=? AND moment>? AND moment<?)",
+    "move_expired": "USING COVERING INDEX taskharbor_jobs_when (state=? AND queue=? AND moment>? AND moment<?)",
+    "ack": "USING INDEX taskharbor_jobs_id (id=?)",
+    "ack_many": "USING INDEX taskharbor_jobs_id (id=?)",
+    "grant": "USING INTEGER PRIMARY KEY (rowid=?)",
+    "extend": "USING INDEX taskharbor_jobs_id (id=?)",
+    "known_ids": "USING COVERING INDEX taskharbor_jobs_id (id=?)",
+    "known_key": "USING INDEX taskharbor_jobs_key (queue=? AND idempotency_key=?)",
+    "prunable": "USING INDEX taskharbor_jobs_ended (state=? AND queue=? AND finished_at<?)",
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_plan_is_the_intended_one(fast_sqlite_folder, name):
+    async def scenario():
+        driver = SqliteDriver(f"sqlite:///{fast_sqlite_folder}/plan.db?synchronous=normal")
+        await driver.open()
+        text = sql.statement(name)
+        given = max((number for number in range(1, 6) if f"?{number}" in text), default=text.count("?"))
+        rows = await driver.hub.read(lambda tx: tx.all(f"EXPLAIN QUERY PLAN {text}", *[None] * given))
+        await driver.close()
+        return " / ".join(row[3] for row in rows)
+
+    plan = asyncio.run(scenario())
+    assert PLANS[name] in plan, plan
+    assert "SCAN taskharbor" not in plan
+    assert "TEMP B-TREE" not in plan
