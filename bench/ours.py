@@ -42,11 +42,11 @@ async def bare(jobs: int, backlog: int) -> Sample:
     """An asyncio task for each job and nothing else: made sixteen at a time, each awaited."""
     create_task = asyncio.get_running_loop().create_task
     with Stopwatch() as watch:
-        for _ in range(jobs // TASKS):
-            tasks = [create_task(noop()) for _ in range(TASKS)]
+        for made in range(0, jobs, TASKS):
+            tasks = [create_task(noop()) for _ in range(min(TASKS, jobs - made))]
             for task in tasks:
                 await task
-    return watch.sample(jobs // TASKS * TASKS)
+    return watch.sample(jobs)
 
 
 # Throughput of a worker
