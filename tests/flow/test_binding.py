@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from taskharbor import Harbor, JobDead
-from taskharbor.drivers import JobRecord
+from taskharbor.drivers import JobRecord, replace
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.flow import chain, chord, group
 from taskharbor.model.codec import JsonCodec
 from taskharbor.tasks import results as results_module
-from taskharbor.tasks.marks import BIND_KEY, read_bind, taken, write_bind
+from taskharbor.tasks.marks import BIND_KEY, SHAPE_KEY, read_bind, shape_of, taken, write_bind
 from taskharbor.tasks.results import complete, compose
 from taskharbor.testing import Faults, ManualClock, drain
 from taskharbor.worker import binder as binder_module
@@ -108,7 +108,7 @@ def test_too_many_bytes_kill_the_step_with_advice(
     over = chord((tasks.number.s(10**9) for _ in range(11)), tasks.collect.s()).enqueue()
     drain(harbor)
     assert len(fits.result(1)) == 10
-    with pytest.raises(JobDead, match="have 110 bytes together, over the limit of 100; keep them elsewhere"):
+    with pytest.raises(JobDead, match="have over 100 bytes together; keep them elsewhere"):
         over.result(1)
 
 
@@ -212,3 +212,48 @@ def test_results_are_kept_while_a_step_needs_them(harbor: Harbor, tasks: Tasks) 
     assert pruned == 0
     drain(harbor)
     assert handle.result(1) == 2
+
+
+def test_large_results_of_a_batch_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binder_module, "MAX_BOUND", 100)
+    driver = Asked()
+    harbor = Harbor(driver)
+    tasks = Tasks(harbor)
+    members = [tasks.number.s(10**9).options(queue="first") for _ in range(8)]
+    handles = [chord(members, tasks.collect.s()).enqueue() for _ in range(3)]
+    harbor.worker(queues=["first"], heart="loop").run(until_empty=True)
+    worked_off(harbor)
+    assert driver.asked == [("results", 24), ("results", 8), ("results", 8), ("results", 8)]
+    assert [handle.result(1) for handle in handles] == [[10**9] * 8] * 3
+    harbor.close()
+
+
+def test_a_join_whose_mark_is_damaged_is_the_list_of_all_it_waited_for() -> None:
+    def join(text: str) -> JobRecord:
+        return JobRecord(id="x.join", type="taskharbor.join", depends_on=("a", "b"), metadata={SHAPE_KEY: text})
+
+    assert [shape_of(join(text)) for text in ("1", "[1,null]", "nonsense", "3", '["a"]', "-1")] == [
+        1,
+        [1, None],
+        2,
+        2,
+        2,
+        2,
+    ]
+    assert shape_of(JobRecord(id="x.join", type="taskharbor.join", depends_on=("a",))) == 1
+
+
+def test_a_join_that_is_gone_is_a_list_of_nothing() -> None:
+    harbor = Harbor("memory://")
+    tasks = Tasks(harbor)
+    mark = {BIND_KEY: write_bind("value", None)}
+    missing = JobRecord(id="n", type="nothing")
+    waits = JobRecord(id="c", type="collect", depends_on=("n",), metadata=mark)
+    harbor.client.enqueue_made(lambda now: [missing, waits], None, "test")
+    store = harbor.driver.store  # type: ignore[attr-defined]
+    entry = store.entries["c"]
+    entry.record = replace(entry.record, depends_on=("gone.join",))
+    drain(harbor)
+    assert harbor.client.handle("c").result(1) == []
+    assert tasks.ran == ["nothing", ("collect", [])]
+    harbor.close()

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from taskharbor import Harbor, JobCancelled, JobNotFound
+from taskharbor import Harbor, JobCancelled, JobDead, JobNotFound
 from taskharbor.drivers import FlowInfo, FlowStatus, JobInfo, JobRecord, State
 from taskharbor.flow import chain, chord, group, mermaid
 from taskharbor.testing import ManualClock, drain
@@ -119,3 +119,14 @@ def test_a_name_cannot_break_out_of_its_box() -> None:
     job = JobRecord(id="a", type='x"]; click <b>\u202e', flow_id="f")
     info = FlowInfo("f", FlowStatus.RUNNING, now, now, (JobInfo(job, State.READY),), ())
     assert mermaid(info).splitlines()[1] == '    n0["x#34;]#59; click #60;b#62;#8238;<br/>ready"]:::ready'
+
+
+def test_a_last_step_known_from_a_failed_flow_ends_the_wait(harbor: Harbor, tasks: Tasks) -> None:
+    tasks.broken = {2}
+    last = tasks.add.s().options(idempotency_key="last")
+    first = chain(tasks.number.s(1), tasks.add.s(), tasks.add.s(), last).enqueue()
+    second = chain(tasks.number.s(1), last).enqueue()
+    drain(harbor)
+    for handle in (first, second):
+        with pytest.raises(JobDead, match="2 is broken"):
+            handle.result(1)

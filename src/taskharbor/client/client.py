@@ -173,7 +173,10 @@ class Client:
 
         async def look(driver: Driver) -> JobInfo:
             _, last = await self._follow(driver, id)
-            return last if last.state.terminal else await self._trouble(driver, flow_id) or last
+            for flow in {flow_id: None, last.job.flow_id: None}:  # they differ if it was known by its key
+                if not last.state.terminal and flow is not None:
+                    last = await self._trouble(driver, flow) or last
+            return last
 
         return await self._steadily(look)
 

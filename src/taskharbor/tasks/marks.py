@@ -71,9 +71,15 @@ def write_shape(shape: Shape) -> str:
 
 
 def shape_of(join: JobRecord) -> Shape:
-    """The shape of a join's result; one without a mark stands for the list of all that it waited for."""
-    text = join.metadata.get(SHAPE_KEY)
-    return len(join.depends_on) if text is None else _shape.decode(text)
+    """The shape of a join's result; without a mark that can be read, the list of all that it waited for."""
+    text = join.metadata.get(SHAPE_KEY, "")
+    try:
+        shape = _shape.decode(text)
+        if taken(shape) <= len(join.depends_on):
+            return shape
+    except ValueError:  # there is none, or another program wrote it
+        pass
+    return len(join.depends_on)
 
 
 def depth_of(job: JobRecord) -> int:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.codec import Codec, JsonCodec
+from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import JobRecord
 from taskharbor.tasks.marks import JOIN_TYPE, Shape, is_join, shape_of, taken
 
@@ -22,10 +23,19 @@ SLICE = 1000
 _FEW = 4  # joins that are looked at one by one
 
 
-class Results:
-    """What was read so far. `joins` are known by their edges, all others by their bytes."""
+class TooMuch(Exception):
+    """The results are larger than whoever asked for them will take."""
 
-    def __init__(self) -> None:
+
+class Results:
+    """What was read so far. `joins` are known by their edges, all others by their bytes.
+
+    `limit`: how many bytes will be taken; loading more is TooMuch, told before much more than that was read.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+        self._read = 0
         self.found: dict[str, bytes | None] = {}
         self.joins: dict[str, tuple[Shape, tuple[str, ...]]] = {}
 
@@ -35,7 +45,7 @@ class Results:
         while wanted:
             plain = [id for id in wanted if not is_join(id)]
             for start in range(0, len(plain), SLICE):
-                self.found.update(await driver.results(plain[start : start + SLICE]))
+                self._keep(await driver.results(plain[start : start + SLICE]))
             behind: dict[str, None] = {}
             for join in await _records(driver, [id for id in wanted if is_join(id)], now, flow_id):
                 shape = shape_of(join)
@@ -44,16 +54,12 @@ class Results:
                 behind.update(dict.fromkeys(members))
             wanted = [id for id in behind if id not in self.found and id not in self.joins]
 
-    def size(self, ids: Sequence[str]) -> int:
-        """How many bytes these jobs' results are together."""
-        total, path = 0, list(ids)
-        while path:
-            id = path.pop()
-            if id in self.joins:
-                path.extend(self.joins[id][1])
-            else:
-                total += len(self.found[id] or b"null")
-        return total
+    def _keep(self, found: dict[str, bytes | None]) -> None:
+        self.found.update(found)
+        if self._limit is not None:
+            self._read += sum(len(result) for result in found.values() if result is not None)
+            if self._read > self._limit:
+                raise TooMuch(f"more than {self._limit} bytes")
 
     def tree(self, shape: Shape, ids: Sequence[str]) -> Tree:
         """The results of these jobs, nested as the shape says."""
@@ -73,7 +79,10 @@ class Results:
 
 
 async def _records(driver: Driver, ids: list[str], now: datetime, flow_id: str | None) -> list[JobRecord]:
-    """The records of joins: of many by a listing of their flow, of few (and of strangers) one by one."""
+    """The records of joins: of many by a listing of their flow, of few (and of strangers) one by one.
+
+    One that is gone (forced by somebody, for a store keeps what is waited for) is a list of nothing.
+    """
     records: dict[str, JobRecord] = {}
     if len(ids) > _FEW and flow_id is not None:
         cursor: str | None = None
@@ -83,7 +92,13 @@ async def _records(driver: Driver, ids: list[str], now: datetime, flow_id: str |
             cursor = page.cursor
             if cursor is None:
                 break
-    return [records[id] if id in records else (await driver.inspect(id, now)).job for id in ids]
+    for id in ids:
+        if id not in records:
+            try:
+                records[id] = (await driver.inspect(id, now)).job
+            except JobNotFound:
+                records[id] = JobRecord(id=id, type=JOIN_TYPE)
+    return [records[id] for id in ids]
 
 
 def compose(codec: Codec, tree: Tree) -> bytes:

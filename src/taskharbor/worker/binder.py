@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import TypeAlias
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
@@ -16,8 +17,11 @@ from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.lease import Reserved
 from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.tasks.marks import BIND_KEY, MAX_BOUND, Bind, read_bind, taken
-from taskharbor.tasks.results import Results, complete
+from taskharbor.tasks.results import Results, TooMuch, complete
 from taskharbor.worker.outage import Outage
+
+Wanted: TypeAlias = dict[str, tuple[Bind, tuple[str, ...]]]
+"""By the token of a lease: the mark of its job, and the jobs whose results it takes."""
 
 
 class Unbindable(Exception):
@@ -38,7 +42,7 @@ class Binder:
 
     async def bind(self, batch: Sequence[Reserved]) -> tuple[list[Reserved], dict[str, Exception]]:
         """The batch with complete payloads, and what went wrong: an Unbindable, or what the store raised."""
-        wanted: dict[str, tuple[Bind, tuple[str, ...]]] = {}
+        wanted: Wanted = {}
         problems: dict[str, Exception] = {}
         for reserved in batch:
             mark = reserved.job.metadata.get(BIND_KEY)
@@ -47,34 +51,49 @@ class Binder:
                     wanted[reserved.lease.token] = _asked(reserved.job, mark)
                 except ValueError as error:
                     problems[reserved.lease.token] = Unbindable(f"its mark {BIND_KEY} cannot be read: {error}")
-        flow_ids = {reserved.job.flow_id for reserved in batch if reserved.lease.token in wanted}
-        results = Results()
-        try:
-            ids = chain.from_iterable(members for _, members in wanted.values())
-            await results.load(self._driver, ids, self._clock.now(), flow_ids.pop() if len(flow_ids) == 1 else None)
-        except Exception as error:
-            self._outage.failed("results", error)
-            problems.update((token, error) for token in wanted)
-            return list(batch), problems
-        self._outage.answered("results")
         bound = []
+        together: Results | None = None
         for reserved in batch:
             asked = wanted.get(reserved.lease.token)
             if asked is not None:
                 try:
+                    if together is None:
+                        together = await self._together(batch, wanted)
+                    results = together if together.found or together.joins else await self._alone(reserved.job, *asked)
                     reserved = Reserved(self._completed(reserved.job, *asked, results), reserved.lease)
                 except Unbindable as error:
                     problems[reserved.lease.token] = error
+                except Exception as error:
+                    self._outage.failed("results", error)
+                    problems.update((token, error) for token in wanted)
+                    return list(batch), problems
             bound.append(reserved)
+        self._outage.answered("results")
         return bound, problems
 
-    def _completed(self, job: JobRecord, mark: Bind, ids: tuple[str, ...], results: Results) -> JobRecord:
-        size = results.size(ids)
-        if size > MAX_BOUND:
+    async def _together(self, batch: Sequence[Reserved], wanted: Wanted) -> Results:
+        """The results of all, in one call; nothing if they are so large that each is better read alone."""
+        flow_ids = {reserved.job.flow_id for reserved in batch if reserved.lease.token in wanted}
+        results = Results(MAX_BOUND)
+        try:
+            ids = chain.from_iterable(members for _, members in wanted.values())
+            await results.load(self._driver, ids, self._clock.now(), flow_ids.pop() if len(flow_ids) == 1 else None)
+        except TooMuch:
+            return Results()
+        return results
+
+    async def _alone(self, job: JobRecord, mark: Bind, ids: tuple[str, ...]) -> Results:
+        results = Results(MAX_BOUND)
+        try:
+            await results.load(self._driver, ids, self._clock.now(), job.flow_id)
+        except TooMuch:
             raise Unbindable(
-                f"the results it waits for have {size} bytes together, over the limit of {MAX_BOUND}; "
-                "keep them elsewhere and return references"
-            )
+                f"the results it waits for have over {MAX_BOUND} bytes together; keep them elsewhere and return "
+                "references"
+            ) from None
+        return results
+
+    def _completed(self, job: JobRecord, mark: Bind, ids: tuple[str, ...], results: Results) -> JobRecord:
         handler = self._handlers.get(job.type)
         codec = self._codec if handler is None else handler.signature.codec
         try:
