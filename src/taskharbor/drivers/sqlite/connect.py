@@ -69,6 +69,7 @@ def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sql
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA temp_store = memory")
         connection.execute("PRAGMA cache_size = -16384")
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")  # 16 MB: the same pages change again and again
     except BaseException:
         connection.close()
         raise

@@ -120,10 +120,37 @@ def state_at(state: Any, moment: int | None, now: int) -> State:
     return STATES.get(state, State.DLQ)
 
 
-def record_of(row: Sequence[Any]) -> JobRecord:
-    """The record of a sound row. Positions, not names: this is half the cost of a reserve."""
+_PLAIN = (None, None, 0, None, None, None, None, "", None, "")  # idempotency_key to reason, where nothing was given
+_moment: tuple[int, datetime] = (0, EPOCH)  # the last created_at: jobs of one call share it
+
+
+def record_of(row: Sequence[Any], reserved: int = 0) -> JobRecord:
+    """The record of a sound row; as it reads after `reserved` more reservations. Positions, not names, and a short way
+    for plain jobs: this is a third of the cost of a reserve."""
+    global _moment
+    known, created_at = _moment
+    if known != row[33]:
+        created_at = EPOCH + timedelta(0, 0, row[33])
+        _moment = (row[33], created_at)
+    if row[17] is None and row[18] is None and row[23:33] == _PLAIN and row[34] is None and row[35] is None:
+        return JobRecord(
+            id=row[1],
+            type=row[15],
+            queue=row[2],
+            payload=row[16],
+            priority=row[36],
+            attempts=row[19],
+            max_attempts=row[20],
+            deliveries=row[21] + reserved,
+            lost=row[22] + reserved if row[3] == LEASED else row[22],
+            created_at=created_at,
+        )
+    return _full_record(row, reserved, created_at)
+
+
+def _full_record(row: Sequence[Any], reserved: int, created_at: datetime) -> JobRecord:
     run_at, timeout, key, depends_on, metadata, failed_at, finished_at = (
-        row[17],
+        None if reserved and row[3] == LEASED else row[17],  # taken over after its lease has ended
         row[18],
         row[23],
         row[26],
@@ -141,8 +168,8 @@ def record_of(row: Sequence[Any]) -> JobRecord:
         priority=row[36],
         attempts=row[19],
         max_attempts=row[20],
-        deliveries=row[21],
-        lost=row[22],
+        deliveries=row[21] + reserved,
+        lost=row[22] + reserved if row[3] == LEASED else row[22],
         idempotency_key=None if key is None else key.decode(),
         group=row[24],
         group_limit=row[25],
@@ -153,7 +180,7 @@ def record_of(row: Sequence[Any]) -> JobRecord:
         last_error=row[30],
         failed_at=None if failed_at is None else EPOCH + timedelta(0, 0, failed_at),
         reason=row[32],
-        created_at=EPOCH + timedelta(0, 0, row[33]),
+        created_at=created_at,
         finished_at=None if finished_at is None else EPOCH + timedelta(0, 0, finished_at),
         result=row[35],
     )
@@ -212,12 +239,11 @@ def readable(row: Sequence[Any]) -> JobRecord:
         if type(shown[index]) is not kind and not (instead is None and shown[index] is None):
             shown[index] = instead
     try:
-        return record_of(shown)
+        return _full_record(shown, 0, moment_of(shown[33]))
     except Exception:
         for index in (17, 18, 23, 26, 29, 31, 34):  # what has a form of its own, beyond being of the right kind
             shown[index] = None
-        shown[33] = 0
-        return record_of(shown)
+        return _full_record(shown, 0, EPOCH)
 
 
 _KINDS: tuple[tuple[int, type, Any], ...] = (

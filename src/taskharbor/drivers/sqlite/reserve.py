@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.drivers.sqlite.job import LEASED, Job, record_of, sound, ticks
+from taskharbor.drivers.sqlite.job import Job, record_of, sound, ticks
 from taskharbor.drivers.sqlite.sql import COLUMNS, statement
 from taskharbor.drivers.sqlite.store import move, set_aside
 from taskharbor.drivers.sqlite.tx import Queue, Tx
@@ -53,13 +53,8 @@ class Grants:
     def granted(self, row: Sequence[Any]) -> Any:
         """The record as it will read under its lease, or None: it is damaged, and was set aside."""
         if sound(row):
-            given = list(row)
-            given[21] += 1
-            if row[3] == LEASED:  # its lease is over, so this one takes it over
-                given[22] += 1
-                given[17] = None
             try:
-                return record_of(given)
+                return record_of(row, 1)
             except Exception:  # a field that nobody could have stored: the reason is found again below
                 pass
         set_aside(self.tx, Job(*row), self.now)
@@ -69,7 +64,7 @@ class Grants:
 class Lineup:
     """One queue, and whose turn it is in it."""
 
-    def __init__(self, grants: Grants, queue: Queue, chunk: int) -> None:
+    def __init__(self, grants: Grants, queue: Queue, chunk: int, groups: bool) -> None:
         self.grants = grants
         self.tx = grants.tx
         self.queue = queue
@@ -77,7 +72,7 @@ class Lineup:
         self._read: deque[Sequence[Any]] = deque()
         self._standing = 0  # rows that were read and still stand in the line
         self._more = True
-        self._groups = True  # whether a group may stand in turn
+        self._groups = groups  # whether a group may stand in turn
         self.gave = False
 
     def take(self, count: int) -> int:
@@ -147,21 +142,14 @@ def reserve(
 ) -> tuple[list[Reserved], dict[str, int]]:
     """Take up to `limit` runnable jobs; with it, the last arrival in each queue that was left with nothing."""
     grants = Grants(tx, now, lease_for, worker, limit)
-    for row in tx.all(UNKNOWN):
-        set_aside(tx, Job(*row), grants.now)
-    known = [queue for name in dict.fromkeys(names) if (queue := tx.known_queue(name)) is not None]
-    queues = [queue for queue in known if not queue.paused]
-    for queue in queues:
-        move(tx, queue, grants.now)
-    tx.flush_groups()
-    if len(queues) == 1:
-        lineups = [Lineup(grants, queues[0], limit)]
+    known, lineups = _lineups(grants, names, limit)
+    if len(lineups) == 1:
         lineups[0].take(limit)
     else:
-        lineups = _in_turns(grants, queues, limit)
+        _in_turns(grants, lineups, limit)
     for lineup in lineups:
-        # The leases must be seen from a moment before their end; see store.move.
-        if lineup.gave and lineup.queue.at != grants.now:
+        # A lease must be seen from a moment before its end; see store.move.
+        if lineup.gave and lineup.queue.at >= grants.expires:
             lineup.queue.at, lineup.queue.dirty = grants.now, True
     grants.write()
     if lease_for <= timedelta(0):
@@ -170,13 +158,28 @@ def reserve(
     return grants.taken, seen
 
 
-def _in_turns(grants: Grants, queues: Sequence[Queue], limit: int) -> list[Lineup]:
+def _lineups(grants: Grants, names: Sequence[str], limit: int) -> tuple[list[Queue], list[Lineup]]:
+    """The queues that exist, and those to be served, each brought to this moment."""
+    tx, now = grants.tx, grants.now
+    looks = [look for name in dict.fromkeys(names) if (look := tx.look(name, now)) is not None]
+    if any(damaged for _, _, _, damaged in looks):
+        for row in tx.all(UNKNOWN):
+            set_aside(tx, Job(*row), now)
+        tx.flush_groups()
+    serving = [look for look in looks if not look[0].paused]
+    chunk = limit if len(serving) == 1 else limit // max(len(serving), 1) + 1
+    lineups = []
+    for queue, changes, groups, damaged in serving:
+        if changes:
+            move(tx, queue, now)
+            tx.flush_groups()
+        lineups.append(Lineup(grants, queue, chunk, groups or changes or damaged))
+    return [look[0] for look in looks], lineups
+
+
+def _in_turns(grants: Grants, lineups: Sequence[Lineup], limit: int) -> None:
     """One job from each in turn, the queue first that was served longest ago: whoever asks for whichever queues."""
-    if not queues:
-        return []
-    chunk = limit // len(queues) + 1
-    lineups = [Lineup(grants, queue, chunk) for queue in sorted(queues, key=_served)]
-    turns, left = deque(lineups), limit
+    turns, left = deque(sorted(lineups, key=_served)), limit
     while turns and left:
         lineup = turns.popleft()
         found = lineup.take(1 if turns else left)
@@ -184,7 +187,6 @@ def _in_turns(grants: Grants, queues: Sequence[Queue], limit: int) -> list[Lineu
             left -= found
             lineup.queue.served, lineup.queue.dirty = grants.tx.next_number(), True
             turns.append(lineup)
-    return lineups
 
 
 def _expire_at_once(tx: Tx, grants: Grants) -> None:
@@ -195,5 +197,5 @@ def _expire_at_once(tx: Tx, grants: Grants) -> None:
             tx.touch_group(item.job.queue, item.job.group, -1)
 
 
-def _served(queue: Queue) -> int:
-    return queue.served
+def _served(lineup: Lineup) -> int:
+    return lineup.queue.served

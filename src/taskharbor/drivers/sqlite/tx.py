@@ -20,6 +20,7 @@ GROUP_FLUSH = statement("group_flush")
 GROUP_TURN = statement("group_turn")
 GROUP_FORGET = statement("group_forget")
 QUEUE_LOAD = "SELECT paused, at, arrived, served, groups_next FROM taskharbor_queues WHERE name = ?"
+LOOK = statement("look")
 QUEUE_SAVE = statement("queue_save")
 NUMBER_LOAD = "SELECT number FROM taskharbor_meta"
 NUMBER_SAVE = "UPDATE taskharbor_meta SET number = ?"
@@ -132,6 +133,14 @@ class Tx:
                 return None
             found = self._queues[name] = Queue(name, *row)
         return found
+
+    def look(self, name: str, now: int) -> tuple[Queue, bool, bool, bool] | None:
+        """A queue before a reserve: whether time changes it, a group stands in turn, anything is damaged."""
+        row = self.one(LOOK, name, now)
+        if row is None:
+            return None
+        queue = self._queues[name] = Queue(name, *row[:5])
+        return queue, bool(row[5]), bool(row[6]), bool(row[7])
 
     def arrive(self, queue: str) -> None:
         """A reserve from this queue may find more than before."""

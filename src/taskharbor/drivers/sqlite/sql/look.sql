@@ -1,0 +1,21 @@
+-- A queue before a reserve: its row, and whether anything has to be done first. One statement, because each costs a
+-- few microseconds however little it finds.
+-- in: queue, now
+-- out: paused, at, arrived, served, groups_next; whether time changes anything there, a group stands in turn, and any
+--      record of the store is in a state that nobody knows
+SELECT paused, at, arrived, served, groups_next,
+    EXISTS (
+        SELECT 1 FROM taskharbor_jobs INDEXED BY taskharbor_jobs_when
+        WHERE state = 1 AND queue = ?1 AND moment > min(at, ?2) AND moment <= max(at, ?2)
+    ) OR EXISTS (
+        SELECT 1 FROM taskharbor_jobs INDEXED BY taskharbor_jobs_when
+        WHERE state = 2 AND queue = ?1 AND moment > min(at, ?2) AND moment <= max(at, ?2)
+    ),
+    EXISTS (
+        SELECT 1 FROM taskharbor_groups INDEXED BY taskharbor_groups_turn WHERE queue = ?1 AND turn IS NOT NULL
+    ),
+    EXISTS (
+        SELECT 1 FROM taskharbor_jobs INDEXED BY taskharbor_jobs_unknown
+        WHERE state IS NULL OR state NOT IN (0, 1, 2, 3, 4, 5)
+    )
+FROM taskharbor_queues WHERE name = ?1
