@@ -89,6 +89,7 @@ check: $(STAMP) ## lint, formatting, types, import rules
 
 .PHONY: test
 test: check ## everything a change must pass: check, all lanes, and that every lane really ran
+	@tests/servers/provision
 	@echo "test: all lanes, $(JOBS) processes"
 	@rm -rf .lanes
 	@TASKHARBOR_LANES=.lanes $(PYTEST)
@@ -98,6 +99,7 @@ test: check ## everything a change must pass: check, all lanes, and that every l
 
 .PHONY: lane
 lane: $(STAMP) ## run one lane: make lane LANE=simulation
+	@tests/servers/provision
 	@test -n "$(LANE)" || { echo "lane: say which one, for example: make lane LANE=unit" >&2; exit 2; }
 	@$(PYTEST) --lane=$(LANE)
 
@@ -111,6 +113,7 @@ docs: $(STAMP) ## test the documents: what they show is run
 
 .PHONY: chaos
 chaos: $(STAMP) ## the lanes that have larger figures, with those (long)
+	@tests/servers/provision
 	@echo "chaos: the lanes marked chaos in tests/lanes.txt, at full size"
 	@rm -rf .lanes
 	@TASKHARBOR_LANES=.lanes TASKHARBOR_LANE=chaos $(PYTEST)

@@ -3,13 +3,11 @@
 import asyncio
 import os
 import sys
-import time
 from datetime import timedelta
 from typing import Any
 
 from taskharbor import Worker
 from taskharbor.drivers.postgres import PostgresDriver
-from taskharbor.model.times import from_ms
 
 
 def say(line: str) -> None:
@@ -33,15 +31,11 @@ async def work(dsn: str, journal: str) -> None:
 
     async def handler(n: int) -> None:
         os.write(file, f"{n} {os.getpid()}\n".encode())
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0)
 
     worker.register("t", handler)
     say("ready")
     await worker.arun()
-
-
-def moment() -> Any:
-    return from_ms(int(time.time() * 1000))
 
 
 ROLES = {role.__name__: role for role in (reserve_and_hang, work)}

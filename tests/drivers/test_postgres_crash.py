@@ -9,6 +9,7 @@ from collections import Counter
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,7 @@ def test_a_job_of_a_killed_process_runs_after_its_lease():
         held = await driver.inspect("a", now)
         assert (held.state, held.worker) == ("inflight", "doomed")
         end = held.lease_expires_at
+        assert end is not None
         assert await driver.reserve(["default"], end - timedelta(milliseconds=1), timedelta(seconds=9), 1) == []
         (again,) = await driver.reserve(["default"], end, timedelta(seconds=9), 1)
         assert (again.job.lost, again.job.deliveries) == (1, 2)
@@ -100,28 +102,36 @@ def test_killed_under_load(own, tmp_path):
         driver = PostgresDriver(address)
         await driver.open()
         sent: list[str] = []
+        up, moved = asyncio.Event(), asyncio.Condition()
+        up.set()
 
         async def produce() -> None:
-            for start in range(0, number, 50):
-                jobs = [JobRecord(id=f"{n:06d}", type="t", payload=b'{"n":%d}' % n) for n in range(start, start + 50)]
+            for start in range(0, number, 10):
+                jobs = [JobRecord(id=f"{n:06d}", type="t", payload=b'{"n":%d}' % n) for n in range(start, start + 10)]
                 while True:
                     try:
                         await driver.enqueue(jobs, await driver.server_time())
                         break
                     except BackendUnavailable:
-                        await asyncio.sleep(0.05)
-                sent.extend(job.id for job in jobs)
-                await asyncio.sleep(0.01)
+                        await up.wait()
+                async with moved:
+                    sent.extend(job.id for job in jobs)
+                    moved.notify_all()
+
+        async def reached(share: float) -> None:
+            async with moved:
+                await moved.wait_for(lambda: len(sent) >= min(number, share * number))
 
         with children(*[("work", address, journal)] * 3) as started:
             for child in started:
                 assert await asyncio.to_thread(line, child) == "ready"
             producing = asyncio.create_task(produce())
-            for _ in range(rounds):
-                await asyncio.sleep(chance.uniform(0.2, 0.6))
+            for turn in range(rounds):
+                await reached((turn + chance.random()) / rounds)
+                up.clear()
                 await asyncio.to_thread(own.kill)
                 await asyncio.to_thread(own.start)
-                await asyncio.sleep(chance.uniform(0.2, 0.6))
+                up.set()
                 victim = chance.randrange(2)  # the third is never killed: it has to survive the server's death
                 started[victim].kill()
                 started[victim].wait()
@@ -129,11 +139,8 @@ def test_killed_under_load(own, tmp_path):
                 started[victim] = spawn("work", address, journal)
                 await asyncio.to_thread(line, started[victim])
             await producing
-            while True:
-                counts = await driver.counts(await driver.server_time())
-                if counts.get("default", {}).get("done") == number:
-                    break
-                await asyncio.sleep(0.1)
+            while (await driver.counts(await driver.server_time()))["default"].get("done") != number:
+                await asyncio.sleep(0)
             assert started[2].poll() is None
         assert len(sent) == number
         await driver.close()
@@ -173,10 +180,12 @@ def test_calls_and_hints_come_back(own):
         assert await driver.settle([Ack(held.lease)], now) == [None]
         # The stale connections in the other's pool cost it nothing, and its listening connection mends itself.
         assert await other.reserve(["default"], now, lease, 1) == []
-        while not other._hints._listening.is_set():
-            await asyncio.sleep(0.05)
+        assert other._hints is not None
+        await other._hints._listening.wait()
         waiting = asyncio.create_task(other.wait(["default"], PATIENCE))
-        await asyncio.sleep(0.3)
+        noted = "select 1 from taskharbor.waiting where queue = 'default'"
+        while not await driver._do(noted):
+            await asyncio.sleep(0)
         await driver.enqueue([JobRecord(id="b", type="t")], now)
         assert await asyncio.wait_for(waiting, 20) is True
         assert len(await other.reserve(["default"], now, lease, 1)) == 1
@@ -197,7 +206,8 @@ def test_a_reply_that_was_lost(own):
         await driver.open()
         now = await driver.server_time()
         await driver.enqueue([JobRecord(id=f"j{n}", type="t") for n in range(5)], now)
-        real, lost = pool.fetch, []
+        real = pool.fetch
+        lost: list[list[Any]] = []
 
         async def losing(connection, statement):
             rows = await real(connection, statement)

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 FOLDERS = ("/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/16/bin", "/usr/lib/postgresql/17/bin")
@@ -25,7 +24,9 @@ SETTINGS = {
     "max_connections": "300",
     "shared_buffers": "128MB",
     "fsync": "off",  # a kill -9 of the server loses nothing that the kernel has; only a power cut would
-    "log_min_messages": "fatal",
+    "log_statement": "none",
+    "log_checkpoints": "off",
+    "log_min_error_statement": "panic",
     "autovacuum_naptime": "5s",
 }
 # Ends what is left when the process that started it is gone.
@@ -103,30 +104,35 @@ class Server:
 
     def start(self) -> None:
         options = [f"--{name}={value}" for name, value in self.settings.items()]
-        with open(f"{self.folder}/log", "ab") as log:
-            self.process = subprocess.Popen(
-                self._as_user(binary("postgres", self.folders), "-D", self.data, *options),
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,
-            )
-        self.wait()
+        command = self._as_user(binary("postgres", self.folders), "-D", self.data, *options)
+        self.process = self._started(command, "ready to accept connections")
 
-    def wait(self, seconds: float = 60) -> None:
-        """Until it answers."""
-        import psycopg
+    def _started(self, command: list[str], word: str) -> subprocess.Popen[bytes]:
+        """A process that has said this word. What it says is kept in the file `log`."""
+        process = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        said = threading.Event()
 
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                psycopg.connect(self.address(), connect_timeout=5).close()
-                return
-            except psycopg.OperationalError:
-                if time.monotonic() > deadline or self.process is None or self.process.poll() is not None:
-                    raise RuntimeError(Path(f"{self.folder}/log").read_text()[-2000:]) from None
-                time.sleep(0.05)
+        def read() -> None:
+            assert process.stderr is not None
+            with process.stderr, open(f"{self.folder}/log", "ab") as log:
+                for line in process.stderr:
+                    log.write(line)
+                    log.flush()
+                    if word.encode() in line:
+                        said.set()
+            said.set()
+
+        threading.Thread(target=read, daemon=True).start()
+        if not said.wait(60) or process.poll() is not None:
+            raise RuntimeError(f"{command}: {Path(f'{self.folder}/log').read_text()[-2000:]}")
+        return process
 
     def pid(self) -> int:
         return int(Path(f"{self.data}/postmaster.pid").read_text().splitlines()[0])
@@ -192,30 +198,9 @@ server_idle_timeout = 5
 pidfile = {self.folder}/pgbouncer.pid
 """
             )
-            with open(f"{self.folder}/pgbouncer.log", "ab") as log:
-                self.bouncer = subprocess.Popen(
-                    self._as_user(binary("pgbouncer"), f"{self.folder}/pgbouncer.ini"),
-                    cwd=self.folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            self._wait_for_bouncer()
+            command = self._as_user(binary("pgbouncer"), f"{self.folder}/pgbouncer.ini")
+            self.bouncer = self._started(command, "process up")
         return self.bouncer_port
-
-    def _wait_for_bouncer(self) -> None:
-        import psycopg
-
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                psycopg.connect(self.address(port=self.bouncer_port), connect_timeout=5).close()
-                return
-            except psycopg.OperationalError:
-                if time.monotonic() > deadline:
-                    raise RuntimeError(Path(f"{self.folder}/pgbouncer.log").read_text()[-2000:]) from None
-                time.sleep(0.05)
 
 
 def _other_user() -> str:
