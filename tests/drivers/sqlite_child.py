@@ -110,7 +110,7 @@ async def work(path: str, journal: str) -> None:
 
     async def handler(n: int) -> None:
         os.write(file, f"{n} {os.getpid()}\n".encode())
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
 
     worker.register("t", handler)
     say("ready")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sqlite3
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -200,8 +201,18 @@ def test_a_handler_can_neither_commit_nor_roll_back(driver):
     with_open(driver, scenario)
 
 
-def test_others_wait_and_a_long_hold_is_told(driver, monkeypatch, caplog):
-    monkeypatch.setattr(transaction, "LONG", 0.0)
+def test_others_wait_and_a_long_hold_is_told(driver, monkeypatch):
+    monkeypatch.setattr(transaction, "LONG", 0.01)
+    told = threading.Event()
+    words: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            words.append(record.getMessage())
+            told.set()
+
+    listener = Listener()
+    transaction.logger.addHandler(listener)
 
     async def scenario():
         held = await take(driver)
@@ -210,12 +221,15 @@ def test_others_wait_and_a_long_hold_is_told(driver, monkeypatch, caplog):
             waiting = asyncio.create_task(driver.enqueue([job("b")], NOW))
             assert (await asyncio.wait([waiting], timeout=0.05))[1] == {waiting}
             assert (await driver.inspect("a", NOW)).state == "inflight"
-        with caplog.at_level(logging.WARNING):
-            await shared.rollback()
+            assert await asyncio.to_thread(told.wait, 20)
+        await shared.rollback()
         assert await waiting == [Enqueued("b", False)]
-        assert "held the write lock" in caplog.text
+        assert "job a has held the write lock" in words[0]
 
-    with_open(driver, scenario)
+    try:
+        with_open(driver, scenario)
+    finally:
+        transaction.logger.removeHandler(listener)
 
 
 def test_waiting_for_oneself_ends_with_a_clear_word(driver, monkeypatch):

@@ -196,6 +196,24 @@ def test_a_deleted_file_is_told_and_never_made_again_in_silence(path):
     on(path, scenario)
 
 
+def test_a_file_that_is_refused_stays_refused(path, tmp_path, monkeypatch):
+    on(tmp_path / "newer.db", lambda driver: driver.enqueue([job("a")], NOW))
+    connection = sqlite3.connect(tmp_path / "newer.db")
+    connection.execute("UPDATE taskharbor_meta SET schema = 99")
+    connection.commit()
+    connection.close()
+
+    async def scenario(driver):
+        for name in ("", "-wal", "-shm"):
+            os.unlink(f"{path}{name}")
+        os.rename(tmp_path / "newer.db", path)
+        for _ in range(3):
+            with pytest.raises(BackendUnavailable, match="schema is number 99"):
+                await driver.enqueue([job("b")], NOW)
+
+    on(path, scenario)
+
+
 def test_a_file_that_was_replaced_is_used(path, tmp_path):
     on(tmp_path / "backup.db", lambda driver: driver.enqueue([job("restored")], NOW))
 

@@ -165,7 +165,7 @@ def test_killed_workers_lose_nothing(tmp_path):
                         killed.append(other.pid)
             with children(("work", path, journal)):
                 while (await driver.counts(now())).get("default") != {"done": jobs}:
-                    await asyncio.sleep(0.05)
+                    await driver.wait(["nothing comes here"], 0.05)
         await client.aclose()
         runs = [text.split() for text in journal.read_text().splitlines()]
         seen = Counter(number for number, _ in runs)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-import time
 
 from taskharbor.model.errors import BackendUnavailable
 
@@ -85,13 +84,12 @@ def use_wal(connection: sqlite3.Connection, path: str) -> None:
 
 def begin(connection: sqlite3.Connection, path: str) -> None:
     """Begin to write, and wait for whoever else does: the application may write to this file without our lock."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
+    for last in (*[False] * (round(PATIENCE * 1000 / _BUSY_MS) - 1), True):
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("BEGIN IMMEDIATE")  # waits for _BUSY_MS
             return
         except sqlite3.OperationalError as error:
-            if not is_busy(error) or time.monotonic() > deadline:
+            if last or not is_busy(error):
                 raise unavailable(path, error) from error
 
 

@@ -130,7 +130,11 @@ class Lane:
         if self._connection is None:
             self._identity = (stat.st_dev, stat.st_ino)
             self._connection = connect(self.path, self.synchronous)
-            self.connected(self._connection)
+            try:
+                self.connected(self._connection)
+            except BaseException:
+                self.disconnect()  # a file that was refused must not be used by the next call
+                raise
         return self._connection
 
     def connected(self, connection: sqlite3.Connection) -> None:

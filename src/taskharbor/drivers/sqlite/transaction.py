@@ -1,7 +1,7 @@
 """A transaction that a handler's writes share with its job's ack: both are committed, or neither.
 
-It holds the file's write lock from its first moment to its last: everybody else who writes to the file waits. So it is
-told to the log when it took more than a second. The handler can neither commit nor roll back; only core ends it.
+It holds the file's write lock from its first moment to its last: everybody else who writes to the file waits. So the
+log says so when it lasts longer than a second. The handler can neither commit nor roll back; only core ends it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-import time
+import threading
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
@@ -55,7 +55,7 @@ class SqliteTransactionSync:
         self._hub = hub
         self._lease = lease
         self._connection: sqlite3.Connection | None = None
-        self._began = 0.0
+        self._alarm: threading.Timer | None = None
 
     def __enter__(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -70,7 +70,6 @@ class SqliteTransactionSync:
         writer, path = self._hub.writer, self._hub.address.path
         writer.take_turn()
         try:
-            self._began = time.monotonic()
             connection = connect(path, self._hub.address.synchronous, HandlerConnection)
             try:
                 begin(connection, path)
@@ -84,6 +83,9 @@ class SqliteTransactionSync:
             raise
         connection.set_authorizer(_authorize)
         self._connection = connection
+        self._alarm = threading.Timer(LONG, self._warn)
+        self._alarm.daemon = True
+        self._alarm.start()
 
     def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
         """Apply the ack and commit both. A refusal rolls both back and is answered."""
@@ -112,19 +114,21 @@ class SqliteTransactionSync:
         connection, self._connection = self._connection, None
         if connection is None:
             return
+        if self._alarm is not None:
+            self._alarm.cancel()
         try:
             connection.close()  # which rolls back
         finally:
             self._hub.writer.end_turn()
-        held = time.monotonic() - self._began
-        if held > LONG:
-            logger.warning(
-                "job %s held the write lock of %s for %.1f s in its transaction: nobody else could enqueue, reserve or "
-                "settle. Do slow work before the transaction begins.",
-                self._lease.job_id,
-                self._hub.address.path,
-                held,
-            )
+
+    def _warn(self) -> None:
+        logger.warning(
+            "job %s has held the write lock of %s for %.0f s in its transaction: nobody else can enqueue, reserve or "
+            "settle. Do slow work before the transaction begins.",
+            self._lease.job_id,
+            self._hub.address.path,
+            LONG,
+        )
 
 
 class SqliteTransaction:
