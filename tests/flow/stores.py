@@ -3,16 +3,37 @@
 A line is a name and a function of a fresh folder that answers a DSN of an empty store, or None where it cannot run.
 """
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
 from taskharbor.drivers import open_driver
 
+
+@functools.cache
+def _database() -> str:
+    from tests.servers import postgres
+
+    return postgres.shared().address(postgres.shared().database())
+
+
+def _postgres(folder: Path) -> str | None:
+    """One database for a process of tests, emptied for each of them."""
+    from tests.servers import postgres
+
+    try:
+        postgres.empty(_database())
+    except postgres.Missing:
+        return None
+    return _database()
+
+
 STORES: dict[str, Callable[[Path], str | None]] = {
     "memory": lambda folder: "memory://",
     "sqlite": lambda folder: f"sqlite:///{folder / 'harbor.db'}",
+    "postgresql": _postgres,
 }
-DURABLE = ("sqlite",)
+DURABLE = ("sqlite", "postgresql")
 
 
 def landed(name: str) -> bool:
