@@ -25,6 +25,7 @@ from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
 ACK = statement("ack")
 ACK_MANY = statement("ack_many")
+ACKED = statement("acked")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -72,7 +73,11 @@ def _ack_together(tx: Tx, run: list[Ack], moment: int) -> set[tuple[str, str]]:
         else:
             given.append((lease.job_id, lease.token, None if result is None else result.decode()))
     if given:
-        acked.update(tx.all(ACK_MANY, moment, _encode(given).decode()))
+        text = _encode(given).decode()
+        if tx.do(ACK_MANY, moment, text) == len(given):
+            acked.update([(id, token) for id, token, _ in given])
+        else:
+            acked.update(tx.all(ACKED, text))
     return acked
 
 
