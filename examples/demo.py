@@ -1,11 +1,13 @@
 """What `make demo` runs: three jobs, one worker, and the story of what happened to them.
 
-A job that succeeds, one that fails twice and is retried, one that ends in the dead letter queue. The store is memory.
+A job that succeeds, one that fails twice and is retried, one that ends in the dead letter queue. The store is a SQLite
+file in a folder that is gone afterwards.
 What happened is noted by an observer: a function that receives every event.
 """
 
 import asyncio
 import logging
+import tempfile
 
 from taskharbor import Exponential, Harbor, JobContext, JobDead
 from taskharbor.events import (
@@ -41,7 +43,8 @@ def note(event: Event) -> None:
         story.append("succeeded")
 
 
-harbor = Harbor("memory://", observers=[note])
+folder = tempfile.TemporaryDirectory(prefix="taskharbor-demo-")
+harbor = Harbor(f"sqlite:///{folder.name}/demo.db", observers=[note])
 
 
 @harbor.task
@@ -86,6 +89,7 @@ async def main() -> None:
         print(f"  what the caller sees: {await handle.astatus()}, {end}")
     print("\nThe code is examples/demo.py. Go on with README.md and docs/semantics.md.")
     await harbor.aclose()
+    folder.cleanup()
 
 
 if __name__ == "__main__":

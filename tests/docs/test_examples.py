@@ -36,7 +36,8 @@ def run_script(path: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_the_python_blocks_of_a_page_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # an example may write a file
     module = types.ModuleType(page.stem.replace("-", "_") + "_page")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for example in pages.examples(page):
