@@ -360,3 +360,17 @@ def test_any_field_may_be_damaged(path, column):
         assert await driver.counts(NOW) == {}
 
     on(path, scenario)
+
+
+def test_an_empty_queue_is_forgotten_with_its_last_record(path):
+    async def scenario(driver):
+        await driver.enqueue([job("a", queue="once", payload=b"x" * 5000), job("b", queue="kept")], NOW)
+        (held,) = await driver.reserve(["once"], NOW, LEASE, 1)
+        await driver.settle([Ack(held.lease)], NOW)
+        assert await driver.prune(NOW + LEASE, 10) == 1
+        assert await driver.queues() == ["kept"]
+        assert await driver.hub.read(lambda tx: tx.all("SELECT name FROM taskharbor_queues")) == [("kept",)]
+        await driver.enqueue([job("c", queue="once")], NOW)
+        assert len(await driver.reserve(["once", "kept"], NOW, LEASE, 5)) == 2
+
+    on(path, scenario)

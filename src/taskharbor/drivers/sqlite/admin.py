@@ -9,7 +9,7 @@ import msgspec
 
 from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_SILENCE
 from taskharbor.drivers.sqlite import flows
-from taskharbor.drivers.sqlite.job import BLOCKED, CANCELLED, Job, maybe_ticks, state_at, ticks
+from taskharbor.drivers.sqlite.job import BLOCKED, CANCELLED, DONE, Job, maybe_ticks, state_at, ticks
 from taskharbor.drivers.sqlite.sql import statement
 from taskharbor.drivers.sqlite.store import finish, join, leave, remove
 from taskharbor.drivers.sqlite.tx import Tx
@@ -20,7 +20,6 @@ from taskharbor.model.limits import check_moment, check_name
 PRUNABLE = statement("prunable")
 BEAT = statement("beat")
 RUNNING = "SELECT id FROM taskharbor_jobs WHERE flow_id = ? AND state IN (0, 1, 2) ORDER BY num"
-QUEUE_FORGET = "DELETE FROM taskharbor_queues WHERE name = ? AND NOT paused"
 
 _REMEMBERED = 10 * WORKER_SILENCE  # a worker with a slow clock must not be forgotten by one with a fast clock
 _encode = msgspec.json.Encoder().encode
@@ -103,12 +102,14 @@ def prune(tx: Tx, before: datetime, limit: int) -> int:
     """Queue by queue, the oldest first; what something unfinished needs stays."""
     moment, gone = ticks(before), 0
     for (name,) in tx.all("SELECT name FROM taskharbor_queues"):
-        for state in (3, 5):
-            if gone < limit:
-                rows = tx.all(PRUNABLE, name, state, moment, limit - gone)
-                for row in rows:
-                    remove(tx, Job(*row))
-                gone += len(rows)
+        before_this = gone
+        for state in (DONE, CANCELLED):
+            rows = tx.all(PRUNABLE, name, state, moment, max(limit - gone, 0))
+            for row in rows:
+                remove(tx, Job(*row))
+            gone += len(rows)
+        if gone > before_this:
+            tx.forget_queue(name)
     return gone
 
 

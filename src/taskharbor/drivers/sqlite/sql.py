@@ -1,4 +1,7 @@
-"""The statements: one file each in `sql/`, read once, used by name. `{columns}` stands for all columns of a job."""
+"""The statements: one file each in `sql/`, read once, used by name.
+
+`{columns}` stands for all columns of a job, `{light}` for the same without payload and result, which may be large.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,11 @@ COLUMNS = (
 )
 
 
+LIGHT = COLUMNS.replace("payload", "NULL AS payload").replace(" result", " NULL AS result")
+
+
 def statement(name: str) -> str:
     """The text of a statement without its comments: it is also its name in sqlite3's cache."""
     text = (FOLDER / f"{name}.sql").read_text(encoding="utf-8")
     lines = [line.partition("--")[0].rstrip() for line in text.splitlines()]
-    return "\n".join(line for line in lines if line).replace("{columns}", COLUMNS).rstrip(";")
+    return "\n".join(line for line in lines if line).replace("{columns}", COLUMNS).replace("{light}", LIGHT)

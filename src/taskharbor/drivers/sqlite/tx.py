@@ -22,6 +22,7 @@ GROUP_FORGET = statement("group_forget")
 QUEUE_LOAD = "SELECT paused, at, arrived, served, groups_next FROM taskharbor_queues WHERE name = ?"
 LOOK = statement("look")
 QUEUE_SAVE = statement("queue_save")
+QUEUE_FORGET = statement("queue_forget")
 NUMBER_LOAD = "SELECT number FROM taskharbor_meta"
 NUMBER_SAVE = "UPDATE taskharbor_meta SET number = ?"
 
@@ -141,6 +142,12 @@ class Tx:
             return None
         queue = self._queues[name] = Queue(name, *row[:5])
         return queue, bool(row[5]), bool(row[6]), bool(row[7])
+
+    def forget_queue(self, name: str) -> None:
+        """Its last job may have gone: an empty queue's row goes too."""
+        self.flush()
+        self.execute(QUEUE_FORGET, (name,))
+        self._queues.pop(name, None)
 
     def arrive(self, queue: str) -> None:
         """A reserve from this queue may find more than before."""
