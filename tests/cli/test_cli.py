@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -29,3 +30,17 @@ def test_a_bad_dsn_is_one_clear_line_without_secrets(dsn: str) -> None:
     assert len(done.stderr.strip().splitlines()) == 1
     assert "Traceback" not in done.stderr
     assert "canary" not in done.stderr.replace("'colour'", "")
+
+
+def test_migrate_creates_a_schema_and_may_be_run_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        done = taskharbor("migrate", "--dsn", f"sqlite:///{tmp_path}/jobs.db")
+        assert (done.returncode, done.stdout) == (0, "the schema is up to date\n"), done.stderr
+    assert (tmp_path / "jobs.db").exists()
+
+
+def test_migrate_where_there_is_nothing_to_migrate() -> None:
+    done = taskharbor("migrate", "--dsn", "memory://")
+    assert done.returncode == 2
+    assert "migrate" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from taskharbor.drivers import Ack, BackendUnavailable, Enqueued, JobRecord, open_driver
+from taskharbor.drivers import Ack, BackendUnavailable, DriverError, Enqueued, JobRecord, open_driver
 from taskharbor.drivers.sqlite import SqliteDriver, hub, migrate
 from taskharbor.drivers.sqlite.connect import network_mount, unavailable
 from tests.drivers.sqlite_files import damage
@@ -110,10 +110,10 @@ def test_settings_of_the_connection(path):
 def test_a_newer_or_older_schema_is_refused(path, monkeypatch):
     on(path, lambda driver: driver.enqueue([job("a")], NOW))
     monkeypatch.setattr(migrate, "SCHEMA", 0)
-    with pytest.raises(BackendUnavailable, match=r"schema is number 1.*knows 0.*taskharbor migrate"):
+    with pytest.raises(DriverError, match=r"schema is number 1.*knows 0.*taskharbor migrate"):
         on(path, lambda driver: driver.queues())
     monkeypatch.setattr(migrate, "SCHEMA", 2)
-    with pytest.raises(BackendUnavailable, match=r"needs 2.*taskharbor migrate"):
+    with pytest.raises(DriverError, match=r"needs 2.*taskharbor migrate"):
         on(path, lambda driver: driver.queues(), migrate="manual")
 
 
@@ -208,7 +208,7 @@ def test_a_file_that_is_refused_stays_refused(path, tmp_path, monkeypatch):
             os.unlink(f"{path}{name}")
         os.rename(tmp_path / "newer.db", path)
         for _ in range(3):
-            with pytest.raises(BackendUnavailable, match="schema is number 99"):
+            with pytest.raises(DriverError, match="schema is number 99"):
                 await driver.enqueue([job("b")], NOW)
 
     on(path, scenario)

@@ -1,6 +1,7 @@
 """A store that goes away is waited for, for ever, and the health answer says so."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -162,3 +163,23 @@ async def test_a_failed_beat_is_of_no_concern_once_nothing_is_held(bench: Bench)
         await bench.heard(StoreBack)
         while not worker.health().ok:  # until the next poll
             await asyncio.sleep(0.001)
+
+
+def test_a_schema_that_does_not_fit_ends_the_worker_at_once(tmp_path: Path) -> None:
+    import sqlite3
+
+    from taskharbor.drivers import DriverError, open_driver
+    from taskharbor.worker import Worker
+
+    async def make() -> None:
+        driver = open_driver(f"sqlite:///{tmp_path}/jobs.db")
+        await driver.open()
+        await driver.close()
+
+    asyncio.run(make())
+    connection = sqlite3.connect(tmp_path / "jobs.db")
+    connection.execute("UPDATE taskharbor_meta SET schema = 99")
+    connection.commit()
+    connection.close()
+    with pytest.raises(DriverError, match="upgrade TaskHarbor"):
+        Worker(f"sqlite:///{tmp_path}/jobs.db").run(until_empty=True)

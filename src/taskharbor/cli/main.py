@@ -14,6 +14,35 @@ def main() -> None:
 
 
 @main.command()
+@click.option("--dsn", required=True, envvar="TASKHARBOR_DSN", help="The store, for example sqlite:///harbor.db.")
+def migrate(dsn: str) -> None:
+    """Create a store's schema, or bring it to this version.
+
+    Safe to run twice, and while another process does the same. Exit 0: the schema is up to date; 2: it could not be
+    brought there.
+
+    Example: taskharbor migrate --dsn sqlite:///harbor.db
+    """
+    import asyncio
+
+    from taskharbor.drivers import DriverError, open_driver
+
+    async def run() -> None:
+        driver = open_driver(f"{dsn}{'&' if '?' in dsn else '?'}migrate=auto")
+        try:
+            await driver.open()
+        finally:
+            await driver.close()
+
+    try:
+        asyncio.run(run())
+    except (DriverError, ValueError, OSError, ModuleNotFoundError) as error:
+        click.echo(f"taskharbor: {error}", err=True)
+        sys.exit(2)
+    click.echo("the schema is up to date")
+
+
+@main.command()
 @click.option("--dsn", required=True, envvar="TASKHARBOR_DSN", help="An EMPTY store, for example memory://.")
 @click.option("--theme", "themes", multiple=True, help="Only this theme of cases (repeatable).")
 @click.option("--namespace", help="For a store that is not empty: what the names of the cases begin with.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.errors import DriverError
 
 FOLDER = Path(__file__).parent / "migrations"
 SCHEMA = max(int(path.name[:4]) for path in FOLDER.glob("*.sql"))
@@ -30,12 +30,12 @@ def prepare(connection: sqlite3.Connection, path: str, mode: str) -> None:
     if found == SCHEMA:
         return
     if found > SCHEMA:
-        raise BackendUnavailable(
+        raise DriverError(
             f"{path}: its schema is number {found}, this version of TaskHarbor knows {SCHEMA}. "
             "It was upgraded by a newer version (`taskharbor migrate`): upgrade TaskHarbor here as well."
         )
     if found and mode != "auto":
-        raise BackendUnavailable(
+        raise DriverError(
             f"{path}: its schema is number {found}, this version of TaskHarbor needs {SCHEMA}. "
             "Run `taskharbor migrate`, or open it with ?migrate=auto."
         )
