@@ -230,3 +230,44 @@ def test_a_reply_that_was_lost(own):
         await driver.close()
 
     lived(scenario)
+
+
+def test_what_cannot_be_repeated_is_sent_once(own):
+    """A requeue whose reply was lost is not sent again: it would answer that the job is in the wrong state."""
+    address = own.address(own.database())
+
+    async def scenario():
+        from psycopg import OperationalError
+
+        from taskharbor.drivers.postgres import pool
+
+        driver = PostgresDriver(address)
+        await driver.open()
+        now = await driver.server_time()
+        await driver.enqueue([JobRecord(id="a", type="t")], now)
+        assert await driver.cancel(["a"], now) == [None]
+        real, sent = pool.fetch, []
+
+        async def losing(connection, statement):
+            rows = await real(connection, statement)
+            if ".requeue(" in statement.sql:
+                sent.append(rows)
+                await connection.close()
+                raise OperationalError("the connection is lost")
+            return rows
+
+        pool.fetch = losing
+        try:
+            with pytest.raises(BackendUnavailable):
+                await driver.requeue(["a"], now)
+        finally:
+            pool.fetch = real
+        assert len(sent) == 1
+        assert (await driver.inspect("a", now)).state == "ready"
+        # A stale connection in the pool is found out before anything is sent.
+        await asyncio.to_thread(own.kill)
+        await asyncio.to_thread(own.start)
+        assert await driver.cancel(["a"], now) == [None]
+        await driver.close()
+
+    lived(scenario)

@@ -328,14 +328,15 @@ class PostgresDriver(SingleVerbs):
             raise BackendUnavailable("the driver is not open")
         return self._pool
 
-    async def _run(self, make: Callable[[], Program[T]], *, transaction: bool = False) -> T:
-        return await (await self._opened()).run(make, transaction=transaction)
+    async def _run(self, make: Callable[[], Program[T]], *, transaction: bool = False, repeat: bool = True) -> T:
+        return await (await self._opened()).run(make, transaction=transaction, repeat=repeat)
 
     async def _do(self, sql: str, *parameters: Any) -> Any:
         return await self._run(lambda: _rows(Statement(sql, parameters)))
 
     async def _one(self, function: str, *parameters: tuple[Any, str]) -> Any:
-        rows = await self._run(lambda: _rows(call(self._schema, function, *parameters)))
+        # These count, or refuse what is done already: sent twice they would answer something else.
+        rows = await self._run(lambda: _rows(call(self._schema, function, *parameters)), repeat=False)
         return rows[0][0]
 
     async def _decide(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from taskharbor.drivers.dsn import conceals
 from taskharbor.drivers.postgres.options import Options
 from taskharbor.drivers.postgres.statement import Program, Statement
-from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.errors import BackendUnavailable, DriverError
 
 if TYPE_CHECKING:
     import psycopg
@@ -84,15 +84,23 @@ class Pool:
                 else:
                     self._idle.append(connection)
 
-    async def run(self, make: Callable[[], Program[T]], *, transaction: bool = False) -> T:
-        """Run a program. `transaction`: as one; an answer that is an exception rolls it back."""
+    async def run(self, make: Callable[[], Program[T]], *, transaction: bool = False, repeat: bool = True) -> T:
+        """Run a program. `transaction`: as one; an answer that is an exception rolls it back.
+
+        `repeat`: the call may be sent again when its reply was lost. Where that would answer something else, only a
+        connection that answers is used, and what is lost after that is the caller's to find out.
+        """
         import psycopg
 
         again = False
         for turn in range(TURNS):
+            sent = False
             try:
                 async with asyncio.timeout(self._options.statement_timeout + SLACK):
                     async with self.connection() as connection:
+                        if not repeat:
+                            await fetch(connection, Statement("select 1"))
+                        sent = True
                         if not transaction:
                             return await drive(connection, make())
                         return await _as_one(connection, make())
@@ -105,12 +113,18 @@ class Pool:
                     raise unavailable(self._options, error) from error
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 await self._drop_idle()
-                if again or not _lost(error):
+                if again or not _lost(error) or (sent and not repeat):
                     raise unavailable(self._options, error) from error
                 again = True
             except TimeoutError as error:
                 await self._drop_idle()
                 raise unavailable(self._options, error) from error
+            except psycopg.errors.ReadOnlySqlTransaction as error:
+                await self._drop_idle()  # the primary became a standby: a fresh connection may find the new one
+                raise unavailable(self._options, error) from error
+            except psycopg.Error as error:
+                # Its text may quote what was stored: the kind of error has to do.
+                raise DriverError(f"PostgreSQL refused the call: {type(error).__name__}") from error
         raise AssertionError("a turn returns or raises")
 
     async def _drop_idle(self) -> None:

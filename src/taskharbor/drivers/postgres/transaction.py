@@ -89,7 +89,12 @@ class PostgresTransactionSync:
 
         if self._connection is None:
             try:
-                self._connection = psycopg.connect(**{**arguments(self._options), "autocommit": False})
+                connection = psycopg.connect(**arguments(self._options))
+                if not self._options.pgbouncer:
+                    limit = str(round(self._options.statement_timeout * 1000))
+                    connection.execute("select set_config('statement_timeout', %s, false)", (limit,))
+                connection.autocommit = False
+                self._connection = connection
             except (psycopg.Error, OSError) as error:
                 raise unavailable(self._options, error) from error
         return self._connection
