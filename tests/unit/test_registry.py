@@ -91,7 +91,7 @@ def test_a_driver_of_another_package_is_found_by_its_entry_point(packages: Packa
 
 
 @pytest.mark.parametrize(
-    ("scheme", "extra"), [("postgresql", "postgres"), ("postgres", "postgres"), ("rediss", "redis")]
+    ("scheme", "extra"), [("redis", "redis"), ("redis+cluster", "redis"), ("rediss", "redis")]
 )
 @pytest.mark.parametrize("when", ["import", "call"])
 def test_a_missing_extra_is_one_line_that_names_it(packages: Packages, scheme: str, extra: str, when: str):
