@@ -90,9 +90,7 @@ def test_a_driver_of_another_package_is_found_by_its_entry_point(packages: Packa
     assert made == ("made", "stone+wall://here?x=1")
 
 
-@pytest.mark.parametrize(
-    ("scheme", "extra"), [("redis", "redis"), ("redis+cluster", "redis"), ("rediss", "redis")]
-)
+@pytest.mark.parametrize(("scheme", "extra"), [("redis", "redis"), ("redis+cluster", "redis"), ("rediss", "redis")])
 @pytest.mark.parametrize("when", ["import", "call"])
 def test_a_missing_extra_is_one_line_that_names_it(packages: Packages, scheme: str, extra: str, when: str):
     source = "import outside_nowhere\n" if when == "import" else "def make(dsn):\n    import outside_nowhere\n"
