@@ -18,6 +18,7 @@ from taskharbor.model.codec import Codec
 from taskharbor.model.events import Observer
 from taskharbor.model.job import DEFAULT_QUEUE
 from taskharbor.tasks.declare import Declaring
+from taskharbor.tasks.prepare import Call
 from taskharbor.tasks.task import Step
 
 if TYPE_CHECKING:
@@ -91,11 +92,11 @@ class Harbor(Declaring):
 
     def enqueue_many(self, steps: Iterable[Step[Any]]) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none; blocks until they are stored."""
-        return self.client.enqueue_calls([step.call() for step in steps], "harbor.enqueue_many")
+        return self.client.enqueue_calls(_calls(steps), "harbor.enqueue_many")
 
     async def aenqueue_many(self, steps: Iterable[Step[Any]]) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none."""
-        return await self.client.aenqueue_calls([step.call() for step in steps])
+        return await self.client.aenqueue_calls(_calls(steps))
 
     def flow(self, id: str) -> FlowRun:
         """A flow by its id, with its nodes and edges, and a handle; blocks for one look at the store."""
@@ -131,3 +132,12 @@ class Harbor(Declaring):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _calls(steps: Iterable[Step[Any]]) -> list[Call]:
+    calls = []
+    for step in steps:
+        if not isinstance(step, Step):
+            raise TypeError(f"expected steps such as send_email.s(to=…), got {type(step).__name__}")
+        calls.append(step.call())
+    return calls

@@ -173,6 +173,9 @@ MAY_SLEEP = {
     "tests/worker/test_outage.py": "the worker's own backoff is real time; the test looks again until it is over",
     "tests/worker/test_heart.py": "the store tells nobody that a lease was extended; the test looks again",
     "tests/simulation": "asyncio.sleep on a loop whose time is virtual",
+    "tests/flow/kills.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
+    "tests/flow/test_kills.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
+    "tests/flow/test_mistakes.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
     "tests/unit/test_clock.py": "a sleep on the clock under test",
     "tests/client": "a clock of the tests' own, and a loop that looks again",
 }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import taskharbor.client.loops
-from taskharbor import Harbor, JobContext, JobNotFound, RetryLater
+from taskharbor import Harbor, JobContext, JobNotFound, JsonCodec, RetryLater
 from taskharbor.events import Event, JobEnqueued, JobSucceeded
 from taskharbor.model.job import JobRecord
 from tests.client.tools import Watched
@@ -127,3 +127,32 @@ def test_a_codec_and_a_clock_are_everybodys() -> None:
     task = harbor.task(name="a")(lambda: None)
     assert harbor.codec is codec is harbor.client.codec is task.handler.signature.codec
     assert harbor.clock is clock is harbor.client.clock
+
+
+def test_a_codec_that_inherits_from_ours_is_asked_for_everything() -> None:
+    class Wrapped(JsonCodec):
+        def encode(self, value: Any) -> bytes:
+            return b"#" + super().encode(value)
+
+        def decode(self, data: bytes, type: Any = Any) -> Any:
+            return super().decode(data.removeprefix(b"#"), type)
+
+    from taskharbor.testing import drain
+
+    harbor = Harbor("memory://", codec=Wrapped())
+
+    @harbor.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    with harbor:
+        handle = double.enqueue(21)
+        drain(harbor)
+        assert handle.result(10) == 42
+
+
+def test_many_wants_steps() -> None:
+    harbor = Harbor("memory://")
+    task = harbor.task(name="t")(lambda: None)
+    with harbor, pytest.raises(TypeError, match=r"expected steps such as send_email\.s\(to=…\), got "):
+        harbor.enqueue_many([task])  # type: ignore[list-item]

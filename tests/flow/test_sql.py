@@ -9,11 +9,7 @@ import pytest
 from taskharbor import Harbor, JobContext, JobNotFound
 from taskharbor.flow import chain, group
 from taskharbor.testing import drain
-from tests.flow.stores import NAMES
 from tests.flow.tasks import Tasks
-
-if "sqlite" not in NAMES:
-    pytest.skip("SQLite has not landed", allow_module_level=True)
 
 
 @pytest.fixture

@@ -155,8 +155,10 @@ def test_run_stops_on_a_signal() -> None:
         await driver.enqueue([job("j")], await driver.server_time() - timedelta(seconds=1))
 
     run(enqueue())
+    before = signal.getsignal(signal.SIGTERM)
     worker.run()
     assert worker.health().state == "stopped"
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @bench_test

@@ -99,7 +99,7 @@ class Handler:
         if write is None:
             codec = self.signature.codec
             write = codec.encode
-            if isinstance(codec, JsonCodec):
+            if type(codec) is JsonCodec:
                 write = functools.partial(codec.encode_as, type=self.signature.return_type)
             self._write_result = write
         try:

@@ -58,7 +58,7 @@ class Layout:
         self.read: Callable[[bytes], tuple[Any, ...]]
         self.read_partial: Callable[[bytes], Any]
         self.read_any: Callable[[bytes], Any]
-        if isinstance(codec, JsonCodec):
+        if type(codec) is JsonCodec:
             self._through_structs(codec, fields, name)
         else:
             self._through_dicts(codec, fields)

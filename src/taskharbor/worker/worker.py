@@ -29,6 +29,8 @@ from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.settings import settings
 from taskharbor.worker.upkeep import follow
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -137,9 +139,16 @@ class Worker:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            asyncio.run(self._run_with_signals(until_empty))
+            pass
         else:
             raise BlockingCall("worker.run() would block the running event loop; use: await worker.arun(...)")
+        main = threading.current_thread() is threading.main_thread()
+        before = {number: signal.getsignal(number) for number in SIGNALS} if main else {}
+        try:
+            asyncio.run(self._run_with_signals(until_empty))
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def arun(self, *, until_empty: bool = False) -> None:
         """Run until stopped, or until a reserve gives nothing and nothing runs."""
@@ -185,7 +194,7 @@ class Worker:
 
     async def _run_with_signals(self, until_empty: bool) -> None:
         loop = asyncio.get_running_loop()
-        signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+        signals = SIGNALS if threading.current_thread() is threading.main_thread() else ()
         try:
             for number in signals:
                 loop.add_signal_handler(number, self._on_signal)
@@ -196,6 +205,7 @@ class Worker:
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_IGN)  # another one while the loop closes must not end the process
 
     def _on_signal(self) -> None:
         if self._stop.is_set():
