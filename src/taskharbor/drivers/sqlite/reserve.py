@@ -1,7 +1,7 @@
 """Granting leases. Ungrouped jobs are read and leased in one statement each way for the whole batch; grouped ones one
 at a time, because each changes whose turn it is.
 
-What is read from the line but not yet written is still in the line for SQLite: `Lineup` counts it as an offset.
+What was taken from the line but is not yet written still stands in it for SQLite: it is written before more is read.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ class Lineup:
         self.queue = queue
         self._chunk = chunk
         self._read: deque[Sequence[Any]] = deque()
-        self._standing = 0  # rows that were read and still stand in the line
         self._more = True
         self._groups = groups  # whether a group may stand in turn
         self.gave = False
@@ -95,15 +94,14 @@ class Lineup:
             if not self._read:
                 if not self._more:
                     return False
-                self._read.extend(self.tx.all(LINE, self.queue.name, self._chunk, self._standing))
+                self.grants.write()
+                self._read.extend(self.tx.all(LINE, self.queue.name, self._chunk))
                 self._more = len(self._read) == self._chunk
-                self._standing += len(self._read)
                 if not self._read:
                     return False
             row = self._read.popleft()
             record = self.grants.granted(row)
             if record is None:
-                self._standing -= 1
                 continue
             self.grants.take(row, record)
             if self._groups:
