@@ -39,12 +39,17 @@ def shop() -> Iterator[sqlite3.Connection]:
         yield connection
 
 
+def say(line: str) -> None:
+    """Prints a line in one piece: `print` writes text and line end apart, and the handlers run in threads."""
+    sys.stdout.write(f"{line}\n")
+
+
 @harbor.task
 def split(path: str) -> Flow[int]:
     with open(path, newline="", encoding="utf-8") as file:
         lines = sum(1 for _ in csv.reader(file)) - 1  # the header
     starts = range(0, lines, LINES)
-    print(f"split: {lines} lines in {len(starts)} chunks")
+    say(f"split: {lines} lines in {len(starts)} chunks")
     return chord((load.s(path=path, start=start) for start in starts), commit.s())
 
 
@@ -60,7 +65,7 @@ def load(path: str, start: int) -> int:
     with shop() as connection:
         connection.execute("delete from staging where chunk = ?", (start,))
         connection.executemany("insert into staging values (?, ?, ?, ?)", values)
-    print(f"load: lines {start + 2} to {start + 1 + len(rows)}")
+    say(f"load: lines {start + 2} to {start + 1 + len(rows)}")
     return len(rows)
 
 
@@ -69,13 +74,13 @@ def commit(loaded: list[int]) -> int:
     with shop() as connection:
         connection.execute('insert or replace into orders select "order", customer, cents from staging')
         connection.execute("delete from staging")
-    print(f"commit: {sum(loaded)} orders from {len(loaded)} chunks, in one transaction")
+    say(f"commit: {sum(loaded)} orders from {len(loaded)} chunks, in one transaction")
     return sum(loaded)
 
 
 @harbor.task
 def tell(failure: FlowFailure) -> None:
-    print(f"on_failure: {failure.reason}")
+    say(f"on_failure: {failure.reason}")
 
 
 def write_orders(path: Path, lines: int) -> None:
