@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from taskharbor import BackendUnavailable, BlockingCall, Fixed, Harbor, JobNotInflight, Snooze
-from taskharbor.drivers import JobRecord
+from taskharbor.drivers import JobRecord, Reserved
+from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.events import Event, JobStarted, OutcomeRefused, StoreLost
 from taskharbor.testing import Faults, ManualClock, adrain, aenqueued, drain, enqueued
 from taskharbor.testing.faults import VERBS
@@ -235,6 +236,34 @@ def test_only_the_lease_that_was_named_ends():
         await faults.expire("a")
         assert [(await driver.inspect(name, now)).state for name in "abc"] == ["ready", "inflight", "inflight"]
 
+    asyncio.run(scenario())
+
+
+def test_a_lease_that_ends_takes_nothing_with_it_whose_reply_is_on_its_way():
+    """The store has done the reserve, the worker has not heard of it, and another job of the worker's is expired."""
+
+    class Late(MemoryDriver):
+        async def reserve(self, *given: Any, **named: Any) -> list[Reserved]:
+            batch = await super().reserve(*given, **named)
+            await hold.wait()
+            return batch
+
+    async def scenario() -> None:
+        faults, now = Faults(), ManualClock().now()
+        driver = faults.wrap(Late("memory://"))
+        await driver.enqueue([JobRecord(id=name, type="t") for name in "ab"], now)
+        hold.set()
+        await driver.reserve(["default"], now, timedelta(seconds=30), 1, "worker")
+        hold.clear()
+        under_way = asyncio.create_task(driver.reserve(["default"], now, timedelta(seconds=30), 1, "worker"))
+        await asyncio.sleep(0)
+        ending = asyncio.create_task(faults.expire("a"))
+        await asyncio.sleep(0)
+        hold.set()
+        await asyncio.gather(under_way, ending)
+        assert [(await driver.inspect(name, now)).state for name in "ab"] == ["ready", "inflight"]
+
+    hold = asyncio.Event()
     asyncio.run(scenario())
 
 

@@ -10,7 +10,10 @@ await faults.expire(handle.id)           # the lease on a running job ends now
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
 from typing import Any, cast
@@ -33,6 +36,7 @@ class Faults:
         self._failures: dict[str, list[tuple[bool, BaseException]]] = {}
         self._doubles: set[str] = set()
         self._leases: dict[str, tuple[Driver, Reserved, str]] = {}
+        self._turns: dict[str, threading.Lock] = {}
         self._now: datetime | None = None  # the newest moment that a worker told the store
 
     def wrap(self, driver: Driver | str) -> Driver:
@@ -58,12 +62,28 @@ class Faults:
         held = self._leases.get(job_id)
         if held is None:
             raise JobNotInflight(f"no worker on this driver has reserved {job_id}")
-        driver, reserved, worker = held
-        others = [other.lease.token for _, other, name in self._leases.values() if name == worker]
-        others.remove(reserved.lease.token)
-        # The workers' own present, whatever clock the test uses: a lease that has ended by itself is nobody's.
-        if not await driver.release(worker, self._now or reserved.lease.expires_at, keep=others):
-            raise JobNotInflight(f"no worker holds {job_id} any more")
+        async with self.alone(held[2]):
+            driver, reserved, worker = self._leases[job_id]
+            if reserved is not held[1]:
+                raise JobNotInflight(f"{job_id} was reserved again")
+            others = [other.lease.token for _, other, name in self._leases.values() if name == worker]
+            others.remove(reserved.lease.token)
+            # The workers' own present, whatever clock the test uses: a lease that has ended by itself is nobody's.
+            if not await driver.release(worker, self._now or reserved.lease.expires_at, keep=others):
+                raise JobNotInflight(f"no worker holds {job_id} any more")
+
+    @asynccontextmanager
+    async def alone(self, worker: str) -> AsyncIterator[None]:
+        """A worker's reserve, or the end of one of its leases, never both: what a reserve has taken while its reply is
+        on its way is noted nowhere yet, and would be given back with the lease that is meant."""
+        turn = self._turns.setdefault(worker, threading.Lock())
+        # Polled: a test may call from another loop than the worker's.
+        while not turn.acquire(blocking=False):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        try:
+            yield
+        finally:
+            turn.release()
 
     def pending(self) -> dict[str, int]:
         """How many planned failures of each verb have not happened yet."""
@@ -123,9 +143,10 @@ class _Faulty:
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
     ) -> list[Reserved]:
         self._faults.saw(now)
-        batch: list[Reserved] = await self.__getattr__("reserve")(queues, now, lease_for, limit, worker)
-        self._faults.note(self._inner, batch, worker)
-        return batch
+        async with self._faults.alone(worker):
+            batch: list[Reserved] = await self.__getattr__("reserve")(queues, now, lease_for, limit, worker)
+            self._faults.note(self._inner, batch, worker)
+            return batch
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         self._faults.saw(now)
