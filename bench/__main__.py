@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from bench import peers, report, steps
+from bench import report, steps
 from bench.figures import rate, results
+from bench.peers import memory as peers
 from bench.rounds import FULL, QUICK, Samples, Sizes, run
 from bench.subjects import SUBJECTS
 

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from bench import ours, peers
+from bench import ours
+from bench.peers import memory as peers
 from bench.sample import Sample
 
 Measure = Callable[[int, int], Sample | Awaitable[Sample]]

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import figures, peers, report, steps
+from bench import figures, report, steps
 from bench.__main__ import main
+from bench.peers import memory as peers
 from bench.rounds import Samples, Sizes
 from bench.sample import Sample
 from bench.subjects import SUBJECTS
