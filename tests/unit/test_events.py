@@ -98,12 +98,22 @@ def test_a_log_handler_that_fails_breaks_nothing():
 class Choosy:
     def __init__(self, *wanted: type[Event]) -> None:
         self.wanted = wanted
+        self.heard: list[Event] = []
 
     def wants(self, event_type: type[Event]) -> bool:
         return event_type in self.wanted
 
     def __call__(self, event: Event) -> None:
-        pass
+        self.heard.append(event)
+
+
+def test_an_observer_gets_only_what_it_wants_whatever_others_want():
+    choosy, all_of_them = Choosy(JobReserved), Choosy(JobReserved, JobStarted)
+    observers = Observers([choosy, all_of_them])
+    observers.emit(EVENT)
+    observers.emit(JobReserved(JOB, "w"))
+    assert choosy.heard == [JobReserved(JOB, "w")]
+    assert all_of_them.heard == [EVENT, JobReserved(JOB, "w")]
 
 
 def test_an_observer_is_asked_what_it_wants():
@@ -119,8 +129,11 @@ def test_a_wants_that_raises_is_a_no_and_is_reported(kind: type[BaseException], 
         def wants(self, event_type: type[Event]) -> bool:
             raise kind
 
-    assert not Observers([Broken()]).hears(JobStarted)
-    assert Observers([Broken(), Choosy(JobStarted)]).hears(JobStarted)
+    broken, heard = Broken(JobStarted), Choosy(JobStarted)
+    assert not Observers([broken]).hears(JobStarted)
+    assert Observers([broken, heard]).hears(JobStarted)
+    Observers([broken, heard]).emit(EVENT)
+    assert (broken.heard, heard.heard) == ([], [EVENT])
     assert kind.__name__ in caplog.text
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from taskharbor import JobContext
 from taskharbor.drivers import LeaseMismatch
 from taskharbor.events import HandlerBlocked, JobCancelled, JobStarted, JobSucceeded, LeaseLost, OutcomeRefused
+from taskharbor.model.events import Observers
 from taskharbor.testing import Faults
 from taskharbor.worker import heart as heart_module
 from tests.worker.bench import Bench, bench_test, job
@@ -124,7 +125,7 @@ async def test_leases_are_renewed_while_a_handler_blocks_the_loop_and_the_handle
         if isinstance(event, HandlerBlocked):
             named.set()
 
-    worker._observers._observers += (observe,)
+    worker._observers = Observers((bench.observe, observe))
     store = bench.driver.sibling()
 
     def watch_lease() -> None:

@@ -176,13 +176,12 @@ class Observers:
     """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
-        self._observers = tuple(observers)
-        self._wants = tuple((observer, getattr(observer, "wants", None)) for observer in self._observers)
+        self._asked = tuple((observer, getattr(observer, "wants", None)) for observer in observers)
         self._complained: set[tuple[int, type]] = set()
 
     def hears(self, event_type: type[Event]) -> bool:
         """Whether anybody wants events of this type: ask before building many."""
-        for observer, wants in self._wants:
+        for observer, wants in self._asked:
             if wants is None:
                 return True
             try:
@@ -195,10 +194,12 @@ class Observers:
         return False
 
     def emit(self, event: Event) -> None:
-        """Hand the event to every observer."""
-        for observer in self._observers:
+        """Hand the event to every observer that wants its type."""
+        kind = type(event)
+        for observer, wants in self._asked:
             try:
-                observer(event)
+                if wants is None or wants(kind):
+                    observer(event)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
