@@ -187,7 +187,13 @@ class Cluster:
     def __init__(
         self, kind: Kind = "redis7", *, primaries: int = 3, aof: bool = False, node_timeout: int = 5000, **settings: str
     ) -> None:
-        options = {"cluster_enabled": "yes", "cluster_node_timeout": str(node_timeout), "repl_diskless_sync_delay": "0"}
+        # A replica is listed, and can be promoted, after its first byte of replication: the ping of its primary.
+        options = {
+            "cluster_enabled": "yes",
+            "cluster_node_timeout": str(node_timeout),
+            "repl_diskless_sync_delay": "0",
+            "repl_ping_replica_period": "1",
+        }
         self.nodes = [Server(kind, aof=aof, **{**options, **settings}) for _ in range(2 * primaries)]
         self.primaries = primaries
         first, *others = self.nodes
@@ -225,8 +231,10 @@ class Cluster:
             role = node.run("ROLE")
             if role[0] in ("slave", "replica") and role[3] != "connected":
                 return False
-            slots = node.run("CLUSTER", "SLOTS")
-            maps.add(str(sorted((low, high, [part[1] for part in parts]) for low, high, *parts in _ordered(slots))))
+            slots = [(low, high, parts) for low, high, *parts in _ordered(node.run("CLUSTER", "SLOTS"))]
+            if {part[1] for _, _, parts in slots for part in parts} != {node.port for node in self._living()}:
+                return False
+            maps.add(str(sorted((low, high, [part[1] for part in parts]) for low, high, parts in slots)))
         return len(maps) == 1
 
     def client(self, **options: Any) -> Any:
