@@ -1,65 +1,81 @@
-"""The program `taskharbor`: what there is of it so far. Errors are one clear line and a non-zero exit."""
+"""The program `taskharbor`: its commands by name, and its way out when something is wrong.
+
+A command's code is loaded when it is called. Errors are one clear line and a non-zero exit: `taskharbor.cli.fault`.
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
+from taskharbor.cli.fault import report
+from taskharbor.cli.lazy import LazyGroup
+from taskharbor.cli.target import options
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="taskharbor", prog_name="taskharbor")
-def main() -> None:
-    """Background jobs and durable workflows."""
+COMMANDS = {
+    "worker": "Run workers.",
+    "enqueue": "Store a job.",
+    "inspect": "Show one job.",
+    "list": "List jobs.",
+    "explain": "Say why a job is not running.",
+    "job": "Retry or cancel jobs.",
+    "dlq": "Look at dead jobs, and bring them back.",
+    "queue": "List, pause and resume queues.",
+    "flow": "Show a workflow run.",
+    "stats": "Show what is going on, once or again and again.",
+    "migrate": "Create a store's schema, or bring it to this version.",
+    "doctor": "Check a store and what is needed to use it.",
+    "conformance": "Prove that a store keeps the driver contract.",
+    "bench": "Measure how fast a store is here.",
+    "demo": "See it all at work: one command, no server, under a minute.",
+    "completion": "Print what a shell needs to complete this program.",
+}
 
 
-@main.command()
-@click.option("--dsn", required=True, envvar="TASKHARBOR_DSN", help="The store, for example sqlite:///harbor.db.")
-def migrate(dsn: str) -> None:
-    """Create a store's schema, or bring it to this version.
+class Program(LazyGroup):
+    """The root of the commands: turns whatever ends a command into one line and an exit code."""
 
-    Safe to run twice, and while another process does the same. Exit 0: the schema is up to date; 2: it could not be
-    brought there.
-
-    Example: taskharbor migrate --dsn sqlite:///harbor.db
-    """
-    import asyncio
-
-    from taskharbor.drivers import DriverError, open_driver
-
-    async def run() -> None:
-        driver = open_driver(f"{dsn}{'&' if '?' in dsn else '?'}migrate=auto")
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode, **extra)
         try:
-            await driver.open()
-        finally:
-            await driver.close()
-
-    try:
-        asyncio.run(run())
-    except (DriverError, ValueError, OSError, ModuleNotFoundError) as error:
-        click.echo(f"taskharbor: {error}", err=True)
-        sys.exit(2)
-    click.echo("the schema is up to date")
+            ended = super().main(args, prog_name or "taskharbor", complete_var, standalone_mode=False, **extra)
+        except Exception as error:
+            sys.exit(report(error))
+        sys.exit(ended if isinstance(ended, int) else 0)
 
 
-@main.command()
-@click.option("--dsn", required=True, envvar="TASKHARBOR_DSN", help="An EMPTY store, for example memory://.")
-@click.option("--theme", "themes", multiple=True, help="Only this theme of cases (repeatable).")
-@click.option("--namespace", help="For a store that is not empty: what the names of the cases begin with.")
-def conformance(dsn: str, themes: tuple[str, ...], namespace: str | None) -> None:
-    """Prove that a store keeps the driver contract.
+@click.group(
+    cls=Program,
+    entries=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    subcommand_metavar="COMMAND …",
+)
+@click.version_option(package_name="taskharbor", prog_name="taskharbor")
+@options
+def main(**_: Any) -> None:
+    """Background jobs and durable workflows.
 
-    Runs the cases of taskharbor.conformance, one for each sentence of the contract. Never deletes what it did not
-    create. Exit 0: every case passed; 1: one failed; 2: nothing could be run.
+    \b
+    Examples:
+      taskharbor demo
+      taskharbor worker run --app tasks:harbor --queues mail
+      taskharbor enqueue --job echo --json '{"text": "hello"}'
+      taskharbor explain 01JQZ5X7T0A8C2…
 
-    Example: taskharbor conformance --dsn memory://
+    \b
+    Exit codes: 0 done, 1 the answer is no, 2 the command line is wrong, 3 the store cannot be used, 130 interrupted.
     """
-    from taskharbor.conformance import StoreNotEmpty, run
-
-    try:
-        report = run(dsn, themes=list(themes) or None, namespace=namespace)
-    except (StoreNotEmpty, ValueError, ModuleNotFoundError) as error:
-        click.echo(f"taskharbor: {error}", err=True)
-        sys.exit(2)
-    click.echo(str(report))
-    sys.exit(0 if report.ok else 1)
+    # Events and warnings are for a worker's log; a command says what there is to say itself.
+    logging.getLogger("taskharbor").addHandler(logging.NullHandler())

@@ -66,6 +66,16 @@ class Client:
         """The driver that was given, or the one the DSN names."""
         return self._drivers.driver
 
+    @property
+    def dsn(self) -> str | None:
+        """The address of the store, password and all; None if a driver was given."""
+        return self._drivers.dsn
+
+    def use(self, driver_or_dsn: Driver | str) -> None:
+        """Talk to another store from now on. For programs that run an application's tasks on a store of their choice,
+        before its first call: what was opened before stays open."""
+        self._drivers = LoopDrivers(driver_or_dsn, self.clock)
+
     # Enqueueing ----------------------------------------------------------------------------------------------
 
     def enqueue(self, request: JobRequest) -> JobHandle[Any]:

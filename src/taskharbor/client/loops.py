@@ -56,6 +56,11 @@ class LoopDrivers:
         return f"<{type(self._source).__name__}>"  # its own repr might show how it connects
 
     @property
+    def dsn(self) -> str | None:
+        """The DSN in use; None if a driver was given."""
+        return resolve_dsn(self._source) if self._source is None or isinstance(self._source, str) else None
+
+    @property
     def driver(self) -> Driver:
         """The driver that was given, or the one the DSN names; made at the first use, not opened here."""
         with self._lock:

@@ -1,0 +1,46 @@
+"""`--app module:name`: the Harbor of an application, found as Python finds modules; the current folder counts."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+from taskharbor.cli.fault import Refusal, wrong
+
+if TYPE_CHECKING:
+    from taskharbor.harbor import Harbor
+
+
+def load(path: str) -> Harbor:
+    """The Harbor that `module:name` names, or an error that says what was found instead."""
+    from taskharbor.harbor import Harbor
+
+    module_name, colon, name = path.partition(":")
+    if not colon or not module_name or not name:
+        raise wrong(f"--app: expected module:name, for example tasks:harbor, got {path!r}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: object = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise wrong(f"--app {path}: there is no module {error.name!r} here ({os.getcwd()})") from error
+        raise _broken(path, module_name, error) from error
+    except Exception as error:
+        raise _broken(path, module_name, error) from error
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, Harbor):
+        what = "nothing" if found is None else f"a {type(found).__name__}"
+        raise wrong(f"--app {path}: expected a Harbor under that name in {module_name}, found {what}")
+    return found
+
+
+def _broken(path: str, module: str, error: Exception) -> Refusal:
+    """The module exists and raised: where, and what. Its own text is the best there is."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    where = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    return wrong(f"--app {path}: importing {module} failed{where}: {type(error).__name__}: {error}")

@@ -1,0 +1,90 @@
+"""How a command ends that could not do what it was asked: one clear line on stderr, and an exit code that says why.
+
+0 done · 1 the answer is no · 2 the command line is wrong · 3 the store cannot be used · 130 interrupted.
+Nothing here, and no error that passes through, repeats a password: every line is searched for addresses first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+
+import click
+
+from taskharbor.cli.text import one_line
+
+NO = 1
+WRONG = 2
+STORE = 3
+INTERRUPTED = 130
+
+TRACEBACK = "TASKHARBOR_TRACEBACK"
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
+_EXTRA = re.compile(r"Got unexpected extra arguments? \(")
+
+
+class Refusal(click.ClickException):
+    """A command ends here, with one line for a person and an exit code for a script."""
+
+    def __init__(self, text: str, code: int = NO) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def wrong(text: str) -> Refusal:
+    """The command line is wrong."""
+    return Refusal(text, WRONG)
+
+
+def told(text: str) -> str:
+    """Error text as it may be shown: one line, addresses without what may be secret, no escape sequences."""
+    from taskharbor.drivers.dsn import redact
+
+    return one_line(_ADDRESS.sub(lambda found: redact(found.group()), text))
+
+
+def report(error: BaseException) -> int:
+    """Say what went wrong in one line on stderr; answers the exit code."""
+    text, code = _described(error)
+    sys.stdout.flush()
+    click.echo(f"taskharbor: {told(text)}", err=True)
+    if code > WRONG and os.environ.get(TRACEBACK):
+        click.echo("".join(traceback.format_exception(error)), err=True)
+    return code
+
+
+def _described(error: BaseException) -> tuple[str, int]:
+    if isinstance(error, click.UsageError):
+        return _usage(error), WRONG
+    if isinstance(error, Refusal):
+        return error.format_message(), error.code
+    if isinstance(error, click.ClickException):
+        return error.format_message(), error.exit_code
+    if isinstance(error, click.Abort):
+        return "interrupted", INTERRUPTED
+    return _of_the_store(error)
+
+
+def _usage(error: click.UsageError) -> str:
+    text = error.format_message()
+    if _EXTRA.match(text):  # what stands there may be a payload or an address whose option was forgotten
+        text = "expected no further arguments; name each with its option"
+    where = error.ctx.command_path if error.ctx is not None else "taskharbor"
+    return f"{text.rstrip('.')} (see {where} --help)"
+
+
+def _of_the_store(error: BaseException) -> tuple[str, int]:
+    from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob, JobNotFound, WrongState
+
+    if isinstance(error, InvalidJob):
+        return str(error), WRONG
+    if isinstance(error, JobNotFound | WrongState):
+        return str(error), NO
+    if isinstance(error, BackendUnavailable | DriverError):
+        return str(error), STORE
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    hint = f"; set {TRACEBACK}=1 to see where it came from"
+    return f"this is a mistake in taskharbor: {type(error).__name__}{where}{hint}", 70

@@ -1,0 +1,154 @@
+"""Which store a command works on: the options that all commands share, and how they become a driver.
+
+What was typed wins over $TASKHARBOR_DSN, that over the app's own store, that over a SQLite file in this folder. The
+options may stand before the command's name as well as behind it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from taskharbor.cli.fault import Refusal, wrong
+
+if TYPE_CHECKING:
+    from taskharbor.drivers.contract import Driver
+    from taskharbor.harbor import Harbor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ENVIRONMENT = "TASKHARBOR_DSN"
+OUTPUTS = ("table", "json")
+_FAMILIES = {"postgresql": "postgres", "rediss": "redis", "redis+cluster": "redis"}
+
+
+class Target:
+    """The store that a command was pointed at, and how its answer is to be written."""
+
+    def __init__(self, *, dsn: str | None, driver: str | None, app: str | None, output: str | None) -> None:
+        self.given = dsn or os.environ.get(ENVIRONMENT) or None
+        self.kind = driver
+        self.app = app
+        self.output = output or "table"
+
+    def __repr__(self) -> str:
+        return f"Target(app={self.app!r}, output={self.output!r})"
+
+    @property
+    def json(self) -> bool:
+        """Whether a script reads the answer."""
+        return self.output == "json"
+
+    @functools.cached_property
+    def harbor(self) -> Harbor | None:
+        """What `--app` names, on the store that was given if one was."""
+        if self.app is None:
+            return None
+        from taskharbor.cli.app import load
+
+        found = load(self.app)
+        if self.given is not None:
+            found.client.use(self.given)
+        return found
+
+    @functools.cached_property
+    def dsn(self) -> str | None:
+        """The address of the store, checked against `--driver`; None if the app was made with a driver of its own."""
+        dsn: str | None
+        if self.given is not None:
+            dsn = self.given
+        elif self.harbor is not None:
+            dsn = self.harbor.client.dsn
+        elif self.kind == "memory":
+            dsn = "memory://"
+        else:
+            from taskharbor.drivers.registry import DEFAULT_DSN
+
+            dsn = DEFAULT_DSN
+        _agree(self.kind, dsn, self.given is not None)
+        return dsn
+
+    def driver(self) -> Driver:
+        """The driver, made but not opened."""
+        from taskharbor.drivers import open_driver
+
+        dsn = self.dsn
+        if dsn is None:
+            assert self.harbor is not None
+            return self.harbor.driver.sibling()
+        try:
+            return open_driver(dsn)
+        except (ValueError, TypeError, ImportError) as error:
+            raise wrong(str(error)) from error
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the store ends with the process that made it."""
+        if self.dsn is not None:
+            return family(self.dsn) == "memory"
+        assert self.harbor is not None
+        return type(self.harbor.driver).__module__.startswith("taskharbor.drivers.memory")
+
+    def refuse_memory(self, what: str) -> None:
+        """Refuse for a store that no second process can see."""
+        if self.in_memory:
+            raise Refusal(
+                f"{what}: memory:// lives inside one process, and this one would find an empty store of its own; "
+                "use a store that processes share, such as --dsn sqlite:///jobs.db",
+                2,
+            )
+
+
+def family(dsn: str) -> str:
+    """The name of the driver that a DSN asks for."""
+    from taskharbor.drivers.dsn import scheme_of
+
+    try:
+        scheme = scheme_of(dsn)
+    except ValueError as error:
+        raise wrong(str(error)) from error
+    return _FAMILIES.get(scheme, scheme)
+
+
+def _agree(kind: str | None, dsn: str | None, given: bool) -> None:
+    if kind is None or dsn is None:
+        return
+    wanted, found = _FAMILIES.get(kind, kind), family(dsn)
+    if wanted == found:
+        return
+    if given:
+        raise wrong(f"--driver {kind} contradicts the DSN, which is one of {found}; leave --driver out, or change one")
+    raise wrong(f"--driver {kind} needs an address as well: --dsn {kind}://… or ${ENVIRONMENT}")
+
+
+def shared(function: F) -> F:
+    """The options that all commands share; the command receives them as `target`."""
+
+    @functools.wraps(function)
+    def with_target(*args: Any, **options: Any) -> Any:
+        before = click.get_current_context().find_root().params
+        names = ("dsn", "driver", "app", "output")
+        target = Target(**{name: options.pop(name, None) or before.get(name) for name in names})
+        return function(*args, target=target, **options)
+
+    return options(with_target)  # type: ignore[return-value]
+
+
+def options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--dsn`, `--driver`, `--app` and `--output` to a command."""
+    for option in (
+        click.option("--output", type=click.Choice(OUTPUTS), help="A table for people (default), or JSON for scripts."),
+        click.option("--app", metavar="MODULE:NAME", help="Where the Harbor is, for example tasks:harbor."),
+        click.option("--driver", metavar="NAME", help="memory, sqlite, postgres, redis; the DSN says it by itself."),
+        click.option(
+            "--dsn",
+            metavar="DSN",
+            help=f"The store, for example sqlite:///jobs.db or postgresql://host/db.  [env: {ENVIRONMENT}]",
+        ),
+    ):
+        function = option(function)
+    return function
