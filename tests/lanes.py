@@ -41,6 +41,7 @@ DIRECTORIES = {
     "tests/cli": "cli",
     "tests/simulation": "simulation",
     "tests/flow": "flow",
+    "tests/observe": "observe",
 }
 
 

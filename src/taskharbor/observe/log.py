@@ -4,21 +4,22 @@ Every record carries its facts as attributes (`event`, `job_id`, `job_type`, `qu
 value, so that a JSON formatter needs no parsing. Payloads never appear, and neither does the text of an exception,
 which may quote one: its class and place do, and `last_error` in the store has the rest. `LogObserver(errors=True)`
 shows it. A line of text stays one line: what has spaces or control characters in it is quoted.
+
+How lines are written, `configure_logging` and its kin, is in `taskharbor.observe.lines`, and can be imported from here.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 from datetime import datetime
 from typing import Any
 
 from taskharbor.model import events as e
+from taskharbor.observe.lines import JobFilter, JsonFormatter, TextFormatter, configure_logging, written
+
+__all__ = ["LEVELS", "JobFilter", "JsonFormatter", "LogObserver", "TextFormatter", "configure_logging"]
 
 logger = logging.getLogger("taskharbor")
-
-_PLAIN = re.compile(r"[^\s\"'=\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+").fullmatch
 
 LEVELS: dict[type[e.Event], int] = {
     e.JobEnqueued: logging.DEBUG,
@@ -62,7 +63,7 @@ class LogObserver:
         level = LEVELS.get(type(event), logging.INFO)
         if logger.isEnabledFor(level):
             facts = self._facts(event)
-            text = " ".join(f"{name}={_written(value)}" for name, value in facts.items())
+            text = " ".join(f"{name}={written(value)}" for name, value in facts.items())
             logger.log(level, "%s", text, extra=facts)
 
     def _facts(self, event: e.Event) -> dict[str, Any]:
@@ -104,9 +105,3 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     # A handler may tell its progress in numbers of any make.
     return value if type(value) in (str, int, float, bool) else str(value)
-
-
-def _written(value: Any) -> str:
-    """A fact as the line shows it: what could be taken for two facts, or for two lines, is quoted."""
-    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return text if _PLAIN(text) else json.dumps(text)

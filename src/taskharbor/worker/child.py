@@ -22,8 +22,10 @@ from typing import Any
 import msgspec
 
 from taskharbor.model.codec import Codec
+from taskharbor.model.current import CURRENT
 from taskharbor.model.job import JobRecord
 from taskharbor.model.times import truncate
+from taskharbor.observe.lines import Configuration, configure_like
 from taskharbor.policy.describe import describe
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
@@ -39,9 +41,10 @@ class Request(msgspec.Struct, frozen=True):
     deadline: datetime | None
 
 
-def serve(pipe: Connection) -> None:
-    """The child's main function."""
+def serve(pipe: Connection, logs: Configuration | None = None) -> None:
+    """The child's main function. `logs`: how its parent writes log lines, if it was told how."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides
+    configure_like(logs)
     requests: SimpleQueue[Request | None] = SimpleQueue()
     running: list[JobContext] = []
     threading.Thread(target=_listen, args=(pipe, requests, running), daemon=True).start()
@@ -72,6 +75,7 @@ def _perform(pipe: Connection, request: Request, running: list[JobContext]) -> t
 
     context = JobContext(request.job, deadline=request.deadline, _progress=progress)
     running.append(context)
+    CURRENT.set(request.job)
     try:
         handler = Handler(request.job.type, load_reference(*request.reference), codec=request.codec)
         args, kwargs = handler.bind(request.job.payload, context)
@@ -85,6 +89,7 @@ def _perform(pipe: Connection, request: Request, running: list[JobContext]) -> t
     except BaseException as error:
         return ("raised", _pickled(error), isinstance(error, PayloadMismatch), describe(error))
     finally:
+        CURRENT.set(None)
         running.clear()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from taskharbor.model.codec import JsonCodec
 from taskharbor.model.job import JobRecord
+from taskharbor.observe.lines import configuration
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch
 from taskharbor.tasks.workflow import Spawned
@@ -35,7 +36,9 @@ class _Child:
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")  # fork would copy locks that other threads hold
         self.pipe, other = context.Pipe()
-        self.process: SpawnProcess = context.Process(target=serve, args=(other,), daemon=True, name="taskharbor-child")
+        self.process: SpawnProcess = context.Process(
+            target=serve, args=(other, configuration()), daemon=True, name="taskharbor-child"
+        )
         self.process.start()
         other.close()
 

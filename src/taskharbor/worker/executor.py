@@ -20,6 +20,7 @@ from typing import Any
 
 from taskharbor.drivers.contract import SqlDriver
 from taskharbor.model.clock import Clock
+from taskharbor.model.current import CURRENT, is_wanted
 from taskharbor.model.errors import DriverError, JobNotInflight, TaskHarborError
 from taskharbor.model.events import (
     JobCancelled,
@@ -112,6 +113,7 @@ class Executor:
         """
         tells = self._observers.hears(JobReserved)
         self._tells_start = self._observers.hears(JobStarted)
+        self._notes_current = is_wanted()
         self._cautious = False
         # A suspect that an idle worker finds runs at once. What came with it goes back: waiting beside it, it would be
         # blamed for its crash; and run before it, it might be a killer itself, for which the suspect would be blamed.
@@ -196,6 +198,8 @@ class Executor:
         if run.stop_reason:  # it was interrupted between its launch and this first step
             self._on_raised(run, asyncio.CancelledError())
             return self._on_ended(run)
+        if self._notes_current:
+            CURRENT.set(run.job)
         if self._tells_start:
             self._observers.emit(JobStarted(run.job, self._settings.name))
         try:
