@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from taskharbor.drivers.contract import Driver, SqlDriver
 from taskharbor.model.clock import Clock
@@ -28,6 +28,9 @@ from taskharbor.worker.settings import Settings
 from taskharbor.worker.settler import Settler
 from taskharbor.worker.upkeep import Upkeep
 
+if TYPE_CHECKING:
+    from taskharbor.worker.supervisor.link import Link
+
 
 class Crew:
     """Everything that runs jobs between one start and one stop. Made on the loop it runs on."""
@@ -45,10 +48,11 @@ class Crew:
         observers: Observers,
         outage: Outage,
         until_empty: bool,
+        link: Link | None = None,
     ) -> None:
         self._settings = settings
         self._observers = observers
-        held: dict[str, Run] = {}  # every delivery in this worker's hands, by the token of its lease
+        self._held = held = dict[str, Run]()  # every delivery in this worker's hands, by the token of its lease
         self.executor = Executor(
             settings=settings,
             handlers=handlers,
@@ -80,7 +84,7 @@ class Crew:
         )
         self.fetcher = Fetcher(
             settings=settings,
-            driver=driver,
+            driver=driver if link is None else link.hand_over(driver, clock, handlers),
             clock=clock,
             outage=outage,
             held=held,
@@ -91,7 +95,7 @@ class Crew:
             until_empty=until_empty,
         )
         self._services = (self._settler, self.executor.deadlines, self._upkeep, self.fetcher)
-        self._heart = self._make_heart(driver, clock, outage, held)
+        self._heart = self._make_heart(driver, clock, outage, held, link)
 
     async def start(self) -> None:
         """Begin to serve."""
@@ -100,17 +104,35 @@ class Crew:
             service.start()
         self._observers.emit(WorkerStarted(self._settings.name, self._settings.queues))
 
-    async def until(self, stop: asyncio.Event) -> None:
-        """Until `stop`, or until the fetcher has ended by itself. A service that broke is raised here."""
-        asked = asyncio.ensure_future(stop.wait())
+    async def until(self, stop: asyncio.Event, retire: asyncio.Event) -> None:
+        """Until `stop`, until `retire` and nothing is held any more, or until the fetcher has ended by itself.
+
+        A service that broke is raised here.
+        """
+        asked, retiring = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(retire.wait())
         try:
-            tasks = (asked, *(service.task for service in self._services))
+            tasks = (asked, retiring, *(service.task for service in self._services))
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for finished in tasks:
                 if finished in done:
                     await finished
+            if retire.is_set():
+                await self.fetcher.stop()
+                await self._until_nothing_is_held(asked)
         finally:
             asked.cancel()
+            retiring.cancel()
+
+    async def _until_nothing_is_held(self, stop: asyncio.Future[Any]) -> None:
+        ends: list[asyncio.Future[Any]] = [service.task for service in self._services if service is not self.fetcher]
+        while self._held and not stop.done() and not any(end.done() for end in ends):
+            self.executor.changed.clear()
+            change = asyncio.ensure_future(self.executor.changed.wait())
+            await asyncio.wait((change, stop, *ends), return_when=asyncio.FIRST_COMPLETED)
+            change.cancel()
+        for end in ends:
+            if end.done():
+                await end
 
     async def stop(self, hurry: asyncio.Event) -> None:
         """Take no more, finish or give back what is held, and end. No order but this one loses nothing."""
@@ -124,7 +146,7 @@ class Crew:
         self._observers.emit(WorkerStopped(self._settings.name))
 
     def _make_heart(
-        self, driver: Driver, clock: Clock, outage: Outage, held: dict[str, Run]
+        self, driver: Driver, clock: Clock, outage: Outage, held: dict[str, Run], link: Link | None
     ) -> LoopHeart | ThreadHeart:
         settings, loop = self._settings, asyncio.get_running_loop()
 
@@ -134,8 +156,11 @@ class Crew:
         heart = Heart(
             clock=clock, outage=outage, held=held, lease=settings.lease, every=settings.heartbeat, on_lost=on_lost
         )
+        watch = LoopWatch(settings.name, held, self._observers)
+        if link is not None:
+            return link.heart(settings, heart, driver.sibling(), clock, watch, held, on_lost)
         if settings.heart == "thread":
-            return ThreadHeart(heart, driver.sibling(), clock, LoopWatch(settings.name, held, self._observers))
+            return ThreadHeart(heart, driver.sibling(), clock, watch)
         return LoopHeart(heart, driver, clock)
 
 

@@ -12,6 +12,7 @@ class Health(msgspec.Struct, frozen=True):
     state: str  # "new", "running", "stopping", "stopped"
     ok: bool
     running: int
+    busy: bool  # every slot is taken, so there is no need to poll
     polled_seconds_ago: float | None
     store_lost_for: float
     store_error: str

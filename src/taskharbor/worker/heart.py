@@ -29,6 +29,12 @@ logger = logging.getLogger("taskharbor.worker")
 
 PULSE = 1.0  # seconds between two looks at the worker's loop
 BLOCKED_AFTER = 2.0  # a loop that has not turned for so long is blocked
+OVERDUE = 10.0  # seconds past a job's timeout: if that was not noticed by then, its lease is kept no longer
+
+
+def overdue(run: Run, monotonic: float) -> bool:
+    """Whether a job has outlived its timeout and nobody could end it, because the loop that would stands still."""
+    return run.due is not None and monotonic > run.due + OVERDUE
 
 
 class Heart:
@@ -54,7 +60,8 @@ class Heart:
 
     async def beat(self, driver: Driver) -> float:
         """Extend what is held, and answer how many seconds later to do it again."""
-        runs = list(self._held.values())
+        moment = self._clock.monotonic()
+        runs = [run for run in list(self._held.values()) if not overdue(run, moment)]
         if runs:
             try:
                 answers = await driver.extend([run.lease for run in runs], self._clock.now(), self._lease)
@@ -141,17 +148,21 @@ class ThreadHeart:
             self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
         watching = asyncio.create_task(self._watch.run())
         try:
-            await self._open()
-            seconds = self._heart.every
-            while True:
-                await self._clock.sleep(seconds)
-                seconds = await self._heart.beat(self._driver)
+            await self.keep()
         finally:
             with self._lock:
                 self._cancel = None
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
             await self._driver.close()
+
+    async def keep(self) -> None:
+        """Beat for ever."""
+        await self._open()
+        seconds = self._heart.every
+        while True:
+            await self._clock.sleep(seconds)
+            seconds = await self._heart.beat(self._driver)
 
     async def _open(self) -> None:
         backoff = Backoff()

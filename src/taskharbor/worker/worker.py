@@ -10,7 +10,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.registry import open_driver
@@ -28,6 +28,9 @@ from taskharbor.worker.middleware import Middleware
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.settings import settings
 from taskharbor.worker.upkeep import follow
+
+if TYPE_CHECKING:
+    from taskharbor.worker.supervisor.link import Link
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -88,7 +91,9 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._retire = asyncio.Event()
         self._crew: Crew | None = None
+        self.link: Link | None = None  # to the process that keeps this worker's leases; set before it runs
 
     def __repr__(self) -> str:
         return f"Worker({self.name!r}, queues={list(self._settings.queues)!r})"
@@ -155,7 +160,7 @@ class Worker:
         if self._state not in ("new", "stopped"):
             raise RuntimeError(f"{self!r} runs already; make another Worker to run two")
         if self._state == "stopped":  # a stop that came before the first run counts for it
-            self._stop, self._hurry = asyncio.Event(), asyncio.Event()
+            self._stop, self._hurry, self._retire = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._state = "starting"
         self._loop = asyncio.get_running_loop()
         driver = self._source.sibling()
@@ -169,6 +174,10 @@ class Worker:
     def stop(self) -> None:
         """Take no more jobs, finish what runs, then return from `run`. Safe from any thread and from a handler."""
         self._call(self._stop.set)
+
+    def retire(self) -> None:
+        """Take no more jobs, and return from `run` when the last one has ended, however long that takes."""
+        self._call(self._retire.set)
 
     def hurry(self) -> None:
         """Stop, and give what runs back at once instead of waiting for the grace period."""
@@ -187,6 +196,7 @@ class Worker:
             state=self._state,
             ok=self._state == "running" and error is None and (busy or fresh),
             running=len(crew.executor.running) if crew is not None else 0,
+            busy=busy,
             polled_seconds_ago=ago,
             store_lost_for=self._outage.seconds,
             store_error=type(error).__name__ if error is not None else "",
@@ -241,11 +251,12 @@ class Worker:
             observers=self._observers,
             outage=self._outage,
             until_empty=until_empty,
+            link=self.link,
         )
         await crew.start()
         self._state = "running"
         try:
-            await crew.until(self._stop)
+            await crew.until(self._stop, self._retire)
         except GeneratorExit:
             raise  # this coroutine is thrown away with its loop: nothing can be awaited any more
         except BaseException as error:

@@ -1,0 +1,111 @@
+"""What happens to worker processes, as typed events for the log: the same form as the events of jobs."""
+
+from __future__ import annotations
+
+import logging
+
+from taskharbor.model.events import Event
+from taskharbor.observe.log import LEVELS, LogObserver
+
+
+class ProcessStarted(Event, frozen=True, gc=False):
+    """A worker process serves."""
+
+    pid: int
+    process: int
+    worker: str
+
+
+class ProcessEnded(Event, frozen=True, gc=False):
+    """A worker process ended because it was told to, and gave back what it held."""
+
+    pid: int
+    process: int
+    cause: str
+
+
+class ProcessDied(Event, frozen=True, gc=False):
+    """A worker process ended by itself, or was killed; another one starts in `again_in` seconds."""
+
+    pid: int
+    process: int
+    cause: str
+    again_in: float
+
+
+class ProcessKilled(Event, frozen=True, gc=False):
+    """The supervisor killed a worker process that did not end in time."""
+
+    pid: int
+    process: int
+
+
+class ProcessReplaced(Event, frozen=True, gc=False):
+    """A worker process takes no more jobs because another one has taken its place; `why`: what it had reached."""
+
+    pid: int
+    process: int
+    why: str
+
+
+class ProcessStopped(Event, frozen=True, gc=False):
+    """A worker process is stopped (SIGSTOP): its leases are not renewed until it goes on."""
+
+    pid: int
+    process: int
+
+
+class ProcessContinued(Event, frozen=True, gc=False):
+    """A stopped worker process goes on."""
+
+    pid: int
+    process: int
+
+
+class ProcessSilent(Event, frozen=True, gc=False):
+    """A worker process gives no sign of life: a handler holds its interpreter. Its leases are kept."""
+
+    pid: int
+    process: int
+    seconds: float
+    jobs: tuple[str, ...]
+
+
+class JobsReleased(Event, frozen=True, gc=False):
+    """What a dead worker held was given back."""
+
+    worker: str
+    jobs: int
+
+
+class LeasesNotKept(Event, frozen=True, gc=False):
+    """The supervisor could not renew leases; it goes on trying."""
+
+    doing: str
+    error: BaseException
+
+
+class SourcesChanged(Event, frozen=True, gc=False):
+    """A source file has changed: all worker processes start anew."""
+
+    path: str
+
+
+class SupervisorStopping(Event, frozen=True, gc=False):
+    """A signal has come: all worker processes stop."""
+
+    cause: str
+
+
+LEVELS.update(
+    {
+        ProcessDied: logging.ERROR,
+        ProcessKilled: logging.WARNING,
+        ProcessStopped: logging.WARNING,
+        ProcessSilent: logging.WARNING,
+        JobsReleased: logging.WARNING,
+        LeasesNotKept: logging.ERROR,
+    }
+)
+
+tell = LogObserver()

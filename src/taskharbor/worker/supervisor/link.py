@@ -1,0 +1,275 @@
+"""The worker's end of the line to its parent: hands its leases over, and does what the parent says.
+
+A lease is handed over right after it was taken, before its handler starts: the handler may hold the interpreter from
+its first moment on. What the parent renewed comes back, so that the worker knows how long it may go on. When the
+parent does not renew (it is gone, stopped, or has trouble of its own), the worker's heart does, from its thread.
+When the line ends the parent is gone: the worker stops as if told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.clock import Clock
+from taskharbor.model.errors import (
+    DriverError,
+    JobNotFound,
+    JobNotInflight,
+    LeaseExpired,
+    LeaseMismatch,
+    TaskHarborError,
+)
+from taskharbor.model.lease import Lease, Reserved
+from taskharbor.model.times import from_ms, to_ms
+from taskharbor.tasks.handler import HandlerRegistry
+from taskharbor.worker.heart import Heart, LoopWatch, ThreadHeart, overdue
+from taskharbor.worker.run import Run
+from taskharbor.worker.settings import Settings
+from taskharbor.worker.supervisor import wire
+from taskharbor.worker.worker import Worker
+
+logger = logging.getLogger("taskharbor.worker")
+
+TICK = 1.0  # seconds between two signs of life
+LOST = {error.__name__: error for error in (JobNotFound, JobNotInflight, LeaseMismatch, LeaseExpired)}
+
+
+class Link:
+    """One for each worker process; `attach` it to the worker before that runs."""
+
+    def __init__(self, line: socket.socket, dsn: str | None = None) -> None:
+        self.dsn = dsn
+        self._line = line
+        self._lock = threading.Lock()
+        self._unsent = b""  # the rest of a message that the parent has not taken yet
+        self._missed = False  # something was not said meanwhile: all has to be said again
+        self._worker: Worker | None = None
+        self._early: list[str] = []  # what was asked of the worker before there was one
+        self._held: dict[str, Run] = {}
+        self._handed: dict[str, wire.TakenLease] = {}
+        self._fresh: set[str] = set()  # handed over, and not yet in `held`
+        self._on_lost: Callable[[Run, TaskHarborError], None] | None = None
+
+    def listen(self) -> None:
+        """Hear the parent from now on, in a thread: it is heard also while the worker's loop stands still."""
+        threading.Thread(target=self._listen, name="taskharbor-link", daemon=True).start()
+
+    def attach(self, worker: Worker) -> None:
+        """Serve this worker, which learns first what was asked of it before."""
+        worker.link = self
+        with self._lock:
+            self._worker = worker
+            early, self._early = self._early, []
+        for what in early:
+            getattr(worker, what)()
+
+    def fail(self, text: str, code: int) -> None:
+        """Say why this process cannot start."""
+        self._say(wire.Failed(text, code))
+
+    # What the crew asks for ----------------------------------------------------------------------------------
+
+    def hand_over(self, driver: Driver, clock: Clock, handlers: HandlerRegistry) -> Driver:
+        """The fetcher's driver, whose every reserve is told to the parent before anything of it runs."""
+        return cast(Driver, _HandingOver(driver, clock, handlers, self))
+
+    def heart(
+        self,
+        settings: Settings,
+        heart: Heart,
+        driver: Driver,
+        clock: Clock,
+        watch: LoopWatch,
+        held: dict[str, Run],
+        on_lost: Callable[[Run, TaskHarborError], None],
+    ) -> ThreadHeart:
+        """A heart that leaves the beating to the parent, as long as that does it."""
+        self._held, self._on_lost = held, on_lost
+        self._say(wire.Ready(settings.name, self.dsn))
+        return _LinkedHeart(heart, driver, clock, watch, self, settings)
+
+    def seen(self) -> None:
+        """What was handed over before stands in `held` by now, or is settled already."""
+        with self._lock:
+            self._fresh.clear()
+
+    def taken(self, leases: Sequence[wire.TakenLease]) -> None:
+        """Hand leases over."""
+        with self._lock:
+            for each in leases:
+                self._handed[each.token] = each
+                self._fresh.add(each.token)
+        self._say(wire.Taken(list(leases), self._gone()))
+
+    def tick(self, clock: Clock) -> None:
+        """Give a sign of life, and say what is no longer held and what may run how long."""
+        worker = self._worker
+        if worker is None:
+            return
+        health, now = worker.health(), clock.monotonic()
+        self._say(
+            wire.Tick(
+                ok=health.ok,
+                state=health.state,
+                busy=health.busy,
+                running=health.running,
+                polled_seconds_ago=health.polled_seconds_ago,
+                store_error=health.store_error,
+                gone=self._gone(),
+                due=self._due(now),
+            )
+        )
+
+    def _gone(self) -> list[str]:
+        with self._lock:
+            gone = [token for token in self._handed if token not in self._held and token not in self._fresh]
+            for token in gone:
+                del self._handed[token]
+        return gone
+
+    def _due(self, now: float) -> list[tuple[str, float]]:
+        """How many seconds each job may still run: one that waits for its start, all of its time."""
+        due = []
+        for token, run in list(self._held.items()):
+            handed = self._handed.get(token)
+            if run.due is not None:
+                due.append((token, run.due - now))
+            elif run.task is None and handed is not None and handed.limit is not None:
+                due.append((token, handed.limit))
+        return due
+
+    # The line ------------------------------------------------------------------------------------------------
+
+    def _say(self, message: wire.ToParent) -> None:
+        """Never waits for a parent that does not listen: the handlers go on, and all is said again when it does."""
+        with self._lock:
+            self._send(b"")
+            if self._unsent:
+                self._missed = True
+                return
+            if self._missed:
+                self._missed = False
+                held = [each for token, each in self._handed.items() if token in self._held or token in self._fresh]
+                self._send(wire.line(wire.Taken(held, [], all=True)))
+            self._send(wire.line(message))
+
+    def _send(self, data: bytes) -> None:
+        data = self._unsent + data
+        try:
+            while data:
+                data = data[self._line.send(data, socket.MSG_DONTWAIT) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            data = b""  # the parent is gone; the thread that listens sees that, too
+        self._unsent = data
+
+    def _listen(self) -> None:
+        try:
+            for line in self._line.makefile("rb"):
+                self._hear(wire.read_by_child(line))
+        except OSError:
+            pass
+        logger.warning("the supervising process is gone: this worker stops")
+        self._ask("stop")
+
+    def _hear(self, message: wire.ToChild) -> None:
+        if isinstance(message, wire.Kept):
+            self._kept(message)
+        elif isinstance(message, wire.Retire):
+            self._ask("retire")
+        else:
+            self._ask("hurry" if message.hurry else "stop")
+
+    def _ask(self, what: str) -> None:
+        with self._lock:
+            worker = self._worker
+            if worker is None:
+                self._early.append(what)
+        if worker is not None:
+            getattr(worker, what)()
+
+    def _kept(self, message: wire.Kept) -> None:
+        for token, milliseconds in message.renewed:
+            run = self._held.get(token)
+            if run is not None:
+                run.lease = Lease(run.lease.job_id, run.lease.queue, token, from_ms(milliseconds))
+        for token, name, text in message.lost:
+            run = self._held.get(token)
+            if run is not None and not run.decided and self._on_lost is not None:
+                self._on_lost(run, LOST.get(name, DriverError)(text))
+
+
+class _HandingOver:
+    """A driver as the fetcher sees it. Everything but `reserve` is the driver's own."""
+
+    def __init__(self, driver: Driver, clock: Clock, handlers: HandlerRegistry, link: Link) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._handlers = handlers
+        self._link = link
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    async def reserve(
+        self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
+    ) -> list[Reserved]:
+        self._link.seen()
+        batch = await self._driver.reserve(queues, now, lease_for, limit, worker)
+        if batch:
+            # This process may have stood still since it asked: what has expired meanwhile is another worker's.
+            present = self._clock.now()
+            batch = [reserved for reserved in batch if reserved.lease.expires_at > present]
+            self._link.taken([self._handed(reserved) for reserved in batch])
+        return batch
+
+    def _handed(self, reserved: Reserved) -> wire.TakenLease:
+        job, lease = reserved.job, reserved.lease
+        handler = self._handlers.get(job.type)
+        timeout = job.timeout or (handler.timeout if handler is not None else None)
+        return wire.TakenLease(
+            lease.job_id,
+            lease.queue,
+            lease.token,
+            to_ms(lease.expires_at),
+            job.attempts,
+            None if timeout is None else timeout.total_seconds(),
+        )
+
+
+class _LinkedHeart(ThreadHeart):
+    """Gives signs of life; beats itself, on a connection opened for that, only when the parent has missed two beats."""
+
+    def __init__(
+        self, heart: Heart, driver: Driver, clock: Clock, watch: LoopWatch, link: Link, settings: Settings
+    ) -> None:
+        super().__init__(heart, driver, clock, watch)
+        self._link = link
+        self._every = min(TICK, settings.heartbeat / 2)
+        self._neglect = (settings.lease - timedelta(seconds=settings.heartbeat)) / 2
+        self._opened = False
+
+    async def keep(self) -> None:
+        while True:
+            self._link.tick(self._clock)
+            if self._neglected():
+                if not self._opened:
+                    await self._open()
+                    self._opened = True
+                await self._heart.beat(self._driver)
+            await asyncio.sleep(self._every)
+
+    def _neglected(self) -> bool:
+        now, moment = self._clock.now(), self._clock.monotonic()
+        return any(
+            run.lease.expires_at - now < self._neglect and not overdue(run, moment)
+            for run in list(self._link._held.values())
+        )
