@@ -103,9 +103,9 @@ def test_what_cannot_be_shared_is_told(driver, path, tmp_path):
     with pytest.raises(ValueError, match="one transaction cannot hold both"):
         driver.enqueue_on_sync(other, [job("a")], NOW)
     other.close()
-    with pytest.raises(TypeError, match=r"expected an sqlite3\.Connection"):
+    with pytest.raises(TypeError, match="give the connection itself"):
         driver.enqueue_on_sync(object(), [job("a")], NOW)
-    with pytest.raises(TypeError, match="object"):
+    with pytest.raises(TypeError, match="give the connection itself"):
         asyncio.run(driver.enqueue_on(object(), [job("a")], NOW))
 
 

@@ -1,7 +1,7 @@
 """Enqueueing in the caller's own transaction, on the caller's own connection. Nothing here commits.
 
-Whatever wraps an `sqlite3.Connection` (an ORM's session, a framework's connection) can be served with `enqueue_within`
-once the connection has been taken out of it; it must be called on the thread that may use the connection.
+Whatever wraps an `sqlite3.Connection` (an ORM's session, a framework's connection) is served with `enqueue_within`
+once borrow.py has taken the connection out of it. It runs on the thread that may use the connection.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any, Protocol
 
 from taskharbor.drivers.sqlite import migrate
 from taskharbor.drivers.sqlite.address import Address
@@ -21,11 +22,26 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 
 
+class Connection(Protocol):
+    """What is asked of a caller's connection: an `sqlite3.Connection`, or what behaves as one."""
+
+    row_factory: Any
+    text_factory: Any
+
+    @property
+    def in_transaction(self) -> bool: ...
+    @property
+    def isolation_level(self) -> str | None: ...
+    def cursor(self) -> Any: ...
+    def execute(self, sql: str, parameters: Any = ..., /) -> Any: ...
+
+
 def enqueue_within(
-    connection: sqlite3.Connection, jobs: Sequence[JobRecord], now: datetime, address: Address
+    connection: Connection, jobs: Sequence[JobRecord], now: datetime, address: Address
 ) -> list[Enqueued]:
     """Store jobs, all or none, together with whatever the caller's transaction commits."""
     text_factory, connection.text_factory = connection.text_factory, str
+    row_factory, connection.row_factory = connection.row_factory, None
     try:
         _check_file(connection, address)
         if not connection.in_transaction:
@@ -52,22 +68,22 @@ def enqueue_within(
         raise unavailable(address.path, error) from error
     finally:
         connection.text_factory = text_factory
+        connection.row_factory = row_factory
 
 
-def _begin(connection: sqlite3.Connection) -> None:
-    if connection.isolation_level is None:
+def _begin(connection: Connection) -> None:
+    # `autocommit` came with Python 3.12; set to True it makes commit() and rollback() do nothing.
+    if connection.isolation_level is None or getattr(connection, "autocommit", None) is True:
         raise BackendUnavailable(
-            "the connection is in autocommit mode and no transaction is open: execute BEGIN IMMEDIATE first, "
-            "so that the job is stored with your own writes or not at all"
+            "the connection is in autocommit mode and no transaction is open: begin one first (BEGIN IMMEDIATE; "
+            "transaction.atomic() in Django), so that the job is stored with your own writes or not at all"
         )
     # As Python's own sqlite3 does before the first write; ours begins with a look at what is there.
     connection.execute("BEGIN IMMEDIATE")
 
 
-def _check_file(connection: sqlite3.Connection, address: Address) -> None:
-    cursor = connection.cursor()
-    cursor.row_factory = None
-    files = {name: file for _, name, file in cursor.execute("PRAGMA database_list").fetchall()}
+def _check_file(connection: Connection, address: Address) -> None:
+    files = {name: file for _, name, file in connection.execute("PRAGMA database_list").fetchall()}
     file = files.get("main")
     if not file or not os.path.exists(address.path) or not os.path.samefile(file, address.path):
         raise ValueError(

@@ -6,15 +6,13 @@ An opened driver may be cancelled at any await: a call that was not begun is lef
 from __future__ import annotations
 
 import builtins
-import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.sqlite import admin, reading
+from taskharbor.drivers.sqlite import admin, borrow, reading
 from taskharbor.drivers.sqlite.address import parse
-from taskharbor.drivers.sqlite.caller import enqueue_within
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.hub import Hub, Waiter, acquire, let_go
 from taskharbor.drivers.sqlite.leases import extend, release
@@ -113,15 +111,12 @@ class SqliteDriver(SingleVerbs):
     # The caller's own transaction
 
     async def enqueue_on(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
-        raise TypeError(
-            f"{type(connection).__name__}: expected a connection whose transaction can be shared with sqlite://; "
-            "with an sqlite3.Connection use enqueue_sync"
-        )
+        """Store jobs on the caller's connection, in the caller's transaction."""
+        return await borrow.enqueue_on(connection, jobs, now, self.address)
 
     def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
-        if not isinstance(connection, sqlite3.Connection):
-            raise TypeError(f"expected an sqlite3.Connection to {self.address.path}, got {type(connection).__name__}")
-        return enqueue_within(connection, jobs, now, self.address)
+        """The same on a synchronous connection."""
+        return borrow.enqueue_on_sync(connection, jobs, now, self.address)
 
     def transaction(self, lease: Lease) -> SqliteTransaction:
         return SqliteTransaction(self.hub, lease)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from taskharbor.model.errors import DriverError
 
@@ -16,15 +17,15 @@ FOLDER = Path(__file__).parent / "migrations"
 SCHEMA = max(int(path.name[:4]) for path in FOLDER.glob("*.sql"))
 
 
-def schema_of(connection: sqlite3.Connection) -> int:
+def schema_of(connection: Any) -> int:
     """The number of the schema in the file; 0: none."""
-    cursor = connection.cursor()
-    cursor.row_factory = None
-    found = cursor.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'taskharbor_meta'").fetchone()
-    return int(cursor.execute("SELECT schema FROM taskharbor_meta").fetchone()[0]) if found else 0
+    found = connection.execute(
+        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'taskharbor_meta'"
+    ).fetchone()
+    return int(connection.execute("SELECT schema FROM taskharbor_meta").fetchone()[0]) if found else 0
 
 
-def prepare(connection: sqlite3.Connection, path: str, mode: str) -> None:
+def prepare(connection: Any, path: str, mode: str) -> None:
     """Create or upgrade the schema inside the transaction that is open, or say why not."""
     found = schema_of(connection)
     if found == SCHEMA:

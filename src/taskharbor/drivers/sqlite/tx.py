@@ -42,9 +42,8 @@ class Queue(msgspec.Struct):
 class Tx:
     """What the calls of one transaction share."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        cursor = connection.cursor()
-        cursor.row_factory = None
+    def __init__(self, connection: Any) -> None:
+        cursor: sqlite3.Cursor = connection.cursor()
         self.execute = cursor.execute
         self.executemany = cursor.executemany
         self.fetchone = cursor.fetchone

@@ -2,8 +2,9 @@
 
 The lock file is written to after each commit that brought work, so a change of it is worth a look at once. The -wal
 file also changes when an application commits an enqueue in its own transaction, but for everything else as well, and
-a moment before the change can be read: it is looked at a few milliseconds later, and not more often. Where there is
-no inotify, `PRAGMA data_version` is asked instead, every 20 ms, at a few microseconds each.
+before the change can be read: its writer syncs in between, which takes as long as the disk takes. So it is looked at
+a few milliseconds later, and again after twice as many, until a commit is seen. Where there is no inotify, `PRAGMA
+data_version` is asked instead, every 20 ms, at a few microseconds each.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from taskharbor.drivers.sqlite.connect import connect
 
 _IN_MODIFY, _FLAGS = 0x2, os.O_NONBLOCK | os.O_CLOEXEC
-SETTLE = 0.004  # from a change of the -wal file to the look at it
+SETTLE = 0.004  # from a change of the -wal file to the first look at it
 POLL = 0.02  # without inotify
 REST = 1.0  # with it: a hint that was lost all the same costs no more
 
@@ -55,6 +56,7 @@ class Watch:
         self.guard = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._version = -1
+        self._pause = REST  # until the next look, if nothing changes before
         self._thread = threading.Thread(target=self._run, name="taskharbor-sqlite-watch", daemon=True)
         self._thread.start()
 
@@ -81,6 +83,7 @@ class Watch:
                 if not files and self.use_inotify:
                     files += [file for path in (self._lock_path, f"{self.path}-wal") if (file := inotify(path))]
                     self._look()  # what came before the watch began
+                    self._pause = SETTLE  # and what was being written
                     if not files:
                         self.use_inotify = False
                 self._round(files)
@@ -93,12 +96,16 @@ class Watch:
     def _round(self, files: list[int]) -> None:
         if not files:
             self._sleep([self._bell], POLL)
-        else:
-            changed = self._sleep([self._bell, *files], REST)
-            if changed and not self._stopping and files[0] not in changed and self._bell not in changed:
-                self._sleep([self._bell, files[0]], SETTLE)
-        if not self._stopping:
             self._look()
+            return
+        lock, *wal = files
+        changed = self._sleep([self._bell, lock, *(wal if self._pause > SETTLE else ())], self._pause)
+        if changed and changed == wal:
+            self._pause = SETTLE
+        elif self._look():
+            self._pause = REST
+        else:
+            self._pause = min(2 * self._pause, REST)
 
     def _sleep(self, files: list[int], timeout: float | None) -> list[int]:
         changed = select.select(files, [], [], timeout)[0]
@@ -114,10 +121,11 @@ class Watch:
             os.close(file)
         files.clear()
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """Tell what arrived; False if nothing was committed since the last look."""
         names = self._wanted()
-        if not names:
-            return
+        if not names or self._stopping:
+            return True
         try:
             with self.guard:
                 if self._connection is None:
@@ -125,7 +133,7 @@ class Watch:
                     self._version = -1
                 version = self._connection.execute("PRAGMA data_version").fetchone()[0]
                 if version == self._version:
-                    return
+                    return False
                 self._version = version
                 marks = ", ".join("?" * len(names))
                 rows = self._connection.execute(
@@ -135,8 +143,9 @@ class Watch:
             with self.guard:
                 self.disconnect()
             time.sleep(POLL)
-            return
+            return True
         self._heard(dict(rows))
+        return True
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
