@@ -1,0 +1,136 @@
+"""`taskharbor dlq`: jobs that are dead until somebody decides."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from taskharbor.cli import shape
+from taskharbor.cli.commands.list import more, tries
+from taskharbor.cli.confirm import confirm
+from taskharbor.cli.fault import wrong
+from taskharbor.cli.many import Many, end
+from taskharbor.cli.output import Column, write_json, write_table
+from taskharbor.cli.reveal import HIDDEN
+from taskharbor.cli.store import ask
+from taskharbor.cli.target import Target, shared
+from taskharbor.cli.text import first_line
+from taskharbor.cli.when import relative
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.job import Page, State
+
+BATCH = 500
+COLUMNS = (
+    Column("id", whole=True),
+    Column("type"),
+    Column("queue"),
+    Column("tries"),
+    Column("dead since"),
+    Column("reason"),
+)
+
+
+@click.group()
+def dlq() -> None:
+    """Look at dead jobs, and bring them back."""
+
+
+@dlq.command("list")
+@click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
+@click.option("--type", "type_", metavar="TYPE", help="Only jobs of this type.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Jobs on a page.")
+@click.option("--cursor", metavar="CURSOR", help="Where the page before ended.")
+@shared
+def list_(target: Target, queue: str | None, type_: str | None, limit: int, cursor: str | None) -> None:
+    """List the dead jobs, and why they are dead.
+
+    \b
+    Examples:
+      taskharbor dlq list
+      taskharbor dlq list --queue mail --output json
+
+    \b
+    JSON: as of `taskharbor list`.
+    """
+
+    async def look(driver: Driver, now: datetime) -> tuple[Page, datetime]:
+        try:
+            page = await driver.list(queue=queue, type=type_, state=State.DLQ, cursor=cursor, limit=limit, now=now)
+        except ValueError as error:
+            raise wrong(f"--{error}") from error
+        return page, now
+
+    page, now = ask(target, look)
+    if target.json:
+        write_json({"jobs": [shape.summary(info) for info in page.items], "cursor": page.cursor})
+        return
+    if not page.items:
+        click.echo("no dead jobs", err=True)
+        return
+    rows = [
+        [
+            info.job.id,
+            info.job.type,
+            info.job.queue,
+            tries(info),
+            relative(info.job.finished_at, now),
+            first_line(HIDDEN.text(info.job.reason, info.job)),
+        ]
+        for info in page.items
+    ]
+    write_table(COLUMNS, rows)
+    more(page.cursor)
+
+
+@dlq.command()
+@click.argument("ids", nargs=-1, metavar="[ID]…")
+@click.option("--all", "everything", is_flag=True, help="All dead jobs, or all of --queue and --type.")
+@click.option("--queue", metavar="NAME", help="With --all: only jobs of this queue.")
+@click.option("--type", "type_", metavar="TYPE", help="With --all: only jobs of this type.")
+@click.option("--keep-attempts", is_flag=True, help="Do not give them all their attempts again.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@shared
+def requeue(
+    target: Target,
+    ids: tuple[str, ...],
+    everything: bool,
+    queue: str | None,
+    type_: str | None,
+    keep_attempts: bool,
+    yes: bool,
+) -> None:
+    """Bring dead jobs back, with all their attempts. --all asks first.
+
+    \b
+    Examples:
+      taskharbor dlq requeue 01JQZ5X7T0A8C2E4G6J8M0P2R4
+      taskharbor dlq requeue --all --queue mail --yes
+
+    \b
+    JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if one was refused.
+    """
+    if bool(ids) == everything:
+        raise wrong("dlq requeue: expected the ids of jobs, or --all")
+    if (queue or type_) and not everything:
+        raise wrong("dlq requeue: --queue and --type go with --all")
+
+    async def by_id(driver: Driver, now: datetime) -> Many:
+        for_each = await driver.requeue(ids, now, reset_attempts=not keep_attempts)
+        return Many.of(ids, for_each)
+
+    async def by_page(driver: Driver, now: datetime) -> Many:
+        told = Many()
+        cursor: str | None = None
+        while True:
+            page = await driver.list(queue=queue, type=type_, state=State.DLQ, cursor=cursor, limit=BATCH, now=now)
+            found = [info.job.id for info in page.items]
+            told += Many.of(found, await driver.requeue(found, now, reset_attempts=not keep_attempts))
+            cursor = page.cursor
+            if cursor is None:
+                return told
+
+    if everything:
+        which = "".join((f" in the queue {queue}" if queue else "", f" of the type {type_}" if type_ else ""))
+        confirm(f"Bring back every dead job{which}?", yes)
+    end(ask(target, by_page if everything else by_id), "brought back", target)

@@ -1,0 +1,45 @@
+"""`taskharbor explain`: why a job is not running."""
+
+from __future__ import annotations
+
+import click
+
+from taskharbor.cli.explain import look, reasons
+from taskharbor.cli.output import write, write_json
+from taskharbor.cli.store import ask
+from taskharbor.cli.target import Target, shared
+from taskharbor.cli.text import one_line
+
+
+@click.command()
+@click.argument("id", metavar="ID")
+@shared
+def explain(target: Target, id: str) -> None:
+    """Say why a job is not running, and what would help.
+
+    The reason that counts now comes first: its queue is paused, its group is full, it is not due, it is blocked by
+    other jobs, no worker serves its queue, a worker has it, or it has ended.
+
+    \b
+    Example:
+      taskharbor explain 01JQZ5X7T0A8C2E4G6J8M0P2R4
+
+    \b
+    JSON: {"id", "type", "queue", "state", "reasons": [{"code", "text", "hint"}]}. code: one of done, dlq, cancelled,
+    leased, not_due, retry_not_due, given_back, blocked, blocked_by_dead, blocked_by_cancelled, paused, group_full,
+    no_worker, workers_busy, next.
+    """
+    seen = ask(target, lambda driver, now: look(driver, id, now))
+    found = reasons(seen)
+    job = seen.info.job
+    if target.json:
+        told = [{"code": each.code, "text": each.text, "hint": each.hint or None} for each in found]
+        write_json(
+            {"id": job.id, "type": job.type, "queue": job.queue, "state": seen.info.state.value, "reasons": told}
+        )
+        return
+    write(f"job {job.id} ({one_line(job.type)}, queue {one_line(job.queue)}) is {seen.info.state}:")
+    for each in found:
+        write(f"  - {each.text}")
+        if each.hint:
+            write(f"    try: {each.hint}")

@@ -1,0 +1,104 @@
+"""`taskharbor flow`: workflow runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from taskharbor.cli import shape
+from taskharbor.cli.commands.list import tries
+from taskharbor.cli.output import Column, write, write_facts, write_json, write_table
+from taskharbor.cli.store import ask
+from taskharbor.cli.target import Target, shared
+from taskharbor.cli.when import both, length
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.errors import JobNotFound
+from taskharbor.model.job import FlowInfo
+
+COLUMNS = (
+    Column("id", whole=True),
+    Column("type"),
+    Column("state", whole=True),
+    Column("tries", whole=True),
+    Column("took", right=True),
+    Column("waits for", right=True),
+)
+
+
+@click.group()
+def flow() -> None:
+    """Show a workflow run."""
+
+
+@flow.command()
+@click.argument("id", metavar="ID")
+@click.option("--mermaid", is_flag=True, help="Print the graph as Mermaid text instead.")
+@shared
+def show(target: Target, id: str, mermaid: bool) -> None:
+    """Show a workflow run: how it stands as a whole, and each of its jobs. ID: the run's, or that of a job in it.
+
+    \b
+    Examples:
+      taskharbor flow show 01JQZ5X7T0A8C2E4G6J8M0P2R4
+      taskharbor flow show 01JQZ5X7T0A8C2E4G6J8M0P2R4 --mermaid > flow.mmd
+
+    \b
+    JSON: {"id", "status", "created_at", "updated_at", "done", "total", "jobs": [as of `taskharbor list`],
+    "edges": [[ID, ID]]}. An edge: the second waits for the first.
+    """
+    from taskharbor.flow.look import durations_of, progress_of
+    from taskharbor.flow.mermaid import mermaid as draw
+
+    info, now = ask(target, lambda driver, now: _look(driver, id, now))
+    if mermaid:
+        write(draw(info).rstrip())
+        return
+    done, total = progress_of(info)
+    if target.json:
+        write_json(
+            {
+                "id": info.id,
+                "status": info.status.value,
+                "created_at": info.created_at,
+                "updated_at": info.updated_at,
+                "done": done,
+                "total": total,
+                "jobs": [shape.summary(node) for node in info.nodes],
+                "edges": info.edges,
+            }
+        )
+        return
+    write_facts(
+        [
+            ("flow", info.id),
+            ("status", info.status.value),
+            ("jobs", f"{done} of {total} done"),
+            ("created", both(info.created_at, now)),
+            ("updated", both(info.updated_at, now)),
+        ]
+    )
+    write("")
+    took = durations_of(info)
+    rows = []
+    for node in info.nodes:
+        span = took[node.job.id]
+        waits = str(len(node.waiting_for)) if node.waiting_for else ""
+        rows.append(
+            [node.job.id, node.job.type, node.state.value, tries(node), "" if span is None else length(span), waits]
+        )
+    write_table(COLUMNS, rows)
+
+
+async def _look(driver: Driver, id: str, now: datetime) -> tuple[FlowInfo, datetime]:
+    try:
+        return await driver.flow(id, now), now
+    except JobNotFound:
+        pass
+    try:
+        job = (await driver.inspect(id, now)).job
+    except JobNotFound:
+        raise JobNotFound(f"no flow {id}, and no job of that id") from None
+    if job.flow_id is None:
+        raise JobNotFound(f"job {id} is no part of a flow")
+    return await driver.flow(job.flow_id, now), now

@@ -1,0 +1,91 @@
+"""`taskharbor inspect`: one job, whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+
+from taskharbor.cli import shape
+from taskharbor.cli.fault import wrong
+from taskharbor.cli.output import write_facts, write_json
+from taskharbor.cli.reveal import Reveal
+from taskharbor.cli.store import ask
+from taskharbor.cli.target import Target, shared
+from taskharbor.cli.when import both
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.job import JobInfo
+
+
+@click.command()
+@click.argument("positional", metavar="ID", required=False)
+@click.option("--id", "named", metavar="ID", help="The job's id; also without --id.")
+@click.option("--show-payload", is_flag=True, help="Show the payload and the result, which are hidden otherwise.")
+@click.option("--redact", multiple=True, metavar="FIELD", help="Show them without this field (repeatable, any depth).")
+@shared
+def inspect(
+    target: Target, positional: str | None, named: str | None, show_payload: bool, redact: tuple[str, ...]
+) -> None:
+    """Show one job: the whole record, and where it stands.
+
+    The payload and the result are hidden, and so are the payload's values where the error text repeats them, unless
+    --show-payload or --redact asks for them.
+
+    \b
+    Examples:
+      taskharbor inspect 01JQZ5X7T0A8C2E4G6J8M0P2R4
+      taskharbor inspect --id 01JQZ5X7T0A8C2E4G6J8M0P2R4 --show-payload
+      taskharbor inspect --id 01JQZ5X7T0A8C2E4G6J8M0P2R4 --redact password --redact card
+
+    \b
+    JSON: {"id", "type", "queue", "state", "priority", "attempts", "max_attempts", "run_at", "created_at",
+    "finished_at", "group", "flow_id", "worker", "lease_expires_at", "reason", "timeout", "deliveries", "lost",
+    "idempotency_key", "group_limit", "depends_on", "waiting_for", "handed_to", "metadata", "failed_at",
+    "last_error", "payload_bytes", "payload", "result_bytes", "result", "hidden"}
+    """
+    id = positional or named
+    if id is None or (positional and named and positional != named):
+        raise wrong("inspect: expected one job's id: taskharbor inspect ID")
+
+    async def look(driver: Driver, now: datetime) -> tuple[JobInfo, datetime]:
+        return await driver.inspect(id, now), now
+
+    info, now = ask(target, look)
+    facts = shape.whole(info, Reveal.of(show_payload, redact))
+    if target.json:
+        write_json(facts)
+    else:
+        write_facts(_lines(facts, now))
+
+
+def _lines(facts: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+    """The facts that say something, as a person reads them."""
+    for name, value in facts.items():
+        if name == "attempts":
+            value = f"{value} of {facts['max_attempts'] or 'the default'}"
+        elif name in ("payload", "result"):
+            size = facts[f"{name}_bytes"]
+            if name in facts["hidden"]:
+                value = f"({size} bytes, hidden; --show-payload shows it)"
+            elif size is not None:
+                value = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+        elif name == "timeout" and value is not None:
+            value = f"{value:g} s"
+        if name in ("max_attempts", "payload_bytes", "result_bytes", "hidden") or value in (None, "", [], {}):
+            continue
+        if name in ("priority", "lost") and not value:
+            continue
+        yield name.replace("_", " "), _written(value, now)
+
+
+def _written(value: Any, now: datetime) -> str:
+    if isinstance(value, datetime):
+        return both(value, now)
+    if isinstance(value, list):
+        return ", ".join(value) if len(value) < 3 else "\n".join(value)
+    if isinstance(value, dict):
+        return "\n".join(f"{name}: {text}" for name, text in value.items())
+    return str(value)

@@ -1,0 +1,107 @@
+"""`taskharbor list`: jobs, a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import click
+
+from taskharbor.cli import shape
+from taskharbor.cli.fault import wrong
+from taskharbor.cli.output import Column, write_json, write_table
+from taskharbor.cli.store import ask
+from taskharbor.cli.target import Target, shared
+from taskharbor.cli.when import relative
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.job import JobInfo, Page, State
+
+COLUMNS = (
+    Column("id", whole=True),
+    Column("type"),
+    Column("queue"),
+    Column("state", whole=True),
+    Column("tries", whole=True),
+    Column("when"),
+)
+
+
+@click.command("list")
+@click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
+@click.option("--state", type=click.Choice(shape.STATES), help="Only jobs in this state.")
+@click.option("--type", "type_", metavar="TYPE", help="Only jobs of this type.")
+@click.option("--group", metavar="NAME", help="Only jobs of this group.")
+@click.option("--flow", "flow_id", metavar="ID", help="Only jobs of this workflow run.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Jobs on a page.")
+@click.option("--cursor", metavar="CURSOR", help="Where the page before ended.")
+@shared
+def list_(
+    target: Target,
+    queue: str | None,
+    state: str | None,
+    type_: str | None,
+    group: str | None,
+    flow_id: str | None,
+    limit: int,
+    cursor: str | None,
+) -> None:
+    """List jobs in the order of their ids, which is the order in which they were made.
+
+    \b
+    Examples:
+      taskharbor list --queue mail --state ready
+      taskharbor list --state scheduled --limit 10
+      taskharbor list --output json --cursor CURSOR
+
+    \b
+    JSON: {"jobs": [{"id", "type", "queue", "state", "priority", "attempts", "max_attempts", "run_at", "created_at",
+    "finished_at", "group", "flow_id", "worker", "lease_expires_at", "reason"}], "cursor"}. cursor: null on the last
+    page.
+    """
+
+    async def look(driver: Driver, now: datetime) -> tuple[Page, datetime]:
+        try:
+            page = await driver.list(
+                queue=queue, state=state, type=type_, group=group, flow_id=flow_id, cursor=cursor, limit=limit, now=now
+            )
+        except ValueError as error:
+            raise wrong(f"--{error}") from error
+        return page, now
+
+    page, now = ask(target, look)
+    if target.json:
+        write_json({"jobs": [shape.summary(info) for info in page.items], "cursor": page.cursor})
+        return
+    if not page.items:
+        click.echo("no jobs", err=True)
+        return
+    write_table(COLUMNS, rows(page.items, now))
+    more(page.cursor)
+
+
+def rows(items: Sequence[JobInfo], now: datetime) -> list[list[str]]:
+    """Jobs as rows of a table."""
+    return [[i.job.id, i.job.type, i.job.queue, i.state.value, tries(i), when(i, now)] for i in items]
+
+
+def tries(info: JobInfo) -> str:
+    """Failures so far, of how many."""
+    return f"{info.job.attempts}/{info.job.max_attempts}" if info.job.max_attempts else str(info.job.attempts)
+
+
+def when(info: JobInfo, now: datetime) -> str:
+    """The moment that matters in this state."""
+    job = info.job
+    if info.state is State.SCHEDULED:
+        return f"due {relative(job.run_at, now)}"
+    if info.state is State.INFLIGHT:
+        return f"leased, ends {relative(info.lease_expires_at, now)}"
+    if info.state.terminal:
+        return relative(job.finished_at, now)
+    return f"made {relative(job.created_at, now)}"
+
+
+def more(cursor: str | None) -> None:
+    """Say how to go on; not among the rows, so that a pipe gets rows only."""
+    if cursor is not None:
+        click.echo(f"there are more: --cursor {cursor}", err=True)

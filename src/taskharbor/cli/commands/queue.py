@@ -1,0 +1,94 @@
+"""`taskharbor queue`: the queues, and whether workers may take from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from taskharbor.cli.output import write, write_json
+from taskharbor.cli.store import ask
+from taskharbor.cli.survey import survey, write_queues
+from taskharbor.cli.target import Target, shared
+from taskharbor.cli.text import one_line
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.limits import check_name
+
+
+@click.group()
+def queue() -> None:
+    """List, pause and resume queues."""
+
+
+@queue.command("list")
+@shared
+def list_(target: Target) -> None:
+    """List the queues that hold a job or are paused, with how many jobs are in which state.
+
+    \b
+    Example:
+      taskharbor queue list
+
+    \b
+    JSON: {"queues": [{"queue", "paused", "workers", "jobs": {"blocked", "scheduled", "ready", "inflight", "done",
+    "dlq", "cancelled"}}]}. workers: how many were heard in the last minute that serve it.
+    """
+    found = ask(target, survey)
+    if target.json:
+        write_json({"queues": found.queues})
+    else:
+        write_queues(found)
+
+
+@queue.command()
+@click.argument("names", nargs=-1, required=True, metavar="QUEUE…")
+@shared
+def pause(target: Target, names: tuple[str, ...]) -> None:
+    """Let no worker take new jobs from a queue. What runs goes on; jobs may still be enqueued.
+
+    \b
+    Example:
+      taskharbor queue pause mail
+
+    \b
+    JSON: {"queues": [{"queue", "paused"}]}
+    """
+    _switch(target, names, paused=True)
+
+
+@queue.command()
+@click.argument("names", nargs=-1, required=True, metavar="QUEUE…")
+@shared
+def resume(target: Target, names: tuple[str, ...]) -> None:
+    """Let workers take jobs from a queue again.
+
+    \b
+    Example:
+      taskharbor queue resume mail
+
+    \b
+    JSON: {"queues": [{"queue", "paused"}]}
+    """
+    _switch(target, names, paused=False)
+
+
+def _switch(target: Target, names: Sequence[str], *, paused: bool) -> None:
+    for name in names:
+        check_name(name, "queue")
+
+    async def switch(driver: Driver, now: datetime) -> list[dict[str, Any]]:
+        known = set(await driver.queues())
+        for name in names:
+            await (driver.pause(name) if paused else driver.resume(name))
+            if name not in known:
+                click.echo(f"no job is in a queue named {one_line(name)} yet", err=True)
+        return [{"queue": name, "paused": await driver.is_paused(name)} for name in names]
+
+    answer = ask(target, switch, creates=True)
+    if target.json:
+        write_json({"queues": answer})
+        return
+    for row in answer:
+        write(f"{one_line(row['queue'])} is {'paused' if row['paused'] else 'open'}")

@@ -1,0 +1,76 @@
+"""Jobs, queues and workers as JSON shows them: the same keys always, in the same order. Scripts rely on these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from taskharbor.cli.reveal import HIDDEN, Reveal
+from taskharbor.model.job import JobInfo, State, WorkerInfo
+
+STATES = tuple(state.value for state in State)
+
+
+def summary(info: JobInfo, reveal: Reveal = HIDDEN) -> dict[str, Any]:
+    """A job in a list."""
+    job = info.job
+    return {
+        "id": job.id,
+        "type": job.type,
+        "queue": job.queue,
+        "state": info.state.value,
+        "priority": job.priority,
+        "attempts": job.attempts,
+        "max_attempts": job.max_attempts or None,
+        "run_at": job.run_at,
+        "created_at": job.created_at,
+        "finished_at": job.finished_at,
+        "group": job.group,
+        "flow_id": job.flow_id,
+        "worker": info.worker or None,
+        "lease_expires_at": info.lease_expires_at,
+        "reason": reveal.text(job.reason, job) or None,
+    }
+
+
+def whole(info: JobInfo, reveal: Reveal) -> dict[str, Any]:
+    """Everything about a job. What `hidden` names is null because it may not be seen."""
+    job = info.job
+    hidden = [] if reveal.show else ["payload", *(["result"] if job.result is not None else [])]
+    return {
+        **summary(info, reveal),
+        "timeout": None if job.timeout is None else job.timeout.total_seconds(),
+        "deliveries": job.deliveries,
+        "lost": job.lost,
+        "idempotency_key": job.idempotency_key,
+        "group_limit": job.group_limit or None,
+        "depends_on": list(job.depends_on),
+        "waiting_for": list(info.waiting_for),
+        "handed_to": job.handed_to,
+        "metadata": dict(job.metadata),
+        "failed_at": job.failed_at,
+        "last_error": reveal.text(job.last_error, job) or None,
+        "payload_bytes": len(job.payload),
+        "payload": reveal.value(job.payload),
+        "result_bytes": None if job.result is None else len(job.result),
+        "result": reveal.value(job.result),
+        "hidden": hidden,
+    }
+
+
+def states(counts: dict[str, int]) -> dict[str, int]:
+    """How many jobs are in each state; zeros too."""
+    return {state: counts.get(state, 0) for state in STATES}
+
+
+def worker(info: WorkerInfo) -> dict[str, Any]:
+    """A worker that was heard of."""
+    return {
+        "worker": info.worker,
+        "queues": list(info.queues),
+        "running": info.running,
+        "concurrency": info.concurrency,
+        "host": info.host,
+        "pid": info.pid,
+        "started_at": info.started_at,
+        "seen_at": info.seen_at,
+    }

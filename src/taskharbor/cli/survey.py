@@ -1,0 +1,94 @@
+"""What is going on in a store: its queues and its workers, in one look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from taskharbor.cli import shape
+from taskharbor.cli.output import Column, at_terminal, write, write_table
+from taskharbor.cli.text import one_line
+from taskharbor.cli.when import relative
+from taskharbor.drivers.contract import Driver
+
+ALWAYS = ("ready", "inflight", "dlq")  # columns that a person looks for even when they are zero
+
+
+@dataclass(frozen=True)
+class Survey:
+    """One look: plain values, as JSON shows them."""
+
+    at: datetime
+    queues: list[dict[str, Any]]
+    workers: list[dict[str, Any]]
+
+
+async def survey(driver: Driver, now: datetime) -> Survey:
+    """Look."""
+    counts = await driver.counts(now)
+    workers = await driver.workers(now)
+    names = sorted({*await driver.queues(), *counts})
+    queues = [
+        {
+            "queue": name,
+            "paused": await driver.is_paused(name),
+            "workers": sum(name in worker.queues for worker in workers),
+            "jobs": shape.states(counts.get(name, {})),
+        }
+        for name in names
+    ]
+    return Survey(now, queues, [shape.worker(info) for info in workers])
+
+
+def queue_table(found: Survey, *, narrow: bool) -> tuple[list[Column], list[list[str]]]:
+    """The queues as a table; `narrow`: without the states that no job is in."""
+    states = [
+        state
+        for state in shape.STATES
+        if not narrow or state in ALWAYS or any(row["jobs"][state] for row in found.queues)
+    ]
+    columns = [Column("queue"), *(Column(state, right=True) for state in states), Column("workers", right=True)]
+    columns.append(Column("paused"))
+    rows = [
+        [
+            one_line(row["queue"]),
+            *(str(row["jobs"][state]) for state in states),
+            str(row["workers"]),
+            "paused" if row["paused"] else "",
+        ]
+        for row in found.queues
+    ]
+    return columns, rows
+
+
+def worker_table(found: Survey) -> tuple[list[Column], list[list[str]]]:
+    """The workers as a table."""
+    columns = [Column("worker"), Column("queues"), Column("running", right=True), Column("started"), Column("heard")]
+    rows = [
+        [
+            one_line(row["worker"]),
+            one_line(", ".join(row["queues"])),
+            f"{row['running']}/{row['concurrency']}",
+            relative(row["started_at"], found.at),
+            relative(row["seen_at"], found.at),
+        ]
+        for row in found.workers
+    ]
+    return columns, rows
+
+
+def write_queues(found: Survey) -> None:
+    """The queues, for a person or a pipe."""
+    if found.queues:
+        write_table(*queue_table(found, narrow=at_terminal()))
+    else:
+        write("no queues")
+
+
+def write_workers(found: Survey) -> None:
+    """The workers, for a person or a pipe."""
+    if found.workers:
+        write_table(*worker_table(found))
+    else:
+        write("no worker was heard in the last minute")

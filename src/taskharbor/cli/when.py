@@ -1,0 +1,73 @@
+"""Moments and durations as a person types and reads them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import click
+
+_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    """An option's ISO 8601 moment with its time zone."""
+    if value is None:
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(
+            "expected a moment such as 2030-01-31T09:00:00Z or 2030-01-31T09:00+01:00", ctx, param
+        ) from None
+    if found.tzinfo is None:
+        raise click.BadParameter(
+            f"expected a time zone behind it: {value}Z for UTC, or an offset such as {value}+01:00", ctx, param
+        )
+    return found
+
+
+def span(ctx: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
+    """An option's duration: seconds, or a number with ms, s, m, h or d."""
+    if value is None:
+        return None
+    from taskharbor.drivers.dsn import span as read
+
+    try:
+        return read(value, "a duration")
+    except ValueError:
+        raise click.BadParameter("expected a duration such as 90, 90s, 15m, 2h or 1d", ctx, param) from None
+
+
+def stamp(moment: datetime | None) -> str:
+    """A moment in UTC, to the second."""
+    return "" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def length(span: timedelta) -> str:
+    """A duration in its two largest units.
+
+    >>> length(timedelta(hours=2, minutes=5, seconds=9)), length(timedelta(milliseconds=300))
+    ('2h 5m', '0.3s')
+    """
+    seconds = span.total_seconds()
+    if seconds < 10:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    left = round(seconds)
+    parts: list[str] = []
+    for unit, size in _UNITS:
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append(f"{count}{unit}" if count else "")
+    return " ".join(part for part in parts[:2] if part)
+
+
+def relative(moment: datetime | None, now: datetime) -> str:
+    """A moment seen from now: `in 5m`, `2h 5m ago`."""
+    if moment is None:
+        return ""
+    return f"in {length(moment - now)}" if moment > now else f"{length(now - moment)} ago"
+
+
+def both(moment: datetime | None, now: datetime) -> str:
+    """A moment, and how far away it is."""
+    return "" if moment is None else f"{stamp(moment)} ({relative(moment, now)})"
