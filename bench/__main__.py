@@ -1,4 +1,4 @@
-"""`python -m bench`: measure, report, and end with status 1 if an aim is missed."""
+"""`python -m bench [memory|sqlite|postgres|redis|all]`: measure, report, and end with status 1 if an aim is missed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from bench import report, steps
+from bench import layout, report, steps
 from bench.figures import rate, results
 from bench.peers import memory as peers
 from bench.rounds import FULL, QUICK, Samples, Sizes, run
+from bench.stores import command
+from bench.stores.plan import STORES
 from bench.subjects import SUBJECTS
 
 
@@ -25,35 +27,59 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.profile:
         print(steps.report())
         return 0
+    stores = ("memory", *STORES) if options.store == "all" else (options.store,)
+    status = 0
+    for store in stores:
+        status |= _memory(options) if store == "memory" else _store(store, options)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m bench", description="Measure TaskHarbor on its stores beside others.")
+    parser.add_argument("store", nargs="?", default="memory", choices=("memory", *STORES, "all"))
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, jobs and a tenth of the backlog")
+    parser.add_argument("--rounds", type=int, default=0, metavar="N", help="so many rounds")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these subjects")
+    parser.add_argument("--json", metavar="FILE", help="also write every sample and figure to a file")
+    parser.add_argument("--write", metavar="FILE", help="also write the figures between the markers of a document")
+    parser.add_argument("--profile", action="store_true", help="instead: what each step of a job's way costs in memory")
+    parser.add_argument("--sample", nargs=3, metavar=("NAME", "JOBS", "BACKLOG"), help=argparse.SUPPRESS)
+    return parser
+
+
+def _store(store: str, options: argparse.Namespace) -> int:
+    made = command.measure(store, quick=options.quick, rounds=options.rounds, only=options.only)
+    return command.publish(made, options.write, _file(options, store))
+
+
+def _memory(options: argparse.Namespace) -> int:
     sizes = QUICK if options.quick else FULL
     if options.rounds:
         sizes = msgspec.structs.replace(sizes, rounds=options.rounds)
+    if unknown := [name for name in options.only if name not in SUBJECTS]:
+        raise SystemExit(f"bench: memory: expected some of {', '.join(SUBJECTS)}; got {', '.join(unknown)}")
     names = [name for name, subject in SUBJECTS.items() if not subject.peer or peers.installed(subject.peer)]
     if options.only:
         names = [name for name in names if name in options.only]
-    samples = run(names, sizes, _tell)
-    _tell("")
+    samples = run(names, sizes, command.tell)
+    command.tell("")
     print(report.text(samples, sizes))
     if options.json:
-        Path(options.json).write_bytes(_json(samples, sizes))
+        Path(_file(options, "memory")).write_bytes(_json(samples, sizes))
     if options.write:
-        report.write(Path(options.write), report.markdown(samples, sizes))
+        layout.write(Path(options.write), "memory", report.markdown(samples, sizes))
     missed = [result for result in results(samples) if result.missed]
     for result in missed:
         print(f"bench: missed: {result.aim.text}", file=sys.stderr)
     return 1 if missed else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m bench", description="Measure TaskHarbor on memory:// beside others.")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, jobs and a tenth of the backlog")
-    parser.add_argument("--rounds", type=int, default=0, metavar="N", help="so many rounds")
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=tuple(SUBJECTS), help="only these subjects")
-    parser.add_argument("--json", metavar="FILE", help="also write every sample and figure to a file")
-    parser.add_argument("--write", metavar="FILE", help="also write the figures between the markers of a document")
-    parser.add_argument("--profile", action="store_true", help="instead: what each step of a job's way costs")
-    parser.add_argument("--sample", nargs=3, metavar=("NAME", "JOBS", "BACKLOG"), help=argparse.SUPPRESS)
-    return parser
+def _file(options: argparse.Namespace, store: str) -> str:
+    """The file of --json: with `all`, one for each store."""
+    if not options.json or options.store != "all":
+        return options.json or ""
+    path = Path(options.json)
+    return str(path.with_name(f"{path.stem}-{store}{path.suffix}"))
 
 
 def _sample(name: str, jobs: str, backlog: str) -> int:
@@ -67,12 +93,6 @@ def _json(samples: Samples, sizes: Sizes) -> bytes:
     rates = {name: rate(taken) for name, taken in samples.items() if taken and taken[0].cpu}
     content = {"sizes": sizes, "rates": rates, "aims": results(samples), "samples": samples}
     return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
-
-
-def _tell(what: str) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{what}")
-        sys.stderr.flush()
 
 
 if __name__ == "__main__":

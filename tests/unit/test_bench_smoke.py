@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import figures, report, steps
+from bench import figures, layout, report, steps
 from bench.__main__ import main
 from bench.peers import memory as peers
 from bench.rounds import Samples, Sizes
@@ -84,9 +84,10 @@ def test_the_figures_of_a_document_are_replaced_and_nothing_else(tmp_path: Path)
     taken = samples(process=[30], bare=[100])
     taken["latency"] = [Sample(3, latencies=(0.001, 0.002, 0.003))]
     page = tmp_path / "page.md"
-    page.write_text(f"# Title\n\n{report.BEGIN}\nold\n{report.END}\n\nthe end\n", encoding="utf-8")
+    begin, end = layout.markers("memory")
+    page.write_text(f"# Title\n\n{begin}\nold\n{end}\n\nthe end\n", encoding="utf-8")
     for _ in range(2):
-        report.write(page, report.markdown(taken, Sizes()))
+        layout.write(page, "memory", report.markdown(taken, Sizes()))
         content = page.read_text(encoding="utf-8")
         assert content.startswith("# Title\n\n<!--")
         assert content.endswith("-->\n\nthe end\n")
@@ -95,4 +96,4 @@ def test_the_figures_of_a_document_are_replaced_and_nothing_else(tmp_path: Path)
         assert "2.00 ms" in content
     page.write_text("no markers", encoding="utf-8")
     with pytest.raises(ValueError, match="expected the markers"):
-        report.write(page, "")
+        layout.write(page, "sqlite", "")

@@ -1,0 +1,82 @@
+"""Postgres' limit: psycopg 3, one connection; `for update skip locked` of a hundred, `delete` of the same hundred.
+
+An acknowledgement is as durable as the server's settings say; a claim is not flushed, as in our driver: one that a
+crash takes back costs nothing. Statements are prepared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from bench import meter
+from bench.meter import Measured, Order
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+CLAIM = """
+update jobs set taken = now() where id = any(array(
+  select id from jobs where taken is null order by id limit 100 for update skip locked))
+returning id, payload
+"""
+ACK = "delete from jobs where id = any(cast(%s as bigint[]))"  # one text: psycopg is slow at lists
+INSERT = "insert into jobs (payload) select '{}' from generate_series(1, %s)"
+
+
+def _open(address: str) -> Connection:
+    connection = psycopg.connect(address, autocommit=True, prepare_threshold=0)
+    connection.execute("set enable_seqscan = off")
+    connection.execute(
+        "create table if not exists jobs (id bigint generated always as identity primary key, payload bytea not null,"
+        " taken timestamptz)"
+    )
+    connection.execute("create index if not exists line on jobs (id) where taken is null")
+    return connection
+
+
+def _work(address: str, connection: Connection, jobs: int) -> int:
+    done = 0
+    # Two connections instead of a `set` before each statement: one for what need not be flushed.
+    with psycopg.connect(address, autocommit=True, prepare_threshold=0) as claiming:
+        claiming.execute("set synchronous_commit = off")
+        claiming.execute("set enable_seqscan = off")
+        while done < jobs:
+            claimed = claiming.execute(CLAIM).fetchall()
+            if not claimed:
+                break
+            connection.execute(ACK, ("{" + ",".join([str(row[0]) for row in claimed]) + "}",))
+            done += len(claimed)
+    return done
+
+
+def process(order: Order) -> Measured:
+    """Claimed and deleted, a hundred at a time."""
+    with _open(order.address) as connection:
+        connection.execute(INSERT, (order.jobs,))
+        connection.execute("vacuum analyze jobs")
+        with meter.Watch(order.server) as watch:
+            done = _work(order.address, connection, order.jobs)
+    return watch.sample(done)
+
+
+def enqueue_one(order: Order) -> Measured:
+    """A transaction for each job."""
+    with _open(order.address) as connection, meter.Watch(order.server) as watch:
+        for _ in range(order.jobs):
+            connection.execute("insert into jobs (payload) values (%s)", (b"{}",))
+    return watch.sample(order.jobs)
+
+
+def enqueue_many(order: Order) -> Measured:
+    """COPY of a thousand jobs at a time, each with its payload."""
+    with _open(order.address) as connection, meter.Watch(order.server) as watch:
+        for size in meter.batches(order.jobs):
+            with connection.cursor() as cursor, cursor.copy("copy jobs (payload) from stdin") as copy:
+                for _ in range(size):
+                    copy.write_row((b"{}",))
+    return watch.sample(order.jobs)
+
+
+if __name__ == "__main__":
+    meter.main({"process": process, "enqueue-one": enqueue_one, "enqueue-many": enqueue_many})

@@ -1,0 +1,92 @@
+"""The environments of those we compare with: one each, because what they pin cannot live together.
+
+    python -m bench.stores.environments            make all that are missing or out of date
+    python -m bench.stores.environments rq huey    only these
+
+They lie in .venv-bench/<peer>. One that cannot be made is named, and the benchmark names it again; it is no error here:
+the others can be measured all the same.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FOLDER = ROOT / ".venv-bench"
+
+# What each peer is installed with; the first is the peer itself. Compiled protocol parsers and event loops are given
+# to all who can use them.
+PEERS: dict[str, tuple[str, ...]] = {
+    "huey": ("huey==3.5.4", "redis==8.1.0", "hiredis==3.5.0"),
+    "litequeue": ("litequeue==0.9",),
+    "persist-queue": ("persist-queue==1.1.0",),
+    "procrastinate": ("procrastinate==3.10.0", "psycopg[binary,pool]==3.3.8"),
+    "pgqueuer": ("pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0"),
+    "rq": ("rq==2.12.0", "redis==8.1.0", "hiredis==3.5.0"),
+    "arq": ("arq==0.28.0", "hiredis==3.5.0", "uvloop==0.23.0"),
+    "saq": ("saq[redis,hiredis]==0.26.4", "uvloop==0.23.0"),
+    "dramatiq": ("dramatiq[redis]==2.2.1", "redis==8.1.0", "hiredis==3.5.0"),
+    "celery": ("celery[redis]==5.7.0", "redis==8.1.0", "hiredis==3.5.0"),
+    "taskiq": ("taskiq==0.13.0", "taskiq-redis==1.2.4", "redis==8.1.0", "hiredis==3.5.0", "uvloop==0.23.0"),
+    "omniq": ("omniq==4.0.0", "redis==8.1.0", "hiredis==3.5.0"),
+}
+
+
+def python(peer: str) -> Path:
+    """The interpreter of a peer's environment, whether it is there or not."""
+    return FOLDER / peer / "bin" / "python"
+
+
+def ready(peer: str) -> bool:
+    """Whether a peer's environment holds what is written above."""
+    stamp = FOLDER / peer / "made"
+    return python(peer).exists() and stamp.exists() and stamp.read_text(encoding="utf-8") == _wanted(peer)
+
+
+def version(peer: str) -> str:
+    """The version of a peer that is installed in its environment."""
+    places = [str(place) for place in (FOLDER / peer).glob("lib/python*/site-packages")]
+    found = [each.version for each in distributions(name=peer, path=places)]
+    return found[0] if found else "not installed"
+
+
+def make(peer: str) -> str:
+    """Make a peer's environment, if it is not there yet. Answers what went wrong, or nothing."""
+    if ready(peer):
+        return ""
+    shutil.rmtree(FOLDER / peer, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(python(peer)), "install", "--quiet", "--no-input"]
+    for command in (
+        [sys.executable, "-m", "venv", "--without-pip", str(FOLDER / peer)],
+        [*pip, "--disable-pip-version-check", *PEERS[peer]],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            errors = [line for line in lines if line.startswith("ERROR")] or lines or [f"status {done.returncode}"]
+            return errors[-1].removeprefix("ERROR: ")
+    (FOLDER / peer / "made").write_text(_wanted(peer), encoding="utf-8")
+    return ""
+
+
+def main(peers: list[str]) -> int:
+    """The command."""
+    if unknown := [peer for peer in peers if peer not in PEERS]:
+        print(f"bench: expected {', '.join(PEERS)}; got {', '.join(unknown)}", file=sys.stderr)
+        return 2
+    for peer in peers or PEERS:
+        if wrong := make(peer):
+            print(f"bench: {peer} cannot be installed and is not measured: {wrong}", file=sys.stderr)
+    return 0
+
+
+def _wanted(peer: str) -> str:
+    return "\n".join((f"{sys.version_info.major}.{sys.version_info.minor}", *PEERS[peer], ""))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

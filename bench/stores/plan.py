@@ -1,0 +1,146 @@
+"""What is measured on each store: one row for each line of the report, in its order.
+
+A row gets as many jobs as its subject can do in the time of a sample, by a rough figure given here, so that slow ones
+do not hold up the rest; at most as many as `Sizes.jobs`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+PROCESS = "A worker on jobs that were enqueued beforehand"
+ONE = "Enqueueing one at a time"
+MANY = "Enqueueing many at a time"
+LATENCY = "Pick-up by an idle worker in another process"
+BACKLOG = "A worker on the first jobs of a long queue"
+MEMBERS = "Settling a member of a group that a finalizer waits for"
+
+FAST = 1_000_000  # jobs a second: of those that get all the jobs there are
+COMMIT = 500  # of those that wait for a disk with each
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """Something that is measured. Jobs a second, roughly; 0: it has no such call, or what it does is not the same."""
+
+    name: str
+    title: str
+    module: str
+    process: int
+    one: int
+    many: int
+    address: str = "{}"  # how the module wants the place's address
+    peer: str = ""  # the environment it runs in, if not this one
+    picks: bool = True
+    backlog: bool = False
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line of the report: how it is run, and which row it is compared with."""
+
+    name: str
+    section: str
+    title: str
+    subject: Subject
+    mode: str
+    hint: int = FAST
+    base: str = ""
+    waiting: str = ""  # "small" or "backlog": so many jobs wait in its queue, which is kept from round to round
+    group: str = ""  # "few" or "members": so many are in each group
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """How much is measured."""
+
+    rounds: int = 5
+    jobs: int = 20_000
+    seconds: float = 2.0
+    picks: int = 200
+    small: int = 20_000
+    backlog: int = 1_000_000
+    few: int = 10
+    members: int = 10_000
+
+    def of(self, row: Row) -> int:
+        """How many jobs a sample of this row has."""
+        if row.section == LATENCY:
+            return self.picks
+        if row.section == MEMBERS:
+            return self.members
+        return int(min(self.jobs, max(50, row.hint * self.seconds)))
+
+    def title(self, row: Row) -> str:
+        """A row's title with its numbers."""
+        return row.title.format(**{name: f"{getattr(self, name):,}" for name in ("small", "backlog", "few", "members")})
+
+
+FULL = Sizes()
+QUICK = Sizes(rounds=3, jobs=5_000, seconds=0.4, picks=40, small=5_000, backlog=100_000)
+
+
+def _limit(store: str, one: int = COMMIT) -> Subject:
+    title = "a hand-written loop (the limit)"
+    return Subject("limit", title, f"bench.limits.{store}", FAST, one, FAST, picks=False, backlog=True)
+
+
+def _ours(address: str, one: int = COMMIT) -> Subject:
+    return Subject("ours", "taskharbor", "bench.stores.harbor", FAST, one, FAST, address, backlog=True)
+
+
+def _peer(name: str, process: int, one: int, many: int = 0, picks: bool = True, backlog: bool = False) -> Subject:
+    module = f"bench.peers.{name.replace('-', '_')}"
+    return Subject(name, name, module, process, one, many, peer=name, picks=picks, backlog=backlog)
+
+
+STORES: dict[str, tuple[Subject, ...]] = {
+    "sqlite": (
+        _limit("sqlite"),
+        _ours("sqlite:///{}"),
+        _peer("huey", 1_000, 500),
+        _peer("litequeue", 500, 500),
+        _peer("persist-queue", 300, 300),
+    ),
+    "postgres": (
+        _limit("postgres"),
+        _ours("{}"),
+        _peer("procrastinate", 300, 300, 5_000),
+        _peer("pgqueuer", 5_000, 500, 20_000, backlog=True),
+    ),
+}
+
+
+def rows(store: str) -> list[Row]:
+    """Every row of a store. The first of a section is the limit, where there is one."""
+    made: list[Row] = []
+    for each in STORES[store]:
+        made.append(_row(each, PROCESS, "process", each.process, "process-limit"))
+        if each.name == "ours":
+            made.append(_row(each, PROCESS, "process-wide", each.process, "process-limit", f"{each.title}, 100 slots"))
+    made += [_row(each, ONE, "enqueue-one", each.one, "enqueue-one-limit") for each in STORES[store] if each.one]
+    made += [_row(each, MANY, "enqueue-many", each.many, "enqueue-many-limit") for each in STORES[store] if each.many]
+    made += [_row(each, LATENCY, "latency") for each in STORES[store] if each.picks]
+    for each in STORES[store]:
+        if each.backlog:
+            mode = "backlog" if each.name == "ours" else "process"
+            small = Row(
+                f"small-{each.name}", BACKLOG, f"{each.title}, {{small}} waiting", each, mode, each.process, "", "small"
+            )
+            title = f"{each.title}, {{backlog}} waiting"
+            large = msgspec.structs.replace(
+                small, name=f"backlog-{each.name}", title=title, base=small.name, waiting="backlog"
+            )
+            made += [small, large]
+        if each.name == "ours":
+            few = Row("few-ours", MEMBERS, "taskharbor, groups of {few}", each, "members", group="few")
+            many = msgspec.structs.replace(
+                few, name="members-ours", title="taskharbor, groups of {members}", base=few.name, group="members"
+            )
+            made += [few, many]
+    return sorted(made, key=lambda row: SECTIONS.index(row.section))
+
+
+def _row(subject: Subject, section: str, mode: str, hint: int = FAST, base: str = "", title: str = "") -> Row:
+    name = f"{mode}-{subject.name}"
+    return Row(name, section, title or subject.title, subject, mode, hint, "" if base == name else base)
+
+
+SECTIONS = (PROCESS, ONE, MANY, LATENCY, BACKLOG, MEMBERS)
