@@ -45,11 +45,17 @@ def told(text: str) -> str:
     return one_line(_ADDRESS.sub(lambda found: redact(found.group()), text))
 
 
+def explained(error: BaseException) -> tuple[str, int]:
+    """What went wrong in one line that may be shown, and the exit code that goes with it."""
+    text, code = _described(error)
+    return told(text), code
+
+
 def report(error: BaseException) -> int:
     """Say what went wrong in one line on stderr; answers the exit code."""
-    text, code = _described(error)
+    text, code = explained(error)
     sys.stdout.flush()
-    click.echo(f"taskharbor: {told(text)}", err=True)
+    click.echo(f"taskharbor: {text}", err=True)
     if code > WRONG and os.environ.get(TRACEBACK):
         click.echo("".join(traceback.format_exception(error)), err=True)
     return code

@@ -6,30 +6,50 @@ import sys
 
 import click
 
-from taskharbor.cli.fault import wrong
+from taskharbor.cli.fault import NO, wrong
+from taskharbor.cli.output import write, write_json
 from taskharbor.cli.target import Target, shared
+from taskharbor.cli.text import clean
 
 
 @click.command()
-@click.option("--theme", "themes", multiple=True, help="Only this theme of cases (repeatable).")
-@click.option("--namespace", help="For a store that is not empty: what the names of the cases begin with.")
+@click.option("--theme", "themes", multiple=True, metavar="NAME", help="Only this theme of cases (repeatable).")
+@click.option("--namespace", metavar="TEXT", help="For a store that is not empty: how the names of the cases begin.")
 @shared
 def conformance(target: Target, themes: tuple[str, ...], namespace: str | None) -> None:
     """Prove that a store keeps the driver contract.
 
-    Runs the cases of taskharbor.conformance, one for each sentence of the contract. Never deletes what it did not
-    create. Exit 0: every case passed; 1: one failed; 2: nothing could be run.
+    Runs the cases of taskharbor.conformance, one for each sentence of the contract, on a store that is empty, or
+    beside what is there under names of their own. Never deletes what it did not create. Exit 0: every case passed;
+    1: one failed; 2: nothing could be run.
 
-    Example: taskharbor conformance --dsn memory://
+    \b
+    Examples:
+      taskharbor conformance --dsn memory://
+      taskharbor conformance --dsn mystore://localhost/test --theme enqueue --theme reserve
+
+    \b
+    JSON: {"ok", "passed", "failed", "skipped", "cases": [{"theme", "title", "verdict", "text"}]}. verdict: ok, failed
+    or skipped.
     """
     from taskharbor.conformance import StoreNotEmpty, run
 
-    dsn = target.dsn
-    if dsn is None:
-        raise wrong("the app was made with a driver of its own; give the store's address with --dsn")
+    if target.given is None:
+        raise wrong("conformance: expected the address of a store to try: --dsn memory://")
+    target.driver()  # a DSN that is wrong ends here, in words
     try:
-        report = run(dsn, themes=list(themes) or None, namespace=namespace)
-    except (StoreNotEmpty, ValueError, ModuleNotFoundError) as error:
+        report = run(target.given, themes=list(themes) or None, namespace=namespace)
+    except (StoreNotEmpty, ValueError, RuntimeError) as error:
         raise wrong(str(error)) from error
-    click.echo(str(report))
-    sys.exit(0 if report.ok else 1)
+    if target.json:
+        failed, skipped = len(report.failed), len(report.skipped)
+        cases = [
+            {"theme": each.case.theme, "title": each.case.title, "verdict": each.verdict.value, "text": each.text}
+            for each in report.results
+        ]
+        passed = len(report.results) - failed - skipped
+        write_json({"ok": report.ok, "passed": passed, "failed": failed, "skipped": skipped, "cases": cases})
+    else:
+        write(clean(str(report)))
+    if not report.ok:
+        sys.exit(NO)

@@ -3,37 +3,63 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import click
 
 from taskharbor.cli.fault import wrong
+from taskharbor.cli.output import write, write_json
 from taskharbor.cli.target import Target, shared
+
+if TYPE_CHECKING:
+    from taskharbor.drivers.contract import Driver
 
 
 @click.command()
+@click.option("--sql", is_flag=True, help="Print the SQL instead of running it; no store is touched.")
+@click.option("--from", "found", type=click.IntRange(0), default=0, help="With --sql: the version that is there now.")
 @shared
-def migrate(target: Target) -> None:
+def migrate(target: Target, sql: bool, found: int) -> None:
     """Create a store's schema, or bring it to this version.
 
-    Safe to run twice, and while another process does the same.
+    Safe to run twice, and while another process does the same. --sql prints what would be run on an empty store, or
+    on one of the version --from names.
 
-    Example: taskharbor migrate --dsn sqlite:///harbor.db
+    \b
+    Examples:
+      taskharbor migrate --dsn postgresql://localhost/app
+      taskharbor migrate --dsn postgresql://localhost/app --sql | psql app
+
+    \b
+    JSON: {"schema"}: "up to date", or "none" where the store needs none.
     """
+    target.refuse_memory("taskharbor migrate")
+    driver = target.driver()
+    write_sql = getattr(driver, "migration_sql", None)
+    if sql:
+        if write_sql is None:
+            raise wrong("migrate --sql: this store has no schema")
+        write(write_sql(found).rstrip() or "-- nothing to do")
+        return
+    if write_sql is not None:
+        asyncio.run(_bring(_upgrading(target) or driver))
+    state = "none" if write_sql is None else "up to date"
+    if target.json:
+        write_json({"schema": state})
+    else:
+        write("this store needs no schema" if write_sql is None else "the schema is up to date")
+
+
+def _upgrading(target: Target) -> Driver | None:
+    """The driver of the same address, told to upgrade."""
     from taskharbor.drivers import open_driver
 
     dsn = target.dsn
-    if dsn is None:
-        raise wrong("the app was made with a driver of its own; give the store's address with --dsn")
+    return None if dsn is None else open_driver(f"{dsn}{'&' if '?' in dsn else '?'}migrate=auto")
 
-    async def run() -> None:
-        driver = open_driver(f"{dsn}{'&' if '?' in dsn else '?'}migrate=auto")
-        try:
-            await driver.open()
-        finally:
-            await driver.close()
 
+async def _bring(driver: Driver) -> None:
     try:
-        asyncio.run(run())
-    except (ValueError, ModuleNotFoundError) as error:
-        raise wrong(str(error)) from error
-    click.echo("the schema is up to date")
+        await driver.open()
+    finally:
+        await driver.close()

@@ -103,6 +103,10 @@ class PostgresDriver(SingleVerbs):
         finally:
             await pool.close()
 
+    def migration_sql(self, found: int = 0) -> str:
+        """The SQL that brings a schema of that version (0: none) to this one; empty if there is nothing to do."""
+        return schema.script(self._schema, found)
+
     async def server_time(self) -> datetime:
         rows = await self._run(
             lambda: _rows(Statement("select (extract(epoch from clock_timestamp()) * 1000)::bigint"))

@@ -102,12 +102,26 @@ async def migrate(connection: psycopg.AsyncConnection[Any], options: Options) ->
             cursor = await connection.execute("select 1 from pg_namespace where nspname = %s", (schema,))
             if await cursor.fetchone() is None:
                 await connection.execute(f"create schema {quoted(schema)}".encode())
-        await connection.execute(f"set local search_path = {quoted(schema)}, pg_temp".encode())
-        await connection.execute("set local check_function_bodies = off")
-        for name, text in sources("migrations"):
-            if int(name[:4]) > found:
-                await connection.execute(text.replace("@schema@", quoted(schema)).encode())
-        for _, text in sources("functions"):
-            await connection.execute(text.replace("@schema@", quoted(schema)).encode())
-        await connection.execute("insert into meta (version) values (%s)", (VERSION,))
+        for text in statements(schema, found):
+            await connection.execute(text.encode())
     return found
+
+
+def statements(schema: str, found: int) -> list[str]:
+    """What brings a schema from a version to this one, inside a transaction."""
+    return [
+        f"set local search_path = {quoted(schema)}, pg_temp",
+        "set local check_function_bodies = off",
+        *(text.replace("@schema@", quoted(schema)) for name, text in sources("migrations") if int(name[:4]) > found),
+        *(text.replace("@schema@", quoted(schema)) for _, text in sources("functions")),
+        f"insert into meta (version) values ({VERSION})",
+    ]
+
+
+def script(schema: str, found: int) -> str:
+    """The same as a script for psql, for whoever may not let a program change a schema."""
+    if found >= VERSION:
+        return ""
+    made = [f"create schema if not exists {quoted(schema)}"] if not found else []
+    parts = [text.strip().removesuffix(";") for text in ("begin", *made, *statements(schema, found), "commit")]
+    return "".join(f"{text};\n" for text in parts)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.sqlite import admin, borrow, reading
+from taskharbor.drivers.sqlite import admin, borrow, migrate, reading
 from taskharbor.drivers.sqlite.address import parse
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.hub import Hub, Waiter, acquire, let_go
@@ -59,6 +59,10 @@ class SqliteDriver(SingleVerbs):
         other = SqliteDriver(self._dsn)
         other.address = self.address
         return other
+
+    def migration_sql(self, found: int = 0) -> str:
+        """The SQL that brings a schema of that number (0: none) to this one; empty if there is nothing to do."""
+        return migrate.script(found)
 
     @property
     def hub(self) -> Hub:

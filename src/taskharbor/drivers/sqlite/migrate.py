@@ -47,6 +47,15 @@ def prepare(connection: Any, path: str, mode: str) -> None:
         connection.execute("UPDATE taskharbor_meta SET schema = ?", (number,))
 
 
+def script(found: int) -> str:
+    """The same as a script for the sqlite3 shell, for whoever may not let a program change a schema."""
+    parts = []
+    for number in range(found + 1, SCHEMA + 1):
+        (file,) = FOLDER.glob(f"{number:04d}_*.sql")
+        parts += [file.read_text(encoding="utf-8").strip(), f"UPDATE taskharbor_meta SET schema = {number};"]
+    return "\n".join(("BEGIN IMMEDIATE;", *parts, "COMMIT;", "")) if parts else ""
+
+
 def statements(script: str) -> list[str]:
     """A script's statements one by one: `executescript` would commit first."""
     found, text = [], ""

@@ -1,0 +1,161 @@
+"""The checks of `taskharbor doctor`, each with a status and clear words. Nothing is changed, nothing secret is told.
+
+A driver's own start-up checks count too: what it warns of when it is opened, and what it refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from taskharbor.cli.fault import Refusal, told
+from taskharbor.cli.store import refuse_missing
+from taskharbor.cli.survey import Survey, survey
+from taskharbor.cli.target import ENVIRONMENT, Target, family
+from taskharbor.cli.text import one_line
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.dsn import redact
+from taskharbor.model.errors import TaskHarborError
+
+LIBRARIES = {"postgres": "psycopg", "redis": "redis"}
+CLOCK_SECONDS = 1.0
+SLOW_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at. `status`: ok, warning or problem."""
+
+    name: str
+    status: str
+    text: str
+
+
+def checkup(target: Target) -> list[Check]:
+    """Everything that can be checked, until something keeps the rest from it."""
+    checks = [_versions()]
+    try:
+        if target.harbor is not None:
+            number = len(target.harbor.tasks)
+            checks.append(Check("app", "ok", f"{target.app} declares {number} task{'s' if number != 1 else ''}"))
+        checks += [_address(target), *_library(target)]
+        if target.in_memory:
+            text = "memory:// lives inside one process: what another process enqueues is not seen here"
+            return [*checks, Check("store", "warning", text)]
+        driver = target.driver()
+        refuse_missing(driver)
+    except Refusal as refusal:
+        return [*checks, Check("store", "problem", told(refusal.message))]
+    return [*checks, *asyncio.run(_store(driver))]
+
+
+def _versions() -> Check:
+    import taskharbor
+
+    return Check("version", "ok", f"taskharbor {taskharbor.__version__}, Python {platform.python_version()}")
+
+
+def _address(target: Target) -> Check:
+    dsn = target.dsn
+    if dsn is None:
+        return Check("dsn", "ok", f"{target.app} was made with a driver of its own")
+    if target.given is None:
+        whence = f"as {target.app} says" if target.app else "the default: neither --dsn nor the environment names one"
+    else:
+        whence = f"from ${ENVIRONMENT}" if os.environ.get(ENVIRONMENT) == target.given else "from --dsn"
+    return Check("dsn", "ok", f"{one_line(redact(dsn))} ({whence})")
+
+
+def _library(target: Target) -> Iterator[Check]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    kind = "" if target.dsn is None else family(target.dsn)
+    if kind == "sqlite":
+        import sqlite3
+
+        yield Check("library", "ok", f"SQLite {sqlite3.sqlite_version}")
+    elif kind in LIBRARIES:
+        name = LIBRARIES[kind]
+        try:
+            yield Check("library", "ok", f"{name} {version(name)}")
+        except PackageNotFoundError:
+            yield Check("library", "problem", f"{name} is not installed: pip install 'taskharbor[{kind}]'")
+
+
+async def _store(driver: Driver) -> list[Check]:
+    checks: list[Check] = []
+    try:
+        with _warnings() as heard:
+            await driver.open()
+        checks.append(Check("store", "ok", "it can be reached, and its schema fits"))
+        checks += [Check("store", "warning", told(text)) for text in heard]
+        checks += await _pace(driver)
+        checks += _life(await survey(driver, await driver.server_time()))
+    except (TaskHarborError, OSError) as error:
+        checks.append(Check("store", "problem", told(str(error))))
+    finally:
+        await driver.close()
+    return checks
+
+
+async def _pace(driver: Driver) -> list[Check]:
+    """The store's clock beside this machine's, and how long an answer takes."""
+    began = time.monotonic()
+    theirs = await driver.server_time()
+    took = time.monotonic() - began
+    apart = (theirs - datetime.now(UTC)).total_seconds() + took / 2
+    if abs(apart) > CLOCK_SECONDS:
+        which = "ahead of" if apart > 0 else "behind"
+        text = f"the store is {abs(apart):.1f} s {which} this machine; jobs follow the store, set this machine's clock"
+        clock = Check("clock", "warning", text)
+    else:
+        clock = Check("clock", "ok", f"the store and this machine agree within {CLOCK_SECONDS:g} s")
+    status = "warning" if took > SLOW_SECONDS else "ok"
+    return [clock, Check("answer", status, f"the store answers in {took * 1000:.1f} ms")]
+
+
+def _life(found: Survey) -> list[Check]:
+    """Queues that wait for somebody."""
+    checks = []
+    dead = sum(row["jobs"]["dlq"] for row in found.queues)
+    paused = [one_line(row["queue"]) for row in found.queues if row["paused"]]
+    idle = [one_line(row["queue"]) for row in found.queues if row["jobs"]["ready"] and not row["workers"]]
+    number = len(found.workers)
+    if number:
+        checks.append(Check("workers", "ok", f"{number} heard in the last minute"))
+    else:
+        checks.append(Check("workers", "warning", "none was heard in the last minute: taskharbor worker run"))
+    if idle and number:
+        checks.append(Check("queues", "warning", f"no worker serves {', '.join(idle)}, where jobs are due"))
+    if paused:
+        checks.append(Check("queues", "warning", f"paused: {', '.join(paused)}"))
+    if dead:
+        checks.append(Check("queues", "warning", f"{dead} dead job{'s' if dead != 1 else ''}: taskharbor dlq list"))
+    if not (idle and number) and not paused and not dead:
+        checks.append(Check("queues", "ok", f"{len(found.queues)}, none paused, no dead jobs"))
+    return checks
+
+
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """What our own code warns of meanwhile."""
+    heard: list[str] = []
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard.append(record.getMessage())
+
+    ear = Ear(logging.WARNING)
+    log = logging.getLogger("taskharbor")
+    log.addHandler(ear)
+    try:
+        yield heard
+    finally:
+        log.removeHandler(ear)

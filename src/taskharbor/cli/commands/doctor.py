@@ -1,0 +1,40 @@
+"""`taskharbor doctor`: is everything in place?"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from taskharbor.cli.checkup import checkup
+from taskharbor.cli.fault import NO
+from taskharbor.cli.output import write, write_json
+from taskharbor.cli.target import Target, shared
+
+
+@click.command()
+@shared
+def doctor(target: Target) -> None:
+    """Check a store and what is needed to use it: versions, the address, the schema, the clock, queues and workers.
+
+    Changes nothing. Exit 1 if something is a problem; warnings are none.
+
+    \b
+    Examples:
+      taskharbor doctor --dsn postgresql://localhost/app
+      taskharbor doctor --app tasks:harbor
+
+    \b
+    JSON: {"ok", "checks": [{"check", "status", "text"}]}. status: ok, warning or problem.
+    """
+    checks = checkup(target)
+    ok = all(check.status != "problem" for check in checks)
+    if target.json:
+        told = [{"check": check.name, "status": check.status, "text": check.text} for check in checks]
+        write_json({"ok": ok, "checks": told})
+    else:
+        for check in checks:
+            mark = click.style(f"{check.status:<7}", fg={"ok": "green", "warning": "yellow"}.get(check.status, "red"))
+            write(f"{mark}  {check.name:<8}  {check.text}")
+    if not ok:
+        sys.exit(NO)

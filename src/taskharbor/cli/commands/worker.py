@@ -1,0 +1,135 @@
+"""`taskharbor worker`: run worker processes under a supervisor, and ask how they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from taskharbor.cli import when
+from taskharbor.cli.fault import NO, Refusal, told, wrong
+from taskharbor.cli.target import Target, shared
+
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+@click.group()
+def worker() -> None:
+    """Run workers."""
+
+
+def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    if not names:
+        raise click.BadParameter("expected queue names such as mail,reports", ctx, param)
+    return names
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    found = _SIZE.fullmatch(value.strip())
+    if found is None or not int(found[1]):
+        raise click.BadParameter("expected a size such as 512M or 2G", ctx, param)
+    return int(found[1]) * _UNITS[found[2].lower()]
+
+
+def _span(name: str, default: str | None, text: str) -> Any:
+    shown = f"{text}  [default: {default}]" if default else text
+    return click.option(name, callback=when.span, default=default, metavar="SECONDS", help=shown)
+
+
+@worker.command()
+@click.option("--queues", callback=_names, metavar="A,B", help="Default: those of the app's tasks, else 'default'.")
+@click.option("--concurrency", type=click.IntRange(1), default=16, show_default=True, help="Jobs at once in a process.")
+@click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Worker processes.")
+@_span("--lease", "30", "A job whose worker is not heard of for so long is run by another.")
+@_span("--heartbeat", None, "Leases are renewed so often; default: a third of the lease.")
+@_span("--poll-interval", "1", "An idle worker asks the store at least so often.")
+@_span("--shutdown-timeout", "30", "After TERM or INT, running jobs have so long to finish.")
+@click.option("--max-lost", type=click.IntRange(1), default=3, show_default=True, help="Crashes until a job is dead.")
+@click.option("--max-jobs", type=click.IntRange(1), metavar="N", help="Replace a process after about so many jobs.")
+@click.option("--max-memory", callback=_size, metavar="SIZE", help="Replace a process that has grown to this, e.g. 512M.")
+@click.option("--reload", is_flag=True, help="Start anew when a .py file below this folder changes (for development).")
+@click.option("--health-file", type=click.Path(dir_okay=False), help="Write how the processes are to this file.")
+@click.option("--health-port", type=click.IntRange(1, 65535), metavar="PORT", help="Answer GET /live and /ready here.")
+@click.option("--health-host", default="127.0.0.1", show_default=True, help="Where to; 0.0.0.0: from other hosts, too.")
+@_span("--health-within", "30", "Healthy: every process has polled the store within so long.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+@shared
+def run(target: Target, **options: Any) -> int:
+    """Run jobs until TERM or INT.
+
+    A supervisor starts the worker processes, keeps the leases of their jobs, gives back at once what one held that
+    died, and starts another. It runs no handler itself. Without --app the handlers are echo, sleep and fail.
+
+    \b
+    Examples:
+      taskharbor worker run --app tasks:harbor --queues mail,reports --processes 4
+      taskharbor worker run --app tasks:harbor --reload
+      taskharbor worker run --dsn sqlite:///jobs.db
+      taskharbor worker run --app tasks:harbor --max-memory 512M --health-port 8080
+
+    \b
+    Signals: TERM, INT and HUP let running jobs finish within --shutdown-timeout, and give the rest back; a second one
+    gives back at once; a third one kills.
+    Exit codes: 0 ended by a signal, 2 the command line, the app or the address is wrong, 3 the store cannot be used.
+    """
+    from taskharbor.observe.lines import configure_logging
+    from taskharbor.worker.settings import settings
+    from taskharbor.worker.supervisor import memory, wire
+    from taskharbor.worker.supervisor.supervisor import Plan, Supervisor
+
+    given = {name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in options.items()}
+    own = {name: given.pop(name) for name in wire.Setup.__struct_fields__ if name in given}
+    _check(target, given["processes"])
+    setup = wire.Setup(
+        app=target.app,
+        dsn=target.given if target.app is not None else target.dsn,
+        driver=target.kind,
+        alone=given["processes"] == 1,
+        **own,
+    )
+    passed = ("queues", "concurrency", "lease", "heartbeat", "poll_interval", "shutdown_timeout", "max_lost")
+    try:
+        checked = settings(**{name: own[name] for name in passed})
+    except (ValueError, TypeError) as error:
+        raise wrong(f"--{error}") from error
+    if given["max_memory"] is not None and not memory.measurable():
+        raise wrong("--max-memory: this system has no /proc to read the memory of a process from")
+    given["reload"] = os.getcwd() if given["reload"] else None
+    configure_logging(own["log_format"], own["log_level"])
+    command = [sys.executable, *_interpreter_flags(), "-P", "-m", "taskharbor.cli.process"]
+    return Supervisor(Plan(settings=checked, **given), setup, command, _complain).run()
+
+
+def _check(target: Target, processes: int) -> None:
+    """What can be seen without the application, which only worker processes import."""
+    if target.app is not None and not re.fullmatch(r"[^:]+:[^:]+", target.app):
+        raise wrong(f"--app: expected module:name, for example tasks:harbor, got {target.app!r}")
+    if target.app is None or target.given is not None:
+        target.driver() if target.app is None else Target(
+            dsn=target.given, driver=target.kind, app=None, output=None
+        ).driver()
+
+
+def _complain(text: str) -> None:
+    click.echo(f"taskharbor: {told(text)}", err=True)
+
+
+def _interpreter_flags() -> list[str]:
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return [flag for flag in flags if flag != "-P"]

@@ -1,0 +1,75 @@
+"""What a worker process of `taskharbor worker run` runs: loads the application and works, linked to its supervisor.
+
+    python -m taskharbor.cli.process N      N: the number of the socket on which the supervisor says what to do
+
+It is started afresh each time, so nothing of the supervisor's (threads, connections, locks) is inherited.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+from taskharbor.cli.fault import explained, wrong
+from taskharbor.cli.target import Target
+from taskharbor.observe.lines import configure_logging
+from taskharbor.worker import Worker
+from taskharbor.worker.supervisor import wire
+from taskharbor.worker.supervisor.link import Link
+
+
+def main(number: int) -> int:
+    """Until the supervisor ends it; answers the exit code."""
+    os.set_inheritable(number, False)
+    line = socket.socket(fileno=number)
+    heard = line.makefile("rb")
+    setup = wire.read_setup(heard.readline())
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the worker takes signals: no traceback of an import
+    configure_logging(setup.log_format, setup.log_level)
+    link = Link(line, heard)
+    link.listen()
+    try:
+        worker = make(setup, link)
+        link.attach(worker)
+        worker.run()
+    except SystemExit as error:
+        link.fail(f"--app {setup.app}: importing it ended the process with {error.code!r}", 2)
+        return 2
+    except BaseException as error:
+        if link.ready:
+            raise
+        text, code = explained(error)
+        link.fail(text, code)
+        return code
+    return 0
+
+
+def make(setup: wire.Setup, link: Link) -> Worker:
+    """The worker that the setup describes."""
+    target = Target(dsn=setup.dsn, driver=setup.driver, app=setup.app, output=None)
+    if target.in_memory:
+        if not setup.alone:
+            raise wrong("--processes above 1: memory:// lives inside one process; use a store that processes share")
+    else:
+        link.dsn = target.dsn
+    options: dict[str, Any] = {
+        "queues": setup.queues,
+        "concurrency": setup.concurrency,
+        "lease": setup.lease,
+        "heartbeat": setup.heartbeat,
+        "poll_interval": setup.poll_interval,
+        "shutdown_timeout": setup.shutdown_timeout,
+        "max_lost": setup.max_lost,
+    }
+    if target.harbor is not None:
+        return target.harbor.worker(**options)
+    from taskharbor.cli.builtin import handlers
+
+    return Worker(target.driver(), handlers=handlers(), **options)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))
