@@ -1,0 +1,64 @@
+"""`taskharbor bench`: how fast a store is, here."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from taskharbor.cli.output import write_facts, write_json
+from taskharbor.cli.target import Target, shared
+
+if TYPE_CHECKING:
+    from taskharbor.cli.measure import Figures
+    from taskharbor.drivers.contract import Driver
+
+
+@click.command()
+@click.option(
+    "--jobs", type=click.IntRange(1, 1_000_000), default=5000, show_default=True, help="How many jobs to run."
+)
+@click.option("--concurrency", type=click.IntRange(1), default=16, show_default=True, help="Slots of the worker.")
+@shared
+def bench(target: Target, jobs: int, concurrency: int) -> None:
+    """Measure how fast a store is here: jobs that do nothing, one worker in this process.
+
+    Without --dsn on an SQLite file of its own, which is removed. With one in a queue of its own on that store; its jobs
+    are deleted afterwards, but the load is real: think before you point it at production. Figures are of this
+    machine at this moment.
+
+    \b
+    Examples:
+      taskharbor bench
+      taskharbor bench --dsn postgresql://localhost/app --jobs 20000
+
+    \b
+    JSON: {"jobs", "enqueue_one", "enqueue_many", "run", "pickup_p50", "pickup_p99"}: jobs a second, and milliseconds.
+    """
+    if target.given is None and target.app is None:
+        with tempfile.TemporaryDirectory(prefix="taskharbor-bench-") as folder:
+            from taskharbor.drivers import open_driver
+
+            figures = _measured(open_driver(f"sqlite:///{folder}/bench.db"), jobs, concurrency)
+    else:
+        figures = _measured(target.driver(), jobs, concurrency)
+    if target.json:
+        write_json({name: round(value, 3) for name, value in asdict(figures).items()})
+        return
+    write_facts(
+        [
+            ("enqueue, one at a time", f"{figures.enqueue_one:,.0f} jobs a second"),
+            ("enqueue, a thousand at a time", f"{figures.enqueue_many:,.0f} jobs a second"),
+            ("run", f"{figures.run:,.0f} jobs a second ({jobs:,} jobs, {concurrency} slots)"),
+            ("pick-up by an idle worker", f"{figures.pickup_p50:.1f} ms (p50), {figures.pickup_p99:.1f} ms (p99)"),
+        ]
+    )
+
+
+def _measured(driver: Driver, jobs: int, concurrency: int) -> Figures:
+    from taskharbor.cli.measure import measure
+
+    return asyncio.run(measure(driver, jobs, concurrency, lambda what: click.echo(f"{what} …", err=True)))

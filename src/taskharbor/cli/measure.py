@@ -1,0 +1,121 @@
+"""What `taskharbor bench` measures: how many jobs a second a store takes and a worker here runs, and how soon.
+
+The jobs do nothing, in a queue of their own, and are deleted afterwards. One worker, in this process, with everything
+switched on that a user gets by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from taskharbor.client.client import Client
+from taskharbor.client.request import JobRequest
+from taskharbor.drivers.contract import Driver
+from taskharbor.worker import Worker
+
+BATCH = 1000
+ALONE = 200  # jobs that are enqueued one by one
+PICKED = 50  # jobs that an idle worker is timed with
+TYPE = "taskharbor.bench"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured. Rates are jobs a second, times milliseconds."""
+
+    jobs: int
+    enqueue_one: float
+    enqueue_many: float
+    run: float
+    pickup_p50: float
+    pickup_p99: float
+
+
+async def measure(driver: Driver, jobs: int, concurrency: int, tell: Callable[[str], None]) -> Figures:
+    """Measure, then delete what was stored for it."""
+    queue = f"taskharbor-bench-{secrets.token_hex(4)}"
+    client = Client(driver, default_queue=queue)
+    ids: list[str] = []
+    try:
+        tell("enqueueing")
+        one = await _one_by_one(client, min(ALONE, jobs), ids)
+        many = await _in_batches(client, jobs, ids)
+        tell("running")
+        run = await _drain(driver, queue, concurrency, len(ids))
+        tell("timing an idle worker")
+        times = sorted([took async for took in _pick_up(driver, client, queue, concurrency, ids)])
+    finally:
+        await _forget(driver, ids)
+        await client.aclose()
+    return Figures(jobs, one, many, run, times[len(times) // 2], times[min(len(times) - 1, len(times) * 99 // 100)])
+
+
+async def _one_by_one(client: Client, number: int, ids: list[str]) -> float:
+    began = time.perf_counter()
+    ids += [(await client.aenqueue(JobRequest(type=TYPE))).id for _ in range(number)]
+    return number / (time.perf_counter() - began)
+
+
+async def _in_batches(client: Client, number: int, ids: list[str]) -> float:
+    began = time.perf_counter()
+    for start in range(0, number, BATCH):
+        requests = [JobRequest(type=TYPE)] * min(BATCH, number - start)
+        ids += [handle.id for handle in await client.aenqueue_many(requests)]
+    return number / (time.perf_counter() - began)
+
+
+async def _drain(driver: Driver, queue: str, concurrency: int, number: int) -> float:
+    worker = Worker(driver, queues=[queue], concurrency=concurrency)
+
+    @worker.handler(TYPE)
+    async def nothing() -> None: ...
+
+    began = time.perf_counter()
+    await worker.arun(until_empty=True)
+    return number / (time.perf_counter() - began)
+
+
+async def _pick_up(
+    driver: Driver, client: Client, queue: str, concurrency: int, ids: list[str]
+) -> AsyncIterator[float]:
+    """Milliseconds from the enqueue to the first line of the handler, of a worker that has nothing else to do."""
+    began: asyncio.Queue[float] = asyncio.Queue()
+    async with _at_work(driver, queue, concurrency, began):
+        for number in range(PICKED + 1):
+            asked = time.perf_counter()
+            ids.append((await client.aenqueue(JobRequest(type=TYPE))).id)
+            started = await asyncio.wait_for(began.get(), 60)
+            if number:  # the first one waits for the worker to start
+                yield max(0.0, (started - asked) * 1000)
+
+
+@asynccontextmanager
+async def _at_work(driver: Driver, queue: str, concurrency: int, began: asyncio.Queue[float]) -> AsyncIterator[None]:
+    worker = Worker(driver, queues=[queue], concurrency=concurrency)
+
+    @worker.handler(TYPE)
+    async def note() -> None:
+        began.put_nowait(time.perf_counter())
+
+    running = asyncio.create_task(worker.arun())
+    try:
+        yield
+    finally:
+        worker.stop()
+        await running
+
+
+async def _forget(driver: Driver, ids: list[str]) -> None:
+    """Delete what was stored, and only that."""
+    cleaner = driver.sibling()
+    try:
+        await cleaner.open()
+        for start in range(0, len(ids), BATCH):
+            await cleaner.delete(ids[start : start + BATCH])
+    finally:
+        await cleaner.close()
