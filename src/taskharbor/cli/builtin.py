@@ -1,8 +1,8 @@
 """The handlers of `worker run` without `--app`, so that the shell alone is enough to try things out.
 
-    echo    answers with its payload, whatever that is
-    sleep   {"seconds": 1.0}: waits so long, and stops at once when told to
-    fail    {"reason": "…"}: raises, as often as it is tried
+echo    answers with its payload, whatever that is
+sleep   {"seconds": 1.0}: waits so long, and stops at once when told to
+fail    {"reason": "…"}: raises, as often as it is tried
 """
 
 from __future__ import annotations

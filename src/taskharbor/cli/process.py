@@ -13,6 +13,7 @@ import socket
 import sys
 from typing import Any
 
+from taskharbor.cli.commands.worker import ONE_PROCESS
 from taskharbor.cli.fault import explained, wrong
 from taskharbor.cli.target import Target
 from taskharbor.observe.lines import configure_logging
@@ -52,7 +53,7 @@ def make(setup: wire.Setup, link: Link) -> Worker:
     target = Target(dsn=setup.dsn, driver=setup.driver, app=setup.app, output=None)
     if target.in_memory:
         if not setup.alone:
-            raise wrong("--processes above 1: memory:// lives inside one process; use a store that processes share")
+            raise wrong(f"--processes above 1: {ONE_PROCESS}")
     else:
         link.dsn = target.dsn
     options: dict[str, Any] = {

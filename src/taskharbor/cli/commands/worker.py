@@ -8,8 +8,9 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -17,7 +18,10 @@ from taskharbor.cli import when
 from taskharbor.cli.fault import NO, Refusal, told, wrong
 from taskharbor.cli.target import Target, shared
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+ONE_PROCESS = "memory:// lives inside one process; use a store that processes share, such as --dsn sqlite:///jobs.db"
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
@@ -44,7 +48,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
     return int(found[1]) * _UNITS[found[2].lower()]
 
 
-def _span(name: str, default: str | None, text: str) -> Any:
+def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
     shown = f"{text}  [default: {default}]" if default else text
     return click.option(name, callback=when.span, default=default, metavar="SECONDS", help=shown)
 
@@ -59,7 +63,9 @@ def _span(name: str, default: str | None, text: str) -> Any:
 @_span("--shutdown-timeout", "30", "After TERM or INT, running jobs have so long to finish.")
 @click.option("--max-lost", type=click.IntRange(1), default=3, show_default=True, help="Crashes until a job is dead.")
 @click.option("--max-jobs", type=click.IntRange(1), metavar="N", help="Replace a process after about so many jobs.")
-@click.option("--max-memory", callback=_size, metavar="SIZE", help="Replace a process that has grown to this, e.g. 512M.")
+@click.option(
+    "--max-memory", callback=_size, metavar="SIZE", help="Replace a process that has grown to this, e.g. 512M."
+)
 @click.option("--reload", is_flag=True, help="Start anew when a .py file below this folder changes (for development).")
 @click.option("--health-file", type=click.Path(dir_okay=False), help="Write how the processes are to this file.")
 @click.option("--health-port", type=click.IntRange(1, 65535), metavar="PORT", help="Answer GET /live and /ready here.")
@@ -93,7 +99,9 @@ def run(target: Target, **options: Any) -> int:
     from taskharbor.worker.supervisor import memory, wire
     from taskharbor.worker.supervisor.supervisor import Plan, Supervisor
 
-    given = {name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in options.items()}
+    given: dict[str, Any] = {
+        name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in options.items()
+    }
     own = {name: given.pop(name) for name in wire.Setup.__struct_fields__ if name in given}
     _check(target, given["processes"])
     setup = wire.Setup(
@@ -116,14 +124,70 @@ def run(target: Target, **options: Any) -> int:
     return Supervisor(Plan(settings=checked, **given), setup, command, _complain).run()
 
 
+@worker.command()
+@click.option("--file", "path", type=click.Path(dir_okay=False), help="The --health-file of the worker.")
+@click.option("--port", type=click.IntRange(1, 65535), help="The --health-port of the worker.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The host of that port.")
+@_span("--max-age", "15", "A file older than that was left behind.")
+@click.option(
+    "--live", is_flag=True, help="Ask only whether the supervisor is alive, not whether it reaches the store."
+)
+@click.pass_context
+def health(ctx: click.Context, path: str | None, port: int | None, host: str, max_age: timedelta, live: bool) -> None:
+    """Ask how a running worker is: for the probes of a container that has no curl.
+
+    \b
+    Examples:
+      taskharbor worker health --file /run/taskharbor.json
+      taskharbor worker health --port 8080 --live
+
+    \b
+    Prints what it found as JSON. Exit codes: 0 healthy, 1 not, 2 the command line is wrong.
+    """
+    if (path is None) == (port is None):
+        raise wrong("expected either --file or --port, as the worker was given --health-file or --health-port")
+    answer = _read(path, max_age) if path is not None else _ask(host, port)
+    click.echo(json.dumps(answer))
+    if not live and not answer.get("ok"):
+        ctx.exit(NO)
+
+
+def _read(path: str, max_age: timedelta) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            age = time.time() - os.fstat(file.fileno()).st_mtime
+            answer: dict[str, Any] = json.load(file)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not what a worker writes"
+        raise Refusal(f"--file {path}: {reason}; does a worker run with --health-file?") from error
+    if age > max_age.total_seconds():
+        raise Refusal(f"--file {path}: it was written {age:.0f} s ago; its worker is gone or stands still")
+    return answer
+
+
+def _ask(host: str, port: int | None) -> dict[str, Any]:
+    from http.client import HTTPConnection, HTTPException
+
+    connection = HTTPConnection(host, port, timeout=5)
+    try:
+        connection.request("GET", "/ready")
+        answer: dict[str, Any] = json.loads(connection.getresponse().read())
+    except (OSError, ValueError, HTTPException) as error:
+        raise Refusal(f"--port {port}: no worker answers there ({type(error).__name__})") from error
+    finally:
+        connection.close()
+    return answer
+
+
 def _check(target: Target, processes: int) -> None:
     """What can be seen without the application, which only worker processes import."""
     if target.app is not None and not re.fullmatch(r"[^:]+:[^:]+", target.app):
         raise wrong(f"--app: expected module:name, for example tasks:harbor, got {target.app!r}")
     if target.app is None or target.given is not None:
-        target.driver() if target.app is None else Target(
-            dsn=target.given, driver=target.kind, app=None, output=None
-        ).driver()
+        store = Target(dsn=target.given, driver=target.kind, app=None, output=None)
+        store.driver()
+        if store.in_memory and processes > 1:
+            raise wrong(f"--processes {processes}: {ONE_PROCESS}")
 
 
 def _complain(text: str) -> None:

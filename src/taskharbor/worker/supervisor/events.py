@@ -12,7 +12,7 @@ class ProcessStarted(Event, frozen=True, gc=False):
     """A worker process serves."""
 
     pid: int
-    process: int
+    slot: int
     worker: str
 
 
@@ -20,7 +20,7 @@ class ProcessEnded(Event, frozen=True, gc=False):
     """A worker process ended because it was told to, and gave back what it held."""
 
     pid: int
-    process: int
+    slot: int
     cause: str
 
 
@@ -28,7 +28,7 @@ class ProcessDied(Event, frozen=True, gc=False):
     """A worker process ended by itself, or was killed; another one starts in `again_in` seconds."""
 
     pid: int
-    process: int
+    slot: int
     cause: str
     again_in: float
 
@@ -37,14 +37,14 @@ class ProcessKilled(Event, frozen=True, gc=False):
     """The supervisor killed a worker process that did not end in time."""
 
     pid: int
-    process: int
+    slot: int
 
 
 class ProcessReplaced(Event, frozen=True, gc=False):
     """A worker process takes no more jobs because another one has taken its place; `why`: what it had reached."""
 
     pid: int
-    process: int
+    slot: int
     why: str
 
 
@@ -52,21 +52,21 @@ class ProcessStopped(Event, frozen=True, gc=False):
     """A worker process is stopped (SIGSTOP): its leases are not renewed until it goes on."""
 
     pid: int
-    process: int
+    slot: int
 
 
 class ProcessContinued(Event, frozen=True, gc=False):
     """A stopped worker process goes on."""
 
     pid: int
-    process: int
+    slot: int
 
 
 class ProcessSilent(Event, frozen=True, gc=False):
     """A worker process gives no sign of life: a handler holds its interpreter. Its leases are kept."""
 
     pid: int
-    process: int
+    slot: int
     seconds: float
     jobs: tuple[str, ...]
 

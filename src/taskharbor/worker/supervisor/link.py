@@ -12,7 +12,7 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -44,9 +44,11 @@ LOST = {error.__name__: error for error in (JobNotFound, JobNotInflight, LeaseMi
 class Link:
     """One for each worker process; `attach` it to the worker before that runs."""
 
-    def __init__(self, line: socket.socket, dsn: str | None = None) -> None:
-        self.dsn = dsn
+    def __init__(self, line: socket.socket, heard: Iterable[bytes], dsn: str | None = None) -> None:
+        self.dsn = dsn  # None: nobody else can reach the store
+        self.ready = False
         self._line = line
+        self._heard = heard
         self._lock = threading.Lock()
         self._unsent = b""  # the rest of a message that the parent has not taken yet
         self._missed = False  # something was not said meanwhile: all has to be said again
@@ -93,6 +95,7 @@ class Link:
         """A heart that leaves the beating to the parent, as long as that does it."""
         self._held, self._on_lost = held, on_lost
         self._say(wire.Ready(settings.name, self.dsn))
+        self.ready = True
         return _LinkedHeart(heart, driver, clock, watch, self, settings)
 
     def seen(self) -> None:
@@ -173,7 +176,7 @@ class Link:
 
     def _listen(self) -> None:
         try:
-            for line in self._line.makefile("rb"):
+            for line in self._heard:
                 self._hear(wire.read_by_child(line))
         except OSError:
             pass

@@ -1,0 +1,168 @@
+"""For probes: how the processes are, in a file and on an HTTP port.
+
+    GET /live    200 as long as the supervisor answers: restart the container when it does not
+    GET /ready   200 when every slot has polled the store within the time that was given, else 503: do not count on it
+                 (also /, /health); the same JSON for both
+
+A store that is away makes a worker unready, never dead: restarting every worker would not bring the store back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from taskharbor.worker.supervisor.process import Process
+from taskharbor.worker.supervisor.slot import Slot
+
+REQUEST_LIMIT = 16 * 1024
+REQUEST_SECONDS = 5.0
+
+
+class ProcessReport(msgspec.Struct, frozen=True):
+    """One worker process."""
+
+    process: int
+    pid: int
+    worker: str
+    state: str
+    running: int
+    jobs_taken: int
+    leases: int
+    heard_seconds_ago: float
+    polled_seconds_ago: float | None
+    store_error: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All of them. `ok`: every slot has polled successfully within the last `within` seconds."""
+
+    ok: bool
+    state: str
+    pid: int
+    within: float
+    restarts: int
+    processes: list[ProcessReport]
+
+
+class Options(Protocol):
+    """What of the plan matters here."""
+
+    @property
+    def health_file(self) -> str | None:
+        """Where to write."""
+
+    @property
+    def health_host(self) -> str:
+        """Where to listen."""
+
+    @property
+    def health_port(self) -> int | None:
+        """Which port; 0: any."""
+
+
+def describe(slots: Sequence[Slot], fleet: Iterable[Process], now: float, within: float, stopping: bool) -> Report:
+    """How everything is now."""
+    processes = list(fleet)
+    for process in processes:
+        slot = slots[process.number]
+        if process.polled_at is not None and process.polled_at > (slot.polled_at or 0.0):
+            slot.polled_at = process.polled_at
+    fresh = all(slot.polled_at is not None and now - slot.polled_at <= within for slot in slots)
+    served = any(process.ready.is_set() for process in processes)
+    return Report(
+        ok=fresh and not stopping,
+        state="stopping" if stopping else "running" if served else "starting",
+        pid=os.getpid(),
+        within=within,
+        restarts=sum(max(0, slot.restarts) for slot in slots),
+        processes=[_one(process, now) for process in processes],
+    )
+
+
+def _one(process: Process, now: float) -> ProcessReport:
+    tick = process.tick
+    return ProcessReport(
+        process=process.number,
+        pid=process.pid,
+        worker=process.worker,
+        state="stopped" if process.stopped else process.state,
+        running=tick.running if tick is not None else 0,
+        jobs_taken=process.taken,
+        leases=len(process.leases),
+        heard_seconds_ago=round(now - process.heard_at, 3),
+        polled_seconds_ago=None if process.polled_at is None else round(now - process.polled_at, 3),
+        store_error=tick.store_error if tick is not None else "",
+    )
+
+
+class Probes:
+    """Writes the file, and answers on the port."""
+
+    def __init__(self, report: Callable[[], Report], options: Options) -> None:
+        self._report = report
+        self._file = options.health_file
+        self._host, self._port = options.health_host, options.health_port
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Begin. A port that cannot be had is an OSError."""
+        if self._port is not None:
+            self._server = await asyncio.start_server(self._answer, self._host, self._port, limit=REQUEST_LIMIT)
+        await self.write()
+
+    async def stop(self) -> None:
+        """Answer no more, and take the file away: a worker that has ended is not healthy."""
+        if self._server is not None:
+            self._server.close()
+        if self._file is not None:
+            try:
+                os.unlink(self._file)
+            except FileNotFoundError:
+                pass
+
+    async def write(self) -> None:
+        """Replace the file by what is true now, in one step."""
+        if self._file is not None:
+            content = msgspec.json.encode(self._report()) + b"\n"
+            await asyncio.to_thread(_replace, self._file, content)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                request = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)
+                writer.write(self._response(request[0], request[1].partition(b"?")[0]))
+                await writer.drain()
+        except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError, IndexError):
+            pass  # somebody who speaks no HTTP
+        finally:
+            writer.close()
+
+    def _response(self, method: bytes, path: bytes) -> bytes:
+        if method not in (b"GET", b"HEAD"):
+            return _http("405 Method Not Allowed", b'{"error": "expected GET"}\n', method)
+        if path not in (b"/", b"/health", b"/live", b"/ready"):
+            return _http("404 Not Found", b'{"error": "expected /live or /ready"}\n', method)
+        report = self._report()
+        fine = report.ok or path == b"/live"
+        body = msgspec.json.encode(report) + b"\n"
+        return _http("200 OK" if fine else "503 Service Unavailable", body, method)
+
+
+def _http(status: str, body: bytes, method: bytes) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (b"" if method == b"HEAD" else body)
+
+
+def _replace(path: str, content: bytes) -> None:
+    beside = f"{path}.{os.getpid()}"
+    with open(beside, "wb") as file:
+        file.write(content)
+    os.replace(beside, path)

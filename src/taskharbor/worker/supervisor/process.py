@@ -1,0 +1,231 @@
+"""One worker process as its parent sees it: started afresh, spoken with over a socket, ended by its own process id.
+
+    starting ──Ready──► running ──Retire──► retiring ──► gone
+        └──────────────────┴──Stop──► stopping ─────────► gone          killed, or died by itself: from any state
+
+Each has a process group of its own, so that what a crashed one leaves behind (children that run its jobs) can be
+ended before the jobs are given to somebody else, and Ctrl-C reaches the parent alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from taskharbor.model.clock import Clock
+from taskharbor.model.lease import Lease
+from taskharbor.model.times import from_ms
+from taskharbor.worker.heart import OVERDUE
+from taskharbor.worker.supervisor import wire
+
+LAST_WORDS = 0.5  # seconds for what a dead process had said; only a stray copy of its socket makes that last
+UNHEARD = 1024 * 1024  # bytes that wait for a child that does not read: no more news is added to them
+
+
+class HeldLease(msgspec.Struct):
+    """A lease that a worker process holds, and until when (monotonic) it is renewed: None, as long as it is held."""
+
+    lease: Lease
+    attempts: int
+    until: float | None
+
+
+class Process:
+    """A worker process. `ready`, `tired` and `gone` are set once each."""
+
+    def __init__(self, number: int, clock: Clock, max_jobs: int | None = None) -> None:
+        self.number = number
+        self.pid = 0
+        self.state = "starting"
+        self.worker = ""
+        self.leases: dict[str, HeldLease] = {}
+        self.taken = 0
+        self.tick: wire.Tick | None = None
+        self.failure: wire.Failed | None = None
+        self.code: int | None = None
+        self.stopped = False  # by SIGSTOP
+        self.killed = False  # by us
+        self.why = ""  # it is to be replaced
+        self.silence_told = False
+        self.ready, self.tired, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._clock = clock
+        self._max_jobs = max_jobs
+        self.started_at = self.heard_at = clock.monotonic()
+        self.polled_at: float | None = None
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def connect(self, setup: wire.Setup, on_ready: Callable[[wire.Ready], None]) -> None:
+        """Make the line and put the setup on it; `spawn` follows."""
+        ours, theirs = socket.socketpair()
+        self._theirs = theirs
+        ours.setblocking(False)
+        reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=wire.LIMIT)
+        self._say(setup)
+        self._reading = asyncio.create_task(self._read(reader, on_ready))
+
+    def spawn(self, command: Sequence[str]) -> None:
+        """Start the program; its last argument is the number of the socket it is to speak on."""
+        with self._theirs as theirs:
+            number = theirs.fileno()
+            self._popen = subprocess.Popen(
+                [*command, str(number)], stdin=subprocess.DEVNULL, pass_fds=(number,), process_group=0
+            )
+        self.pid = self._popen.pid
+
+    # Orders --------------------------------------------------------------------------------------------------
+
+    def retire(self) -> None:
+        """Let it take no more jobs, and end when its last one has."""
+        self.state = "retiring"
+        self._say(wire.Retire())
+
+    def stop(self, *, hurry: bool = False) -> None:
+        """Let it finish within its grace period and give back the rest; `hurry`: at once."""
+        if self.state == "gone":
+            return
+        self.state = "stopping"
+        self._say(wire.Stop(hurry))
+        if not self.ready.is_set():
+            self._signal(signal.SIGTERM)  # it may be busy importing, and holds nothing yet
+
+    def kill(self) -> None:
+        """End it, with everything it started."""
+        if self.state != "gone":
+            self.killed = True
+            self._signal(signal.SIGKILL, whole_group=True)
+
+    def tire(self, why: str) -> None:
+        """Have it replaced."""
+        if not self.tired.is_set():
+            self.why = why
+            self.tired.set()
+
+    def kept(self, renewed: list[tuple[str, int]], lost: list[tuple[str, str, str]]) -> None:
+        """Tell it which of its leases were renewed and which are lost."""
+        for token, *_ in lost:
+            self.leases.pop(token, None)
+        if self._writer is not None and self._writer.transport.get_write_buffer_size() < UNHEARD:
+            self._say(wire.Kept(renewed, lost))
+
+    # Facts ---------------------------------------------------------------------------------------------------
+
+    @property
+    def told_to_end(self) -> bool:
+        """Whether its end is our doing."""
+        return self.state in ("retiring", "stopping") or self.killed
+
+    @property
+    def cause(self) -> str:
+        """How it ended, for the log."""
+        code = self.code
+        if code is None or code >= 0:
+            return f"exit code {code}"
+        try:
+            return f"signal {signal.Signals(-code).name}"
+        except ValueError:
+            return f"signal {-code}"
+
+    def renewable(self, now: float) -> list[HeldLease]:
+        """The leases to renew: none of a process that is gone or stopped, and none of a job past its timeout."""
+        if self.stopped or self.code is not None:
+            return []
+        return [held for held in self.leases.values() if held.until is None or now < held.until]
+
+    # What it says, and its end -------------------------------------------------------------------------------
+
+    def ended(self, code: int) -> None:
+        """The kernel says that it is gone: nothing is renewed from here on. `finish` follows."""
+        self.code = code
+        if self._popen is not None:
+            self._popen.returncode = code
+        if not self.told_to_end or self.killed:
+            self._signal(signal.SIGKILL, whole_group=True, gone=True)
+
+    async def finish(self) -> None:
+        """Hear what it still had to say, and close the line."""
+        if self._reading is not None:
+            await asyncio.wait((self._reading,), timeout=LAST_WORDS)
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        if self._writer is not None:
+            self._writer.close()
+
+    def check(self) -> None:
+        """Raise what the reading of its messages ended with, if that was a mistake of ours."""
+        if self._reading is not None and self._reading.done() and not self._reading.cancelled():
+            self._reading.result()
+
+    async def _read(self, reader: asyncio.StreamReader, on_ready: Callable[[wire.Ready], None]) -> None:
+        while True:
+            try:
+                line = await reader.readline()
+            except OSError:
+                return
+            if not line.endswith(b"\n"):
+                return  # it died, perhaps in the middle of a message
+            self._hear(wire.read_by_parent(line), on_ready)
+
+    def _hear(self, message: wire.ToParent, on_ready: Callable[[wire.Ready], None]) -> None:
+        self.heard_at = self._clock.monotonic()
+        self.silence_told = False
+        if isinstance(message, wire.Taken):
+            self._on_taken(message)
+        elif isinstance(message, wire.Tick):
+            self._on_tick(message)
+        elif isinstance(message, wire.Ready):
+            self.worker = message.worker
+            if self.state == "starting":
+                self.state = "running"
+            on_ready(message)
+            self.ready.set()
+        else:
+            self.failure = message
+
+    def _on_taken(self, message: wire.Taken) -> None:
+        if message.all:
+            self.leases.clear()
+        for each in message.leases:
+            until = None if each.limit is None else self.heard_at + each.limit + OVERDUE
+            lease = Lease(each.job_id, each.queue, each.token, from_ms(each.expires_ms))
+            self.leases[each.token] = HeldLease(lease, each.attempts, until)
+        for token in message.gone:
+            self.leases.pop(token, None)
+        if not message.all:
+            self.taken += len(message.leases)
+            if self._max_jobs is not None and self.taken >= self._max_jobs:
+                self.tire(f"{self._max_jobs} jobs")
+
+    def _on_tick(self, message: wire.Tick) -> None:
+        self.tick = message
+        for token in message.gone:
+            self.leases.pop(token, None)
+        for token, seconds in message.due:
+            if (held := self.leases.get(token)) is not None:
+                held.until = self.heard_at + seconds + OVERDUE
+        if message.busy and not message.store_error:
+            self.polled_at = self.heard_at
+        elif message.polled_seconds_ago is not None:
+            self.polled_at = self.heard_at - message.polled_seconds_ago
+
+    def _say(self, message: wire.Setup | wire.ToChild) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(wire.line(message))
+
+    def _signal(self, number: signal.Signals, *, whole_group: bool = False, gone: bool = False) -> None:
+        if not self.pid or (self.code is not None and not gone):
+            return  # its number may be another process's by now
+        try:
+            if whole_group:
+                os.killpg(self.pid, number)
+            else:
+                os.kill(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return

@@ -1,0 +1,263 @@
+"""The supervisor: starts the slots, hears signals, reaps what has ended, and ends them all in order.
+
+    serving ──TERM, INT, HUP──► draining ──again, or the grace period is over──► hurried ──again, or 5 s──► killed
+                                    └────── every process is gone ──────┴──► what is left is given back ──► exit 0
+
+It is fit to be process 1 of a container: it asks for every signal that it needs, and reaps every orphan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from taskharbor.model.clock import StoreClock
+from taskharbor.worker.settings import Settings
+from taskharbor.worker.supervisor import wire
+from taskharbor.worker.supervisor.events import (
+    ProcessContinued,
+    ProcessKilled,
+    ProcessSilent,
+    ProcessStarted,
+    ProcessStopped,
+    SourcesChanged,
+    SupervisorStopping,
+    tell,
+)
+from taskharbor.worker.supervisor.keeper import Keeper
+from taskharbor.worker.supervisor.memory import resident
+from taskharbor.worker.supervisor.probes import Probes, Report, describe
+from taskharbor.worker.supervisor.process import Process
+from taskharbor.worker.supervisor.slot import Slot
+from taskharbor.worker.supervisor.sources import Sources
+
+LOOK = 1.0  # seconds between two looks at everything
+SILENT = 5.0  # seconds without a sign of life, after which that is told
+MARGIN = 5.0  # seconds beyond the grace period in which a worker writes its last outcomes, before it is killed
+LAST = 5.0  # seconds for giving back at the very end, if the store does not answer
+SHOWN = 10  # jobs of a silent process that the log names
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the supervisor was told."""
+
+    settings: Settings
+    processes: int = 1
+    max_jobs: int | None = None
+    max_memory: int | None = None  # bytes
+    reload: str | None = None  # the folder to watch
+    health_file: str | None = None
+    health_host: str = "127.0.0.1"
+    health_port: int | None = None
+    health_within: float = 30.0
+
+
+class Supervisor:
+    """Runs worker processes until a signal ends it."""
+
+    def __init__(self, plan: Plan, setup: wire.Setup, command: Sequence[str], complain: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._setup = setup
+        self._command = tuple(command)
+        self._complain = complain  # says one line to the person who started this
+        self._clock = StoreClock()
+        self._fleet: dict[int, Process] = {}
+        self._keeper: Keeper | None = None
+        self._served = False  # some process was ready once: the command line is right
+        self._code = 0
+        self._signals = 0
+        self._recoveries: set[asyncio.Task[None]] = set()
+
+    def run(self) -> int:
+        """Until a signal ends it; answers the exit code."""
+        return asyncio.run(self._main())
+
+    async def _main(self) -> int:
+        self._ending, self._changed = asyncio.Event(), asyncio.Event()
+        self._slots = [Slot(number, self._clock, self._start) for number in range(self._plan.processes)]
+        self._listen()
+        probes = Probes(self._report, self._plan)
+        try:
+            await probes.start()
+        except OSError as error:
+            self._complain(f"--health-port {self._plan.health_port}: {error.strerror or error}")
+            return 2
+        running = [asyncio.create_task(slot.run()) for slot in self._slots]
+        watching = asyncio.create_task(self._watch(probes))
+        ended = asyncio.ensure_future(self._ending.wait())
+        try:
+            await asyncio.wait((ended, watching, *running), return_when=asyncio.FIRST_COMPLETED)
+            await self._end()
+        finally:
+            for task in (ended, watching, *running):
+                task.cancel()
+            outcomes = await asyncio.gather(watching, *running, return_exceptions=True)
+            await probes.stop()
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+        return self._code
+
+    # Starting ------------------------------------------------------------------------------------------------
+
+    async def _start(self, number: int) -> Process:
+        process = Process(number, self._clock, self._plan.max_jobs)
+
+        def on_ready(ready: wire.Ready) -> None:
+            self._served = True
+            self._slots[number].waits_for_change = False
+            if self._keeper is None and ready.dsn is not None:
+                settings = self._plan.settings
+                self._keeper = Keeper(ready.dsn, self._fleet.values, lease=settings.lease, every=settings.heartbeat)
+            tell(ProcessStarted(process.pid, number, ready.worker))
+
+        await process.connect(self._setup, on_ready)
+        process.spawn(self._command)
+        self._fleet[process.pid] = process  # in the same breath: it may end before anything else happens here
+        if self._ending.is_set():
+            process.stop()
+        return process
+
+    def _give_up(self, failure: wire.Failed) -> None:
+        """It cannot start, and starting it again would not help."""
+        if not self._ending.is_set():
+            self._complain(failure.text)
+            self._code = failure.code
+            self._ending.set()
+
+    # Signals -------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        handled = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means that a closed terminal ends nothing
+            handled.append(signal.SIGHUP)
+        for number in handled:
+            loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        # Whoever started us may have blocked them.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*handled, signal.SIGCHLD})
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        self._signals += 1
+        tell(SupervisorStopping(number.name))
+        self._ending.set()
+        self._changed.set()
+
+    def _reap(self) -> None:
+        """Every child that ended, stopped or went on; also those that are ours only because we are process 1."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            process = self._fleet.get(pid)
+            if process is None:
+                continue
+            if os.WIFSTOPPED(status):
+                process.stopped = True
+                tell(ProcessStopped(pid, process.number))
+            elif os.WIFCONTINUED(status):
+                process.stopped = False
+                tell(ProcessContinued(pid, process.number))
+            else:
+                del self._fleet[pid]
+                process.ended(os.waitstatus_to_exitcode(status))
+                task = asyncio.create_task(self._on_gone(process))
+                self._recoveries.add(task)
+                task.add_done_callback(self._recoveries.discard)
+
+    async def _on_gone(self, process: Process) -> None:
+        await process.finish()
+        if process.failure is not None:
+            self._on_failure(process, process.failure)
+        process.state = "gone"
+        process.gone.set()
+        self._changed.set()
+        if self._keeper is not None:
+            await self._keeper.recover(process)
+
+    def _on_failure(self, process: Process, failure: wire.Failed) -> None:
+        if self._plan.reload is not None:
+            self._slots[process.number].waits_for_change = True
+            self._complain(failure.text)
+        elif self._served:
+            self._complain(failure.text)  # it could start before: a file may be half written, a deploy half done
+        else:
+            self._give_up(failure)
+
+    # Watching ------------------------------------------------------------------------------------------------
+
+    async def _watch(self, probes: Probes) -> None:
+        sources = Sources(self._plan.reload) if self._plan.reload is not None else None
+        while True:
+            await asyncio.sleep(LOOK)
+            self._reap()
+            now = self._clock.monotonic()
+            for process in list(self._fleet.values()):
+                self._look_at(process, now)
+            if sources is not None and (path := await asyncio.to_thread(sources.changed)) is not None:
+                tell(SourcesChanged(path))
+                for slot in self._slots:
+                    slot.anew()
+            await probes.write()
+
+    def _look_at(self, process: Process, now: float) -> None:
+        process.check()
+        silent = now - process.heard_at
+        if silent > SILENT and process.ready.is_set() and not process.stopped and not process.silence_told:
+            process.silence_told = True
+            jobs = tuple(held.lease.job_id for held in list(process.leases.values())[:SHOWN])
+            tell(ProcessSilent(process.pid, process.number, round(silent, 1), jobs))
+        limit = self._plan.max_memory
+        if limit is not None and process.state == "running" and resident(process.pid) > limit:
+            process.tire(f"{limit} bytes of memory")
+
+    def _report(self) -> Report:
+        return describe(
+            self._slots, self._fleet.values(), self._clock.monotonic(), self._plan.health_within, self._ending.is_set()
+        )
+
+    # Ending --------------------------------------------------------------------------------------------------
+
+    async def _end(self) -> None:
+        """Drain, hurry, kill; then give back what is left."""
+        self._ending.set()
+        for slot in self._slots:
+            slot.close()
+        for process in self._fleet.values():
+            process.stop()
+        if not await self._gone_within(self._plan.settings.shutdown_timeout + MARGIN, signals=1):
+            for process in self._fleet.values():
+                process.stop(hurry=True)
+            await self._gone_within(MARGIN, signals=2)
+        for process in self._fleet.values():
+            tell(ProcessKilled(process.pid, process.number))
+            process.kill()
+        while self._fleet:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._recoveries:
+            await asyncio.wait(self._recoveries, timeout=LAST)
+            for task in self._recoveries:
+                task.cancel()
+            await asyncio.gather(*self._recoveries, return_exceptions=True)
+        if self._keeper is not None:
+            await self._keeper.stop()
+
+    async def _gone_within(self, seconds: float, *, signals: int) -> bool:
+        """Whether every process has ended, before the time is over or a further signal has come."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._fleet and self._signals <= signals:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        return not self._fleet
