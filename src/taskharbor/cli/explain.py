@@ -99,9 +99,9 @@ def _ended(seen: Situation) -> Reason | None:
     if info.state is State.DONE:
         then = f"; job {job.handed_to} took its place" if job.handed_to else ""
         return Reason("done", f"it is done since {both(job.finished_at, now)}{then}")
-    why = first_line(HIDDEN.text(job.reason, job)) or "no reason was recorded"
+    why = HIDDEN.why(job) or "no reason was recorded"
     if info.state is State.DLQ:
-        text = f"it is dead since {both(job.finished_at, now)}, after {job.attempts} failures: {why}"
+        text = f"it is dead since {both(job.finished_at, now)}: {why}"
         return Reason("dlq", text, f"taskharbor dlq requeue {job.id}")
     if info.state is State.CANCELLED:
         text = f"it was cancelled {relative(job.finished_at, now)}: {why}"

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from taskharbor.cli.text import first_line
 from taskharbor.model.job import JobRecord
 
 MASK = "•••"
@@ -46,6 +47,11 @@ class Reveal:
         for form in sorted(hidden, key=len, reverse=True):
             text = text.replace(form, MASK)
         return text
+
+    def why(self, job: JobRecord) -> str:
+        """Why a job ended as it did, in one line: the recorded reason, and the last error where that says more."""
+        reason, error = first_line(self.text(job.reason, job)), first_line(self.text(job.last_error, job))
+        return f"{reason}: {error}" if reason and error and error not in reason else reason or error
 
     def _masked(self, value: Any) -> Any:
         if isinstance(value, dict):

@@ -32,6 +32,11 @@ def summary(info: JobInfo, reveal: Reveal = HIDDEN) -> dict[str, Any]:
     }
 
 
+def dead(info: JobInfo) -> dict[str, Any]:
+    """A dead job in a list."""
+    return {**summary(info), "last_error": HIDDEN.text(info.job.last_error, info.job) or None}
+
+
 def whole(info: JobInfo, reveal: Reveal) -> dict[str, Any]:
     """Everything about a job. What `hidden` names is null because it may not be seen."""
     job = info.job

@@ -15,7 +15,6 @@ from taskharbor.cli.output import Column, write_json, write_table
 from taskharbor.cli.reveal import HIDDEN
 from taskharbor.cli.store import ask
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.text import first_line
 from taskharbor.cli.when import relative
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.job import Page, State
@@ -51,7 +50,7 @@ def list_(target: Target, queue: str | None, type_: str | None, limit: int, curs
       taskharbor dlq list --queue mail --output json
 
     \b
-    JSON: as of `taskharbor list`.
+    JSON: as of `taskharbor list`, and of each job "last_error".
     """
 
     async def look(driver: Driver, now: datetime) -> tuple[Page, datetime]:
@@ -63,7 +62,7 @@ def list_(target: Target, queue: str | None, type_: str | None, limit: int, curs
 
     page, now = ask(target, look)
     if target.json:
-        write_json({"jobs": [shape.summary(info) for info in page.items], "cursor": page.cursor})
+        write_json({"jobs": [shape.dead(info) for info in page.items], "cursor": page.cursor})
         return
     if not page.items:
         click.echo("no dead jobs", err=True)
@@ -75,7 +74,7 @@ def list_(target: Target, queue: str | None, type_: str | None, limit: int, curs
             info.job.queue,
             tries(info),
             relative(info.job.finished_at, now),
-            first_line(HIDDEN.text(info.job.reason, info.job)),
+            HIDDEN.why(info.job),
         ]
         for info in page.items
     ]

@@ -1,0 +1,70 @@
+"""The tasks of the demo: some that succeed, some that fail at first, one that never succeeds, and a CSV import.
+
+They pretend to work by waiting, so that there is something to see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import random
+import time
+from itertools import islice
+
+from taskharbor import Exponential, Fixed, Harbor, JobContext
+from taskharbor.flow import Flow, chord
+
+CHUNK = 100  # lines
+FAILURES = 2  # of each exchange rate, before it is known
+
+harbor = Harbor()  # its store is told by --dsn
+
+
+@harbor.task(name="demo.greet", queue="mail")
+async def greet(name: str) -> str:
+    """A job that succeeds."""
+    await asyncio.sleep(random.uniform(0.2, 0.8))
+    return f"Hello, {name}"
+
+
+@harbor.task(name="demo.rate", queue="rates", max_attempts=5, retry=Exponential(base=0.5, maximum=2))
+async def rate(ctx: JobContext, currency: str) -> float:
+    """A job that fails twice, and is retried, later each time."""
+    await asyncio.sleep(0.2)
+    if ctx.job.attempts < FAILURES:
+        raise ConnectionError("the bank does not answer")
+    return 1.25
+
+
+@harbor.task(name="demo.charge", queue="billing", max_attempts=3, retry=Fixed(0.8))
+async def charge(customer: str, cents: int) -> None:
+    """A job that no retry helps: it ends in the dead letter queue."""
+    await asyncio.sleep(0.2)
+    raise ValueError("the card was refused")
+
+
+@harbor.task(name="demo.newsletter", queue="mail")
+async def newsletter(to: str) -> None:
+    """A job for later."""
+
+
+@harbor.task(name="demo.split", queue="import")
+def split(path: str) -> Flow[int]:
+    """How many chunks there are is known once the file was looked at: the chord takes this job's place."""
+    with open(path, newline="", encoding="utf-8") as file:
+        lines = sum(1 for _ in csv.reader(file)) - 1
+    return chord((load.s(path=path, start=start) for start in range(0, lines, CHUNK)), total.s())
+
+
+@harbor.task(name="demo.load", queue="csv")
+def load(path: str, start: int) -> int:
+    """One chunk: the cents of its lines."""
+    time.sleep(random.uniform(0.3, 0.9))
+    with open(path, newline="", encoding="utf-8") as file:
+        return sum(int(row["cents"]) for row in islice(csv.DictReader(file), start, start + CHUNK))
+
+
+@harbor.task(name="demo.total", queue="import")
+def total(sums: list[int]) -> int:
+    """Runs once, when every chunk is loaded."""
+    return sum(sums)

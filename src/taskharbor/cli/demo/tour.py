@@ -1,0 +1,141 @@
+"""The tour: jobs are enqueued, two worker processes run them, and what happens is read from the store.
+
+What it leaves behind (a file with jobs in every state) is for the commands it names at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from taskharbor.cli.demo.screen import Screen
+from taskharbor.cli.demo.tasks import CHUNK, FAILURES, charge, greet, harbor, newsletter, rate, split
+from taskharbor.cli.fault import Refusal
+from taskharbor.cli.text import first_line
+from taskharbor.client.handle import JobHandle
+from taskharbor.drivers.contract import Driver
+
+APP = "taskharbor.cli.demo.tasks:harbor"
+LINES = 2400
+NAMES = ("Ada", "Grace", "Alan", "Edsger", "Barbara", "Donald", "Radia", "Ken")
+GREETINGS = 40
+CURRENCIES = ("EUR", "GBP", "JPY", "CHF", "SEK", "NOK")
+LOOK_EVERY = 0.2
+PATIENCE = 120.0
+
+
+@dataclass(frozen=True)
+class Left:
+    """What the tour leaves behind, for whoever looks at it afterwards."""
+
+    dsn: str
+    succeeded: int
+    retries: int
+    cents: int
+    dead: str
+    scheduled: str
+    flow: str
+
+
+async def tour(folder: Path, screen: Screen) -> Left:
+    """Take the tour. `folder` is absolute: the workers are told its path."""
+    dsn = f"sqlite:///{folder}/demo.db"
+    harbor.client.use(dsn)
+    orders = folder / "orders.csv"
+    _write_orders(orders)
+    screen.say(f"The store is an SQLite file: {folder}/demo.db")
+    with screen:
+        try:
+            dead, scheduled, importing = await _enqueue(orders)
+            screen.say(
+                f"Enqueued: {GREETINGS} greetings, {len(CURRENCIES)} exchange rates that fail at first, a charge that "
+                f"always fails,\nan import of {LINES} lines of CSV, and a newsletter for later."
+            )
+            async with _workers(dsn, folder / "worker.log", screen) as process:
+                driver = await harbor.client._drivers.get()
+                await asyncio.wait_for(_watch(driver, screen, process, folder), PATIENCE)
+                cents = await importing.aresult(PATIENCE)
+                info = await driver.inspect(dead, harbor.clock.now())
+                counts = await driver.counts(harbor.clock.now())
+                flow = (await harbor.client.look(importing.id)).job.flow_id or ""
+        except TimeoutError:
+            text = f"the workers were not done within {PATIENCE:g} s; their log is {folder}/worker.log"
+            raise Refusal(text) from None
+        finally:
+            await harbor.aclose()
+    succeeded = sum(queue.get("done", 0) for queue in counts.values())
+    retries = len(CURRENCIES) * FAILURES + info.job.attempts - 1
+    screen.say()
+    screen.say(f"{succeeded} jobs succeeded, {retries} attempts were retried.")
+    screen.say(f"The import added up to {cents / 100:.2f}: {LINES // CHUNK} chunks side by side, then one job that")
+    screen.say("waited for all of them.")
+    screen.say(f"The charge is dead after {info.job.attempts} attempts: {first_line(info.job.last_error)}")
+    return Left(dsn, succeeded, retries, cents, dead, scheduled, flow)
+
+
+async def _enqueue(orders: Path) -> tuple[str, str, JobHandle[Any]]:
+    """The ids of the job that dies and of the one for later, and the import."""
+    await harbor.aenqueue_many(greet.s(name=NAMES[number % len(NAMES)]) for number in range(GREETINGS))
+    await harbor.aenqueue_many(rate.s(currency=currency) for currency in CURRENCIES)
+    dead = await charge.aenqueue(customer="Ada", cents=1250)
+    later = await newsletter.options(delay=3600).aenqueue(to="everyone")
+    importing = await split.aenqueue(path=str(orders))
+    return dead.id, later.id, importing
+
+
+async def _watch(driver: Driver, screen: Screen, process: Process, folder: Path) -> None:
+    """Show how far each queue is, until nothing is left to do but the newsletter."""
+    while True:
+        counts = await driver.counts(harbor.clock.now())
+        done = {queue: states.get("done", 0) for queue, states in counts.items()}
+        all_of = {queue: sum(states.values()) for queue, states in counts.items()}
+        waiting = counts.get("rates", {}).get("scheduled", 0)
+        dead = counts.get("billing", {}).get("dlq", 0)
+        screen.bar("greetings", done.get("mail", 0), GREETINGS)
+        note = f"{waiting} wait for a retry" if waiting else ""
+        screen.bar("exchange rates", done.get("rates", 0), len(CURRENCIES), note)
+        screen.bar("CSV chunks", done.get("csv", 0), max(all_of.get("csv", 0), LINES // CHUNK))
+        screen.bar("charge", dead, 1, "dead after its last attempt" if dead else "")
+        left = {state: number for states in counts.values() for state, number in states.items()}
+        if not {"ready", "inflight", "blocked"} & left.keys() and not waiting and dead:
+            return
+        if process.returncode is not None:
+            raise Refusal(f"the workers ended early; their log is {folder}/worker.log")
+        await asyncio.sleep(LOOK_EVERY)
+
+
+@asynccontextmanager
+async def _workers(dsn: str, log: Path, screen: Screen) -> AsyncIterator[Process]:
+    """Two worker processes under a supervisor, as anyone would start them; ended by TERM, as anyone would end them."""
+    shown = f"taskharbor worker run --app {APP} --processes 2"
+    command = [sys.executable, "-m", "taskharbor", *shown.split()[1:], "--dsn", dsn, "--poll-interval", "0.2"]
+    with log.open("wb") as file:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=file, stderr=file
+        )
+    screen.say(f"Started:  {shown}")
+    screen.say()
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), 30)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def _write_orders(path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["order", "cents"])
+        writer.writerows([f"A{number:05}", number * 37 % 10_000] for number in range(1, LINES + 1))
