@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from taskharbor.client.around import EnqueueMiddleware
 from taskharbor.client.client import Client
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.contract import Driver
@@ -45,12 +46,18 @@ class Harbor(Declaring):
         clock: Clock | None = None,
         middleware: Iterable[Middleware] = (),
         observers: Iterable[Observer] = (),
+        enqueue_middleware: Iterable[EnqueueMiddleware] = (),
         default_queue: str = DEFAULT_QUEUE,
     ) -> None:
         self.observers = tuple(observers)
         self.middleware = tuple(middleware)
         self.client = Client(
-            dsn_or_driver, codec=codec, clock=clock, observers=self.observers, default_queue=default_queue
+            dsn_or_driver,
+            codec=codec,
+            clock=clock,
+            observers=self.observers,
+            enqueue_middleware=enqueue_middleware,
+            default_queue=default_queue,
         )
         super().__init__(self.client, self.client.codec)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeVar
 
 from taskharbor.client import waiting
+from taskharbor.client.around import EnqueueMiddleware, Make, around
 from taskharbor.client.handle import JobHandle
 from taskharbor.client.loops import LoopDrivers
 from taskharbor.client.portal import Portal, refuse_on_loop
@@ -32,7 +32,6 @@ from taskharbor.tasks.prepare import Call, prepare
 from taskharbor.tasks.results import Results, compose
 
 T = TypeVar("T")
-Make: TypeAlias = Callable[[datetime], list[JobRecord]]
 
 TRIES = 5
 FIRST_BACKOFF = 0.05  # doubled each time, plus up to as much again: about 1.5 seconds in all
@@ -48,12 +47,14 @@ class Client:
         codec: Codec | None = None,
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
+        enqueue_middleware: Iterable[EnqueueMiddleware] = (),
         default_queue: str = DEFAULT_QUEUE,
     ) -> None:
         check_name(default_queue, "default_queue")
         self.codec: Codec = JsonCodec() if codec is None else codec
         self.clock: Clock = StoreClock() if clock is None else clock
         self.default_queue = default_queue
+        self.enqueue_middleware = tuple(enqueue_middleware)
         self.portal = Portal()
         self._drivers = LoopDrivers(driver_or_dsn, self.clock)
         self._observers = Observers((LogObserver(), *observers))
@@ -122,16 +123,20 @@ class Client:
         refuse_on_loop(who)
         store = _offers(self._drivers.unopened(), "enqueue_on_sync")
         now = self.clock.now()
-        records = make(now)
-        return self._told(records, store(connection, records, now))
+        with around(self.enqueue_middleware, make) as make:
+            records = make(now)
+            answers = store(connection, records, now)
+        return self._told(records, answers)
 
     async def aenqueue_made(self, make: Make, connection: Any) -> list[Enqueued]:
         """The same, awaited."""
         if connection is not None:
             store = _offers(self._drivers.unopened(), "enqueue_on")
             now = self.clock.now()
-            records = make(now)
-            return self._told(records, await store(connection, records, now))
+            with around(self.enqueue_middleware, make) as make:
+                records = make(now)
+                answers = await store(connection, records, now)
+            return self._told(records, answers)
         records = []
         sent = False
 
@@ -147,7 +152,9 @@ class Client:
                 answers = [Enqueued(a.id, False) if a.existed and a.id == record.id else a for a, record in pairs]
             return answers
 
-        return self._told(records, await self._steadily(send))
+        with around(self.enqueue_middleware, make) as make:
+            answers = await self._steadily(send)
+        return self._told(records, answers)
 
     def _told(self, records: list[JobRecord], answers: list[Enqueued]) -> list[Enqueued]:
         if self._observers.hears(JobEnqueued):

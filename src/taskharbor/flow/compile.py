@@ -16,6 +16,7 @@ from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.limits import MAX_DEPENDENCIES, MAX_SPAWN
 from taskharbor.model.times import to_ms
+from taskharbor.model.trace import trace_of, with_trace
 from taskharbor.tasks.failure import ON_FAILURE_KEY, FailureStep, read_steps, write_steps
 from taskharbor.tasks.marks import (
     BIND_KEY,
@@ -201,7 +202,8 @@ class Compiler:
         if not isinstance(value.tree, str):
             value = self._joined(value)
         assert isinstance(value.tree, str)
-        jobs = [replace(job, flow_id=flow_id) for job in self.jobs.values()]
+        trace = {} if self.parent is None else trace_of(self.parent.metadata)
+        jobs = [replace(job, flow_id=flow_id, metadata=with_trace(job.metadata, trace)) for job in self.jobs.values()]
         return Compiled(jobs, flow_id, value.tree, self._returns[value.tree])
 
     def _type(self, tree: Tree) -> Any:

@@ -15,6 +15,7 @@ from taskharbor.model.codec import Codec
 from taskharbor.model.job import JobRecord
 from taskharbor.model.outcome import Fail
 from taskharbor.model.times import round_up
+from taskharbor.model.trace import trace_of, with_trace
 from taskharbor.tasks.marks import ON_FAILURE_ROLE, ROLE_KEY
 from taskharbor.tasks.results import complete
 
@@ -97,6 +98,6 @@ def _record(step: FailureStep, job: JobRecord, outcome: Fail, codec: Codec, now:
         group=step.group,
         group_limit=step.group_limit,
         flow_id=job.flow_id,
-        metadata={**step.metadata, ROLE_KEY: ON_FAILURE_ROLE},
+        metadata=with_trace({**step.metadata, ROLE_KEY: ON_FAILURE_ROLE}, trace_of(job.metadata)),
         created_at=now,
     )
