@@ -35,12 +35,14 @@ PIPE = "TASKHARBOR_BENCH_PIPE"
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be measured, and where. `group`: members of one group; `server`: its process."""
+    """What is to be measured, and where. `group`: members of one group; `server`: its process; `relaxed`: do not wait
+    for the disk with each commit, where one may choose."""
 
     address: str
     jobs: int
     group: int = 0
     server: int = 0
+    relaxed: bool = False
 
 
 Measured = dict[str, Any]
@@ -100,6 +102,14 @@ class Watch:
 
     def sample(self, jobs: int) -> Measured:
         return {"jobs": jobs, "wall": self._wall, "cpu": self._cpu, "server": self._server}
+
+
+def timed(order: Order, call: Callable[[], object], times: int) -> Measured:
+    """So many calls of something that enqueues all jobs of an order in them."""
+    with Watch(order.server) as watch:
+        for _ in range(times):
+            call()
+    return watch.sample(order.jobs)
 
 
 # The job

@@ -30,6 +30,10 @@ async def noop() -> None:
     """The job."""
 
 
+def _dsn(order: Order) -> str:
+    return f"{order.address}?synchronous=normal" if order.relaxed else order.address
+
+
 async def _fill(client: Client, jobs: int) -> None:
     for size in meter.batches(jobs):
         await client.aenqueue_many([JobRequest(type=TYPE)] * size)
@@ -37,12 +41,12 @@ async def _fill(client: Client, jobs: int) -> None:
 
 async def process(order: Order) -> Measured:
     """Jobs enqueued beforehand, worked off by one worker until none is left."""
-    return await _worked_off(order, Worker(order.address))
+    return await _worked_off(order, Worker(_dsn(order)))
 
 
 async def process_wide(order: Order) -> Measured:
     """The same with a hundred slots."""
-    return await _worked_off(order, Worker(order.address, concurrency=WIDE))
+    return await _worked_off(order, Worker(_dsn(order), concurrency=WIDE))
 
 
 async def _worked_off(order: Order, worker: Worker) -> Measured:
@@ -59,7 +63,7 @@ async def backlog(order: Order) -> Measured:
     to stop are counted as well."""
     async with _client(order) as client:
         await _fill(client, order.jobs)
-    worker, ran = Worker(order.address), 0
+    worker, ran = Worker(_dsn(order)), 0
 
     async def counted() -> None:
         nonlocal ran
@@ -105,14 +109,14 @@ async def latency(order: Order) -> Measured:
 async def serve(order: Order) -> None:
     """The worker of `latency`."""
     meter.tell_picks()
-    worker = Worker(order.address)
+    worker = Worker(_dsn(order))
     worker.register(TYPE, meter.ajob)
     await worker.arun()
 
 
 async def members(order: Order) -> Measured:
     """What it costs to settle the members of groups of `order.group`; the finalizers are released on the way."""
-    driver = open_driver(order.address)
+    driver = open_driver(_dsn(order))
     await driver.open()
     await _groups(driver, order)
     leases = []
@@ -151,7 +155,7 @@ class _client:
     """A client that is closed in the end."""
 
     def __init__(self, order: Order) -> None:
-        self._client = Client(order.address)
+        self._client = Client(_dsn(order))
 
     async def __aenter__(self) -> Client:
         return self._client

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 PROCESS = "A worker on jobs that were enqueued beforehand"
+RELAXED = "The same, without waiting for the disk at each commit"
 ONE = "Enqueueing one at a time"
 MANY = "Enqueueing many at a time"
 LATENCY = "Pick-up by an idle worker in another process"
@@ -32,6 +33,7 @@ class Subject(msgspec.Struct, frozen=True):
     peer: str = ""  # the environment it runs in, if not this one
     picks: bool = True
     backlog: bool = False
+    relaxed: int = 0  # as process, when it need not wait for the disk; 0: it has no such choice
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -45,6 +47,7 @@ class Row(msgspec.Struct, frozen=True):
     hint: int = FAST
     base: str = ""
     waiting: str = ""  # "small" or "backlog": so many jobs wait in its queue, which is kept from round to round
+    relaxed: bool = False
     group: str = ""  # "few" or "members": so many are in each group
 
 
@@ -77,27 +80,37 @@ FULL = Sizes()
 QUICK = Sizes(rounds=3, jobs=5_000, seconds=0.4, picks=40, small=5_000, backlog=100_000)
 
 
-def _limit(store: str, one: int = COMMIT) -> Subject:
-    title = "a hand-written loop (the limit)"
-    return Subject("limit", title, f"bench.limits.{store}", FAST, one, FAST, picks=False, backlog=True)
+def _limit(store: str, one: int = COMMIT, relaxed: int = 0) -> Subject:
+    title, module = "a hand-written loop (the limit)", f"bench.limits.{store}"
+    return Subject("limit", title, module, FAST, one, FAST, picks=False, backlog=True, relaxed=relaxed)
 
 
-def _ours(address: str, one: int = COMMIT) -> Subject:
-    return Subject("ours", "taskharbor", "bench.stores.harbor", FAST, one, FAST, address, backlog=True)
+def _ours(address: str, one: int = COMMIT, relaxed: int = 0) -> Subject:
+    module = "bench.stores.harbor"
+    return Subject("ours", "taskharbor", module, FAST, one, FAST, address, backlog=True, relaxed=relaxed)
 
 
-def _peer(name: str, process: int, one: int, many: int = 0, picks: bool = True, backlog: bool = False) -> Subject:
+def _peer(
+    name: str,
+    process: int,
+    one: int,
+    many: int = 0,
+    *,
+    picks: bool = True,
+    backlog: bool = False,
+    relaxed: int = 0,
+) -> Subject:
     module = f"bench.peers.{name.replace('-', '_')}"
-    return Subject(name, name, module, process, one, many, peer=name, picks=picks, backlog=backlog)
+    return Subject(name, name, module, process, one, many, "{}", name, picks, backlog, relaxed)
 
 
 STORES: dict[str, tuple[Subject, ...]] = {
     "sqlite": (
-        _limit("sqlite"),
-        _ours("sqlite:///{}"),
-        _peer("huey", 1_000, 500),
-        _peer("litequeue", 500, 500),
-        _peer("persist-queue", 300, 300),
+        _limit("sqlite", relaxed=FAST),
+        _ours("sqlite:///{}", relaxed=FAST),
+        _peer("huey", 1_000, 500, relaxed=5_000),
+        _peer("litequeue", 500, 500, 50_000, picks=False, relaxed=2_000),
+        _peer("persist-queue", 300, 300, picks=False),
     ),
     "postgres": (
         _limit("postgres"),
@@ -115,6 +128,11 @@ def rows(store: str) -> list[Row]:
         made.append(_row(each, PROCESS, "process", each.process, "process-limit"))
         if each.name == "ours":
             made.append(_row(each, PROCESS, "process-wide", each.process, "process-limit", f"{each.title}, 100 slots"))
+    made += [
+        Row(f"relaxed-{each.name}", RELAXED, each.title, each, "process", each.relaxed, "relaxed-limit", relaxed=True)
+        for each in STORES[store]
+        if each.relaxed
+    ]
     made += [_row(each, ONE, "enqueue-one", each.one, "enqueue-one-limit") for each in STORES[store] if each.one]
     made += [_row(each, MANY, "enqueue-many", each.many, "enqueue-many-limit") for each in STORES[store] if each.many]
     made += [_row(each, LATENCY, "latency") for each in STORES[store] if each.picks]
@@ -143,4 +161,4 @@ def _row(subject: Subject, section: str, mode: str, hint: int = FAST, base: str 
     return Row(name, section, title or subject.title, subject, mode, hint, "" if base == name else base)
 
 
-SECTIONS = (PROCESS, ONE, MANY, LATENCY, BACKLOG, MEMBERS)
+SECTIONS = (PROCESS, RELAXED, ONE, MANY, LATENCY, BACKLOG, MEMBERS)
