@@ -9,7 +9,7 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.testing import ManualClock
-from tests.flow.stores import NAMES, STORES
+from tests.flow.stores import NAMES, STORES, MakeHarbor
 from tests.flow.tasks import Tasks
 
 
@@ -30,10 +30,22 @@ def dsn(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def harbor(dsn: str) -> Iterator[Harbor]:
-    harbor = Harbor(dsn, clock=ManualClock())
-    yield harbor
-    harbor.close()
+def harbor_on() -> Iterator[MakeHarbor]:
+    """Makes a harbor that is closed at the end, however the test ends: what stays open would fail another test."""
+    made: list[Harbor] = []
+
+    def make(driver: Any, **options: Any) -> Harbor:
+        made.append(Harbor(driver, **options))
+        return made[-1]
+
+    yield make
+    for harbor in made:
+        harbor.close()
+
+
+@pytest.fixture
+def harbor(dsn: str, harbor_on: MakeHarbor) -> Harbor:
+    return harbor_on(dsn, clock=ManualClock())
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from taskharbor.tasks.marks import BIND_KEY, SHAPE_KEY, read_bind, shape_of, tak
 from taskharbor.tasks.results import complete, compose
 from taskharbor.testing import Faults, ManualClock, drain
 from taskharbor.worker import binder as binder_module
+from tests.flow.stores import MakeHarbor
 from tests.flow.tasks import Tasks
 
 
@@ -112,9 +113,11 @@ def test_too_many_bytes_kill_the_step_with_advice(
         over.result(1)
 
 
-def test_while_the_results_cannot_be_read_the_step_waits_and_no_attempt_is_spent(dsn: str) -> None:
+def test_while_the_results_cannot_be_read_the_step_waits_and_no_attempt_is_spent(
+    dsn: str, harbor_on: MakeHarbor
+) -> None:
     faults, clock = Faults(), ManualClock()
-    harbor = Harbor(faults.wrap(dsn), clock=clock)
+    harbor = harbor_on(faults.wrap(dsn), clock=clock)
     tasks = Tasks(harbor)
     handle = chain(tasks.number.s(1), tasks.add.s()).enqueue()
     faults.fail("results")
@@ -124,11 +127,10 @@ def test_while_the_results_cannot_be_read_the_step_waits_and_no_attempt_is_spent
     drain(harbor)
     assert handle.result(1) == 2
     assert {node.job.attempts for node in harbor.flow(handle.id).nodes} == {0}
-    harbor.close()
 
 
-def test_a_damaged_mark_kills_the_job_and_nothing_else(dsn: str) -> None:
-    harbor = Harbor(dsn)
+def test_a_damaged_mark_kills_the_job_and_nothing_else(dsn: str, harbor_on: MakeHarbor) -> None:
+    harbor = harbor_on(dsn)
     tasks = Tasks(harbor)
     for mark in ("nonsense", '["x",3]', '["x",-1]', '["x",true]', '["x",[[null],"a"]]'):
         record = JobRecord(id="a", type="add", metadata={BIND_KEY: mark})
@@ -138,7 +140,6 @@ def test_a_damaged_mark_kills_the_job_and_nothing_else(dsn: str) -> None:
         with pytest.raises(JobDead, match=r"its mark taskharbor\.bind cannot be read"):
             handle.result(1)
         _delete(harbor, "a")
-    harbor.close()
     assert tasks.ran == []
 
 
@@ -189,16 +190,15 @@ def test_marks() -> None:
     assert taken([2, None, [0, 1]]) == 4
 
 
-def test_a_process_job_receives_results_too(dsn: str) -> None:
+def test_a_process_job_receives_results_too(dsn: str, harbor_on: MakeHarbor) -> None:
     from tests.flow import elsewhere
 
-    harbor = Harbor(dsn)
+    harbor = harbor_on(dsn)
     tasks = Tasks(harbor)
     double = harbor.task(name="elsewhere.double", process=True)(elsewhere.double.function)
     handle = chain(tasks.number.s(4), double.s()).enqueue()
     drain(harbor)
     assert handle.result(5) == 8
-    harbor.close()
 
 
 def test_results_are_kept_while_a_step_needs_them(harbor: Harbor, tasks: Tasks) -> None:

@@ -10,6 +10,7 @@ from taskharbor import BlockingCall, Harbor, JobContext, JobDead
 from taskharbor.flow import chain, chord, group
 from taskharbor.model.job import FlowStatus
 from taskharbor.testing import Faults, ManualClock, drain, enqueued
+from tests.flow.stores import MakeHarbor
 from tests.flow.tasks import Tasks
 
 
@@ -174,9 +175,9 @@ def test_the_awaitable_face(dsn: str) -> None:
     asyncio.run(main())
 
 
-def test_a_lost_answer_stores_one_flow(dsn: str) -> None:
+def test_a_lost_answer_stores_one_flow(dsn: str, harbor_on: MakeHarbor) -> None:
     faults = Faults()
-    harbor = Harbor(faults.wrap(dsn))
+    harbor = harbor_on(faults.wrap(dsn))
     tasks = Tasks(harbor)
     faults.fail("enqueue", after=True)
     handle = chord((tasks.number.s(i) for i in range(3)), tasks.total.s()).enqueue()
@@ -184,13 +185,12 @@ def test_a_lost_answer_stores_one_flow(dsn: str) -> None:
     drain(harbor)
     assert handle.result(1) == 3
     assert len(tasks.ran) == 4
-    harbor.close()
 
 
-def test_a_zombie_member_releases_nothing_twice(dsn: str) -> None:
+def test_a_zombie_member_releases_nothing_twice(dsn: str, harbor_on: MakeHarbor) -> None:
     """Its end is lost with its worker, and another executes it again; then its old worker is refused."""
     faults = Faults()
-    harbor = Harbor(faults.wrap(dsn))
+    harbor = harbor_on(faults.wrap(dsn))
     tasks = Tasks(harbor)
     handle = chord((tasks.number.s(i) for i in range(3)), tasks.total.s()).enqueue()
     for node in harbor.flow(handle.id).nodes:
@@ -200,7 +200,6 @@ def test_a_zombie_member_releases_nothing_twice(dsn: str) -> None:
     assert sorted(tasks.names()) == ["number"] * 6 + ["total"] * 2
     deliveries = {node.job.type: node.job.deliveries for node in harbor.flow(handle.id).nodes}
     assert deliveries == {"number": 2, "total": 2}
-    harbor.close()
 
 
 def test_a_flow_is_enqueued_inside_the_callers_transaction() -> None:
