@@ -74,7 +74,6 @@ def main(**_: Any) -> None:
       taskharbor enqueue --job echo --json '{"text": "hello"}'
       taskharbor explain 01JQZ5X7T0A8C2…
 
-    \b
     Exit codes: 0 done, 1 the answer is no, 2 the command line is wrong, 3 the store cannot be used, 130 interrupted.
     """
     # Events and warnings are for a worker's log; a command says what there is to say itself.

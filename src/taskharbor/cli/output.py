@@ -7,7 +7,9 @@ from a store goes through `taskharbor.cli.text` first.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 # What a terminal might obey even inside JSON text: the controls that JSON lets stand, and marks of direction.
 _RISKY = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+NARROWEST = 6  # columns: less than that says nothing
 
 STYLES = {
     "ready": "cyan",
@@ -63,11 +67,12 @@ def write_json(value: Any, *, one: bool = False) -> None:
     click.echo(_RISKY.sub(lambda found: f"\\u{ord(found.group()):04x}", text))
 
 
-def write_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
-    """A table, or plain columns."""
+def write_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], below: Sequence[str] = ()) -> None:
+    """A table, or plain columns. `below`: what a terminal shows in a line of its own under each row."""
     cleaned = [[one_line(cell) for cell in row] for row in rows]
     if at_terminal():
-        console().print(rich_table(columns, cleaned))
+        out = console()
+        out.print(rich_table(columns, cleaned, out.width, [one_line(text) for text in below]))
     else:
         click.echo("\n".join(plain_table(columns, cleaned)))
 
@@ -81,7 +86,7 @@ def write_facts(facts: Iterable[tuple[str, str]]) -> None:
         label = click.style(f"{name:<{width}}", dim=True)
         first = value if len(lines) == 1 else ""
         if name in ("state", "status"):
-            first = click.style(first, fg=_colour(first))
+            first = click.style(first, fg=colour(first))
         click.echo(f"{label}  {first}".rstrip())
         if len(lines) > 1:
             click.echo("\n".join(f"    {line}" for line in lines))
@@ -90,6 +95,17 @@ def write_facts(facts: Iterable[tuple[str, str]]) -> None:
 def write(text: str) -> None:
     """A line for a person. Stored text in it was cleaned by whoever put it there."""
     click.echo(text)
+
+
+def write_hanging(mark: str, text: str) -> None:
+    """A mark and a text beside it; on a terminal broken between words, its further lines below its first."""
+    width = shutil.get_terminal_size().columns if at_terminal() else 0
+    indent = " " * _width(click.unstyle(mark))
+    if len(indent) + _width(text) <= width or not width:
+        click.echo(mark + text)
+        return
+    lines = textwrap.wrap(text, max(width - len(indent), 20), break_long_words=False, break_on_hyphens=False)
+    click.echo("\n".join([mark + lines[0], *(indent + line for line in lines[1:])]))
 
 
 def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -106,24 +122,49 @@ def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> lis
     return lines
 
 
-def rich_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> RenderableType:
+def rich_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, below: Sequence[str] = ()
+) -> RenderableType:
     """The same for a terminal: fits its width, cuts what need not be whole."""
-    from rich.table import Table
+    from rich.console import Group
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for index, column in enumerate(columns):
-        longest = max((_width(row[index]) for row in rows), default=0)
-        table.add_column(
-            column.title,
-            no_wrap=True,
-            overflow="fold" if column.whole else "ellipsis",
-            justify="right" if column.right else "left",
-            min_width=min(longest, 40) if column.whole else None,
-        )
-    for row in rows:
-        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
-    return table
+    titles = [column.title for column in columns]
+    widths = fit(columns, [max(map(_width, cells)) for cells in zip(titles, *rows, strict=True)], width)
+    lines = []
+    for number, row in enumerate((titles, *rows)):
+        line = Text(no_wrap=True, overflow="fold")
+        for column, room, cell in zip(columns, widths, row, strict=True):
+            text = Text(cell, style="bold" if not number else STYLES.get(cell, ""))
+            text.truncate(room, overflow="ellipsis")
+            gap = " " * (room - text.cell_len)
+            line.append_text(Text(gap).append_text(text) if column.right else text.append(gap))
+            line.append("  ")
+        line.rstrip()
+        lines.append(line)
+        if number and below:
+            note = Text(f"  {below[number - 1]}", style="dim", no_wrap=True)
+            note.truncate(width, overflow="ellipsis")
+            lines.append(note)
+    return Group(*lines)
+
+
+def fit(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
+    """The widths of the columns, cut until they fit: the widest first, none that must be whole.
+
+    >>> fit([Column("id", whole=True), Column("type"), Column("queue")], [26, 40, 9], 60)
+    [26, 21, 9]
+    """
+    fitted = list(widths)
+    flexible = [index for index, column in enumerate(columns) if not column.whole and not column.right]
+    over = sum(fitted) + 2 * (len(fitted) - 1) - room
+    while over > 0 and flexible:
+        widest = max(flexible, key=lambda index: fitted[index])
+        if fitted[widest] <= NARROWEST:
+            break
+        fitted[widest] -= 1
+        over -= 1
+    return fitted
 
 
 def console() -> Console:
@@ -133,7 +174,8 @@ def console() -> Console:
     return Console(markup=False, highlight=False, emoji=False)
 
 
-def _colour(word: str) -> str | None:
+def colour(word: str) -> str | None:
+    """The colour of a state, as click names it."""
     style = STYLES.get(word.partition(" ")[0])
     return None if style in (None, "dim") else style
 

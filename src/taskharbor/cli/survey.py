@@ -49,7 +49,7 @@ def queue_table(found: Survey, *, narrow: bool) -> tuple[list[Column], list[list
         if not narrow or state in ALWAYS or any(row["jobs"][state] for row in found.queues)
     ]
     columns = [Column("queue"), *(Column(state, right=True) for state in states), Column("workers", right=True)]
-    columns.append(Column("paused"))
+    columns.append(Column("paused", whole=True))
     rows = [
         [
             one_line(row["queue"]),
@@ -64,7 +64,8 @@ def queue_table(found: Survey, *, narrow: bool) -> tuple[list[Column], list[list
 
 def worker_table(found: Survey) -> tuple[list[Column], list[list[str]]]:
     """The workers as a table."""
-    columns = [Column("worker"), Column("queues"), Column("running", right=True), Column("started"), Column("heard")]
+    columns = [Column("worker"), Column("queues"), Column("running", right=True), Column("started", whole=True)]
+    columns.append(Column("heard", whole=True))
     rows = [
         [
             one_line(row["worker"]),

@@ -35,7 +35,6 @@ def bench(target: Target, jobs: int, concurrency: int) -> None:
       taskharbor bench
       taskharbor bench --dsn postgresql://localhost/app --jobs 20000
 
-    \b
     JSON: {"jobs", "enqueue_one", "enqueue_many", "run", "pickup_p50", "pickup_p99"}: jobs a second, and milliseconds.
     """
     if target.given is None and target.app is None:

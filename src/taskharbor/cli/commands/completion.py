@@ -13,9 +13,9 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     \b
     Examples:
-      bash:  taskharbor completion bash > ~/.local/share/bash-completion/completions/taskharbor
-      zsh:   taskharbor completion zsh > "${fpath[1]}/_taskharbor"
-      fish:  taskharbor completion fish > ~/.config/fish/completions/taskharbor.fish
+      eval "$(taskharbor completion bash)"     # in ~/.bashrc
+      eval "$(taskharbor completion zsh)"      # in ~/.zshrc
+      taskharbor completion fish | source      # in ~/.config/fish/config.fish
     """
     from click.shell_completion import get_completion_class
 

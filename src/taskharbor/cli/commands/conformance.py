@@ -26,9 +26,8 @@ def conformance(target: Target, themes: tuple[str, ...], namespace: str | None) 
     \b
     Examples:
       taskharbor conformance --dsn memory://
-      taskharbor conformance --dsn mystore://localhost/test --theme enqueue --theme reserve
+      taskharbor conformance --dsn mystore://localhost/test --theme enqueue
 
-    \b
     JSON: {"ok", "passed", "failed", "skipped", "cases": [{"theme", "title", "verdict", "text"}]}. verdict: ok, failed
     or skipped.
     """

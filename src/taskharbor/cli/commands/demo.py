@@ -34,7 +34,6 @@ def demo(folder: Path | None, output: str) -> None:
     Example:
       taskharbor demo
 
-    \b
     JSON: {"dsn", "succeeded", "retries", "cents", "dead", "scheduled", "flow"}: the last three are ids.
     """
     from taskharbor.cli.demo.screen import Screen

@@ -11,7 +11,7 @@ from taskharbor.cli.commands.list import more, tries
 from taskharbor.cli.confirm import confirm
 from taskharbor.cli.fault import wrong
 from taskharbor.cli.many import Many, end
-from taskharbor.cli.output import Column, write_json, write_table
+from taskharbor.cli.output import Column, at_terminal, write_json, write_table
 from taskharbor.cli.reveal import HIDDEN
 from taskharbor.cli.store import ask
 from taskharbor.cli.target import Target, shared
@@ -24,9 +24,8 @@ COLUMNS = (
     Column("id", whole=True),
     Column("type"),
     Column("queue"),
-    Column("tries"),
-    Column("dead since"),
-    Column("reason"),
+    Column("tries", whole=True),
+    Column("dead since", whole=True),
 )
 
 
@@ -49,7 +48,6 @@ def list_(target: Target, queue: str | None, type_: str | None, limit: int, curs
       taskharbor dlq list
       taskharbor dlq list --queue mail --output json
 
-    \b
     JSON: as of `taskharbor list`, and of each job "last_error".
     """
 
@@ -68,17 +66,14 @@ def list_(target: Target, queue: str | None, type_: str | None, limit: int, curs
         click.echo("no dead jobs", err=True)
         return
     rows = [
-        [
-            info.job.id,
-            info.job.type,
-            info.job.queue,
-            tries(info),
-            relative(info.job.finished_at, now),
-            HIDDEN.why(info.job),
-        ]
+        [info.job.id, info.job.type, info.job.queue, tries(info), relative(info.job.finished_at, now)]
         for info in page.items
     ]
-    write_table(COLUMNS, rows)
+    reasons = [HIDDEN.why(info.job) for info in page.items]
+    if at_terminal():
+        write_table(COLUMNS, rows, below=reasons)
+    else:
+        write_table((*COLUMNS, Column("reason")), [[*row, why] for row, why in zip(rows, reasons, strict=True)])
     more(page.cursor)
 
 
@@ -106,7 +101,6 @@ def requeue(
       taskharbor dlq requeue 01JQZ5X7T0A8C2E4G6J8M0P2R4
       taskharbor dlq requeue --all --queue mail --yes
 
-    \b
     JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if one was refused.
     """
     if bool(ids) == everything:

@@ -8,7 +8,7 @@ import click
 
 from taskharbor.cli.checkup import checkup
 from taskharbor.cli.fault import NO
-from taskharbor.cli.output import write, write_json
+from taskharbor.cli.output import write_hanging, write_json
 from taskharbor.cli.target import Target, shared
 
 
@@ -24,7 +24,6 @@ def doctor(target: Target) -> None:
       taskharbor doctor --dsn postgresql://localhost/app
       taskharbor doctor --app tasks:harbor
 
-    \b
     JSON: {"ok", "checks": [{"check", "status", "text"}]}. status: ok, warning or problem.
     """
     checks = checkup(target)
@@ -35,6 +34,6 @@ def doctor(target: Target) -> None:
     else:
         for check in checks:
             mark = click.style(f"{check.status:<7}", fg={"ok": "green", "warning": "yellow"}.get(check.status, "red"))
-            write(f"{mark}  {check.name:<8}  {check.text}")
+            write_hanging(f"{mark}  {check.name:<8}  ", check.text)
     if not ok:
         sys.exit(NO)

@@ -39,11 +39,10 @@ def enqueue(target: Target, name: str, payload: str, **options: Any) -> None:
     \b
     Examples:
       taskharbor enqueue --job echo --json '{"text": "hello"}'
-      taskharbor enqueue --app tasks:harbor --job tasks.send_email --json '{"to": "ada@example.com"}'
-      taskharbor enqueue --job report --delay 15m --idempotency-key report:2030-01-31
+      taskharbor enqueue --app tasks:harbor --job tasks.mail --json "{}"
+      taskharbor enqueue --job report --delay 15m --idempotency-key report:1
       produce | taskharbor enqueue --job load --json -
 
-    \b
     JSON: {"id", "type", "queue", "existed"}. existed: the key or id was known, and this is the job that was there.
     """
     given = {option: value for option, value in options.items() if value is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from taskharbor.cli.explain import look, reasons
-from taskharbor.cli.output import write, write_json
+from taskharbor.cli.output import colour, write, write_hanging, write_json
 from taskharbor.cli.store import ask
 from taskharbor.cli.target import Target, shared
 from taskharbor.cli.text import one_line
@@ -24,7 +24,6 @@ def explain(target: Target, id: str) -> None:
     Example:
       taskharbor explain 01JQZ5X7T0A8C2E4G6J8M0P2R4
 
-    \b
     JSON: {"id", "type", "queue", "state", "reasons": [{"code", "text", "hint"}]}. code: one of done, dlq, cancelled,
     leased, not_due, retry_not_due, given_back, blocked, blocked_by_dead, blocked_by_cancelled, paused, group_full,
     no_worker, workers_busy, next.
@@ -38,8 +37,10 @@ def explain(target: Target, id: str) -> None:
             {"id": job.id, "type": job.type, "queue": job.queue, "state": seen.info.state.value, "reasons": told}
         )
         return
-    write(f"job {job.id} ({one_line(job.type)}, queue {one_line(job.queue)}) is {seen.info.state}:")
+    state = seen.info.state.value
+    coloured = click.style(state, fg=colour(state))
+    write_hanging("", f"job {job.id} ({one_line(job.type)}, queue {one_line(job.queue)}): {coloured}")
     for each in found:
-        write(f"  - {each.text}")
+        write_hanging("  - ", each.text)
         if each.hint:
             write(f"    try: {each.hint}")

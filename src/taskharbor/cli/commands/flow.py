@@ -43,7 +43,6 @@ def show(target: Target, id: str, mermaid: bool) -> None:
       taskharbor flow show 01JQZ5X7T0A8C2E4G6J8M0P2R4
       taskharbor flow show 01JQZ5X7T0A8C2E4G6J8M0P2R4 --mermaid > flow.mmd
 
-    \b
     JSON: {"id", "status", "created_at", "updated_at", "done", "total", "jobs": [as of `taskharbor list`],
     "edges": [[ID, ID]]}. An edge: the second waits for the first.
     """

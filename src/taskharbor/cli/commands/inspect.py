@@ -38,9 +38,8 @@ def inspect(
     Examples:
       taskharbor inspect 01JQZ5X7T0A8C2E4G6J8M0P2R4
       taskharbor inspect --id 01JQZ5X7T0A8C2E4G6J8M0P2R4 --show-payload
-      taskharbor inspect --id 01JQZ5X7T0A8C2E4G6J8M0P2R4 --redact password --redact card
+      taskharbor inspect 01JQZ5X7T0A8C2E4G6J8M0P2R4 --redact card --redact pin
 
-    \b
     JSON: {"id", "type", "queue", "state", "priority", "attempts", "max_attempts", "run_at", "created_at",
     "finished_at", "group", "flow_id", "worker", "lease_expires_at", "reason", "timeout", "deliveries", "lost",
     "idempotency_key", "group_limit", "depends_on", "waiting_for", "handed_to", "metadata", "failed_at",

@@ -42,7 +42,6 @@ def retry(target: Target, ids: tuple[str, ...], keep_attempts: bool) -> None:
     Example:
       taskharbor job retry 01JQZ5X7T0A8C2E4G6J8M0P2R4
 
-    \b
     JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if one was refused.
     """
 
@@ -85,7 +84,6 @@ def cancel(target: Target, ids: tuple[str, ...], yes: bool) -> None:
     Example:
       taskharbor job cancel 01JQZ5X7T0A8C2E4G6J8M0P2R4 --yes
 
-    \b
     JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if one was refused.
     """
     from taskharbor.client.client import Client

@@ -22,7 +22,7 @@ COLUMNS = (
     Column("queue"),
     Column("state", whole=True),
     Column("tries", whole=True),
-    Column("when"),
+    Column("when", whole=True),
 )
 
 
@@ -53,7 +53,6 @@ def list_(
       taskharbor list --state scheduled --limit 10
       taskharbor list --output json --cursor CURSOR
 
-    \b
     JSON: {"jobs": [{"id", "type", "queue", "state", "priority", "attempts", "max_attempts", "run_at", "created_at",
     "finished_at", "group", "flow_id", "worker", "lease_expires_at", "reason"}], "cursor"}. cursor: null on the last
     page.
@@ -95,7 +94,7 @@ def when(info: JobInfo, now: datetime) -> str:
     if info.state is State.SCHEDULED:
         return f"due {relative(job.run_at, now)}"
     if info.state is State.INFLIGHT:
-        return f"leased, ends {relative(info.lease_expires_at, now)}"
+        return f"lease ends {relative(info.lease_expires_at, now)}"
     if info.state.terminal:
         return relative(job.finished_at, now)
     return f"made {relative(job.created_at, now)}"

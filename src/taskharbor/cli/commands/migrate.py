@@ -30,7 +30,6 @@ def migrate(target: Target, sql: bool, found: int) -> None:
       taskharbor migrate --dsn postgresql://localhost/app
       taskharbor migrate --dsn postgresql://localhost/app --sql | psql app
 
-    \b
     JSON: {"schema"}: "up to date", or "none" where the store needs none.
     """
     target.refuse_memory("taskharbor migrate")

@@ -31,7 +31,6 @@ def list_(target: Target) -> None:
     Example:
       taskharbor queue list
 
-    \b
     JSON: {"queues": [{"queue", "paused", "workers", "jobs": {"blocked", "scheduled", "ready", "inflight", "done",
     "dlq", "cancelled"}}]}. workers: how many were heard in the last minute that serve it.
     """
@@ -52,7 +51,6 @@ def pause(target: Target, names: tuple[str, ...]) -> None:
     Example:
       taskharbor queue pause mail
 
-    \b
     JSON: {"queues": [{"queue", "paused"}]}
     """
     _switch(target, names, paused=True)
@@ -68,7 +66,6 @@ def resume(target: Target, names: tuple[str, ...]) -> None:
     Example:
       taskharbor queue resume mail
 
-    \b
     JSON: {"queues": [{"queue", "paused"}]}
     """
     _switch(target, names, paused=False)

@@ -32,7 +32,6 @@ def stats(target: Target, watch: bool, interval: timedelta, count: int | None) -
       taskharbor stats --watch --interval 5s
       taskharbor stats --watch --count 10 --output json
 
-    \b
     JSON: {"at", "queues": [as of `taskharbor queue list`], "workers": [{"worker", "queues", "running", "concurrency",
     "host", "pid", "started_at", "seen_at"}]}; with --watch one line for each look.
     """
@@ -61,7 +60,7 @@ async def _watch(driver: Driver, now: datetime, target: Target, interval: float,
             looks += 1
             found = await survey(driver, now)
             if live is not None:
-                live.update(_picture(found), refresh=True)
+                live.update(_picture(found, live.console.width), refresh=True)
             else:
                 _tell(found, target, one=True)
     finally:
@@ -82,14 +81,14 @@ def _tell(found: Survey, target: Target, *, one: bool) -> None:
         write("")
 
 
-def _picture(found: Survey) -> Any:
+def _picture(found: Survey, width: int) -> Any:
     """The same as one picture that a terminal shows in place of the one before."""
     from rich.console import Group
     from rich.text import Text
 
     parts: list[Any] = [Text(when.stamp(found.at), style="dim")]
-    parts.append(rich_table(*queue_table(found, narrow=True)) if found.queues else Text("no queues"))
+    parts.append(rich_table(*queue_table(found, narrow=True), width) if found.queues else Text("no queues"))
     parts.append(Text(""))
     quiet = Text("no worker was heard in the last minute", style="yellow")
-    parts.append(rich_table(*worker_table(found)) if found.workers else quiet)
+    parts.append(rich_table(*worker_table(found), width) if found.workers else quiet)
     return Group(*parts)

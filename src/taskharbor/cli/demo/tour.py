@@ -54,10 +54,8 @@ async def tour(folder: Path, screen: Screen) -> Left:
     with screen:
         try:
             dead, scheduled, importing = await _enqueue(orders)
-            screen.say(
-                f"Enqueued: {GREETINGS} greetings, {len(CURRENCIES)} exchange rates that fail at first, a charge that "
-                f"always fails,\nan import of {LINES} lines of CSV, and a newsletter for later."
-            )
+            screen.say(f"Enqueued: {GREETINGS} greetings, {len(CURRENCIES)} exchange rates that fail at first,")
+            screen.say(f"a charge that always fails, a CSV import of {LINES} lines, a newsletter for later.")
             async with _workers(dsn, folder / "worker.log", screen) as process:
                 driver = await harbor.client._drivers.get()
                 await asyncio.wait_for(_watch(driver, screen, process, folder), PATIENCE)
@@ -120,8 +118,7 @@ async def _workers(dsn: str, log: Path, screen: Screen) -> AsyncIterator[Process
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=file, stderr=file
         )
-    screen.say(f"Started:  {shown}")
-    screen.say()
+    screen.say(f"Started:\n  {shown}\n")
     try:
         yield process
     finally:
