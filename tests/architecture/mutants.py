@@ -240,8 +240,8 @@ OTHERS = (
     one(
         "the same token for a whole batch",
         "leases",
-        "tokens = new_tokens(len(taken))",
-        "tokens = iter([*new_tokens(1)] * len(taken))",
+        "zip(taken, new_tokens(len(taken)), strict=True)",
+        "zip(taken, [*new_tokens(1)] * len(taken), strict=True)",
     ),
     one(
         "a repetition is refused",

@@ -67,4 +67,4 @@ def new_id(milliseconds: int) -> str:
 def new_tokens(count: int) -> Iterator[str]:
     """So many lease tokens, from one read of the system's random source (a read for each costs 5 times as much)."""
     digits = os.urandom(16 * count).hex()
-    return (digits[start : start + 32] for start in range(0, 32 * count, 32))
+    return iter([digits[start : start + 32] for start in range(0, 32 * count, 32)])

@@ -35,6 +35,7 @@ class Handler:
         "bind",
         "function",
         "is_coroutine",
+        "is_direct",
         "process",
         "retry",
         "signature",
@@ -73,6 +74,7 @@ class Handler:
         if not self.is_coroutine:
             _refuse_generators(function, type)
         self.process = process
+        self.is_direct = self.is_coroutine and not process  # awaited where it is: no thread, no child
         self.retry = retry
         self.timeout: timedelta | None = None if timeout is None else duration(timeout, f"{type}: timeout", zero=False)
         self.unrecoverable = exception_types(unrecoverable, f"{type}: unrecoverable")

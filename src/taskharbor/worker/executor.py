@@ -118,17 +118,18 @@ class Executor:
         # A suspect that an idle worker finds runs at once. What came with it goes back: waiting beside it, it would be
         # blamed for its crash; and run before it, it might be a killer itself, for which the suspect would be blamed.
         suspects = not self._held and any(reserved.job.lost for reserved in batch)
+        held, handlers = self._held, self._handlers
         for reserved in batch:
             job = reserved.job
-            run = Run(job, reserved.lease, self._handlers.get(job.type))
-            self._held[reserved.lease.token] = run
+            lease = reserved.lease
+            run = held[lease.token] = Run(job, lease, handlers.get(job.type))
             if tells:
                 self._observers.emit(JobReserved(job, self._settings.name))
             if self._stopping:
                 self._give_back(run, SHUTDOWN)
             elif run.handler is None:
                 self._without_handler(run)
-            elif unbound and (problem := unbound.get(reserved.lease.token)) is not None:
+            elif unbound and (problem := unbound.get(lease.token)) is not None:
                 self._without_results(run, problem)
             elif job.lost:
                 self._take_suspect(run)
@@ -193,7 +194,8 @@ class Executor:
 
     async def _execute(self, run: Run, handler: Handler) -> None:
         """One job from the call of its handler to its outcome. The first branch is the hot path: no step too many."""
-        run.began = self._monotonic()
+        monotonic = self._monotonic
+        run.began = monotonic()
         run.started = True
         if run.stop_reason:  # it was interrupted between its launch and this first step
             self._on_raised(run, asyncio.CancelledError())
@@ -203,7 +205,7 @@ class Executor:
         if self._tells_start:
             self._observers.emit(JobStarted(run.job, self._settings.name))
         try:
-            if handler.is_coroutine and not (handler.process or self._middleware or run.job.metadata):
+            if handler.is_direct and not (self._middleware or run.job.metadata):
                 args, kwargs = handler.bind(run.job.payload, self._context(run) if handler.takes_context else NOBODY)
                 value = await handler.function(*args, **kwargs)
             elif self._middleware:
@@ -211,20 +213,19 @@ class Executor:
             else:
                 value = await self._invoke(run, handler, self._context(run))
         except BaseException as error:
-            run.seconds = self._monotonic() - run.began
+            run.seconds = monotonic() - run.began
             if run.transaction is not None:
                 await run.transaction.rollback()
             self._on_raised(run, unwrap(error))
         else:
-            run.seconds = self._monotonic() - run.began
-            if run.transaction is None:
-                if value is None and not run.decided and not run.stop_reason:  # the most common ending of all
-                    run.decided = True
-                    self.submit(run, Ack(run.lease))
-                else:
-                    self._on_returned(run, value)
-            else:
+            run.seconds = monotonic() - run.began
+            if run.transaction is not None:
                 await self._commit(run, run.transaction, value)
+            elif value is None and not (run.decided or run.stop_reason):  # the most common ending of all
+                run.decided = True
+                self.submit(run, Ack(run.lease))
+            else:
+                self._on_returned(run, value)
         return self._on_ended(run)
 
     def _context(self, run: Run) -> JobContext:

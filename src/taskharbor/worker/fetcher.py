@@ -78,7 +78,7 @@ class Fetcher(Service):
             if batch:
                 unbound: dict[str, Exception] = {}
                 for reserved in batch:
-                    if BIND_KEY in reserved.job.metadata:
+                    if reserved.job.metadata and BIND_KEY in reserved.job.metadata:
                         batch, unbound = await self._binder.bind(batch)
                         break
                 self._start(batch, unbound)

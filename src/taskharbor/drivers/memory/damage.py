@@ -33,6 +33,7 @@ def damage(driver: MemoryDriver, id: str, how: Damage) -> None:
         entry = store.entries[id]
         if how != "state":
             entry.record = replace(entry.record, **_FIELDS[how])
+            entry.tampered = True
             return
         if finished(entry):
             store.reopen(entry)

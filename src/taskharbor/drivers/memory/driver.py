@@ -45,6 +45,7 @@ class MemoryDriver(SingleVerbs):
         name, self._retention, self._max_payload = _parse(dsn)
         self._dsn = dsn
         self.store = _shared(name) if name else Store()
+        self._worker = ""  # whose name was found to be one
         self._seen: dict[str, int] = {}  # queue → its last arrival when a reserve of this driver left nothing there
 
     @property
@@ -81,8 +82,9 @@ class MemoryDriver(SingleVerbs):
     async def reserve(
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
     ) -> builtins.list[Reserved]:
-        if worker:
+        if worker and worker != self._worker:
             check_name(worker, "worker")
+            self._worker = worker  # the same one asks again and again
         store = self.store
         with store.lock:
             reserved = reserve(store, queues, now, lease_for, limit, worker) if limit > 0 else []

@@ -85,6 +85,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     dependents: dict[Entry, bool] | None = None  # who depends on it → whether that one is unfinished
     holds: int = 0  # how many of its dependents are unfinished
     parked: bool = False  # finished, but something unfinished keeps it from being pruned
+    tampered: bool = False  # somebody was at its record (see damage.py): look whether it is sound before it is run
 
 
 def finished(entry: Entry) -> bool:

@@ -59,17 +59,20 @@ def grant(taken: list[Entry], now: datetime, lease_for: timedelta, worker: str) 
     expires_at = now + lease_for
     expires = ticks(expires_at)
     granted = []
-    tokens = new_tokens(len(taken))
-    for entry in taken:
-        token = next(tokens)
-        record, queue = entry.record, entry.queue
+    queue: Queue | None = None
+    for entry, token in zip(taken, new_tokens(len(taken)), strict=True):
+        if entry.queue is not queue:
+            queue = entry.queue
+            calendar, counts, name = queue.calendar, queue.counts, queue.name
+            bucket = calendar.bucket(expires)
+        if entry.moment is not None:
+            calendar.remove(entry)
+            bucket = calendar.bucket(expires)  # again: a bucket that was left empty is gone
+        record = entry.record
         if entry.standing == EXPIRED:
             record = replace(record, deliveries=record.deliveries + 1, lost=record.lost + 1, run_at=None)
         else:
             record = replace(record, deliveries=record.deliveries + 1)
-        calendar, counts = queue.calendar, queue.counts
-        if entry.moment is not None:
-            calendar.remove(entry)
         counts[entry.standing] -= 1
         counts[INFLIGHT] += 1
         entry.standing = INFLIGHT
@@ -79,9 +82,10 @@ def grant(taken: list[Entry], now: datetime, lease_for: timedelta, worker: str) 
         entry.expires_at = expires_at
         entry.settled, entry.settled_as = "", None
         entry.moment = expires
-        calendar.bucket(expires)[entry] = None
-        lease = Lease(record.id, record.queue, token, expires_at)
-        granted.append(Reserved(outward(record) if record.metadata else record, lease))
+        bucket[entry] = None
+        if record.metadata:
+            record = outward(record)
+        granted.append(Reserved(record, Lease(record.id, name, token, expires_at)))
     if lease_for <= _NONE:
         for entry in taken:
             entry.queue.expire(entry)

@@ -128,6 +128,33 @@ class Line(Heap):
                 return entry
             self.stale -= 1
 
+    def pop_many(self, limit: int) -> list[Entry]:
+        """Up to so many entries, which leave: as many calls of `pop`, at half their price while the heap is empty."""
+        popped: list[Entry] = []
+        run, heap = self.run, self.heap
+        while len(popped) < limit:
+            if heap or not run:
+                entry = self.pop()
+                if entry is None:
+                    break
+            else:
+                item = run.popleft()
+                entry = item[-1]
+                if entry.place != item[-2]:
+                    self.stale -= 1
+                    continue
+                entry.place = None
+            popped.append(entry)
+        return popped
+
+    def append(self, time: int, entry: Entry) -> None:
+        """`push` for a line that is ordered by time alone, to which nearly every entry comes as the last."""
+        run = self.run
+        if run and time < run[-1][0]:
+            return self.push((time,), entry)
+        entry.place = ticket = _next_ticket()
+        return run.append((time, ticket, entry))
+
     def size(self) -> int:
         return len(self.run) + len(self.heap)
 

@@ -156,24 +156,18 @@ class Queue:
 
     def _take_ungrouped(self, taken: list[Entry], limit: int, damaged: list[Entry]) -> None:
         # No group has anything to give: the whole rest from the line, without asking them again for each job.
-        pop = self.line.pop
-        for _ in range(limit - len(taken)):
-            entry = pop()
-            if entry is None:
-                return
-            if sound(entry):
-                taken.append(entry)
-            else:
-                damaged.append(entry)
+        while len(taken) < limit and (popped := self.line.pop_many(limit - len(taken))):
+            for entry in popped:
+                (taken if not entry.tampered or sound(entry) else damaged).append(entry)
 
     def _next_ungrouped(self, damaged: list[Entry]) -> Entry | None:
-        while (entry := self.line.pop()) is not None and not sound(entry):
+        while (entry := self.line.pop()) is not None and entry.tampered and not sound(entry):
             damaged.append(entry)
         return entry
 
     def _next_grouped(self, damaged: list[Entry]) -> Entry | None:
         while (group := self.groups.turn()) is not None and (entry := group.pop()) is not None:
-            if sound(entry):
+            if not entry.tampered or sound(entry):
                 self.groups.hold(group.name)
                 return entry
             damaged.append(entry)

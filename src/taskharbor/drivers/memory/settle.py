@@ -43,7 +43,10 @@ def settle(store: Store, outcomes: Sequence[Outcome], now: datetime, max_payload
                 continue
         assert entry is not None
         try:
-            _apply(store, entry, outcome, now, moment, max_payload)
+            if type(outcome) is Ack and not outcome.spawn and outcome.handover is None:
+                _ack(store, entry, outcome, now, moment)
+            else:
+                _apply(store, entry, outcome, now, moment, max_payload)
         except InvalidJob as invalid:
             answers.append(invalid)
         else:
@@ -52,16 +55,23 @@ def settle(store: Store, outcomes: Sequence[Outcome], now: datetime, max_payload
     return answers
 
 
+def _ack(store: Store, entry: Entry, outcome: Ack, now: datetime, moment: int) -> None:
+    """The most common outcome of all: done, with nothing spawned."""
+    result = outcome.result
+    if result is not None:
+        _check_result(outcome)
+    record = replace(entry.record, result=result, finished_at=now, lost=0)
+    if entry.standing == INFLIGHT:
+        store.done(entry, record, moment)
+    else:  # expired for somebody whose clock is ahead
+        store.finish(entry, DONE, record, moment)
+    if entry.dependents:
+        release_dependents(store, entry, moment)
+
+
 def _apply(store: Store, entry: Entry, outcome: Outcome, now: datetime, moment: int, max_payload: int) -> None:
     if type(outcome) is Ack:
-        if outcome.spawn or outcome.handover is not None:
-            _ack_and_spawn(store, entry, outcome, now, max_payload)
-        else:
-            _check_result(outcome)
-            record = replace(entry.record, result=outcome.result, finished_at=now, lost=0)
-            store.finish(entry, DONE, record, moment)
-            if entry.dependents:
-                release_dependents(store, entry, moment)
+        _ack_and_spawn(store, entry, outcome, now, max_payload)
     elif type(outcome) is Retry:
         _retry(store, entry, outcome, moment)
     elif type(outcome) is Fail:
