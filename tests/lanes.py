@@ -41,6 +41,8 @@ DIRECTORIES = {
     "tests/cli": "cli",
     "tests/simulation": "simulation",
     "tests/flow": "flow",
+    "tests/omniq": "omniq",
+    "tests/supervisor": "supervisor",
     "tests/observe": "observe",
 }
 

@@ -169,6 +169,7 @@ SKIPS = {
     "unittest.skip",
 }
 MAY_SLEEP = {
+    "tests/servers/redis.py": "a server tells nobody that it has started; the test looks again",
     "tests/worker/process_handlers.py": "a handler that is killed at its timeout has to be at something",
     "tests/worker/test_outage.py": "the worker's own backoff is real time; the test looks again until it is over",
     "tests/worker/test_heart.py": "the store tells nobody that a lease was extended; the test looks again",
@@ -177,6 +178,7 @@ MAY_SLEEP = {
     "tests/flow/test_kills.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
     "tests/flow/test_mistakes.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
     "tests/unit/test_clock.py": "a sleep on the clock under test",
+    "tests/supervisor": "handlers in other processes, and tests that look at these, look again",
     "tests/client": "a clock of the tests' own, and a loop that looks again",
 }
 

@@ -1,0 +1,38 @@
+"""OmniQ v1: the language-neutral queue on Redis, in full and strictly. See docs/omniq.md.
+
+The keys and the scripts are those of `taskharbor.drivers.redis`: one format, two faces. Needs the extra
+`taskharbor[redis]`. Public names only.
+"""
+
+from importlib.util import find_spec
+
+if find_spec("redis") is None:
+    raise ImportError("taskharbor.omniq needs redis-py: pip install 'taskharbor[redis]'", name="redis")
+
+from taskharbor.omniq.aio import AsyncOmniQ
+from taskharbor.omniq.client import OmniQ
+from taskharbor.omniq.consuming import LeaseLost, Stopped
+from taskharbor.omniq.errors import NotActive, OmniQError, TokenMismatch
+from taskharbor.omniq.names import now_ms, queue_base, ulid
+from taskharbor.omniq.values import PAUSED, AckFailResult, BatchItem, Job, JobContext, Lane, Paused, ReserveResult
+
+__all__ = [
+    "PAUSED",
+    "AckFailResult",
+    "AsyncOmniQ",
+    "BatchItem",
+    "Job",
+    "JobContext",
+    "Lane",
+    "LeaseLost",
+    "NotActive",
+    "OmniQ",
+    "OmniQError",
+    "Paused",
+    "ReserveResult",
+    "Stopped",
+    "TokenMismatch",
+    "now_ms",
+    "queue_base",
+    "ulid",
+]

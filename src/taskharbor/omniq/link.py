@@ -1,0 +1,143 @@
+"""The way to the server: a URL or a redis-py client, standalone or Cluster; running a call on it.
+
+Replies are read as bytes whatever the client was told (`decode_responses` would choke on text that another program cut
+in the middle of a character, after the state has changed). A client that was given is never closed here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import msgspec
+import redis
+import redis.asyncio
+from redis.client import NEVER_DECODE
+
+from taskharbor.drivers.redis.scripts import Script, compose, pack
+from taskharbor.model.errors import BackendUnavailable
+from taskharbor.omniq.calls import Call
+from taskharbor.omniq.errors import refusal
+
+T = TypeVar("T")
+
+TIMEOUT = 5.0  # seconds: a server that says nothing for that long cannot be reached
+_PLAIN = ("redis://", "rediss://", "unix://")
+_CLUSTERS = {"redis+cluster://": "redis://", "rediss+cluster://": "rediss://"}
+_LOST = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException, OSError)
+_REFUSED = "OMNIQ "
+AS_BYTES: dict[str, Any] = {NEVER_DECODE: []}
+
+
+class Link:
+    """A synchronous client, and whose it is."""
+
+    def __init__(self, target: Any) -> None:
+        self._own = isinstance(target, str)
+        self._client: Any = _opened(target, redis.Redis, redis.RedisCluster) if self._own else target
+        if not isinstance(self._client, redis.Redis | redis.RedisCluster):
+            raise TypeError(
+                "OmniQ: expected a URL, a redis.Redis or a redis.RedisCluster, got "
+                f"{type(target).__module__}.{type(target).__name__}; for redis.asyncio use AsyncOmniQ"
+            )
+        self._cluster = isinstance(self._client, redis.RedisCluster)
+
+    def run(self, call: Call[T]) -> T:
+        script, arguments = _prepared(call, self._cluster)
+        try:
+            try:
+                reply = self._client.execute_command("EVALSHA", script.sha, *arguments, **AS_BYTES)
+            except redis.exceptions.NoScriptError:
+                reply = self._client.execute_command("EVAL", script.text, *arguments, **AS_BYTES)
+        except (redis.RedisError, OSError) as error:
+            meaning = _meaning(error, call.script)
+            if meaning is None:
+                raise
+            raise meaning from error
+        return call.read(reply)
+
+    def close(self) -> None:
+        if self._own:
+            self._client.close()
+
+
+class AsyncLink:
+    """An asynchronous client, and whose it is."""
+
+    def __init__(self, target: Any) -> None:
+        self._own = isinstance(target, str)
+        self._client: Any = _opened(target, redis.asyncio.Redis, redis.asyncio.RedisCluster) if self._own else target
+        if not isinstance(self._client, redis.asyncio.Redis | redis.asyncio.RedisCluster):
+            raise TypeError(
+                "AsyncOmniQ: expected a URL, or a Redis or RedisCluster of redis.asyncio, got "
+                f"{type(target).__module__}.{type(target).__name__}; for synchronous ones use OmniQ"
+            )
+        self._cluster = isinstance(self._client, redis.asyncio.RedisCluster)
+
+    async def run(self, call: Call[T]) -> T:
+        script, arguments = _prepared(call, self._cluster)
+        try:
+            try:
+                reply = await self._client.execute_command("EVALSHA", script.sha, *arguments, **AS_BYTES)
+            except redis.exceptions.NoScriptError:
+                reply = await self._client.execute_command("EVAL", script.text, *arguments, **AS_BYTES)
+        except (redis.RedisError, OSError) as error:
+            meaning = _meaning(error, call.script)
+            if meaning is None:
+                raise
+            raise meaning from error
+        return call.read(reply)
+
+    async def close(self) -> None:
+        if self._own:
+            await self._client.aclose()
+
+
+@cache
+def script(name: str) -> Script:
+    """A script of this package: the driver's fragments, what its scripts have in common, its own text."""
+    folder = files("taskharbor.omniq") / "lua"
+    parts = [(folder / f"{part}.lua").read_text(encoding="utf-8") for part in ("face", name)]
+    return compose(name, "\n".join(parts))
+
+
+def _prepared(call: Call[Any], cluster: bool) -> tuple[Script, tuple[Any, ...]]:
+    argument = pack((cluster, *map(_packable, call.arguments)))
+    return script(call.script), (1, f"{call.base}:meta".encode(), argument)
+
+
+def _packable(value: Any) -> Any:
+    """Bytes as MessagePack text, whatever is in them: Redis knows no other strings."""
+    if isinstance(value, list):
+        return [_packable(each) for each in value]
+    if not isinstance(value, bytes):
+        return value
+    size = len(value)
+    if size < 32:
+        head = bytes((0xA0 | size,))
+    elif size < 256:
+        head = bytes((0xD9, size))
+    else:
+        head = b"\xdb" + size.to_bytes(4, "big")
+    return msgspec.Raw(head + value)
+
+
+def _opened(url: str, plain: Any, cluster: Any) -> Any:
+    for scheme, real in _CLUSTERS.items():
+        if url.startswith(scheme):
+            return cluster.from_url(real + url.removeprefix(scheme), socket_timeout=TIMEOUT)
+    if url.startswith(_PLAIN):
+        return plain.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
+    known = ", ".join((*_PLAIN, *_CLUSTERS))
+    raise ValueError(f"expected a URL that begins with one of {known}; got another scheme, or none")
+
+
+def _meaning(error: Exception, where: str) -> Exception | None:
+    """What an exception of redis-py means here; None: what it says itself."""
+    text = str(error)
+    if isinstance(error, redis.ResponseError) and text.startswith(_REFUSED):
+        return refusal(text.removeprefix(_REFUSED).split()[0], where)
+    if isinstance(error, _LOST):
+        return BackendUnavailable(f"the Redis server cannot be reached ({type(error).__name__})")
+    return None

@@ -1,0 +1,26 @@
+-- Ack a failure. In: mark, id, token, error or ''. Out: RETRY, due_ms or FAILED.
+local mark, id, token, message = argument[3], argument[4], argument[5], argument[6]
+local said = answered(id, mark)
+if said == 'FAILED' then return {'FAILED'} end
+if said then return {'RETRY', said} end
+local job, code = held(id, token)
+if not job then return refuse(code) end
+local fields = {'th_st', token, 'th_lost', ''}
+count(job, fields, 1)
+if message ~= '' then add(fields, 'last_error', message, 'last_error_ms', n(th.now)) end
+call('DEL', key(q, 'th:grant:' .. token))
+if is_last(job) then
+  add(fields, 'failed_ms', n(th.now), 'th_sk', 'f', 'th_reason', message ~= '' and message or 'failed')
+  answer(fields, mark, 'FAILED')
+  th.dead(q, id, job, fields)
+  th.finish()
+  return {'FAILED'}
+end
+local due = th.now + whole(call('HGET', job_key(q, id), 'backoff_ms'))
+th.leave(q, id, job)
+th.no_lease(fields)
+add(fields, 'th_sk', 'r')
+answer(fields, mark, n(due))
+delay(id, due, fields)
+th.finish()
+return {'RETRY', n(due)}

@@ -1,0 +1,73 @@
+-- What the scripts of taskharbor.omniq have in common, on top of the driver's fragments.
+-- KEYS[1]: `B:meta`, which never exists. ARGV[1]: a MessagePack array; its first item is whether this is a Cluster, its
+-- second the time in milliseconds, 0: by the server's clock.
+
+local argument = cmsgpack.unpack(ARGV[1])
+local base = string.sub(KEYS[1], 1, -6)
+local q = string.match(base, '^{([^{}]+)}$') or base
+
+local clock = argument[2]
+if clock == 0 then
+  local time = call('TIME')
+  clock = time[1] * 1000 + floor(time[2] / 1000)
+end
+th.begin(clock, argument[1], q)
+th.trusting = true   -- a job that stands in a line may run: whoever put it there decided so
+
+local function refuse(code)
+  return redis.error_reply('OMNIQ ' .. code)
+end
+
+-- Whether this very call was answered before (its reply was lost, and it was sent again): the answer then.
+local function answered(id, mark)
+  local said = call('HGET', job_key(q, id), 'th_call')
+  if said and string.sub(said, 1, #mark) == mark then return string.sub(said, #mark + 2) end
+  return nil
+end
+
+local function answer(fields, mark, text)
+  add(fields, 'th_call', mark .. ' ' .. text)
+end
+
+-- The job under this lease, or nil and the code of the refusal.
+local function held(id, token)
+  if token == '' then return nil, 'TOKEN_REQUIRED' end
+  local job = th.load(q, id)
+  if not job or not call('ZSCORE', key(q, 'active'), id) then return nil, 'NOT_ACTIVE' end
+  if job.lease_token ~= token then return nil, 'TOKEN_MISMATCH' end
+  job.state = 'active'   -- whatever somebody else wrote over it
+  return job
+end
+
+-- What the counters are once the lease is over, with `failed` failures more. See docs/driver-redis.md, "Counting".
+local function count(job, fields, failed)
+  local failures, deliveries = th.counters(job)
+  local attempt = whole(job.attempt)
+  add(fields, 'th_att', n(attempt), 'th_fail', n(failures + failed), 'th_off', n(deliveries - attempt))
+  if not job.th_max and not job.th_sto then add(fields, 'th_max', n(whole(job.max_attempts))) end
+end
+
+local function is_last(job)
+  return whole(job.attempt) >= max(1, whole(job.max_attempts))
+end
+
+-- To the end of its line, whatever times others there have: the order is that of entering.
+local function append(id, job, fields)
+  local list = job.gid and group_key(q, job.gid, 'wait') or key(q, 'wait')
+  th.flush(list)
+  local last = call('LINDEX', list, -1)
+  local at = th.now
+  if last then at = max(at, (time_of(q, last))) end
+  local seq = th.next(q)
+  add(fields, 'state', 'wait', 'th_at', n(at), 'th_seq', n(seq), 'updated_ms', n(th.now))
+  write(q, id, fields)
+  th.line_up(q, id, job.gid, job.pri, at, seq)
+  th.hint(q)
+end
+
+local function delay(id, due, fields)
+  add(fields, 'state', 'delayed', 'due_ms', n(due), 'th_at', n(due), 'th_seq', n(th.next(q)), 'updated_ms', n(th.now))
+  write(q, id, fields)
+  call('ZADD', key(q, 'delayed'), n(due), id)
+  th.book(q, id, 'delayed')
+end

@@ -1,0 +1,15 @@
+-- Give a job back that was not worked on, or not to its end. In: mark, id, token. Out: OK. No attempt is spent: the
+-- leases granted stay what they are, and one more may be granted.
+local mark, id, token = argument[3], argument[4], argument[5]
+if answered(id, mark) then return 'OK' end
+local job, code = held(id, token)
+if not job then return refuse(code) end
+local fields = {'th_st', token, 'th_sk', 'r', 'due_ms', '', 'max_attempts', n(max(1, whole(job.max_attempts)) + 1)}
+count(job, fields, 0)
+answer(fields, mark, 'OK')
+call('DEL', key(q, 'th:grant:' .. token))
+th.leave(q, id, job)
+th.no_lease(fields)
+append(id, job, fields)
+th.finish()
+return 'OK'

@@ -1,0 +1,11 @@
+-- Heartbeat. In: mark, id, token. Out: lock_until_ms. The lease then ends a whole timeout from now, or when it would
+-- have ended anyway: it never grows by being renewed often. One that is over, but was not reaped, is renewed.
+local id, token = argument[4], argument[5]
+local job, code = held(id, token)
+if not job then return refuse(code) end
+local timeout = tonumber(call('HGET', job_key(q, id), 'timeout_ms') or 0) or 0
+if timeout <= 0 then timeout = 60000 end
+local lock = n(max(tonumber(call('ZSCORE', key(q, 'active'), id)), th.now + timeout))
+call('ZADD', key(q, 'active'), lock, id)
+write(q, id, {'lock_until_ms', lock, 'updated_ms', n(th.now)})
+return lock

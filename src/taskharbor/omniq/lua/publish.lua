@@ -1,0 +1,34 @@
+-- Publish. In: mark, id, payload, max_attempts, timeout_ms, backoff_ms, due_ms or 0, gid or '', group_limit or 0.
+-- Out: the id. An id that is alive is answered and left as it is; one that ended begins anew, with nothing left of it.
+local mark, id, payload = argument[3], argument[4], argument[5]
+local due, gid, limit = argument[9], argument[10], argument[11]
+
+local job = th.load(q, id)
+if job then
+  if answered(id, mark) then return id end
+  local is_whole = call('HEXISTS', job_key(q, id), 'payload') == 1
+  local lives = job.state == 'wait' or job.state == 'active' or job.state == 'delayed' or job.state == 'blocked'
+  if is_whole and lives then return id end
+  if th.holders(q, id) > 0 then return refuse('NEEDED') end
+  th.forget(q, id, job)
+end
+
+local now = n(th.now)
+local fields = {
+  'id', id, 'payload', payload, 'attempt', '0', 'max_attempts', n(argument[6]), 'timeout_ms', n(argument[7]),
+  'backoff_ms', n(argument[8]), 'created_ms', now, 'queued_ms', now, 'lease_token', '', 'lock_until_ms', '',
+}
+answer(fields, mark, 'OK')
+if gid ~= '' then
+  add(fields, 'gid', gid)
+  call('SETNX', key(q, 'has_groups'), '1')
+  th.limit(q, gid, limit)
+end
+if due > th.now then
+  delay(id, due, fields)
+else
+  append(id, {gid = gid ~= '' and gid or nil, pri = 0}, fields)
+end
+th.stamp(q, 'enqueue')
+th.finish()
+return id

@@ -1,0 +1,33 @@
+-- Reap leases that are over. In: how many at most. Out: how many were. A job of an OmniQ client is retried or fails, as
+-- by ack_fail, with a reason; one of taskharbor's goes back into the line, and its worker decides what that means. An
+-- active id without a record cannot say whose slot it held: then the slots are counted anew.
+local REASON = 'LeaseExpired: the lease ended without an ack'
+local over = call('ZRANGEBYSCORE', key(q, 'active'), '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, argument[3])
+local ghosts = false
+for index = 1, #over, 2 do
+  local id, at = over[index], tonumber(over[index + 1])
+  local job = th.load(q, id)
+  if not job or call('HEXISTS', job_key(q, id), 'payload') == 0 then
+    call('ZREM', key(q, 'active'), id)
+    if job then th.forget(q, id, job) else th.book(q, id, false) end
+    ghosts = true
+  elseif job.th_sto then
+    th.expire_one(q, id, job, at)
+  else
+    job.state = 'active'
+    local fields = {'last_error', REASON, 'last_error_ms', n(th.now), 'th_st', '', 'th_sk', '',
+                    'th_lost', n(whole(job.th_lost) + 1)}
+    count(job, fields, 0)
+    if is_last(job) then
+      add(fields, 'failed_ms', n(th.now), 'th_reason', REASON)
+      th.dead(q, id, job, fields)
+    else
+      th.leave(q, id, job)
+      th.no_lease(fields)
+      delay(id, th.now + whole(call('HGET', job_key(q, id), 'backoff_ms')), fields)
+    end
+  end
+end
+if ghosts then th.recount(q) end
+th.finish()
+return #over / 2

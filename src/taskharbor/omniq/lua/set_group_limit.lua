@@ -1,0 +1,9 @@
+-- Change the limit of a group, and look at once whether it has room now. In: gid, limit. Out: OK.
+local gid = argument[3]
+call('SET', group_key(q, gid, 'limit'), n(argument[4]))
+if th.group_ready(q, gid) then
+  th.next(q)
+  th.hint(q)
+end
+th.finish()
+return 'OK'

@@ -1,0 +1,88 @@
+"""What operations answer with and what a handler receives. Values only."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that was reserved. `payload` is its JSON text, as published; `gid` is empty when it is in no group."""
+
+    status: Literal["JOB"] = "JOB"
+    job_id: str
+    payload: str
+    lock_until_ms: int
+    attempt: int
+    gid: str
+    lease_token: str
+    max_attempts: int = 0
+    lease_ms: int = 0
+    """How long the lease lasts from the moment it was granted: `lock_until_ms` without the server's clock."""
+
+    def json(self) -> Any:
+        """The payload as a value; ValueError if it is not JSON."""
+        return parsed(self.payload)
+
+
+class Paused:
+    """The answer of `reserve` for a paused queue. There is one, `PAUSED`."""
+
+    status: ClassVar[Literal["PAUSED"]] = "PAUSED"
+
+    def __repr__(self) -> str:
+        return "PAUSED"
+
+    def __reduce__(self) -> str:
+        return "PAUSED"
+
+
+PAUSED: Final = Paused()
+
+ReserveResult: TypeAlias = Job | Paused | None
+AckFailResult: TypeAlias = tuple[Literal["RETRY"], int] | tuple[Literal["FAILED"], None]
+Lane: TypeAlias = Literal["wait", "gwait", "delayed", "failed", "completed"]
+LANES: tuple[Lane, ...] = ("wait", "gwait", "delayed", "failed", "completed")
+
+
+class JobContext:
+    """What a handler receives.
+
+    `cancelled` is set when the lease is lost, or when a consumer that does not drain stops: the handler should end
+    then. A coroutine is cancelled as well, and a plain function gets `LeaseLost` or `Stopped` raised into it.
+    """
+
+    __slots__ = ("attempt", "cancelled", "gid", "job_id", "lease_token", "lock_until_ms", "max_attempts", "payload",
+                 "payload_raw", "queue")  # fmt: skip
+
+    def __init__(self, queue: str, job: Job, payload: Any) -> None:
+        self.queue = queue
+        self.job_id = job.job_id
+        self.payload_raw = job.payload
+        self.payload = payload
+        self.attempt = job.attempt
+        self.max_attempts = job.max_attempts
+        self.lock_until_ms = job.lock_until_ms
+        self.lease_token = job.lease_token
+        self.gid = job.gid
+        self.cancelled = threading.Event()
+
+    def __repr__(self) -> str:
+        return f"JobContext(queue={self.queue!r}, job_id={self.job_id!r}, attempt={self.attempt}, gid={self.gid!r})"
+
+
+class BatchItem(NamedTuple):
+    """What became of one id of a batch: `error` is None, or the code of its refusal."""
+
+    job_id: str
+    error: str | None
+
+
+def parsed(payload: str) -> Any:
+    """JSON text as a value; ValueError if it is none. The text itself is never quoted."""
+    try:
+        return msgspec.json.decode(payload.encode("utf-8", "surrogateescape"))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"the payload is not JSON: {type(error).__name__}") from None

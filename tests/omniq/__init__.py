@@ -1,0 +1,1 @@
+"""OmniQ: the contract, the hazards of published clients, and living together with them."""

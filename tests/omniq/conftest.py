@@ -1,0 +1,138 @@
+"""Servers and clients of the OmniQ tests: every kind of client, on every kind of server, empty for each test.
+
+A standalone server is shared with other tests of the process; these use a database of their own on it.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple, cast
+
+import pytest
+import redis
+import redis.asyncio
+
+from taskharbor.omniq import AsyncOmniQ, OmniQ
+from tests.omniq.store import Store
+from tests.servers import redis as servers
+
+DATABASE = 9
+
+
+class Blocking:
+    """An AsyncOmniQ as a synchronous client, on a loop of its own: the same tests run on both."""
+
+    def __init__(self, make: Any) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.client: AsyncOmniQ = self.loop.run_until_complete(self._made(make))
+
+    async def _made(self, make: Any) -> AsyncOmniQ:
+        return AsyncOmniQ(make())
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.client, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
+        return lambda *args, **options: self.loop.run_until_complete(method(*args, **options))
+
+    def close(self) -> None:
+        given: Any = self.client._link._client
+        self.loop.run_until_complete(given.aclose())
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+
+def url(server: servers.Server) -> str:
+    return f"redis://127.0.0.1:{server.port}/{DATABASE}"
+
+
+class Kind(NamedTuple):
+    """A kind of client on a kind of server."""
+
+    server: servers.Kind | None  # None: the Cluster
+    text: bool = False
+    asynchronous: bool = False
+
+
+KINDS = {
+    "bytes": Kind("redis7"),
+    "text": Kind("redis7", text=True),
+    "async": Kind("redis7", asynchronous=True),
+    "async-text": Kind("redis7", text=True, asynchronous=True),
+    "redis6": Kind("redis6"),
+    "valkey": Kind("valkey"),
+    "cluster": Kind(None),
+    "async-cluster": Kind(None, text=True, asynchronous=True),
+}
+
+
+class Both(NamedTuple):
+    """A client under test and the queue `jobs` as the server has it."""
+
+    q: OmniQ
+    store: Store
+
+
+def every_kind() -> list[Any]:
+    """Parameters for `both`. What needs the Cluster runs in one process, which starts it once."""
+    return [
+        pytest.param(name, marks=pytest.mark.xdist_group("redis-cluster")) if kind.server is None else name
+        for name, kind in KINDS.items()
+    ]
+
+
+@pytest.fixture
+def both(request: pytest.FixtureRequest) -> Iterator[Both]:
+    """Every kind of client, on an empty server. Parametrize it with `every_kind()`."""
+    kind = KINDS[request.param]
+    with ExitStack() as stack:
+        if kind.server is None:
+            cluster = servers.shared_cluster()
+            cluster.empty()
+            raw = stack.enter_context(cluster.client())
+            where: dict[str, Any] = {"host": "127.0.0.1", "port": cluster.nodes[0].port}
+            plain: Any = redis.RedisCluster
+            awaited: Any = redis.asyncio.RedisCluster
+        else:
+            server = servers.shared(kind.server)
+            where = {"host": "127.0.0.1", "port": server.port, "db": DATABASE}
+            plain, awaited = redis.Redis, redis.asyncio.Redis
+            raw = stack.enter_context(plain(**where))
+            raw.flushdb()
+        if kind.asynchronous:
+            blocking = Blocking(lambda: awaited(**where, decode_responses=kind.text))
+            stack.callback(blocking.close)
+            yield Both(cast(OmniQ, blocking), Store(raw, "jobs"))
+        else:
+            client = stack.enter_context(plain(**where, decode_responses=kind.text))
+            yield Both(OmniQ(client), Store(raw, "jobs"))
+
+
+@pytest.fixture
+def server() -> servers.Server:
+    """Redis 7, with an empty database for this test."""
+    found = servers.shared()
+    with redis.Redis.from_url(url(found)) as client:
+        client.flushdb()
+    return found
+
+
+@pytest.fixture
+def raw(server: servers.Server) -> Iterator[Any]:
+    """A plain client of the same database, which answers bytes."""
+    with redis.Redis.from_url(url(server)) as client:
+        yield client
+
+
+@pytest.fixture
+def q(server: servers.Server) -> Iterator[OmniQ]:
+    """The client under test, on Redis 7."""
+    with OmniQ(url(server)) as client:
+        yield client
+
+
+@pytest.fixture
+def store(raw: Any) -> Store:
+    """The queue `jobs`, as the server has it."""
+    return Store(raw, "jobs")
