@@ -1,0 +1,214 @@
+"""The calls of the contract on one server: each is one script, whatever queues it touches.
+
+cluster.py has the same for a Cluster, where a script reaches one queue only. Times are milliseconds here, jobs were
+checked, and errors are raised or answered as the contract says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON
+from taskharbor.drivers.redis import planning
+from taskharbor.drivers.redis.link import Link
+from taskharbor.drivers.redis.outcomes import Planned, check, question, spelled
+from taskharbor.drivers.redis.planning import Known, Plan
+from taskharbor.drivers.redis.records import stored
+from taskharbor.drivers.redis.scripts import load
+from taskharbor.model.errors import DriverError, InvalidJob
+from taskharbor.model.job import JobRecord
+from taskharbor.model.lease import Enqueued, Lease
+from taskharbor.model.outcome import Ack, Fail, Outcome
+
+HOME = "th"  # what the anchor is called where a script belongs to no queue
+PLANS = 50  # how often a plan that was overtaken is made again
+STALE = 5
+
+
+class Calls:
+    """One server."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+
+    # Enqueue
+
+    async def enqueue(self, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:
+        if any(job.depends_on for job in jobs):
+            return await self._enqueue_edges(jobs, now)
+        script = load("enqueue")
+        flat = [stored(job, now) for job in jobs]
+        answers = await self.link.run(script, jobs[0].queue, (now, False, "", False, flat, (), False), durable=True)
+        return [answered(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+
+    async def _enqueue_edges(self, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:
+        for _ in range(PLANS):
+            plan = await planning.make(jobs, self.look)
+            flat = [stored(job, now, plan.text(id)) for id, job in plan.fresh.items()]
+            needed = [(queue, id, gone) for (queue, id), gone in plan.needed.items()]
+            args = (now, False, "", True, flat, needed, False)
+            if await self.link.run(load("enqueue"), jobs[0].queue, args, durable=True) == b"OK":
+                return plan.answers
+        raise overtaken()
+
+    async def look(
+        self, ids: Iterable[str], keys: Iterable[tuple[str, str]]
+    ) -> tuple[dict[str, Known], dict[tuple[str, str], str]]:
+        """What is known of jobs and keys, for planning."""
+        asked, keyed = list(ids), list(keys)
+        jobs, found = await self.link.run(load("look"), HOME, (False, [(id, False) for id in asked], keyed))
+        known = {id: planning.known_of(answer) for id, answer in zip(asked, jobs, strict=True) if answer}
+        return known, {key: id.decode() for key, id in zip(keyed, found, strict=True) if id}
+
+    # Leases
+
+    async def reserve(
+        self, queues: Sequence[str], now: int, lease: int, limit: int, worker: str, tokens: Sequence[str]
+    ) -> list[tuple[str, bytes | None, list[Any]]]:
+        """For each queue its name, the number of its last arrival if nothing is left, and the granted jobs' values."""
+        args = (now, False, "", queues, lease, limit, worker, tokens)
+        answer = await self.link.run(load("reserve"), queues[0], args, repeat=False)
+        return [(queue.decode(), seq, jobs) for queue, seq, jobs in answer]
+
+    async def extend(self, leases: Sequence[Lease], now: int, span: int) -> list[int]:
+        """For each lease its new end, or minus a refusal."""
+        given = [(lease.queue, lease.job_id, lease.token) for lease in leases]
+        answer: list[int] = await self.link.run(load("extend"), HOME, (now, False, "", span, given))
+        return answer
+
+    async def release(self, worker: str, now: int, keep: Sequence[str]) -> int:
+        number: int = await self.link.run(load("release"), HOME, (now, False, "", False, worker, keep))
+        return number
+
+    # Outcomes
+
+    async def settle(self, outcomes: Sequence[Outcome], now: int) -> list[int | InvalidJob]:
+        """For each outcome 0, a refusal, or why it is invalid. Those with a spawn are planned one by one."""
+        answers: list[int | InvalidJob] = []
+        run: list[Any] = []
+        for outcome in outcomes:
+            invalid = check(outcome, self.link.options.max_payload)
+            if invalid is not None:
+                answers += await self._settle([*run, question(outcome)], now)
+                run = []
+                if answers[-1] == STALE:
+                    answers[-1] = invalid
+            elif isinstance(outcome, Ack | Fail) and (outcome.spawn or getattr(outcome, "handover", None) is not None):
+                answers += await self._settle(run, now)
+                run = []
+                answers.append(await self._settle_planned(outcome, now))
+            else:
+                run.append(spelled(outcome))
+        answers += await self._settle(run, now)
+        return answers
+
+    async def _settle(self, outcomes: list[Any], now: int) -> list[int]:
+        if not outcomes:
+            return []
+        args = (now, False, "", outcomes)
+        answer: list[int] = await self.link.run(load("settle"), outcomes[0][0], args, durable=True)
+        return answer
+
+    async def _settle_planned(self, outcome: Ack | Fail, now: int) -> int | InvalidJob:
+        for _ in range(PLANS):
+            try:
+                spawn = await self.planned(outcome, now)
+            except InvalidJob as invalid:
+                # Refusals for the lease come before those for what is in it.
+                (refused,) = await self._settle([question(outcome)], now)
+                return invalid if refused == STALE else refused
+            (answer,) = await self._settle([spelled(outcome, spawn)], now)
+            if answer != STALE:
+                return answer
+        raise overtaken()
+
+    async def planned(self, outcome: Ack | Fail, now: int) -> Planned:
+        """The spawn of an outcome, planned; InvalidJob if it cannot be stored."""
+        plan = await planning.make(outcome.spawn, self.look)
+        heir: str | None = None
+        if isinstance(outcome, Ack) and outcome.handover is not None:
+            lease = outcome.lease
+            heir = planning.heir_of(plan, outcome.spawn, lease.job_id, outcome.handover)
+            dependents = await self.dependents(lease.queue, lease.job_id)
+            if dependents:
+                await planning.refuse_cycle_by_handover(plan, self.look, heir, dependents)
+            if heir not in plan.fresh and heir not in plan.known:
+                plan.known |= (await self.look([heir], []))[0]
+        return self.filled(plan, now, heir)
+
+    def filled(self, plan: Plan, now: int, heir: str | None) -> Planned:
+        flat = [stored(job, now, plan.text(id)) for id, job in plan.fresh.items()]
+        needed = [(queue, id, gone) for (queue, id), gone in plan.needed.items()]
+        return Planned(flat, needed, False, heir or False, plan.queue_of(heir) if heir else "")
+
+    async def dependents(self, queue: str, id: str) -> set[str]:
+        found = await self.link.ask("HKEYS", f"{{{queue}}}:th:after:{id}", key=f"{{{queue}}}")
+        return {one.decode() for one in found if one}
+
+    # Admin
+
+    async def requeue(self, ids: Sequence[str], now: int, run_at: int | None, reset: bool) -> list[Any]:
+        at = run_at if run_at is not None else False
+        return await self._admin("requeue", ids, now, at, reset, "")
+
+    async def cancel(self, ids: Sequence[str], now: int) -> list[Any]:
+        return await self._admin("cancel", ids, now, False, False, CANCELLED_REASON)
+
+    async def delete(self, ids: Sequence[str]) -> list[Any]:
+        return await self._admin("delete", ids, await self.clock(), False, False, "")
+
+    async def clock(self) -> int:
+        """The server's time in ms, for what no caller gives a time for and nothing depends on: bookkeeping."""
+        seconds, micros = await self.link.ask("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    async def _admin(self, operation: str, ids: Sequence[str], now: int, *rest: Any) -> list[Any]:
+        items = [(id, False) for id in ids]
+        args = (now, False, "", operation, items, *rest)
+        answer: list[Any] = await self.link.run(load("admin"), HOME, args, repeat=False)
+        return answer
+
+    async def cancel_flow(self, flow: str, now: int) -> int:
+        args = (now, False, "", flow, False, FLOW_CANCELLED_REASON)
+        number: int = await self.link.run(load("cancel_flow"), HOME, args, repeat=False)
+        return number
+
+    async def prune(self, before: int, limit: int) -> int:
+        number: int = await self.link.run(load("prune"), HOME, (False, "", before, limit, False, False), repeat=False)
+        return number
+
+    async def pause(self, queue: str, on: bool) -> None:
+        await self.link.run(load("pause"), queue, (0, False, "", queue, on))
+
+    async def arrivals(self, queues: Sequence[str]) -> dict[str, int]:
+        """The number of the last arrival in each queue."""
+        found = await self.link.ask("MGET", *(f"{{{queue}}}:th:seq" for queue in queues)) if queues else []
+        return {queue: int(number or 0) for queue, number in zip(queues, found, strict=True)}
+
+    # Reading
+
+    async def read(self, ids: Sequence[str]) -> list[Any]:
+        """For each id its record, or None."""
+        answer: list[Any] = await self.link.run(load("read"), HOME, (False, [(id, False) for id in ids]))
+        return answer
+
+    async def flow(self, flow: str) -> list[Any]:
+        """The records of a run."""
+        answer: list[Any] = await self.link.run(load("flow"), HOME, (flow, False))
+        return answer
+
+    async def counts(self, queues: Sequence[str], now: int) -> list[list[int]]:
+        answer: list[list[int]] = await self.link.run(load("counts"), HOME, (now, queues))
+        return answer
+
+
+def answered(job: JobRecord, answer: Any) -> Enqueued:
+    """What enqueue.lua answers of a job."""
+    if answer == 0:
+        return Enqueued(job.id, False)
+    return Enqueued(job.id if answer == 1 else answer.decode(), True)
+
+
+def overtaken() -> DriverError:
+    return DriverError(f"the jobs that this call depends on changed {PLANS} times while it was planned; send it again")

@@ -1,0 +1,330 @@
+"""The face of the Redis driver: the calls of the contract, each one script on one server.
+
+An opened driver may be cancelled at any await: a call that was sent is carried out, its reply is thrown away.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from taskharbor.drivers.contract import WORKER_SILENCE, SingleVerbs
+from taskharbor.drivers.redis import records
+from taskharbor.drivers.redis.calls import Calls
+from taskharbor.drivers.redis.hints import Hints
+from taskharbor.drivers.redis.link import Link
+from taskharbor.drivers.redis.options import parse
+from taskharbor.drivers.redis.reading import Reader, info_of
+from taskharbor.model.errors import (
+    BackendUnavailable,
+    DriverError,
+    InvalidJob,
+    JobNotFound,
+    JobNotInflight,
+    LeaseExpired,
+    LeaseMismatch,
+    TaskHarborError,
+    WrongState,
+)
+from taskharbor.model.ids import new_tokens
+from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo, flow_status
+from taskharbor.model.lease import Enqueued, Lease, Reserved
+from taskharbor.model.limits import check_job, check_moment, check_name
+from taskharbor.model.outcome import Outcome
+from taskharbor.model.times import MILLISECOND, from_ms, to_ms
+
+WORKERS = "{th}:workers"
+STATES = ("ready", "scheduled", "inflight", "blocked", "done", "dlq", "cancelled")
+_worker = msgspec.msgpack.Decoder(WorkerInfo).decode
+
+
+class RedisDriver(SingleVerbs):
+    """Jobs in Redis.
+
+    >>> RedisDriver("redis://localhost/0").retention
+    datetime.timedelta(days=1)
+    """
+
+    def __init__(self, dsn: str) -> None:
+        self.options = parse(dsn)
+        self._dsn = dsn
+        self._calls: Calls | None = None
+        self._hints: Hints | None = None
+        self._reader: Reader | None = None
+
+    @property
+    def retention(self) -> timedelta:
+        return self.options.retention
+
+    async def open(self) -> None:
+        if self._calls is not None:
+            return
+        link = Link(self.options, self._dsn)
+        try:
+            await link.open()
+        except BaseException:
+            await link.close()
+            raise
+        self._calls = Calls(link)
+        self._hints = Hints(link.connection, self._arrivals)
+        self._reader = Reader(self._calls)
+
+    async def close(self) -> None:
+        calls, hints = self._calls, self._hints
+        self._calls = self._hints = self._reader = None
+        if hints is not None:
+            await hints.close()
+        if calls is not None:
+            await calls.link.close()
+
+    def sibling(self) -> RedisDriver:
+        return RedisDriver(self._dsn)
+
+    @property
+    def calls(self) -> Calls:
+        if self._calls is None:
+            raise BackendUnavailable("the driver is not open; await driver.open() first")
+        return self._calls
+
+    @property
+    def reader(self) -> Reader:
+        self.calls  # noqa: B018 - raises if it is not open
+        assert self._reader is not None
+        return self._reader
+
+    async def server_time(self) -> datetime:
+        seconds, micros = await self.calls.link.ask("TIME")
+        return datetime.fromtimestamp(int(seconds), UTC) + timedelta(milliseconds=int(micros) // 1000)
+
+    # The four verbs
+
+    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
+        for job in jobs:
+            check_job(job, self.options.max_payload)
+        return await self.calls.enqueue(jobs, to_ms(now)) if jobs else []
+
+    async def reserve(
+        self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
+    ) -> builtins.list[Reserved]:
+        if worker:
+            check_name(worker, "worker")
+        names = list(dict.fromkeys(queues))
+        if limit < 1 or not names:
+            return []
+        calls, moment = self.calls, to_ms(now)
+        span = lease_for // MILLISECOND
+        tokens = list(new_tokens(limit))
+        end = from_ms(moment + span)
+        granted = []
+        for queue, arrival, jobs in await calls.reserve(names, moment, span, limit, worker, tokens):
+            if arrival is not None and self._hints is not None:
+                self._hints.drained(queue, int(arrival))
+            granted += [records.reserved(queue, values, end) for values in jobs]
+        return granted
+
+    async def extend(
+        self, leases: Sequence[Lease], now: datetime, lease_for: timedelta
+    ) -> builtins.list[Lease | DriverError]:
+        if not leases:
+            return []
+        ends = await self.calls.extend(leases, to_ms(now), lease_for // MILLISECOND)
+        return [
+            refusal(lease, -end) if end < 0 else Lease(lease.job_id, lease.queue, lease.token, from_ms(end))
+            for lease, end in zip(leases, ends, strict=True)
+        ]
+
+    async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> builtins.list[TaskHarborError | None]:
+        if not outcomes:
+            return []
+        answers = await self.calls.settle(outcomes, to_ms(now))
+        return [
+            answer if isinstance(answer, InvalidJob) else refusal(outcome.lease, answer) if answer else None
+            for outcome, answer in zip(outcomes, answers, strict=True)
+        ]
+
+    # Beside the verbs
+
+    async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
+        found: dict[str, JobRecord | None] = {}
+        missing = list(dict.fromkeys(ids))
+        while missing:
+            infos = await self.calls.read(missing)
+            for id, answer in zip(missing, infos, strict=True):
+                found[id] = info_of(answer, 0).job if answer else None
+            heirs = (job.handed_to for job in found.values() if job is not None)
+            missing = [id for id in dict.fromkeys(heirs) if id is not None and id not in found]
+        return {id: _last(found, id) for id in ids}
+
+    async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
+        return await self.calls.release(worker, to_ms(now), list(keep))
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+        self.calls  # noqa: B018 - raises if it is not open
+        assert self._hints is not None
+        return await self._hints.wait(queues, timeout)
+
+    async def _arrivals(self, queues: Sequence[str]) -> dict[str, int]:
+        return await self.calls.arrivals(queues)
+
+    # Pause
+
+    async def pause(self, queue: str) -> None:
+        check_name(queue, "queue")
+        await self.calls.pause(queue, True)
+
+    async def resume(self, queue: str) -> None:
+        await self.calls.pause(queue, False)
+
+    async def is_paused(self, queue: str) -> bool:
+        return bool(await self.calls.link.ask("EXISTS", f"{{{queue}}}:paused", key=f"{{{queue}}}"))
+
+    # Admin
+
+    async def inspect(self, id: str, now: datetime) -> JobInfo:
+        found = await self.reader.find([id], to_ms(now))
+        if id not in found:
+            raise JobNotFound(f"no job {id}")
+        return found[id]
+
+    async def list(
+        self,
+        *,
+        now: datetime,
+        queue: str | None = None,
+        state: State | str | None = None,
+        type: str | None = None,
+        group: str | None = None,
+        flow_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        if limit < 1:
+            raise ValueError(f"limit: expected at least 1, got {limit}")
+        wanted = State(state) if state is not None else None
+
+        def fits(found: JobInfo) -> bool:
+            return (
+                (type is None or found.job.type == type)
+                and (group is None or found.job.group == group)
+                and (wanted is None or found.state is wanted)
+            )
+
+        return await self.reader.page(to_ms(now), queue, flow_id, cursor, limit, fits)
+
+    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
+        names = await self.reader.queues()
+        answer = {}
+        for name, numbers in zip(names, await self.calls.counts(names, to_ms(now)), strict=True):
+            found = {state: number for state, number in zip(STATES, numbers, strict=False) if number}
+            if found:
+                answer[name] = found
+        return answer
+
+    async def queues(self) -> builtins.list[str]:
+        names = await self.reader.queues()
+        return [name for name, numbers in zip(names, await self.calls.counts(names, 0), strict=True) if any(numbers)]
+
+    async def requeue(
+        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+    ) -> builtins.list[DriverError | None]:
+        if run_at is not None:
+            check_moment(run_at, "run_at")
+        at = records.up_to_ms(run_at) if run_at is not None else None
+        return await self._each(ids, "requeue takes dlq and cancelled", "requeue", to_ms(now), at, reset_attempts)
+
+    async def cancel(self, ids: Sequence[str], now: datetime) -> builtins.list[DriverError | None]:
+        return await self._each(ids, "cancel takes what is not terminal", "cancel", to_ms(now))
+
+    async def delete(self, ids: Sequence[str]) -> builtins.list[DriverError | None]:
+        return await self._each(ids, "", "delete")
+
+    async def _each(
+        self, ids: Sequence[str], takes: str, operation: str, *how: Any
+    ) -> builtins.list[DriverError | None]:
+        if not ids:
+            return []
+        answers = await getattr(self.calls, operation)(ids, *how)
+        if 1 in answers:  # perhaps in a queue that only foreign clients used so far
+            before = set(await self.reader.known())
+            if set(await self.reader.queues()) - before:
+                late = [id for id, answer in zip(ids, answers, strict=True) if answer == 1]
+                more = iter(await getattr(self.calls, operation)(late, *how))
+                answers = [next(more) if answer == 1 else answer for answer in answers]
+        return [_judged(id, answer, takes) for id, answer in zip(ids, answers, strict=True)]
+
+    async def prune(self, before: datetime, limit: int) -> int:
+        return await self.calls.prune(records.up_to_ms(before), limit) if limit > 0 else 0
+
+    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
+        moment = to_ms(now)
+        nodes = sorted([info_of(each, moment) for each in await self.calls.flow(flow_id)], key=lambda node: node.job.id)
+        if not nodes:
+            raise JobNotFound(f"no flow {flow_id}")
+        jobs = [node.job for node in nodes]
+        times = [at for job in jobs for at in (job.created_at, job.failed_at, job.finished_at) if at is not None]
+        return FlowInfo(
+            flow_id,
+            flow_status([node.state for node in nodes]),
+            min(job.created_at for job in jobs),
+            max(times),
+            tuple(nodes),
+            tuple((dependency, job.id) for job in jobs for dependency in job.depends_on),
+        )
+
+    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
+        return await self.calls.cancel_flow(flow_id, to_ms(now))
+
+    async def beat(self, info: WorkerInfo, now: datetime) -> None:
+        check_name(info.worker, "worker")
+        link = self.calls.link
+        data = msgspec.msgpack.encode(msgspec.structs.replace(info, seen_at=now))
+        await link.ask("HSET", WORKERS, info.worker, data, key=WORKERS)
+        silent = [worker.worker for worker in await self._heard() if worker.seen_at <= now - 10 * WORKER_SILENCE]
+        if silent:
+            await link.ask("HDEL", WORKERS, *silent, key=WORKERS)
+
+    async def workers(self, now: datetime) -> builtins.list[WorkerInfo]:
+        heard = [worker for worker in await self._heard() if worker.seen_at > now - WORKER_SILENCE]
+        return sorted(heard, key=lambda worker: worker.worker)
+
+    async def _heard(self) -> builtins.list[WorkerInfo]:
+        found = []
+        for data in await self.calls.link.ask("HVALS", WORKERS, key=WORKERS):
+            try:
+                found.append(_worker(data))
+            except msgspec.MsgspecError:
+                continue  # another program wrote it
+        return found
+
+
+def refusal(lease: Lease, number: int) -> DriverError:
+    """A refusal of the fence as the contract names it."""
+    if number == 1:
+        return JobNotFound(f"no job {lease.job_id}")
+    if number == 2:
+        return JobNotInflight(f"job {lease.job_id} is not inflight")
+    if number == 3:
+        return LeaseMismatch(f"job {lease.job_id} was reserved again: another lease holds it")
+    return LeaseExpired(f"the lease on job {lease.job_id} ended")
+
+
+def _judged(id: str, answer: Any, takes: str) -> DriverError | None:
+    if answer == 0:
+        return None
+    if answer == 1:
+        return JobNotFound(f"no job {id}")
+    text = answer.decode()
+    if text.startswith("needed "):
+        return WrongState(f"job {id} is needed: {text.removeprefix('needed ')} unfinished job(s) depend on it")
+    return WrongState(f"job {id} is {text}; {takes}")
+
+
+def _last(found: dict[str, JobRecord | None], id: str) -> bytes | None:
+    job = found.get(id)
+    while job is not None and job.handed_to is not None and (heir := found.get(job.handed_to)) is not None:
+        job = heir
+    return job.result if job is not None else None

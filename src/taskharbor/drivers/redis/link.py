@@ -1,0 +1,143 @@
+"""Running scripts on one server, and telling what went wrong: the way from a driver's call to Redis and back.
+
+A call in doubt is repeated once on a fresh connection where that is harmless; then it is BackendUnavailable, with
+redis-py's own error as its cause. Whatever Redis says about a call may quote what was stored, so only its first word is
+repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    ConnectionError,
+    MasterDownError,
+    NoScriptError,
+    ReadOnlyError,
+    ResponseError,
+    TimeoutError,
+    TryAgainError,
+)
+
+from taskharbor.drivers.dsn import conceals
+from taskharbor.drivers.redis.options import Options
+from taskharbor.drivers.redis.pool import Command, Pool, by_hash, by_text, connect, dial
+from taskharbor.drivers.redis.scripts import Script, pack
+from taskharbor.model.errors import BackendUnavailable, DriverError
+
+LOST = (ConnectionError, TimeoutError, OSError)
+AWAY = (BusyLoadingError, ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError)
+_AWAY_WORDS = ("MISCONF", "NOREPLICAS", "OOM", "BUSY", "UNBLOCKED")
+
+
+class Link:
+    """Calls to one server. A Cluster's link (cluster.py) finds the server of a queue first."""
+
+    cluster = False
+
+    def __init__(self, options: Options, dsn: str) -> None:
+        self.options = options
+        self._dsn = dsn
+        self._pool = Pool(options, options.hosts[0])
+
+    async def open(self) -> None:
+        await self.ask("PING")
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def ask(self, *command: Any, key: str = "", repeat: bool = True) -> Any:
+        """One command, at the server of a key."""
+        return (await self._send(key, [command], repeat=repeat))[0]
+
+    async def run(self, script: Script, queue: str, args: Any, *, repeat: bool = True, durable: bool = False) -> Any:
+        """A script, at the server of a queue. `durable`: answer when replicas have it, if the DSN asks for that."""
+        argument = pack(args)
+        commands: list[Command] = [by_hash(script, queue, argument)]
+        wait = self.options.durable if durable else 0
+        if wait:
+            commands.append(("WAIT", wait, round(self.options.timeout * 500)))
+        try:
+            replies = await self._send(f"{{{queue}}}", commands, repeat=repeat)
+        except NoScriptError:
+            commands[0] = by_text(script, queue, argument)
+            replies = await self._send(f"{{{queue}}}", commands, repeat=repeat)
+        if wait and replies[1] < wait:
+            raise BackendUnavailable(
+                f"written, but not confirmed: {replies[1]} of {wait} replica(s) have it; send the call again"
+            )
+        return replies[0]
+
+    async def size(self) -> int:
+        """How many keys there are."""
+        number: int = await self.ask("DBSIZE")
+        return number
+
+    async def scan(self, pattern: str, count: int) -> AsyncIterator[list[bytes]]:
+        """All keys that match, some at a time."""
+        cursor = b"0"
+        while True:
+            cursor, keys = await self.ask("SCAN", cursor, "MATCH", pattern, "COUNT", count)
+            yield keys
+            if cursor == b"0":
+                return
+
+    async def connection(self) -> AbstractConnection:
+        """A connection of its own, for a subscription."""
+        made = connect(self.options, self.options.hosts[0])
+        await dial(made)
+        return made
+
+    async def _send(self, key: str, commands: list[Command], *, repeat: bool) -> list[Any]:
+        for turn in range(2):
+            try:
+                return _checked(await self._pool.call(*commands))
+            except LOST as error:
+                await self._pool.drop_idle()
+                if turn or not repeat:
+                    raise self.unavailable(error) from error
+            except AWAY as error:
+                await self._pool.drop_idle()
+                raise self.unavailable(error) from error
+            except ResponseError as error:
+                raise refused(self, error) from error
+        raise AssertionError("a turn returns or raises")
+
+    def unavailable(self, error: BaseException) -> BackendUnavailable:
+        """What callers get; it repeats nothing of a user or password."""
+        told = " ".join(str(error).split())[:300]
+        if not told or isinstance(error, AuthenticationError) or not conceals(self._dsn, told):
+            told = type(error).__name__
+        return BackendUnavailable(f"Redis did not answer: {told}")
+
+
+def _checked(replies: list[Any]) -> list[Any]:
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies
+
+
+def refused(link: Link, error: ResponseError) -> Exception:
+    """An answer that is an error: the store cannot take it now, or a mistake of ours."""
+    if isinstance(error, NoScriptError):
+        return error
+    word = (str(error).split() or [""])[0].strip(":")
+    if isinstance(error, AuthenticationError) or word in _AWAY_WORDS:
+        return link.unavailable(error)
+    return DriverError(f"Redis refused the call: {type(error).__name__} {word if word.isupper() else ''}".rstrip())
+
+
+async def gathered(calls: list[Any]) -> list[Any]:
+    """Several calls at once; the first error is raised when all have ended, so that none is left running."""
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return list(answers)

@@ -1,0 +1,71 @@
+-- now, cluster, home, operation, jobs (id, queue or false), run_at or false, reset attempts, reason → for each 0: done,
+-- 1: no such job, else what it is: a state that the operation does not take, or how many unfinished jobs depend on it.
+local args = cmsgpack.unpack(ARGV[1])
+th.begin(args[1], args[2], args[3])
+local operation, run_at, reset, reason = args[4], args[6] or nil, args[7], args[8]
+
+-- As the contract calls it, for a message.
+local function name_of(job)
+  local state, now = job.state or '', th.now
+  local function ahead(moment) return moment and (tonumber(moment) or 0) > now end
+  if state == 'active' then return ahead(job.lock_until_ms) and 'inflight' or 'ready' end
+  if state == 'wait' then return ahead(job.th_xu) and 'inflight' or 'ready' end
+  if state == 'delayed' then return ahead(job.due_ms) and 'scheduled' or 'ready' end
+  return ({completed = 'done', cancelled = 'cancelled', blocked = 'blocked'})[state] or 'dlq'
+end
+
+local operations = {}
+
+function operations.requeue(q, id, job)
+  local state = name_of(job)
+  if state ~= 'dlq' and state ~= 'cancelled' then return state end
+  local failures, attempt = th.counters(job), whole(job.attempt)
+  if reset then failures = 0 end
+  local fields = {'th_reason', '', 'th_fin', '', 'th_lost', ''}
+  if is_number(job.th_fail) or reset then
+    add(fields, 'th_fail', n(failures), 'th_att', n(attempt), 'max_attempts', th.room(attempt, th.real_max(job), failures))
+  end
+  if attempt < whole(job.th_att) then add(fields, 'th_off', n(whole(job.th_off) + whole(job.th_att))) end
+  if job.th_flow and not th.cluster then call('HDEL', flow_key(job.th_flow), '!') end
+  if job.th_flow and th.cluster then call('DEL', key(q, 'th:flow!:' .. job.th_flow)) end
+  th.no_lease(fields)
+  th.leave(q, id, job)
+  if state == 'cancelled' then th.reopen(q, id, job) end
+  if job.th_deps and th.link(q, id, job) > 0 then
+    add(fields, 'state', 'blocked', 'due_ms', run_at and n(run_at) or '', 'updated_ms', n(th.now))
+    write(q, id, fields)
+    call('SADD', key(q, 'th:blocked'), id)
+  else
+    th.join(q, id, job, run_at, fields)
+  end
+  if job.th_dep then watch(q, id) end
+  return 0
+end
+
+function operations.cancel(q, id, job)
+  local state = name_of(job)
+  if state == 'cancelled' then return 0 end
+  if state == 'done' or state == 'dlq' then return state end
+  th.cancelled(q, id, job, {'th_reason', reason})
+  return 0
+end
+
+function operations.delete(q, id, job)
+  local needed = holders(q, id)
+  if needed > 0 then return needed end
+  th.forget(q, id, job)
+  return 0
+end
+
+local answers = {}
+for index, item in ipairs(args[5]) do
+  local id = item[1]
+  local q = item[2] or th.locate(id)
+  local job = q and th.load(q, id)
+  answers[index] = job and operations[operation](q, id, job) or 1
+  if not job then answers[index] = 1 elseif type(answers[index]) == 'number' and answers[index] > 0 then
+    answers[index] = 'needed ' .. answers[index]
+  end
+end
+th.finish()
+return answers

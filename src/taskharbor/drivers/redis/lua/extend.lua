@@ -1,0 +1,23 @@
+-- now, cluster, home, lease in ms, leases (queue, id, token) → for each the end of the lease in ms, or minus the refusal.
+local args = cmsgpack.unpack(ARGV[1])
+th.begin(args[1], args[2], args[3])
+local answers, wanted = {}, th.now + args[4]
+for index, lease in ipairs(args[5]) do
+  local q, id = lease[1], lease[2]
+  local job = th.load(q, id)
+  local refused = th.fence(job, lease[3])
+  if refused > 0 then
+    answers[index] = -refused
+  else
+    th.held(q, id, job)
+    local over = tonumber(job.lock_until_ms)
+    if wanted > over then
+      over = wanted
+      write(q, id, {'lock_until_ms', n(over), 'updated_ms', n(th.now)})
+      call('ZADD', key(q, 'active'), n(over), id)
+    end
+    answers[index] = over
+  end
+end
+th.finish()
+return answers

@@ -1,0 +1,63 @@
+-- What every script begins with: the table `th`, names of keys, numbers as text, calls with many arguments.
+-- Nothing here changes a job.
+
+local th = {now = 0, cluster = false, home = ''}
+local call = redis.call
+local format, floor, min, max = string.format, math.floor, math.min, math.max
+
+local DEFAULT_MAX = 5        -- what OmniQ clients see as max_attempts of a job that leaves it to core
+local MARGIN = 0.001         -- between the turns of two groups that became ready in the same millisecond
+
+-- Lua prints large numbers as 1.7e+12.
+local function n(number)
+  return format('%.0f', number)
+end
+th.n = n
+
+local function key(q, name)
+  return '{' .. q .. '}:' .. name
+end
+th.key = key
+
+local function job_key(q, id)
+  return '{' .. q .. '}:job:' .. id
+end
+th.job_key = job_key
+
+-- Where the queue of an id is noted. On a Cluster these are sixteen keys in slots of their own, kept by clients.
+local IDS = '{th:ids:0}'
+local TURNS, QUEUES, WATCHED = '{th}:turns', '{th}:queues', '{th}:watched'
+
+local function flow_key(flow)
+  return '{th:flow:' .. flow .. '}'
+end
+
+-- One command for a list of arguments of any length. Lua's stack holds some 8000; 4000 keeps pairs together.
+local function many(command, at, list)
+  local size = #list
+  if size == 0 then return end
+  if size <= 4000 then return call(command, at, unpack(list)) end
+  for first = 1, size, 4000 do
+    call(command, at, unpack(list, first, min(first + 3999, size)))
+  end
+end
+th.many = many
+
+-- The same for a command that answers a list.
+local function gather(command, at, list)
+  local size = #list
+  if size <= 4000 then return call(command, at, unpack(list)) end
+  local all = {}
+  for first = 1, size, 4000 do
+    for _, value in ipairs(call(command, at, unpack(list, first, min(first + 3999, size)))) do
+      all[#all + 1] = value
+    end
+  end
+  return all
+end
+
+local function lines(text)
+  local found = {}
+  for line in string.gmatch(text, '[^\n]+') do found[#found + 1] = line end
+  return found
+end

@@ -1,0 +1,71 @@
+-- Records: reading and writing a job's hash, and the numbers that follow from it. See docs/driver-redis.md, "Counting".
+
+local FIELDS = {
+  'state', 'id', 'gid', 'lease_token', 'lock_until_ms', 'attempt', 'due_ms', 'th_sto', 'th_at', 'th_seq', 'th_pri',
+  'th_flow', 'th_deps', 'th_dep', 'th_max', 'th_fail', 'th_att', 'th_off', 'th_lost', 'th_xt', 'th_xu', 'th_st',
+  'th_sk', 'th_key', 'th_fin', 'max_attempts', 'th_worker', 'th_heir',
+}
+local KNOWN = {wait = true, active = true, delayed = true, failed = true, completed = true, blocked = true,
+               cancelled = true}
+
+-- A record as a table by field; what is missing is nil. nil if there is no record at all.
+function th.load(q, id)
+  local values = call('HMGET', job_key(q, id), unpack(FIELDS))
+  local job, any = {}, false
+  for index, name in ipairs(FIELDS) do
+    local value = values[index]
+    if value and value ~= '' then job[name] = value; any = true end
+  end
+  if not any and call('EXISTS', job_key(q, id)) == 0 then return nil end
+  job.pri = tonumber(job.th_pri or 0) or 0
+  return job
+end
+
+-- Write fields given one after the other with their values.
+local function write(q, id, fields)
+  many('HSET', job_key(q, id), fields)
+end
+th.write = write
+
+local function add(fields, ...)
+  for _, value in ipairs({...}) do fields[#fields + 1] = value end
+end
+th.add = add
+
+local function whole(value)
+  return tonumber(value or 0) or 0
+end
+
+-- Recorded failures, and the deliveries so far. Leases that others granted count as failures once they are over.
+function th.counters(job)
+  local attempt, last = whole(job.attempt), whole(job.th_att)
+  local off, fail = whole(job.th_off), whole(job.th_fail)
+  local abroad = job.state == 'active' and attempt ~= last and 1 or 0
+  if attempt < last then return max(0, attempt - abroad), attempt + off + last end
+  return fail + max(0, attempt - last - abroad), attempt + off
+end
+
+-- What max_attempts is for other clients while the job waits: the leases that it has left, each of which may fail.
+function th.room(attempt, real, failures)
+  if real <= 0 then real = DEFAULT_MAX end
+  return n(attempt + max(1, real - failures))
+end
+
+function th.real_max(job)
+  return whole(job.th_max or (not job.th_sto and job.max_attempts) or 0)
+end
+
+local function is_number(value)
+  return value == nil or value == false or value == '' or (tonumber(value) ~= nil and not string.find(value, '[^%d%-]'))
+end
+
+-- What another program did to a record that would stop a worker; nil if nothing.
+function th.damage(job, payload, type)
+  if not KNOWN[job.state or ''] then return 'unknown state' end
+  if not payload then return 'payload is missing' end
+  if job.th_sto and (not type or type == '') then return 'type is missing' end
+  for _, name in ipairs({'attempt', 'th_fail', 'th_max', 'th_lost', 'th_att', 'th_off'}) do
+    if not is_number(job[name]) then return name .. ' is not a number' end
+  end
+  return nil
+end

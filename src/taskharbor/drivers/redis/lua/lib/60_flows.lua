@@ -1,0 +1,250 @@
+-- Edges between jobs, and the runs they belong to. What one job does to another is a message: applied at once where the
+-- other can be reached, else left in the outbox of the queue, in the same transaction, for any client to deliver. Every
+-- message may come twice: the set of open dependencies and the flags of an edge make the second one harmless.
+--
+--   done(dependent, dependency)            one dependency less to wait for
+--   flag(dependency, dependent, 0 or 1)    the dependent is finished, or unfinished again
+--   unlink(dependency, dependent)          the dependent is forgotten
+--   link(dependency, dependent, …)         the dependent waits for it; answered with `done` if there is nothing to wait for
+--   repoint(dependent, old, new, its queue)  another job took the place of a dependency
+--   store(jobs)                            jobs of a spawn
+
+local receive = {}
+th.receive = receive
+
+local function send(q, kind, ...)
+  if th.cluster and q ~= th.home then
+    call('RPUSH', key(th.home, 'th:outbox'), cmsgpack.pack({q, kind, ...}))
+  else
+    return receive[kind](q, ...)
+  end
+end
+th.send = send
+
+-- A dependency in `th_deps`: its id and its queue.
+local function edge(line)
+  local id, q = string.match(line, '^([^\t]*)\t(.*)$')
+  return id, q
+end
+
+local function dependencies(job)
+  local found, seen = {}, {}
+  for _, line in ipairs(job.th_deps and lines(job.th_deps) or {}) do
+    if not seen[line] then
+      seen[line] = true
+      local id, q = edge(line)
+      if id then found[#found + 1] = {id, q} end
+    end
+  end
+  return found
+end
+
+local function after_key(q, id)
+  return key(q, 'th:after:' .. id)
+end
+
+local function holders(q, id)
+  return tonumber(call('HGET', after_key(q, id), '') or 0) or 0
+end
+th.holders = holders
+
+-- Whatever kept a finished job from being pruned is gone: prune may look at it again.
+local function unpark(q, id)
+  for _, lane in ipairs({'th:done', 'th:cancelled'}) do
+    local score = call('ZSCORE', key(q, lane), id)
+    if score == 'inf' then
+      call('ZADD', key(q, lane), call('HGET', job_key(q, id), 'th_fin') or '0', id)
+    end
+  end
+end
+
+local function set_edge(q, id, dependent, flag, sto, dq)
+  local at = after_key(q, id)
+  local known = call('HGET', at, dependent)
+  local was = known and string.sub(known, 1, 1) or '0'
+  if known and not sto then
+    call('HSET', at, dependent, flag .. string.sub(known, 2))
+  elseif sto then
+    call('HSET', at, dependent, flag .. '|' .. sto .. '|' .. dq)
+  else
+    return
+  end
+  if was ~= flag then
+    local left = call('HINCRBY', at, '', flag == '1' and 1 or -1)
+    if left == 0 then unpark(q, id) end
+  end
+end
+
+local function watch(q, id)
+  call('SADD', key(q, 'th:watched'), id)
+  if not th.cluster then call('SADD', WATCHED, q) end
+end
+
+function receive.flag(q, id, dependent, flag)
+  set_edge(q, id, dependent, flag)
+end
+
+function receive.unlink(q, id, dependent)
+  local at = after_key(q, id)
+  local known = call('HGET', at, dependent)
+  if not known then return end
+  call('HDEL', at, dependent)
+  if string.sub(known, 1, 1) == '1' and call('HINCRBY', at, '', -1) == 0 then unpark(q, id) end
+  if call('HLEN', at) <= 1 then call('DEL', at) end
+end
+
+-- Answers whether there is something to wait for. `flag` 0: the dependent is finished, the edge is only remembered.
+function receive.link(q, id, dependent, sto, dq, flag)
+  local found = call('HMGET', job_key(q, id), 'state', 'payload')
+  if not found[1] and not found[2] then
+    if th.cluster and dq ~= th.home then send(dq, 'done', dependent, id) end
+    return false
+  end
+  set_edge(q, id, dependent, flag or '1', sto, dq)
+  call('HSET', job_key(q, id), 'th_dep', '1')
+  if found[1] == 'completed' then
+    if th.cluster and dq ~= th.home then send(dq, 'done', dependent, id) end
+    return false
+  end
+  watch(q, id)
+  return true
+end
+
+function receive.done(q, id, dependency)
+  local open = key(q, 'th:open:' .. id)
+  if call('SREM', open, dependency) == 1 and call('SCARD', open) == 0 then
+    local job = th.load(q, id)
+    if job and job.state == 'blocked' then
+      th.leave(q, id, job)
+      th.join(q, id, job, tonumber(job.due_ms), {})
+    end
+  end
+end
+
+function receive.repoint(q, id, old, new, new_q)
+  local job = th.load(q, id)
+  if not job or not job.th_deps then return end
+  local deps, hit = {}, false
+  for _, line in ipairs(lines(job.th_deps)) do
+    if edge(line) == old then line = new .. '\t' .. new_q; hit = true end
+    deps[#deps + 1] = line
+  end
+  if not hit then return end
+  write(q, id, {'th_deps', table.concat(deps, '\n')})
+  local open = key(q, 'th:open:' .. id)
+  local waits = job.state == 'blocked' and call('SISMEMBER', open, old) == 1
+  if waits then call('SADD', open, new) end
+  local flag = (job.state == 'completed' or job.state == 'cancelled') and '0' or '1'
+  local to_wait = send(new_q, 'link', new, id, job.th_sto, q, flag)
+  if waits then
+    if to_wait == false then receive.done(q, id, new) end
+    receive.done(q, id, old)
+  end
+end
+
+-- The job is done: those that waited for nothing else join the line, in the order in which they were stored.
+local function dependents(q, id)
+  local found, all = {}, call('HGETALL', after_key(q, id))
+  for index = 1, #all, 2 do
+    if all[index] ~= '' then
+      local _, sto, dq = string.match(all[index + 1], '^(%d)|(%-?%d+)|(.*)$')
+      if dq then found[#found + 1] = {all[index], tonumber(sto), dq} end
+    end
+  end
+  table.sort(found, function(a, b) return a[2] < b[2] end)
+  return found
+end
+
+function th.release(q, id)
+  for _, dependent in ipairs(dependents(q, id)) do send(dependent[3], 'done', dependent[1], id) end
+  call('SREM', key(q, 'th:watched'), id)
+end
+
+-- `new` takes the place of the job wherever it stood in a depends_on.
+function th.hand_over(q, id, new, new_q)
+  for _, dependent in ipairs(dependents(q, id)) do
+    send(dependent[3], 'repoint', dependent[1], id, new, new_q)
+  end
+  call('DEL', after_key(q, id))
+  call('SREM', key(q, 'th:watched'), id)
+end
+
+-- Make an unfinished job known to its dependencies; answers how many of them are open.
+function th.link(q, id, job)
+  local open = {}
+  for _, found in ipairs(dependencies(job)) do
+    if send(found[2], 'link', found[1], id, job.th_sto, q) ~= false then open[#open + 1] = found[1] end
+  end
+  local at = key(q, 'th:open:' .. id)
+  call('DEL', at)
+  many('SADD', at, open)
+  return #open
+end
+
+-- Runs
+
+local function open_key(q, flow)
+  return key(q, 'th:flow+:' .. flow)
+end
+
+local function flow_queues(flow)
+  local found = {}
+  for _, field in ipairs(call('HKEYS', flow_key(flow))) do
+    if string.sub(field, 1, 1) == '=' then found[#found + 1] = string.sub(field, 2) end
+  end
+  return found
+end
+
+local function flow_is_open(flow)
+  for _, q in ipairs(flow_queues(flow)) do
+    if call('EXISTS', open_key(q, flow)) == 1 then return true end
+  end
+  return false
+end
+
+function th.enter_flow(q, id, flow)
+  call('SADD', key(q, 'th:flow:' .. flow), id)
+  call('SADD', open_key(q, flow), id)
+  if not th.cluster then call('HSET', flow_key(flow), '=' .. q, '1') end
+end
+
+-- Whether what comes into the run is cancelled at once. On a Cluster each queue of the run has a flag of its own.
+function th.flow_cancelled(q, flow)
+  if th.cluster then return call('EXISTS', key(q, 'th:flow!:' .. flow)) == 1 end
+  return call('HEXISTS', flow_key(flow), '!') == 1
+end
+
+-- Neither run nor dependencies wait for it any more.
+function th.close(q, id, job)
+  if job.th_flow then
+    call('SREM', open_key(q, job.th_flow), id)
+    if not th.cluster and not flow_is_open(job.th_flow) then
+      for _, fq in ipairs(flow_queues(job.th_flow)) do
+        local parked = key(fq, 'th:parked:' .. job.th_flow)
+        for _, other in ipairs(call('SMEMBERS', parked)) do unpark(fq, other) end
+        call('DEL', parked)
+      end
+    end
+  end
+  for _, found in ipairs(dependencies(job)) do send(found[2], 'flag', found[1], id, '0') end
+end
+
+-- It was finished and is to run again.
+function th.reopen(q, id, job)
+  if job.th_flow then call('SADD', open_key(q, job.th_flow), id) end
+  for _, found in ipairs(dependencies(job)) do send(found[2], 'flag', found[1], id, '1') end
+end
+
+function th.leave_flow(q, id, flow)
+  call('SREM', open_key(q, flow), id)
+  call('SREM', key(q, 'th:parked:' .. flow), id)
+  local members = key(q, 'th:flow:' .. flow)
+  call('SREM', members, id)
+  if call('EXISTS', members) == 0 and th.cluster then
+    call('DEL', key(q, 'th:flow!:' .. flow))
+  elseif call('EXISTS', members) == 0 then
+    local at = flow_key(flow)
+    call('HDEL', at, '=' .. q)
+    if #flow_queues(flow) == 0 then call('DEL', at) end
+  end
+end

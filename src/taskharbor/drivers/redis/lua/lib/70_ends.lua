@@ -1,0 +1,75 @@
+-- How a job ends: done, dead, cancelled, or forgotten. Each takes it out of its lane first (`th.leave`), and writes what
+-- depends on it: its run, its dependencies, those that depend on it. `fields` are written with the rest.
+
+local KEPT = 100    -- OmniQ keeps so many completed jobs
+
+-- Trim `completed` as OmniQ does, but never a record that is alive again, and never one of ours: those move to `th:done`.
+function th.trim_completed(q)
+  local at = key(q, 'completed')
+  while call('LLEN', at) > KEPT do
+    local id = call('RPOP', at)
+    local job = th.load(q, id)
+    if job and job.state == 'completed' then
+      if job.th_sto then
+        call('ZADD', key(q, 'th:done'), job.th_fin or n(th.now), id)
+        th.book(q, id, false)
+      else
+        th.forget(q, id, job)
+      end
+    end
+  end
+end
+
+local function ended(q, id, job, state, fields)
+  add(fields, 'state', state, 'updated_ms', n(th.now), 'th_fin', n(th.now))
+  th.no_lease(fields)
+  write(q, id, fields)
+  th.stamp(q, 'finish')
+end
+
+-- Done. A job of ours is kept for the retention; a foreign client's goes where its monitors look.
+function th.done(q, id, job, fields, keep_dependents)
+  th.leave(q, id, job)
+  ended(q, id, job, 'completed', fields or {})
+  if job.th_sto then
+    call('ZADD', key(q, 'th:done'), n(th.now), id)
+    th.close(q, id, job)
+  else
+    call('LPUSH', key(q, 'completed'), id)
+    th.book(q, id, 'completed')
+    th.trim_completed(q)
+  end
+  if job.th_dep and not keep_dependents then th.release(q, id) end
+end
+
+-- To the dead letter queue. Nothing is released: somebody may bring it back.
+function th.dead(q, id, job, fields)
+  th.leave(q, id, job)
+  ended(q, id, job, 'failed', fields or {})
+  call('LPUSH', key(q, 'failed'), id)
+  th.book(q, id, 'failed')
+end
+
+function th.cancelled(q, id, job, fields)
+  th.leave(q, id, job)
+  ended(q, id, job, 'cancelled', fields or {})
+  call('ZADD', key(q, 'th:cancelled'), n(th.now), id)
+  th.close(q, id, job)
+end
+
+-- A record that no worker can run.
+function th.set_aside(q, id, job, damage)
+  th.dead(q, id, job, {'th_reason', 'damaged record: ' .. damage})
+end
+
+-- Delete a record and everything that is known of it.
+function th.forget(q, id, job)
+  th.leave(q, id, job)
+  for _, found in ipairs(dependencies(job)) do send(found[2], 'unlink', found[1], id) end
+  if job.th_key and call('HGET', key(q, 'th:keys'), job.th_key) == id then call('HDEL', key(q, 'th:keys'), job.th_key) end
+  if job.th_flow then th.leave_flow(q, id, job.th_flow) end
+  call('DEL', job_key(q, id), after_key(q, id), key(q, 'th:open:' .. id))
+  call('ZREM', key(q, 'th:ids'), id)
+  call('SREM', key(q, 'th:watched'), id)
+  if not th.cluster and call('HGET', IDS, id) == q then call('HDEL', IDS, id) end
+end

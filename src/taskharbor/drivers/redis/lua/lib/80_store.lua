@@ -1,0 +1,150 @@
+-- Storing jobs: the enqueue of the contract, also for what an outcome spawns. A job comes as an array:
+--   1 id  2 queue  3 type  4 payload  5 run_at or false  6 timeout in ms or 0  7 priority  8 attempts  9 max_attempts
+--   10 key or false  11 group or false  12 group_limit  13 th_deps or false  14 flow or false  15 th_x  16 created_ms
+
+-- Which of the jobs are known already: answers id → queue for known ids. One look at the index, one at the records.
+local function known_ids(jobs)
+  local ids, keys, found = {}, {}, {}
+  for index, job in ipairs(jobs) do
+    ids[index] = job[1]
+    keys[index] = job_key(job[2], job[1])
+  end
+  if #ids == 0 then return found end
+  if not th.cluster then
+    local noted = gather('HMGET', IDS, ids)
+    for index, id in ipairs(ids) do
+      if noted[index] and call('EXISTS', job_key(noted[index], id)) == 1 then found[id] = noted[index] end
+    end
+  end
+  local any = 0
+  for first = 1, #keys, 4000 do any = any + call('EXISTS', unpack(keys, first, min(first + 3999, #keys))) end
+  if any > 0 then
+    for index, id in ipairs(ids) do
+      if not found[id] and call('EXISTS', keys[index]) == 1 then found[id] = jobs[index][2] end
+    end
+  end
+  return found
+end
+th.known_ids = known_ids
+
+-- The id that holds an idempotency key, if its record is still there.
+function th.keyed(q, name)
+  local id = call('HGET', key(q, 'th:keys'), name)
+  if id and call('EXISTS', job_key(q, id)) == 1 then return id end
+  return nil
+end
+
+-- What is stored in one go for all jobs of a call.
+local function note(jobs)
+  local sorted, index, names = {}, {}, {}
+  for _, job in ipairs(jobs) do
+    local q, id = job[2], job[1]
+    local list = sorted[q]
+    if not list then list = {}; sorted[q] = list; names[#names + 1] = q end
+    list[#list + 1] = '0'
+    list[#list + 1] = id
+    index[#index + 1] = id
+    index[#index + 1] = q
+  end
+  for q, list in pairs(sorted) do many('ZADD', key(q, 'th:ids'), list) end
+  if not th.cluster then
+    many('HSET', IDS, index)
+    for _, q in ipairs(names) do call('ZADD', QUEUES, n(th.now), q) end
+  end
+end
+
+local function record_of(job, sto)
+  local attempts, limit = job[8], job[9]
+  local fields = {
+    'id', job[1], 'payload', job[4], 'attempt', '0', 'max_attempts', th.room(0, limit, attempts),
+    'timeout_ms', n(job[6] > 0 and job[6] or 60000), 'backoff_ms', '5000', 'created_ms', n(job[16]),
+    'th_type', job[3], 'th_sto', n(sto), 'th_x', job[15],
+  }
+  if limit ~= 0 then add(fields, 'th_max', n(limit)) end
+  if attempts ~= 0 then add(fields, 'th_fail', n(attempts)) end
+  if job[11] then add(fields, 'gid', job[11]) end
+  if job[7] ~= 0 then add(fields, 'th_pri', n(job[7])) end
+  if job[10] then add(fields, 'th_key', job[10]) end
+  if job[13] then add(fields, 'th_deps', job[13]) end
+  if job[14] then add(fields, 'th_flow', job[14]) end
+  return fields
+end
+
+-- Store jobs of which none is known. `flows`: on a Cluster, the runs that are cancelled as far as the client read.
+function th.store(jobs, flows)
+  if #jobs == 0 then return end
+  local counts, seqs = {}, {}
+  for _, job in ipairs(jobs) do counts[job[2]] = (counts[job[2]] or 0) + 1 end
+  for q, count in pairs(counts) do
+    seqs[q] = th.next(q, count) - count
+    th.stamp(q, 'enqueue')
+  end
+  note(jobs)
+  local later = {}
+  for _, job in ipairs(jobs) do
+    local id, q = job[1], job[2]
+    local sto = seqs[q] + 1
+    seqs[q] = sto
+    local fields = record_of(job, sto)
+    local standing = {gid = job[11] or nil, pri = job[7], th_sto = n(sto), th_deps = job[13] or nil,
+                      th_flow = job[14] or nil}
+    if job[10] then call('HSET', key(q, 'th:keys'), job[10], id) end
+    if job[11] then
+      call('SETNX', key(q, 'has_groups'), '1')
+      if job[12] > 0 then th.limit(q, job[11], job[12]) end
+    end
+    if job[14] then th.enter_flow(q, id, job[14]) end
+    if job[13] or job[14] then
+      add(fields, 'state', 'blocked', 'updated_ms', n(th.now))
+      if job[5] then add(fields, 'due_ms', n(job[5])) end
+      write(q, id, fields)
+      later[#later + 1] = {q, id, standing, job[5], sto}
+    else
+      th.join(q, id, standing, job[5], fields, sto)
+    end
+  end
+  for _, each in ipairs(later) do
+    local q, id, job = each[1], each[2], each[3]
+    local open = job.th_deps and th.link(q, id, job) or 0
+    local flow = job.th_flow
+    if flow and ((flows and flows[flow]) or th.flow_cancelled(q, flow)) then
+      job.state = 'blocked'
+      th.cancelled(q, id, job, {'th_reason', 'flow cancelled'})
+    elseif open > 0 then
+      call('SADD', key(q, 'th:blocked'), id)
+      th.book(q, id, false)
+    else
+      th.join(q, id, job, each[4] or nil, {}, each[5])
+    end
+  end
+end
+
+-- Whether what a client planned with still holds: these are unknown, those are there and have handed over to nobody.
+-- Of other slots of a Cluster nothing can be said here.
+function th.plan_holds(jobs, needed)
+  if next(known_ids(jobs)) then return false end
+  for _, job in ipairs(jobs) do
+    if job[10] and th.keyed(job[2], job[10]) then return false end
+  end
+  for _, dependency in ipairs(needed) do
+    local q, id = dependency[1], dependency[2]
+    if not th.cluster or q == th.home then
+      local found = call('HMGET', job_key(q, id), 'state', 'payload', 'th_heir', 'th_heirq')
+      if not found[1] and not found[2] then return false end
+      if found[3] and found[3] ~= '' and (th.cluster or call('EXISTS', job_key(found[4] or q, found[3])) == 1)
+         and not dependency[3] then
+        return false
+      end
+    end
+  end
+  return true
+end
+
+-- Jobs of a spawn that came to another slot of a Cluster.
+function receive.store(q, jobs, flows)
+  local known, fresh = known_ids(jobs), {}
+  for _, job in ipairs(jobs) do
+    if not known[job[1]] and not (job[10] and th.keyed(job[2], job[10])) then fresh[#fresh + 1] = job end
+  end
+  th.store(fresh, flows)
+end

@@ -1,0 +1,19 @@
+-- cluster, jobs (id, queue or false), keys (queue, key) → for each job its queue, state, heir, the heir's queue and
+-- th_deps, or false; for each key the id that has it, or false. What a client plans edges with.
+local args = cmsgpack.unpack(ARGV[1])
+th.begin(0, args[1])
+local jobs, keyed = {}, {}
+for index, item in ipairs(args[2]) do
+  local id = item[1]
+  local q = item[2] or th.locate(id)
+  local found = q and call('HMGET', job_key(q, id), 'state', 'th_heir', 'th_heirq', 'th_deps', 'payload')
+  if found and (found[1] or found[5]) then
+    local heir, heir_q = found[2], found[3]
+    if heir and heir ~= '' and not th.cluster and call('EXISTS', job_key(heir_q or q, heir)) == 0 then heir = false end
+    jobs[index] = {q, found[1] or '', heir or '', heir_q or '', found[4] or ''}
+  else
+    jobs[index] = false
+  end
+end
+for index, item in ipairs(args[3]) do keyed[index] = th.keyed(item[1], item[2]) or false end
+return {jobs, keyed}

@@ -1,0 +1,15 @@
+-- now, cluster, home, queue, on → 1 if that changed anything.
+local args = cmsgpack.unpack(ARGV[1])
+th.begin(args[1], args[2], args[3])
+local q = args[4]
+if args[5] then
+  if not th.cluster then call('ZADD', QUEUES, n(th.now), q) end
+  return call('SET', key(q, 'paused'), '1') and 1
+end
+local was = call('DEL', key(q, 'paused'))
+if was > 0 then
+  th.next(q)
+  th.hint(q)
+end
+th.finish()
+return was

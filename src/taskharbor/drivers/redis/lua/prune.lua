@@ -1,0 +1,43 @@
+-- cluster, home, before, limit, queues or false, runs known to be open (on a Cluster) → how many records were forgotten.
+-- What is still needed is put aside until what needs it has finished, so that no prune meets it twice.
+local args = cmsgpack.unpack(ARGV[1])
+th.begin(args[3], args[1], args[2])
+local limit, gone, open = args[4], 0, args[6] or {}
+
+local function needed(q, id, job, lane)
+  if holders(q, id) > 0 then return true end
+  if not job.th_flow then return false end
+  if th.cluster then return open[job.th_flow] and true or false end
+  if not flow_is_open(job.th_flow) then return false end
+  call('SADD', key(q, 'th:parked:' .. job.th_flow), id)
+  return true
+end
+
+local function prune(q, lane)
+  local at, skipped = key(q, lane), 0
+  while gone < limit do
+    local ids = call('ZRANGEBYSCORE', at, '-inf', '(' .. n(args[3]), 'LIMIT', skipped, min(1000, limit - gone))
+    if #ids == 0 then return end
+    for _, id in ipairs(ids) do
+      local job = th.load(q, id)
+      if not job then
+        call('ZREM', at, id)
+        th.forget(q, id, {pri = 0, state = 'gone'})
+      elseif not needed(q, id, job, lane) then
+        th.forget(q, id, job)
+        gone = gone + 1
+      elseif th.cluster and holders(q, id) == 0 then
+        skipped = skipped + 1     -- its run goes on in other slots: nobody here is told when it ends
+      else
+        call('ZADD', at, 'XX', '+inf', id)
+      end
+    end
+  end
+end
+
+for _, q in ipairs(args[5] or call('ZRANGE', QUEUES, 0, -1)) do
+  prune(q, 'th:done')
+  prune(q, 'th:cancelled')
+end
+th.finish()
+return gone

@@ -1,0 +1,105 @@
+-- now, cluster, home, outcomes → for each 0: applied, now or before, 1 to 4: refused (see fence), 5: plan it again.
+-- An outcome: queue, id, token, kind, then
+--   a  result or false, spawn or false, needed, flows, heir or false, its queue
+--   r  run_at or false, attempts, error, failed_at or false
+--   f  reason, attempts, failed_at or false, error, spawn or false, needed, flows
+--   c  reason
+-- A kind behind a question mark is not applied: 5 says that nothing stands in its way.
+local args = cmsgpack.unpack(ARGV[1])
+th.begin(args[1], args[2], args[3])
+
+local function stamped_fields(outcome)
+  return {'th_st', outcome[3], 'th_sk', outcome[4]}
+end
+
+-- A spawn whose jobs lie in other slots is stored by message, in the same transaction.
+local function store(jobs, flows)
+  if not jobs then return end
+  if not th.cluster then return th.store(jobs, flows) end
+  local here, there = {}, {}
+  for _, job in ipairs(jobs) do
+    if job[2] == th.home then
+      here[#here + 1] = job
+    else
+      local list = there[job[2]]
+      if not list then list = {}; there[job[2]] = list end
+      list[#list + 1] = job
+    end
+  end
+  for q, list in pairs(there) do th.send(q, 'store', list, flows or false) end
+  th.store(here, flows)
+end
+
+local apply = {}
+
+function apply.a(q, id, job, outcome)
+  local fields = stamped_fields(outcome)
+  local spawn, heir = outcome[6], outcome[9]
+  if outcome[5] then add(fields, 'th_res', outcome[5]) end
+  if job.th_lost then add(fields, 'th_lost', '') end
+  if heir then add(fields, 'th_heir', heir, 'th_heirq', outcome[10]) end
+  th.done(q, id, job, fields, heir)
+  store(spawn, outcome[8] or nil)
+  if heir then th.hand_over(q, id, heir, outcome[10]) end
+end
+
+function apply.r(q, id, job, outcome)
+  local fields = stamped_fields(outcome)
+  local failures = th.counters(job)
+  local attempts, attempt = outcome[6], whole(job.attempt)
+  if outcome[7] ~= '' then add(fields, 'last_error', outcome[7]) end
+  if outcome[8] then add(fields, 'last_error_ms', n(outcome[8])) end
+  if attempts ~= failures then add(fields, 'th_lost', '') end
+  add(fields, 'th_fail', n(attempts), 'th_att', n(attempt), 'max_attempts', th.room(attempt, th.real_max(job), attempts))
+  th.no_lease(fields)
+  th.leave(q, id, job)
+  th.join(q, id, job, outcome[5] or nil, fields)
+end
+
+function apply.f(q, id, job, outcome)
+  local fields = stamped_fields(outcome)
+  add(fields, 'th_reason', outcome[5], 'th_fail', n(outcome[6]), 'th_att', n(whole(job.attempt)), 'th_lost', '')
+  if outcome[7] then add(fields, 'last_error_ms', n(outcome[7])) end
+  add(fields, 'last_error', outcome[8] ~= '' and outcome[8] or outcome[5])
+  th.dead(q, id, job, fields)
+  store(outcome[9], outcome[11] or nil)
+end
+
+function apply.c(q, id, job, outcome)
+  local fields = stamped_fields(outcome)
+  add(fields, 'th_reason', outcome[5], 'last_error', outcome[5], 'th_lost', '')
+  th.cancelled(q, id, job, fields)
+end
+
+local function planned(outcome)
+  local spawn, needed = outcome[6], outcome[7]
+  if outcome[4] == 'f' then spawn, needed = outcome[9], outcome[10] end
+  if (outcome[4] ~= 'a' and outcome[4] ~= 'f') or not spawn then return true end
+  local here = {}
+  for _, job in ipairs(spawn) do
+    if not th.cluster or job[2] == th.home then here[#here + 1] = job end
+  end
+  return th.plan_holds(here, needed)
+end
+
+local answers = {}
+for index, outcome in ipairs(args[4]) do
+  local q, id, token, kind = outcome[1], outcome[2], outcome[3], outcome[4]
+  local asking = string.sub(kind, 1, 1) == '?'
+  if asking then kind = string.sub(kind, 2) end
+  local job = th.load(q, id)
+  local refused = th.fence(job, token)
+  if refused > 0 and job and job.th_st == token and job.th_sk == kind then
+    refused = 0   -- the reply was lost: it has happened
+  elseif refused == 0 then
+    if not asking and planned(outcome) then
+      th.held(q, id, job)
+      apply[kind](q, id, job, outcome)
+    else
+      refused = 5
+    end
+  end
+  answers[index] = refused
+end
+th.finish()
+return answers

@@ -1,0 +1,116 @@
+"""The DSN's options: ours are taken out, the rest of the address says where the server is and who asks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from taskharbor.drivers.contract import DEFAULT_RETENTION
+from taskharbor.drivers.dsn import options_of, scheme_of, span
+from taskharbor.model.limits import MAX_PAYLOAD
+
+OURS = frozenset({"retention", "max_payload", "durable", "pool_size", "connect_timeout", "timeout", "checks"})
+TLS = frozenset({"ssl_cert_reqs", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname"})
+SCHEMES = ("redis", "rediss", "redis+cluster")
+_PORT = 6379
+_HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(?::(\d+))?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a DSN says."""
+
+    hosts: tuple[tuple[str, int], ...]
+    cluster: bool = False
+    tls: bool = False
+    database: int = 0
+    username: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    retention: timedelta = DEFAULT_RETENTION
+    max_payload: int = MAX_PAYLOAD
+    durable: int = 0
+    pool_size: int = 20
+    connect_timeout: float = 5.0
+    timeout: float = 30.0
+    checks: bool = True
+    ssl: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
+
+
+def parse(dsn: str) -> Options:
+    """The options of a DSN, or ValueError that says what was expected."""
+    scheme = scheme_of(dsn)
+    if scheme not in SCHEMES or not dsn[len(scheme) + 1 :].startswith("//"):
+        raise ValueError("expected redis://host:6379/0, rediss://… or redis+cluster://host:7000,host:7001")
+    cluster, tls = scheme == "redis+cluster", scheme == "rediss"
+    given = options_of(dsn, OURS | TLS | {"tls"})
+    tls = tls or _flag(given.get("tls", "0"), "tls")
+    parts = urlsplit(dsn)
+    who, _, where = parts.netloc.rpartition("@")
+    user, _, password = who.partition(":")
+    return Options(
+        hosts=_hosts(where, several=cluster),
+        cluster=cluster,
+        tls=tls,
+        database=_database(parts.path, cluster=cluster),
+        username=unquote(user) or None,
+        password=unquote(password) or None,
+        retention=span(given["retention"], "retention") if "retention" in given else DEFAULT_RETENTION,
+        max_payload=_number(given.get("max_payload", str(MAX_PAYLOAD)), "max_payload", "a number of bytes"),
+        durable=_number(given.get("durable", "0"), "durable", "a number of replicas", least=0),
+        pool_size=_number(given.get("pool_size", "20"), "pool_size", "a number of connections"),
+        connect_timeout=_seconds(given.get("connect_timeout", "5s"), "connect_timeout"),
+        timeout=_seconds(given.get("timeout", "30s"), "timeout"),
+        checks=_flag(given.get("checks", "1"), "checks"),
+        ssl=_tls_options(given) if tls else (),
+    )
+
+
+def _hosts(where: str, *, several: bool) -> tuple[tuple[str, int], ...]:
+    texts = where.split(",") if several else [where]
+    found = []
+    for text in texts:
+        match = _HOST.fullmatch(text)
+        if match is None or (match[2] and int(match[2]) > 65535):
+            raise ValueError("expected host:port" + (", host:port, …" if several else ""))
+        found.append(((match[1] or "127.0.0.1").strip("[]"), int(match[2] or _PORT)))
+    return tuple(found)
+
+
+def _database(path: str, *, cluster: bool) -> int:
+    text = path.strip("/")
+    if not text:
+        return 0
+    if cluster and text != "0":
+        raise ValueError("a Cluster has one database: leave the path out")
+    if not text.isascii() or not text.isdigit() or len(text) > 6:
+        raise ValueError("expected the number of a database behind the host, such as /0")
+    return int(text)
+
+
+def _tls_options(given: dict[str, str]) -> tuple[tuple[str, Any], ...]:
+    found: dict[str, Any] = {name: value for name, value in given.items() if name in TLS}
+    if "ssl_check_hostname" in found:
+        found["ssl_check_hostname"] = _flag(found["ssl_check_hostname"], "ssl_check_hostname")
+    return tuple(found.items())
+
+
+def _flag(text: str, name: str) -> bool:
+    if text not in {"0", "1"}:
+        raise ValueError(f"{name}: expected 0 or 1, got {text[:40]!r}")
+    return text == "1"
+
+
+def _seconds(text: str, name: str) -> float:
+    found = span(text, name).total_seconds()
+    if found <= 0:
+        raise ValueError(f"{name}: expected more than zero seconds, got {text[:40]!r}")
+    return found
+
+
+def _number(text: str, name: str, what: str, least: int = 1) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= len(text) <= 9 or int(text) < least:
+        raise ValueError(f"{name}: expected {what}, got {text[:40]!r}")
+    return int(text)

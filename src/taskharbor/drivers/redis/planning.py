@@ -1,0 +1,164 @@
+"""Planning a call with edges: which of its jobs are new, and what their dependencies are called in the store.
+
+The plan is made from what a script read, and carried out by another, which refuses if anything it was made from has
+changed since: then it is made again. So all that needs thought about a graph is here, and a script only stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from taskharbor.drivers.redis.records import edges_of
+from taskharbor.model.errors import InvalidJob
+from taskharbor.model.job import JobRecord
+from taskharbor.model.lease import Enqueued
+
+
+class Known(NamedTuple):
+    """What was read of a job."""
+
+    queue: str
+    done: bool
+    heir: str
+    heir_queue: str
+    edges: tuple[tuple[str, str], ...]
+
+
+Look = Callable[
+    [Iterable[str], Iterable[tuple[str, str]]], Awaitable[tuple[dict[str, Known], dict[tuple[str, str], str]]]
+]
+"""Jobs by id, and ids by (queue, key); what is unknown is left out."""
+
+
+class Plan:
+    """What a call will store, and what it will answer."""
+
+    def __init__(self) -> None:
+        self.answers: list[Enqueued] = []
+        self.fresh: dict[str, JobRecord] = {}  # by id, in the order of the call
+        self.aliases: dict[str, str] = {}  # the id of a job that is known by its key → the known id
+        self.edges: dict[str, list[tuple[str, str]]] = {}  # of a fresh job: id and queue of each dependency
+        self.needed: dict[tuple[str, str], bool] = {}  # (queue, id) of what must be there → whether its heir is gone
+        self.known: dict[str, Known] = {}
+
+    def queue_of(self, id: str) -> str:
+        return self.fresh[id].queue if id in self.fresh else self.known[id].queue
+
+    def text(self, id: str) -> str | bool:
+        """The edges of a fresh job as a record keeps them."""
+        edges = self.edges.get(id)
+        return "\n".join(f"{one}\t{queue}" for one, queue in edges) if edges else False
+
+
+async def make(jobs: Sequence[JobRecord], look: Look) -> Plan:
+    """The plan of a call; InvalidJob if it cannot be stored. The jobs themselves were checked before."""
+    plan = Plan()
+    wanted = {job.id: None for job in jobs} | {one: None for job in jobs for one in job.depends_on}
+    keys = {(job.queue, job.idempotency_key): None for job in jobs if job.idempotency_key is not None}
+    plan.known, taken = await look(wanted, keys)
+    for job in jobs:
+        known = _known(plan, taken, job)
+        if known is None:
+            plan.fresh[job.id] = job
+            if job.idempotency_key is not None:
+                taken[job.queue, job.idempotency_key] = job.id
+        plan.answers.append(Enqueued(known or job.id, known is not None))
+    for id, job in plan.fresh.items():
+        if job.depends_on:
+            plan.edges[id] = [await _resolve(plan, look, id, one) for one in job.depends_on]
+    refuse_cycle(plan)
+    return plan
+
+
+def _known(plan: Plan, taken: dict[tuple[str, str], str], job: JobRecord) -> str | None:
+    # The id decides before the key.
+    if job.id in plan.known or job.id in plan.fresh:
+        return job.id
+    if job.id in plan.aliases:
+        return plan.aliases[job.id]
+    known = taken.get((job.queue, job.idempotency_key)) if job.idempotency_key is not None else None
+    if known is not None:
+        plan.aliases[job.id] = known
+    return known
+
+
+async def _resolve(plan: Plan, look: Look, id: str, dependency: str) -> tuple[str, str]:
+    """The id and queue under which a dependency is stored, or will be."""
+    dependency = plan.aliases.get(dependency, dependency)
+    if dependency in plan.fresh:
+        return dependency, plan.fresh[dependency].queue
+    if dependency not in plan.known:
+        plan.known |= (await look([dependency], []))[0]
+    if dependency not in plan.known:
+        raise InvalidJob(
+            f"depends_on: {id} depends on {dependency}, which is not stored; enqueue it before or in the same call"
+        )
+    last_gone = False
+    while heir := plan.known[dependency].heir:
+        if heir not in plan.known:
+            plan.known |= (await look([heir], []))[0]
+        if heir not in plan.known:
+            last_gone = True  # it stops at the last one that exists
+            break
+        dependency = heir
+    queue = plan.known[dependency].queue
+    plan.needed[queue, dependency] = last_gone
+    return dependency, queue
+
+
+def refuse_cycle(plan: Plan) -> None:
+    """Take away what waits for nothing, again and again; what is left waits for itself."""
+    waits: dict[str, int] = {}
+    dependents: dict[str, list[str]] = {}
+    for id in plan.fresh:
+        inside = {one for one, _ in plan.edges.get(id, ()) if one in plan.fresh}
+        waits[id] = len(inside)
+        for one in inside:
+            dependents.setdefault(one, []).append(id)
+    free = [id for id, count in waits.items() if not count]
+    for id in free:
+        for dependent in dependents.get(id, ()):
+            waits[dependent] -= 1
+            if not waits[dependent]:
+                free.append(dependent)
+    if len(free) < len(plan.fresh):
+        stuck = next(id for id, count in waits.items() if count)
+        raise InvalidJob(f"depends_on: {stuck} waits for itself over its dependencies; leave one of the edges out")
+
+
+def heir_of(plan: Plan, spawn: Sequence[JobRecord], acked: str, handover: str) -> str:
+    """The stored id of the job that takes over, or InvalidJob."""
+    spawned = {job.id: answer.id for job, answer in zip(spawn, plan.answers, strict=True)}
+    heir = spawned.get(handover)
+    if heir is None or heir == acked:
+        raise InvalidJob(f"handover: expected the id of a spawned job, got {handover!r}; spawn it in the same outcome")
+    return heir
+
+
+async def refuse_cycle_by_handover(plan: Plan, look: Look, heir: str, dependents: set[str]) -> None:
+    """InvalidJob if the job that takes over waits, over however many edges, for one of those that will wait for it."""
+    seen, path = {heir}, [heir]
+    while path:
+        missing = [id for id in path if id not in plan.fresh and id not in plan.known]
+        if missing:
+            plan.known |= (await look(missing, []))[0]
+        further: list[str] = []
+        for id in path:
+            if id in dependents:
+                raise InvalidJob(
+                    f"handover: {heir} depends on {id}, which would depend on it; leave one of the edges out"
+                )
+            known = plan.known.get(id)
+            edges = plan.edges.get(id, []) if id in plan.fresh else known.edges if known and not known.done else ()
+            for one, _ in edges:
+                if one not in seen:
+                    seen.add(one)
+                    further.append(one)
+        path = further
+
+
+def known_of(answer: Sequence[Any]) -> Known:
+    """From what look.lua answers of a job."""
+    queue, state, heir, heir_queue, edges = answer
+    return Known(queue.decode(), state == b"completed", heir.decode(), heir_queue.decode(), tuple(edges_of(edges)))

@@ -1,0 +1,113 @@
+"""Connections to one server: a small pool of our own over redis-py's connections.
+
+A call takes a connection, sends, reads, and gives it back; one whose reply was not read whole is closed, so a cancelled
+call never leaves its reply to the next. Nothing runs beside the calls, and nothing is sent twice here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from taskharbor.drivers.redis.options import Options
+from taskharbor.drivers.redis.scripts import Script, anchor
+
+Address = tuple[str, int]
+Command = Sequence[Any]
+
+
+def connect(options: Options, address: Address, **changes: Any) -> AbstractConnection:
+    """A connection, not yet made: no call may hang on a network that is gone."""
+    settings: dict[str, Any] = {
+        "host": address[0],
+        "port": address[1],
+        "db": options.database,
+        "username": options.username,
+        "password": options.password,
+        "socket_timeout": options.timeout,
+        "socket_connect_timeout": options.connect_timeout,
+        "socket_keepalive": True,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+        "client_name": "taskharbor",
+        **changes,
+    }
+    if options.tls:
+        return SSLConnection(**settings, **dict(options.ssl))
+    return Connection(**settings)
+
+
+async def dial(connection: AbstractConnection) -> None:
+    """Make the connection."""
+    await connection.connect()  # type: ignore[no-untyped-call]
+
+
+class Pool:
+    """The connections of one event loop to one server."""
+
+    def __init__(self, options: Options, address: Address) -> None:
+        self.address = address
+        self._options = options
+        self._idle: list[AbstractConnection] = []
+        self._room = asyncio.Semaphore(options.pool_size)
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        await self.drop_idle()
+
+    async def drop_idle(self) -> None:
+        """Close what is not in use: after an outage these lead nowhere."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await connection.disconnect(nowait=True)
+
+    async def call(self, *commands: Command) -> list[Any]:
+        """Send commands on one connection and answer their replies; an error of the server is one of the replies."""
+        async with self._room:
+            connection = self._idle.pop() if self._idle else connect(self._options, self.address)
+            whole = False
+            try:
+                if not connection.is_connected:
+                    await dial(connection)
+                if len(commands) == 1:
+                    await connection.send_command(*commands[0], check_health=False)
+                else:
+                    await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+                replies = [await _reply(connection) for _ in commands]
+                whole = True
+                return replies
+            finally:
+                if whole and not self._closed:
+                    self._idle.append(connection)
+                else:
+                    await connection.disconnect(nowait=True)
+
+    async def ask(self, *command: Any) -> Any:
+        """One command; an error of the server is raised."""
+        (reply,) = await self.call(command)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+async def _reply(connection: AbstractConnection) -> Any:
+    from redis.exceptions import ResponseError
+
+    try:
+        return await connection.read_response(disable_decoding=True)
+    except ResponseError as error:
+        return error
+
+
+def by_hash(script: Script, queue: str, argument: bytes) -> Command:
+    return ("EVALSHA", script.sha, 1, anchor(queue), argument)
+
+
+def by_text(script: Script, queue: str, argument: bytes) -> Command:
+    return ("EVAL", script.text, 1, anchor(queue), argument)

@@ -1,0 +1,172 @@
+"""Looking at jobs: pages in the order of ids over all queues, what foreign clients published, which queues there are.
+
+Nothing here is on a worker's way. Our own jobs are walked along an index; those of foreign clients, which have none,
+are found in the lanes. Queues that only foreign clients use are found by walking the keys, some thousand at a time.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import heapq
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from taskharbor.drivers.redis import records
+from taskharbor.drivers.redis.calls import Calls
+from taskharbor.drivers.redis.scripts import load
+from taskharbor.model.job import JobInfo, Page
+
+CHUNK = 500
+SCAN = 1000
+SMALL_STORE = 100_000  # keys; a store up to this size is walked whole at each look for queues
+SCAN_EVERY = 10.0  # seconds between looks into a larger one
+QUEUES = "{th}:queues"
+
+
+class Reader:
+    """One driver's way of reading."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._found: set[str] = set()
+        self._scanned = 0.0
+
+    # Queues
+
+    async def queues(self) -> list[str]:
+        """Every name that is known, or found among the keys; some may be empty."""
+        names = set(await self.known())
+        names |= await self._discovered(names)
+        return sorted(names)
+
+    async def known(self) -> list[str]:
+        """The names that somebody noted."""
+        return [name.decode() for name in await self._calls.link.ask("ZRANGE", QUEUES, 0, -1, key="{th}")]
+
+    async def _discovered(self, known: set[str]) -> set[str]:
+        link = self._calls.link
+        size = await link.size()
+        if size > SMALL_STORE and time.monotonic() - self._scanned < SCAN_EVERY:
+            return self._found
+        self._scanned = time.monotonic()
+        found: set[str] = set()
+        async for keys in link.scan("{*}:*", SCAN):
+            for key in keys:
+                name = key.partition(b"}:")[0][1:].decode(errors="replace")
+                if name and "{" not in name and not name.startswith(("th:", "cc:")) and name != "th":
+                    found.add(name)
+        self._found = found
+        fresh = found - known
+        if fresh:
+            pairs = [part for name in sorted(fresh) for part in (0, name)]
+            await link.ask("ZADD", QUEUES, "NX", *pairs, key="{th}")
+        return found
+
+    # Jobs
+
+    async def find(self, ids: Sequence[str], now: int) -> dict[str, JobInfo]:
+        """Jobs by id; those of foreign clients are looked for in every queue."""
+        answers = await self._calls.read(ids)
+        if None in answers:
+            before = set(await self.known())
+            if set(await self.queues()) - before:
+                answers = await self._calls.read(ids)
+        return {id: info_of(answer, now) for id, answer in zip(ids, answers, strict=True) if answer}
+
+    async def page(
+        self,
+        now: int,
+        queue: str | None,
+        flow: str | None,
+        cursor: str | None,
+        limit: int,
+        fits: Callable[[JobInfo], bool],
+    ) -> Page:
+        after = decode_cursor(cursor) if cursor is not None else ""
+        items: list[JobInfo] = []
+        async for found in self._walk(now, queue, flow, after):
+            if not fits(found):
+                continue
+            if len(items) == limit:
+                return Page(tuple(items), encode_cursor(items[-1].job.id))
+            items.append(found)
+        return Page(tuple(items))
+
+    async def _walk(self, now: int, queue: str | None, flow: str | None, after: str) -> AsyncIterator[JobInfo]:
+        if flow is not None:
+            for found in sorted([info_of(each, now) for each in await self._calls.flow(flow)], key=_id):
+                if found.job.id > after and (queue is None or found.job.queue == queue):
+                    yield found
+            return
+        queues = [queue] if queue is not None else await self.queues()
+        async for found in merged([self._of_queue(name, now, after) for name in queues]):
+            yield found
+
+    async def _of_queue(self, queue: str, now: int, after: str) -> AsyncIterator[JobInfo]:
+        link = self._calls.link
+        foreign = sorted(id.decode(errors="replace") for id in await link.run(load("foreign"), queue, (queue,)))
+        own = self._own(queue, now, after)
+        others = self._others(queue, now, [id for id in foreign if id > after])
+        async for found in merged([own, others]):
+            yield found
+
+    async def _own(self, queue: str, now: int, after: str) -> AsyncIterator[JobInfo]:
+        more = 1
+        while more:
+            found, more, last = await self._calls.link.run(load("page"), queue, (queue, after, CHUNK))
+            for each in found:
+                yield info_of(each, now)
+            after = last.decode()
+
+    async def _others(self, queue: str, now: int, ids: list[str]) -> AsyncIterator[JobInfo]:
+        for first in range(0, len(ids), CHUNK):
+            asked = [(id, queue) for id in ids[first : first + CHUNK]]
+            for each in await self._calls.link.run(load("read"), queue, (self._calls.link.cluster, asked)):
+                if each:
+                    yield info_of(each, now)
+
+
+async def merged(sources: Sequence[AsyncIterator[JobInfo]]) -> AsyncIterator[JobInfo]:
+    """Several walks in the order of ids as one."""
+    heads: list[tuple[str, int, JobInfo]] = []
+    for number, source in enumerate(sources):
+        async for found in source:
+            heads.append((found.job.id, number, found))
+            break
+    heapq.heapify(heads)
+    while heads:
+        _, number, found = heapq.heappop(heads)
+        yield found
+        async for further in sources[number]:
+            heapq.heappush(heads, (further.job.id, number, further))
+            break
+
+
+def info_of(answer: Any, now: int) -> JobInfo:
+    """A job from what `whole_record` answers."""
+    id, queue, open, values = answer
+    return records.info(id.decode(errors="replace"), queue.decode(), open, values, now)
+
+
+def _id(found: JobInfo) -> str:
+    return found.job.id
+
+
+def encode_cursor(id: str) -> str:
+    """Opaque, and checked: a cursor that lost a character must not quietly begin somewhere else."""
+    data = id.encode()
+    return base64.urlsafe_b64encode(b"1" + zlib.crc32(data).to_bytes(4, "big") + data).decode()
+
+
+def decode_cursor(cursor: str) -> str:
+    try:
+        data = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
+        id = data[5:].decode()
+    except (AttributeError, UnicodeError, binascii.Error):
+        raise ValueError("cursor: expected one that list answered, got a damaged one") from None
+    if encode_cursor(id) != cursor:
+        raise ValueError("cursor: expected one that list answered, got a damaged one")
+    return id

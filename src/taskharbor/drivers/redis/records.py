@@ -1,0 +1,207 @@
+"""Records on their way to and from Redis: what a script stores of a job, and a job from what a script answers.
+
+`READ` in lua/lib/90_take.lua names the values of an answer in the same order. Whatever another program wrote into them
+is read as far as it can be: reading never fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from taskharbor.drivers.contract import DAMAGED_PREFIX
+from taskharbor.drivers.redis.scripts import binary
+from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
+from taskharbor.model.lease import Lease, Reserved
+from taskharbor.model.times import MILLISECOND, from_ms, to_ms
+
+PAYLOAD, TYPE, STATE, ATTEMPT, MAX, GROUP, DUE, CREATED, ERROR, ERROR_AT, EXTRA, REAL_MAX, FAILURES, LAST = range(14)
+OFFSET, LOST, PRIORITY, KEY, FLOW, EDGES, OLD_TOKEN, OLD_END, SETTLED, STORED, AT, SEQ, END, TOKEN = range(14, 28)
+WORKER, HEIR, REASON, FINISHED, RESULT = range(28, 33)
+ID, NEW_TOKEN = 20, 21  # what a reservation has in these places
+
+MICROSECOND = timedelta(microseconds=1)
+_STATES = {b"blocked": State.BLOCKED, b"completed": State.DONE, b"cancelled": State.CANCELLED, b"failed": State.DLQ}
+_LAST_MS = to_ms(datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=EPOCH.tzinfo))
+_pack = msgspec.msgpack.Encoder().encode
+_PLAIN = _pack((0, 0, None))
+_PLAIN_SENT = binary(_PLAIN)
+Values = Sequence[Any]
+
+
+class _Extra(msgspec.Struct, array_like=True):
+    timeout: int
+    group_limit: int
+    metadata: dict[str, str] | None
+
+
+_unpack = msgspec.msgpack.Decoder(_Extra).decode
+
+
+def up_to_ms(moment: datetime) -> int:
+    """Milliseconds since 1970, rounded up: nothing starts early."""
+    return -(-(moment - EPOCH) // MILLISECOND)
+
+
+def stored(job: JobRecord, now: int, edges: str | bool = False) -> tuple[Any, ...]:
+    """A job as `th.store` wants it."""
+    timeout = job.timeout
+    extra = _PLAIN_SENT
+    if timeout is not None or job.group_limit or job.metadata:
+        micros = timeout // MICROSECOND if timeout is not None else 0
+        extra = binary(_pack((micros, job.group_limit, job.metadata or None)))
+    return (
+        job.id,
+        job.queue,
+        job.type,
+        binary(job.payload),
+        up_to_ms(job.run_at) if job.run_at is not None else False,
+        -(-timeout // MILLISECOND) if timeout is not None else 0,
+        job.priority,
+        job.attempts,
+        job.max_attempts,
+        job.idempotency_key if job.idempotency_key is not None else False,
+        job.group if job.group is not None else False,
+        job.group_limit,
+        edges,
+        job.flow_id if job.flow_id is not None else False,
+        extra,
+        now if job.created_at == EPOCH else to_ms(job.created_at),
+    )
+
+
+def edges_of(text: bytes | None) -> list[tuple[str, str]]:
+    """The dependencies of a record: id and queue."""
+    if not text:
+        return []
+    pairs = (line.partition("\t") for line in text.decode(errors="replace").split("\n"))
+    return [(id, queue) for id, _, queue in pairs]
+
+
+def reserved(queue: str, values: Values, end: datetime) -> Reserved:
+    """A job that was just granted."""
+    type, group, due, extra = values[TYPE], values[GROUP], values[DUE], values[EXTRA]
+    timeout, limit, metadata = None, 0, None
+    if extra is not None and extra != _PLAIN:
+        timeout, limit, metadata = _extra(extra)
+    id = values[ID].decode()
+    edges, key, flow, error_at = values[EDGES], values[KEY], values[FLOW], values[ERROR_AT]
+    job = JobRecord(
+        id=id,
+        type=type.decode() if type else queue,
+        queue=queue,
+        payload=values[PAYLOAD],
+        run_at=from_ms(int(due)) if due else None,
+        timeout=timeout,
+        priority=int(values[PRIORITY] or 0),
+        attempts=int(values[FAILURES]),
+        max_attempts=_whole(values[REAL_MAX]),
+        deliveries=int(values[ATTEMPT]),
+        lost=int(values[LOST]),
+        idempotency_key=key.decode() if key else None,
+        group=group.decode() if group else None,
+        group_limit=limit,
+        depends_on=tuple([id for id, _ in edges_of(edges)]) if edges else (),
+        flow_id=flow.decode() if flow else None,
+        metadata=metadata or {},
+        last_error=(values[ERROR] or b"").decode(errors="replace"),
+        failed_at=_moment(error_at) if error_at else None,
+        created_at=_moment(values[CREATED]) or EPOCH,
+    )
+    return Reserved(job, Lease(id, queue, values[NEW_TOKEN].decode(), end))
+
+
+def info(id: str, queue: str, open: Sequence[bytes] | None, values: Values, now: int) -> JobInfo:
+    """A job as it reads at a moment."""
+    state, run_at, worker, end = _standing(values, now)
+    damaged = state is None
+    record = _record(id, queue, values, run_at)
+    if damaged:
+        record = msgspec.structs.replace(record, reason=f"{DAMAGED_PREFIX}: unknown state")
+    waiting: tuple[str, ...] = ()
+    if state is State.BLOCKED and open:
+        left = {each.decode() for each in open}
+        waiting = tuple(dict.fromkeys(id for id in record.depends_on if id in left))
+    return JobInfo(record, state or State.DLQ, worker, end, waiting)
+
+
+def _standing(values: Values, now: int) -> tuple[State | None, datetime | None, str, datetime | None]:
+    state, due = values[STATE], _moment(values[DUE])
+    worker = (values[WORKER] or b"").decode(errors="replace")
+    if state == b"active" or (state == b"wait" and values[OLD_TOKEN]):
+        end = _whole(values[END] if state == b"active" else values[OLD_END])
+        return (State.INFLIGHT, due, worker, _moment(end)) if end > now else (State.READY, None, "", None)
+    if state == b"wait" or state == b"delayed":
+        return (State.SCHEDULED if due is not None and to_ms(due) > now else State.READY), due, "", None
+    return _STATES.get(state), due, "", None
+
+
+def _record(id: str, queue: str, values: Values, run_at: datetime | None) -> JobRecord:
+    timeout, limit, metadata = _extra(values[EXTRA])
+    failures, deliveries = counters(values)
+    own = values[STORED] is not None
+    type, group, key, flow, heir = values[TYPE], values[GROUP], values[KEY], values[FLOW], values[HEIR]
+    return JobRecord(
+        id=id,
+        type=_text(type) if type or own else queue,
+        queue=queue,
+        payload=values[PAYLOAD] or b"",
+        run_at=run_at,
+        timeout=timeout,
+        priority=_whole(values[PRIORITY]),
+        attempts=failures,
+        max_attempts=_whole(values[REAL_MAX] if own or values[REAL_MAX] else values[MAX]),
+        deliveries=deliveries,
+        lost=_whole(values[LOST]),
+        idempotency_key=_text(key) if key else None,
+        group=_text(group) if group else None,
+        group_limit=limit,
+        depends_on=tuple(id for id, _ in edges_of(values[EDGES])),
+        flow_id=_text(flow) if flow else None,
+        handed_to=_text(heir) if heir else None,
+        metadata=metadata or {},
+        last_error=_text(values[ERROR]),
+        failed_at=_moment(values[ERROR_AT]),
+        reason=_text(values[REASON]),
+        created_at=_moment(values[CREATED]) or EPOCH,
+        finished_at=_moment(values[FINISHED]),
+        result=values[RESULT],
+    )
+
+
+def counters(values: Values) -> tuple[int, int]:
+    """Failures and deliveries: th.counters, in Python."""
+    attempt, last, offset, failures = (_whole(values[name]) for name in (ATTEMPT, LAST, OFFSET, FAILURES))
+    abroad = values[STATE] == b"active" and attempt != last
+    if attempt < last:
+        return max(0, attempt - abroad), attempt + offset + last
+    return failures + max(0, attempt - last - abroad), attempt + offset
+
+
+def _extra(data: bytes | None) -> tuple[timedelta | None, int, dict[str, str] | None]:
+    if not data:
+        return None, 0, None
+    try:
+        found = _unpack(data)
+    except msgspec.MsgspecError:
+        return None, 0, None
+    return (timedelta(microseconds=found.timeout) if found.timeout else None), found.group_limit, found.metadata
+
+
+def _text(value: bytes | None) -> str:
+    return value.decode(errors="replace") if value else ""
+
+
+def _whole(value: Any) -> int:
+    try:
+        return int(value or 0)
+    except ValueError:
+        return 0
+
+
+def _moment(value: Any) -> datetime | None:
+    number = _whole(value)
+    return from_ms(number) if 0 < number <= _LAST_MS else None

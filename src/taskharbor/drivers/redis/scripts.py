@@ -1,0 +1,84 @@
+"""Scripts: Lua files of a package with the fragments of `lua/lib` before them, run by EVALSHA, loaded when unknown.
+
+`load("reserve")` is a script of this driver; `load("publish", "taskharbor.omniq")` one of another package that uses the
+same fragments. A script gets one key, the anchor of a queue, and one argument, a MessagePack array.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from redis.exceptions import NoScriptError
+
+PACKAGE = "taskharbor.drivers.redis"
+pack = msgspec.msgpack.Encoder().encode
+_COMMENT = re.compile(rb"^\s*--[^\n]*\n", re.MULTILINE)
+
+
+def binary(data: bytes) -> msgspec.Raw:
+    """Bytes as MessagePack's text: the decoder inside Redis knows no other kind, and looks at none of it."""
+    size = len(data)
+    if size < 256:
+        return msgspec.Raw(b"\xd9" + size.to_bytes(1, "big") + data)
+    if size < 65536:
+        return msgspec.Raw(b"\xda" + size.to_bytes(2, "big") + data)
+    return msgspec.Raw(b"\xdb" + size.to_bytes(4, "big") + data)
+
+
+class Script:
+    """A Lua text and the hash by which a server knows it."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text.encode()
+        self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"Script({self.name!r})"
+
+
+@functools.cache
+def fragments() -> tuple[tuple[str, str], ...]:
+    """The fragments, name and text, in the order of their numbers."""
+    folder = files(PACKAGE) / "lua" / "lib"
+    found = [(entry.name, entry.read_text(encoding="utf-8")) for entry in folder.iterdir()]
+    return tuple(sorted(item for item in found if item[0].endswith(".lua")))
+
+
+def compose(name: str, text: str) -> Script:
+    """A script of its own text behind the fragments, without the comments."""
+    whole = "\n".join([*(fragment for _, fragment in fragments()), text])
+    return Script(name, _COMMENT.sub(b"", whole.encode()).decode())
+
+
+@functools.cache
+def load(name: str, package: str = PACKAGE) -> Script:
+    """The script `lua/<name>.lua` of a package."""
+    text = (files(package) / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+    return compose(name, text)
+
+
+def anchor(queue: str) -> str:
+    """The key that tells a Cluster where the script runs. It never exists."""
+    return f"{{{queue}}}:meta"
+
+
+async def run(client: Any, script: Script, queue: str, argument: bytes) -> Any:
+    """Run a script on an asynchronous client, of one server or of a Cluster."""
+    try:
+        return await client.execute_command("EVALSHA", script.sha, 1, anchor(queue), argument)
+    except NoScriptError:
+        return await client.execute_command("EVAL", script.text, 1, anchor(queue), argument)
+
+
+def run_sync(client: Any, script: Script, queue: str, argument: bytes) -> Any:
+    """The same on a synchronous client."""
+    try:
+        return client.execute_command("EVALSHA", script.sha, 1, anchor(queue), argument)
+    except NoScriptError:
+        return client.execute_command("EVAL", script.text, 1, anchor(queue), argument)

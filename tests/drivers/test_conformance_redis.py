@@ -1,0 +1,21 @@
+"""The Redis driver keeps the contract: every case of the suite, on a real server, each on an empty store."""
+
+import pytest
+import redis
+
+from taskharbor.conformance import DriverCases
+from taskharbor.drivers.redis import RedisDriver
+from tests.drivers.redis_stores import damage, emptied
+from tests.servers import redis as servers
+
+
+@pytest.mark.lane("conformance-redis")
+class TestRedis(DriverCases):
+    kind: servers.Kind = "redis7"
+
+    def make_driver(self):
+        return RedisDriver(f"{emptied(self.kind)}?checks=0")
+
+    def damage(self, driver, id, how):
+        with redis.Redis.from_url(servers.shared(self.kind).url) as client:
+            damage(client, id, how)
