@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from taskharbor import Client, JobRequest
+from taskharbor.drivers import BackendUnavailable
 from taskharbor.testing import ManualClock
 from tests.client.tools import Watched
 
@@ -114,6 +115,33 @@ def test_a_clock_without_follow_is_left_alone_and_one_with_it_follows_each_openi
     for _ in range(2):
         asyncio.run(client.aenqueue(REQUEST))
     assert clock.followed == 2
+
+
+def test_a_clock_that_is_stale_looks_again_with_the_next_call_and_a_store_that_is_away_does_not_hinder_it() -> None:
+    class Following(ManualClock):
+        followed = 0
+        old = False
+
+        def stale(self) -> bool:
+            return self.old
+
+        async def follow(self, server_time: object) -> None:
+            self.followed += 1
+            if self.old:
+                raise BackendUnavailable("away")
+
+    clock = Following()
+    client = Client(Watched(), clock=clock)
+
+    async def main() -> None:
+        await client.aenqueue(REQUEST)
+        await client.aenqueue(REQUEST)
+        assert clock.followed == 1
+        clock.old = True
+        await client.aenqueue(REQUEST)
+        assert clock.followed == 2
+
+    asyncio.run(main())
 
 
 def test_after_a_fork_nothing_of_the_parents_is_used_or_closed() -> None:

@@ -102,6 +102,27 @@ def test_a_slow_look_at_a_clock_that_was_moved_is_better_than_none(machine: Mach
     assert told(clock, machine) == pytest.approx(3600.0, abs=2.01)
 
 
+def test_a_look_is_good_for_a_minute(machine: Machine):
+    clock = StoreClock()
+    assert clock.stale()
+    follow(clock, machine, 0.0)
+    machine.passes(59.0)
+    assert not clock.stale()
+    machine.passes(1.0)
+    assert clock.stale()
+
+
+@pytest.mark.parametrize("step", [3600.0, -3600.0])
+def test_a_machine_that_slept_or_was_set_looks_again(machine: Machine, step: float):
+    clock = StoreClock()
+    follow(clock, machine, 0.0)
+    machine.wall += step  # asleep, the monotonic clock stands still
+    assert clock.stale()
+    follow(clock, machine, 0.0)
+    assert not clock.stale()
+    assert told(clock, machine) == pytest.approx(0.0, abs=0.002)
+
+
 def test_a_step_of_the_machines_clock_moves_nothing(machine: Machine):
     clock = StoreClock()
     before = clock.now()

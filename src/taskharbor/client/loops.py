@@ -17,6 +17,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.dsn import redact, scheme_of
 from taskharbor.drivers.registry import open_driver, resolve_dsn
 from taskharbor.model.clock import Clock
+from taskharbor.model.errors import BackendUnavailable
 
 _all: weakref.WeakSet[LoopDrivers] = weakref.WeakSet()
 
@@ -43,7 +44,8 @@ class LoopDrivers:
             raise TypeError(f"expected a driver or a DSN such as sqlite:///jobs.db, got {type(source).__name__}")
         self._source = source
         self._driver: Driver | None = None if source is None or isinstance(source, str) else source
-        self._clock = clock
+        self._follow = getattr(clock, "follow", None)
+        self._stale = getattr(clock, "stale", None) if self._follow is not None else None
         self._lock = threading.Lock()
         self._held: dict[asyncio.AbstractEventLoop, _Held] = {}
         self._given = False  # whether a loop has the first driver
@@ -76,11 +78,19 @@ class LoopDrivers:
             async with held.opening:
                 if not held.opened:
                     await held.driver.open()
-                    follow = getattr(self._clock, "follow", None)
-                    if follow is not None:
-                        await follow(held.driver.server_time)
+                    if self._follow is not None:
+                        await self._follow(held.driver.server_time)
                     held.opened = True
+        elif self._stale is not None and self._stale():
+            await self._look_again(held.driver)
         return held.driver
+
+    async def _look_again(self, driver: Driver) -> None:
+        assert self._follow is not None
+        try:
+            await self._follow(driver.server_time)
+        except (BackendUnavailable, OSError):
+            pass  # the call that this was to serve will say so, or succeed by its repetition
 
     def unopened(self) -> Driver:
         """A driver for statements on a connection of the caller's: the loop's own if it has one, else the first."""

@@ -17,6 +17,8 @@ from taskharbor.model.times import from_ms, to_ms
 
 LOOKS = 5
 GOOD_LOOK = 1.0  # seconds
+LOOK_EVERY = 60.0  # seconds for which a look is good
+STEP = 1.0  # seconds by which the machine's two clocks may drift apart before it must have slept or been set
 
 
 @runtime_checkable
@@ -40,6 +42,7 @@ class StoreClock:
         self._base_ms = time.time() * 1000 - time.monotonic() * 1000
         self._last = (0, from_ms(0))
         self.monotonic = time.monotonic  # itself, not a method around it: it is asked twice for each job
+        self._looked = self._apart = float("-inf")  # when the store was last looked at, and the clocks' difference then
 
     def now(self) -> datetime:
         ms = int(self._base_ms + time.monotonic() * 1000)
@@ -53,6 +56,15 @@ class StoreClock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    def stale(self) -> bool:
+        """Whether it is time to look at the store again: a minute has passed, or the machine was asleep meanwhile.
+
+        A sleeping machine's monotonic clock stands still, and so does this one: only the difference to the wall
+        clock shows it.
+        """
+        up = time.monotonic()
+        return up - self._looked >= LOOK_EVERY or abs(time.time() - up - self._apart) > STEP
+
     async def follow(self, server_time: Callable[[], Awaitable[datetime]]) -> timedelta:
         """Look at the store's clock, take it over, and answer by how much this one was moved.
 
@@ -60,6 +72,7 @@ class StoreClock:
         more than a second is repeated, because its error could be longer than a lease; the quickest one counts, and
         only for a difference that is larger than its error.
         """
+        self._looked, self._apart = time.monotonic(), time.time() - time.monotonic()
         took, base_ms = await self._look(server_time)
         for _ in range(LOOKS - 1):
             if took <= GOOD_LOOK:
