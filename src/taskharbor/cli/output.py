@@ -82,14 +82,14 @@ def write_facts(facts: Iterable[tuple[str, str]]) -> None:
     cleaned = [(name, clean(value).rstrip()) for name, value in facts]
     width = max((len(name) for name, _ in cleaned), default=0)
     for name, value in cleaned:
-        lines = value.splitlines() or [""]
-        label = click.style(f"{name:<{width}}", dim=True)
-        first = value if len(lines) == 1 else ""
+        label = click.style(name, dim=True)
+        if "\n" in value:
+            click.echo(label)
+            click.echo("\n".join(f"    {line}".rstrip() for line in value.splitlines()))
+            continue
         if name in ("state", "status"):
-            first = click.style(first, fg=colour(first))
-        click.echo(f"{label}  {first}".rstrip())
-        if len(lines) > 1:
-            click.echo("\n".join(f"    {line}" for line in lines))
+            value = click.style(value, fg=colour(value))
+        click.echo(f"{label}{' ' * (width - len(name))}  {value}" if value else label)
 
 
 def write(text: str) -> None:

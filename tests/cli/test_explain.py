@@ -1,0 +1,186 @@
+"""`taskharbor explain`: the reason that counts comes first, in words and as a code."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from taskharbor.cli.explain import Situation, reasons
+from taskharbor.cli.lazy import load
+from taskharbor.drivers import Driver, JobInfo, JobRecord, State, WorkerInfo
+from tests.cli.shell import Answer, kill, reserve, store, taskharbor, within
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+LATER = datetime.now(UTC) + timedelta(hours=1)
+
+
+def explain(dsn: str, id: str = "j1") -> tuple[list[str], str]:
+    """The codes, and the text that a person reads."""
+    answer = taskharbor("explain", "--dsn", dsn, id, "--output", "json")
+    assert answer.code == 0, answer.err
+    assert list(answer.json) == ["id", "type", "queue", "state", "reasons"]
+    return [reason["code"] for reason in answer.json["reasons"]], taskharbor("explain", "--dsn", dsn, id).out
+
+
+def serve(dsn: str, *, running: int = 0, queue: str = "default") -> None:
+    """Have a worker with two slots say that it is alive."""
+
+    async def beat(driver: Driver, now: datetime) -> None:
+        info = WorkerInfo(worker="w1", queues=(queue,), running=running, started_at=now, concurrency=2, seen_at=now)
+        await driver.beat(info, now)
+
+    within(dsn, beat)
+
+
+def test_nothing_holds_it_up(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x"), JobRecord(id="j2", type="x"))
+    serve(dsn)
+    codes, text = explain(dsn)
+    assert codes == ["next"]
+    assert "1 other job of its queue is due" in text
+
+
+def test_no_worker_serves_it(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x"))
+    serve(dsn, queue="other")
+    codes, text = explain(dsn)
+    assert codes == ["no_worker"]
+    assert "taskharbor worker run --queues default" in text
+
+
+def test_all_workers_are_busy(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x"))
+    serve(dsn, running=2)
+    assert explain(dsn)[0] == ["workers_busy"]
+
+
+def test_its_queue_is_paused(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x"))
+    serve(dsn)
+    within(dsn, lambda driver, now: driver.pause("default"))
+    codes, text = explain(dsn)
+    assert codes == ["paused"]
+    assert "taskharbor queue resume default" in text
+
+
+def test_its_group_is_full(dsn: str):
+    store(dsn, *(JobRecord(id=f"j{n}", type="x", group="g", group_limit=2) for n in (1, 2, 3)))
+    serve(dsn)
+    reserve(dsn, limit=2)
+    codes, text = explain(dsn, "j3")
+    assert codes == ["group_full"]
+    assert "2 of 2 running (j1, j2)" in text
+
+
+def test_a_group_with_room_holds_nobody_up(dsn: str):
+    store(dsn, *(JobRecord(id=f"j{n}", type="x", group="g", group_limit=2) for n in (1, 2, 3)))
+    serve(dsn)
+    reserve(dsn, limit=1)
+    assert explain(dsn, "j3")[0] == ["next"]
+
+
+def test_it_is_not_due(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x", run_at=LATER))
+    codes, text = explain(dsn)
+    assert codes == ["not_due", "no_worker"]
+    assert "taskharbor job retry j1" in text
+
+
+def test_it_waits_for_a_retry(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x", max_attempts=5, payload=b'{"to": "canary-4711"}'))
+    (held,) = reserve(dsn)
+    error = "ConnectionError: canary-4711 is away"
+    within(dsn, lambda driver, now: driver.retry(held.lease, now, LATER, attempts=2, last_error=error))
+    codes, text = explain(dsn)
+    assert codes[0] == "retry_not_due"
+    assert "failed 2 of 5 times" in text
+    assert "ConnectionError: ••• is away" in text
+
+
+def test_it_was_given_back(dsn: str):
+    store(dsn, JobRecord(id="j1", type="strange"))
+    (held,) = reserve(dsn)
+    within(dsn, lambda driver, now: driver.retry(held.lease, now, LATER, attempts=0))
+    codes, text = explain(dsn)
+    assert codes[0] == "given_back"
+    assert "handler for 'strange'" in text
+
+
+def test_it_is_blocked_the_dead_first(dsn: str):
+    store(
+        dsn,
+        JobRecord(id="j1", type="x", depends_on=("w", "d", "c"), flow_id="f"),
+        JobRecord(id="w", type="x", flow_id="f", queue="slow"),
+        JobRecord(id="d", type="y", flow_id="f"),
+        JobRecord(id="c", type="z", flow_id="f", queue="slow"),
+    )
+    kill(dsn, "d")
+    within(dsn, lambda driver, now: driver.cancel(["c"], now))
+    codes, text = explain(dsn)
+    assert set(codes[:2]) == {"blocked_by_dead", "blocked_by_cancelled"}
+    assert codes[2] == "blocked"
+    assert "taskharbor dlq requeue d" in text
+    assert "job w (x), which is ready" in text
+
+
+def test_it_is_blocked_by_more_than_can_be_named(dsn: str):
+    others = [JobRecord(id=f"d{n:03}", type="x", flow_id="f", queue="slow") for n in range(30)]
+    join = JobRecord(id="j1", type="x", depends_on=tuple(job.id for job in others), flow_id="f")
+    store(dsn, join, *others)
+    codes, text = explain(dsn)
+    assert codes[:6] == ["blocked"] * 6
+    assert "and for 25 more jobs" in text
+
+
+def test_a_worker_has_it(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x"))
+    reserve(dsn, worker="north:7")
+    codes, text = explain(dsn)
+    assert codes == ["leased"]
+    assert "worker north:7 holds its lease" in text
+
+
+def test_it_has_ended(dsn: str):
+    store(dsn, *(JobRecord(id=id, type="x") for id in ("done", "dead", "gone")))
+    within(dsn, lambda driver, now: driver.cancel(["gone"], now))
+    kill(dsn, "dead", reason="failed 1 of 1 attempts", error="KeyError: 'rate'")
+    (held,) = reserve(dsn)
+    within(dsn, lambda driver, now: driver.ack(held.lease, now))
+    assert explain(dsn, "done")[0] == ["done"]
+    codes, text = explain(dsn, "dead")
+    assert codes == ["dlq"]
+    assert "failed 1 of 1 attempts: KeyError: 'rate'" in text
+    assert "taskharbor dlq requeue dead" in text
+    codes, text = explain(dsn, "gone")
+    assert codes == ["cancelled"]
+    assert "taskharbor job retry gone" in text
+
+
+def test_unknown(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x"))
+    answer: Answer = taskharbor("explain", "--dsn", dsn, "nope")
+    assert (answer.code, answer.line) == (1, "taskharbor: no job nope")
+
+
+def test_a_dependency_without_a_record():
+    info = JobInfo(JobRecord(id="j1", type="x"), State.BLOCKED, waiting_for=("gone",))
+    found = reasons(Situation(info, NOW, gone=("gone",)))
+    assert [reason.code for reason in found] == ["blocked", "no_worker"]
+
+
+def test_every_code_is_told_in_help():
+    source = load("explain").help or ""
+    told = set(re.findall(r"[a-z_]+", source[source.index("one of") :].partition(".")[0])) - {"one", "of"}
+    found = set()
+    import taskharbor.cli.explain as module
+
+    with open(module.__file__, encoding="utf-8") as file:
+        found = set(re.findall(r'Reason\(\s*"(\w+)"', file.read()))
+    assert told == found
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_queue_that_is_paused_comes_before_the_lack_of_workers(paused: bool):
+    info = JobInfo(JobRecord(id="j1", type="x"), State.READY)
+    codes = [reason.code for reason in reasons(Situation(info, NOW, paused=paused))]
+    assert codes == (["paused", "no_worker"] if paused else ["no_worker"])
