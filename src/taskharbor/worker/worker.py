@@ -93,6 +93,7 @@ class Worker:
         self._hurry = asyncio.Event()
         self._retire = asyncio.Event()
         self._crew: Crew | None = None
+        self._signals = 0
         self.link: Link | None = None  # to the process that keeps this worker's leases; set before it runs
 
     def __repr__(self) -> str:
@@ -204,6 +205,7 @@ class Worker:
 
     async def _run_with_signals(self, until_empty: bool) -> None:
         loop = asyncio.get_running_loop()
+        self._signals = 0
         signals = SIGNALS if threading.current_thread() is threading.main_thread() else ()
         try:
             for number in signals:
@@ -218,7 +220,9 @@ class Worker:
                 signal.signal(number, signal.SIG_IGN)  # another one while the loop closes must not end the process
 
     def _on_signal(self) -> None:
-        if self._stop.is_set():
+        # Under a supervisor one signal to the whole group arrives twice: here, and as its order to stop.
+        self._signals += 1
+        if self._signals > 1 or (self.link is None and self._stop.is_set()):
             self.hurry()
         else:
             self._stop.set()

@@ -1,0 +1,28 @@
+"""The stores on which worker processes are tested."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import postgres
+from tests.supervisor.program import Yard, yard
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def everywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]:
+    """A yard on each durable store."""
+    if request.param == "sqlite":
+        dsn = f"sqlite:///{tmp_path}/jobs.db"
+    else:
+        server = postgres.shared()
+        dsn = server.address(server.database())
+    with yard(dsn, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Yard]:
+    """A yard on SQLite, for what does not depend on the store."""
+    with yard(f"sqlite:///{tmp_path}/jobs.db", tmp_path) as made:
+        yield made

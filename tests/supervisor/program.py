@@ -1,0 +1,193 @@
+"""`taskharbor worker run` as a real process, the store it works on, and ways to wait for what happens."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from taskharbor import Client, JobRequest
+from taskharbor.drivers import Driver, open_driver
+from taskharbor.model.job import JobInfo
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 60.0  # seconds after which a test gives up; never a figure
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T], what: str = "") -> T:
+    """What `look` answers, once that is something."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"it did not happen: {what or look}"
+        time.sleep(0.02)
+
+
+def exists(pid: int) -> bool:
+    """Whether a process runs (one that ended and was not reaped does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def children_of(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
+    return [int(each) for each in found.split()]
+
+
+class Line(NamedTuple):
+    """One line of the journal."""
+
+    word: str
+    job: str
+    pid: int
+    fence: int
+
+
+class Yard:
+    """A store, a folder, and the programs that were started on them."""
+
+    def __init__(self, dsn: str, folder: Path) -> None:
+        self.dsn = dsn
+        self.folder = folder
+        self.programs: list[subprocess.Popen[bytes]] = []
+        self.client = Client(dsn)
+
+    def close(self) -> None:
+        self.client.close()
+        for program in self.programs:
+            everybody = [program.pid, *self._below(program.pid)]
+            for pid in everybody:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            program.wait()
+        for line in self.journal():
+            if exists(line.pid) and self._is_ours(line.pid):
+                os.kill(line.pid, signal.SIGKILL)
+
+    def _below(self, pid: int) -> list[int]:
+        below = children_of(pid)
+        return [*below, *(each for child in below for each in self._below(child))]
+
+    def _is_ours(self, pid: int) -> bool:
+        try:
+            return str(self.folder).encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return False
+
+    # Programs ------------------------------------------------------------------------------------------------
+
+    def start(self, *options: str, before: tuple[str, ...] = (), app: str | None = "tests.supervisor.app:harbor",
+              cwd: Path = ROOT, dsn: str | None = None) -> subprocess.Popen[bytes]:  # fmt: skip
+        given = ["--dsn", self.dsn if dsn is None else dsn, *(["--app", app] if app else []), *options]
+        with open(self.folder / "log", "ab") as log:
+            program = subprocess.Popen(
+                [*before, sys.executable, "-m", "taskharbor", "worker", "run", *given],
+                cwd=cwd,
+                env={**os.environ, "FOLDER": str(self.folder)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.programs.append(program)
+        return program
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def ended(self, program: subprocess.Popen[bytes]) -> int:
+        return program.wait(PATIENCE)
+
+    def open(self, gate: str) -> None:
+        (self.folder / gate).touch()
+
+    def journal(self) -> list[Line]:
+        try:
+            lines = (self.folder / "journal").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        return [Line(word, job, int(pid), int(fence)) for word, job, pid, fence in map(str.split, lines)]
+
+    def starts(self, job: str | None = None) -> list[Line]:
+        return [line for line in self.journal() if line.word == "start" and job in (None, line.job)]
+
+    def started(self, *jobs: str, times: int = 1) -> list[Line]:
+        """The journal's line of the last start of each of these jobs, once all were started so often."""
+
+        def look() -> list[Line]:
+            counts = Counter(line.job for line in self.starts())
+            return self.starts() if all(counts[job] >= times for job in jobs) else []
+
+        lines = eventually(look, f"{len(jobs)} jobs started {times} times")
+        return [next(line for line in reversed(lines) if line.job == job) for job in jobs]
+
+    # The store -----------------------------------------------------------------------------------------------
+
+    def enqueue(self, type: str, number: int = 1, **payload: Any) -> list[str]:
+        requests = [JobRequest(type=type, payload=payload) for _ in range(number)]
+        return [handle.id for handle in self.client.enqueue_many(requests)]
+
+    def info(self, job: str) -> JobInfo:
+        async def look(driver: Driver) -> JobInfo:
+            return await driver.inspect(job, await driver.server_time())
+
+        return self.ask(look)
+
+    def ask(self, question: Callable[[Driver], Any]) -> Any:
+        async def asked() -> Any:
+            driver = open_driver(self.dsn)
+            await driver.open()
+            try:
+                return await question(driver)
+            finally:
+                await driver.close()
+
+        return asyncio.run(asked())
+
+    def state(self, job: str) -> str:
+        return str(self.info(job).state)
+
+    def done(self, *jobs: str) -> None:
+        """Wait until they are; a job that ended otherwise is told at once."""
+
+        def look() -> bool:
+            infos = [self.info(job) for job in jobs]
+            dead = [info.job.reason for info in infos if info.state == "dlq"]
+            assert not dead, dead
+            return all(info.state == "done" for info in infos)
+
+        eventually(look, "all done")
+
+    def health(self) -> dict[str, Any]:
+        """What stands in the health file `health`, or nothing."""
+        try:
+            found: dict[str, Any] = json.loads((self.folder / "health").read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
+
+@contextmanager
+def yard(dsn: str, folder: Path) -> Iterator[Yard]:
+    made = Yard(dsn, folder)
+    try:
+        yield made
+    finally:
+        made.close()
+        if (folder / "log").exists():
+            print(made.log)  # shown when the test fails

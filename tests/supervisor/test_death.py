@@ -1,0 +1,80 @@
+"""Worker processes that die: what they held runs again at once, and only the one that kills is blamed.
+
+The leases last ten minutes and the tests wait far less: what runs again does so because it was given back.
+"""
+
+import os
+import signal
+
+from taskharbor.model.job import State
+from tests.supervisor.program import Yard, eventually, exists
+
+LONG = ("--lease", "600", "--heartbeat", "200")
+
+
+def test_what_a_killed_process_held_is_run_again_at_once(everywhere: Yard) -> None:
+    jobs = everywhere.enqueue("gate", 3, name="go")
+    everywhere.start(*LONG)
+    [first, *_] = everywhere.started(*jobs)
+    os.kill(first.pid, signal.SIGKILL)
+    again = everywhere.started(*jobs[:1], times=2)[0]
+    assert again.pid != first.pid
+    assert again.fence > first.fence
+    everywhere.open("go")
+    everywhere.done(*jobs)
+    for job in jobs:
+        record = everywhere.info(job).job
+        assert (record.attempts, record.lost, len(everywhere.starts(job))) == (0, 0, 2)
+
+
+def test_the_job_that_kills_is_blamed_and_its_neighbours_are_not(here: Yard) -> None:
+    neighbours = here.enqueue("gate", 3, name="go")
+    [killer] = here.enqueue("die")
+    here.start(*LONG, "--concurrency", "4")
+    here.started(killer, *neighbours)
+    here.open("die")
+    here.open("go")
+    eventually(lambda: here.state(killer) == State.DLQ, "the killer is dead")
+    record = here.info(killer).job
+    assert record.reason == "crashed 3 times"
+    assert len(here.starts(killer)) == 3
+    here.done(*neighbours)
+    assert all(here.info(job).job.attempts == 0 for job in neighbours)
+
+
+def test_what_a_dead_process_had_started_is_ended_before_its_jobs_run_again(here: Yard) -> None:
+    here.enqueue("leave")
+    here.start(*LONG)
+
+    def left() -> list[tuple[int, int]]:
+        return [(line.pid, int(line.word.removeprefix("left:"))) for line in here.journal()]
+
+    [(worker, program)] = eventually(left, "it has started its program")
+    assert exists(program)
+    os.kill(worker, signal.SIGKILL)
+    eventually(lambda: len(left()) == 2, "it runs again")
+    assert not exists(program)
+
+
+def test_a_supervisor_that_is_killed_takes_nothing_with_it(here: Yard) -> None:
+    """Its worker renews the lease itself, finishes what it runs, takes nothing more, and ends."""
+    [job] = here.enqueue("gate", name="go")
+    program = here.start("--lease", "3", "--heartbeat", "0.5", "--shutdown-timeout", "600")
+    [line] = here.started(job)
+    os.kill(program.pid, signal.SIGKILL)
+    program.wait()
+    eventually(lambda: "the supervising process is gone" in here.log, "the worker has noticed")
+    [late] = here.enqueue("note")
+
+    def end() -> float:
+        found = here.info(job).lease_expires_at
+        assert found is not None, "the lease is kept"
+        return found.timestamp()
+
+    first = end()
+    eventually(lambda: end() > first + 4, "the lease was renewed more than once")
+    here.open("go")
+    here.done(job)
+    eventually(lambda: not exists(line.pid), "the worker has ended")
+    assert len(here.starts(job)) == 1
+    assert here.state(late) == State.READY
