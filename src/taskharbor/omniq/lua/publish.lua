@@ -5,7 +5,7 @@ local due, gid, limit = argument[9], argument[10], argument[11]
 
 local job = th.load(q, id)
 if job then
-  if answered(id, mark) then return id end
+  if call('HGET', job_key(q, id), 'th_pub') == mark then return id end   -- this very call, sent again
   local is_whole = call('HEXISTS', job_key(q, id), 'payload') == 1
   local lives = job.state == 'wait' or job.state == 'active' or job.state == 'delayed' or job.state == 'blocked'
   if is_whole and lives then return id end
@@ -17,8 +17,8 @@ local now = n(th.now)
 local fields = {
   'id', id, 'payload', payload, 'attempt', '0', 'max_attempts', n(argument[6]), 'timeout_ms', n(argument[7]),
   'backoff_ms', n(argument[8]), 'created_ms', now, 'queued_ms', now, 'lease_token', '', 'lock_until_ms', '',
+  'th_pub', mark,
 }
-answer(fields, mark, 'OK')
 if gid ~= '' then
   add(fields, 'gid', gid)
   call('SETNX', key(q, 'has_groups'), '1')
@@ -29,6 +29,7 @@ if due > th.now then
 else
   append(id, {gid = gid ~= '' and gid or nil, pri = 0}, fields)
 end
+if not th.cluster then call('ZADD', QUEUES, now, q) end
 th.stamp(q, 'enqueue')
 th.finish()
 return id
