@@ -49,7 +49,7 @@ class Harbor(Declaring):
         enqueue_middleware: Iterable[EnqueueMiddleware] = (),
         default_queue: str = DEFAULT_QUEUE,
     ) -> None:
-        self.observers = tuple(observers)
+        self.observers: tuple[Observer, ...] = tuple(observers)
         self.middleware = tuple(middleware)
         self.client = Client(
             dsn_or_driver,
@@ -84,6 +84,11 @@ class Harbor(Declaring):
         """The queues of all tasks, and the default queue."""
         default = self.client.default_queue
         return tuple(sorted({default, *(task.queue or default for task in self.tasks.values())}))
+
+    def observe(self, observer: Observer) -> None:
+        """Have one more observer hear what the client does, and the workers that are made from now on."""
+        self.observers += (observer,)
+        self.client.observe(observer)
 
     def worker(self, **options: Any) -> Worker:
         """A worker for the tasks declared here; its options are those of `Worker`. By default it serves all queues."""

@@ -77,6 +77,10 @@ class Client:
         before its first call: what was opened before stays open."""
         self._drivers = LoopDrivers(driver_or_dsn, self.clock)
 
+    def observe(self, observer: Observer) -> None:
+        """Have one more observer hear what this client does."""
+        self._observers.add(observer)
+
     # Enqueueing ----------------------------------------------------------------------------------------------
 
     def enqueue(self, request: JobRequest) -> JobHandle[Any]:

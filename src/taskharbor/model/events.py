@@ -179,6 +179,10 @@ class Observers:
         self._asked = tuple((observer, getattr(observer, "wants", None)) for observer in observers)
         self._complained: set[tuple[int, type]] = set()
 
+    def add(self, observer: Observer) -> None:
+        """Have one more observer hear what happens from now on."""
+        self._asked = (*self._asked, (observer, getattr(observer, "wants", None)))
+
     def hears(self, event_type: type[Event]) -> bool:
         """Whether anybody wants events of this type: ask before building many."""
         for observer, wants in self._asked:

@@ -1,0 +1,125 @@
+"""The observer that counts: one counter for each kind of event, and how long executions take.
+
+The number of label sets is bounded: the first pairs of queue and type are told apart, all others count as `other`. So a
+program that makes up types or queues cannot fill the memory of a worker, or of Prometheus.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+
+from taskharbor.model import events as e
+
+OTHER = "other"
+LABELS = ("queue", "type")
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+DURATION = "taskharbor_job_duration_seconds"
+DEDUPLICATED = "taskharbor_jobs_deduplicated"
+OUTAGE_SECONDS = "taskharbor_store_outage_seconds"
+
+# Without the _total that Prometheus adds to every counter.
+COUNTERS: dict[type[e.Event], tuple[str, str]] = {
+    e.JobEnqueued: ("taskharbor_jobs_enqueued", "Jobs stored."),
+    e.JobReserved: ("taskharbor_jobs_reserved", "Jobs taken under a lease."),
+    e.JobStarted: ("taskharbor_jobs_started", "Executions begun."),
+    e.JobSucceeded: ("taskharbor_jobs_succeeded", "Jobs done."),
+    e.JobFailed: ("taskharbor_jobs_failed", "Executions that failed."),
+    e.JobRetried: ("taskharbor_jobs_retried", "Failures after which the job runs again."),
+    e.JobDeadLettered: ("taskharbor_jobs_dead_lettered", "Jobs put into the dead letter queue."),
+    e.JobSnoozed: ("taskharbor_jobs_snoozed", "Executions that asked to be run again later."),
+    e.JobGivenBack: ("taskharbor_jobs_given_back", "Jobs given back without a failure."),
+    e.JobUnknown: ("taskharbor_jobs_unknown", "Jobs given back because no handler knows their type."),
+    e.JobCancelled: ("taskharbor_jobs_cancelled", "Jobs cancelled by their handler or while they ran."),
+    e.LeaseLost: ("taskharbor_leases_lost", "Leases that ended while the job ran."),
+    e.OutcomeRefused: ("taskharbor_outcomes_refused", "Outcomes that the store refused."),
+    e.PolicyFailed: ("taskharbor_retry_policies_failed", "Retry policies that raised."),
+    e.HandlerBlocked: ("taskharbor_handlers_blocked", "Times that a handler held up the event loop."),
+    e.StoreLost: ("taskharbor_store_outages", "Outages of the store that workers met."),
+}
+WANTED = frozenset(COUNTERS) | {e.StoreBack}
+
+
+class Observed(Protocol):
+    """What `install` needs of a harbor."""
+
+    @property
+    def observers(self) -> tuple[e.Observer, ...]: ...
+    def observe(self, observer: e.Observer) -> None: ...
+
+
+class PrometheusObserver:
+    """Counts events into a registry. One serves any number of harbors, clients and workers of a process."""
+
+    def __init__(
+        self,
+        *,
+        registry: CollectorRegistry = REGISTRY,
+        buckets: Sequence[float] = BUCKETS,
+        max_label_sets: int = 100,
+    ) -> None:
+        if max_label_sets < 1:
+            raise ValueError(f"max_label_sets: expected 1 or more, got {max_label_sets}")
+        self._max_label_sets = max_label_sets
+        self._pairs: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
+        try:
+            self._counters = {
+                kind: Counter(name, text, () if kind is e.StoreLost else LABELS, registry=registry)
+                for kind, (name, text) in COUNTERS.items()
+            }
+            self._deduplicated = Counter(
+                DEDUPLICATED, "Enqueues that found their job stored.", LABELS, registry=registry
+            )
+            self._outage_seconds = Counter(OUTAGE_SECONDS, "How long the store was away.", registry=registry)
+            self._durations = Histogram(
+                DURATION, "How long executions took.", (*LABELS, "outcome"), registry=registry, buckets=buckets
+            )
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; a registry takes one PrometheusObserver: share it between harbors, or give each a registry"
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"PrometheusObserver(max_label_sets={self._max_label_sets})"
+
+    def wants(self, event_type: type[e.Event]) -> bool:
+        """Whether events of this type are counted."""
+        return event_type in WANTED
+
+    def __call__(self, event: e.Event) -> None:
+        kind = type(event)
+        if isinstance(event, e.StoreBack):
+            self._outage_seconds.inc(event.seconds)
+        elif kind is e.StoreLost:
+            self._counters[kind].inc()
+        elif kind in COUNTERS:
+            job = getattr(event, "job", None)
+            pair = ("", "") if job is None else self._pair(job.queue, job.type)  # a blocked loop may name no job
+            if isinstance(event, e.JobEnqueued) and event.existed:
+                self._deduplicated.labels(*pair).inc()
+                return
+            self._counters[kind].labels(*pair).inc()
+            if isinstance(event, e.JobSucceeded):
+                self._durations.labels(*pair, "succeeded").observe(event.seconds)
+            elif isinstance(event, e.JobFailed):
+                self._durations.labels(*pair, "failed").observe(event.seconds)
+
+    def _pair(self, queue: str, type: str) -> tuple[str, str]:
+        pair = (queue, type)
+        if pair in self._pairs:
+            return pair
+        with self._lock:
+            if pair in self._pairs or len(self._pairs) < self._max_label_sets:
+                self._pairs.add(pair)
+                return pair
+        return (OTHER, OTHER)
+
+
+def install(harbor: Observed) -> None:
+    """Have a harbor counted, unless it is already."""
+    if not any(isinstance(observer, PrometheusObserver) for observer in harbor.observers):
+        harbor.observe(PrometheusObserver())

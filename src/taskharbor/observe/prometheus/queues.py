@@ -1,0 +1,142 @@
+"""How deep the queues are, and how long their oldest ready job has waited: read from the store when somebody scrapes.
+
+What it costs is bounded. The store is looked at at most every `every` seconds, and the longer a look takes the rarer it
+becomes (a twentieth of the time at most); in between, the last answer is given again. A look is one `counts` and, for
+each queue with ready jobs, one `list` of ten, on a connection that is closed again. A store that does not answer within
+`timeout` seconds is told as `taskharbor_store_up 0`, and its queues not at all: no figure is better than an old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from taskharbor.model.clock import Clock, StoreClock
+from taskharbor.model.job import JobRecord, State
+from taskharbor.observe.prometheus.observer import OTHER
+
+if TYPE_CHECKING:
+    from taskharbor.drivers.contract import Driver
+
+LOOKED_AT = 10  # ready jobs of a queue, in the order of their ids, among which the oldest is sought
+SHARE = 20  # a look that took a second is not repeated within twenty
+
+
+class Figures(NamedTuple):
+    """What one look found: jobs by queue and state, and the age in seconds of each queue's oldest ready job."""
+
+    counts: Mapping[str, Mapping[str, int]]
+    ages: Mapping[str, float]
+
+
+class QueueCollector(Collector):
+    """Register it in a registry: `REGISTRY.register(QueueCollector(harbor.driver))`. Safe to scrape from many threads.
+
+    At most `max_queues` queues are told apart; the jobs of all others are counted as the queue `other`, without an age.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        clock: Clock | None = None,
+        every: float = 15.0,
+        timeout: float = 5.0,
+        max_queues: int = 100,
+    ) -> None:
+        self._driver = driver
+        self._clock: Clock = StoreClock() if clock is None else clock
+        self._every = every
+        self._timeout = timeout
+        self._max_queues = max_queues
+        self._told_apart: dict[str, None] = {}
+        self._lock = threading.Lock()
+        self._figures: Figures | None = None
+        self._next_look = float("-inf")
+
+    def describe(self) -> Iterable[Metric]:
+        """The names, without a look at the store."""
+        return _families(None)
+
+    def collect(self) -> Iterable[Metric]:
+        """The figures as of the last look, which is made now if it is time."""
+        with self._lock:
+            began = self._clock.monotonic()
+            if began >= self._next_look:
+                self._figures = self._answer()
+                ended = self._clock.monotonic()
+                pause = self._every if self._figures is None else max(self._every, SHARE * (ended - began))
+                self._next_look = ended + pause
+            return _families(self._figures, up=self._figures is not None)
+
+    def _answer(self) -> Figures | None:
+        # In a thread of its own, because the one that scrapes may have an event loop that runs.
+        with ThreadPoolExecutor(1, "taskharbor-metrics") as thread:
+            try:
+                return thread.submit(asyncio.run, self._look()).result()
+            except Exception:  # whatever a driver raises: that the store is down is told here, why in the worker's log
+                return None
+
+    async def _look(self) -> Figures:
+        driver = self._driver.sibling()
+        async with asyncio.timeout(self._timeout):
+            try:
+                await driver.open()
+                follow = getattr(self._clock, "follow", None)
+                if follow is not None:
+                    await follow(driver.server_time)
+                now = self._clock.now()
+                counts = self._bounded(await driver.counts(now))
+                ages = {queue: 0.0 for queue in counts if queue != OTHER}
+                for queue in ages:
+                    if counts[queue].get(State.READY):
+                        page = await driver.list(queue=queue, state=State.READY, limit=LOOKED_AT, now=now)
+                        ages[queue] = max((_age(info.job, now) for info in page.items), default=0.0)
+                return Figures(counts, ages)
+            finally:
+                await driver.close()
+
+    def _bounded(self, counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+        """The counts with all queues but the first that were ever seen in one."""
+        for queue in [each for each in self._told_apart if each not in counts]:
+            del self._told_apart[queue]
+        bounded: dict[str, dict[str, int]] = {}
+        for queue, states in counts.items():
+            if queue in self._told_apart or len(self._told_apart) < self._max_queues:
+                self._told_apart[queue] = None
+                name = queue
+            else:
+                name = OTHER
+            found = bounded.setdefault(name, {})
+            for state, number in states.items():
+                found[state] = found.get(state, 0) + number
+        return bounded
+
+
+def _age(job: JobRecord, now: datetime) -> float:
+    """How long a ready job has been waiting: since it was enqueued, became due or failed, whichever was last."""
+    since = max(moment for moment in (job.created_at, job.run_at, job.failed_at) if moment is not None)
+    return max(0.0, (now - since).total_seconds())
+
+
+def _families(figures: Figures | None, up: bool = False) -> list[Metric]:
+    jobs = GaugeMetricFamily("taskharbor_queue_jobs", "Jobs in the store, by state.", labels=("queue", "state"))
+    age = GaugeMetricFamily(
+        "taskharbor_queue_oldest_ready_age_seconds", "How long the oldest ready job has waited.", labels=("queue",)
+    )
+    store = GaugeMetricFamily("taskharbor_store_up", "Whether the store answered the last look at it.")
+    if figures is not None:
+        for queue, states in figures.counts.items():
+            for state in State:
+                jobs.add_metric((queue, state.value), states.get(state, 0))
+        for queue, seconds in figures.ages.items():
+            age.add_metric((queue,), seconds)
+    store.add_metric((), float(up))
+    return [jobs, age, store]

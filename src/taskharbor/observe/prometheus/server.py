@@ -1,0 +1,74 @@
+"""`/metrics` over HTTP, from a thread of this process."""
+
+from __future__ import annotations
+
+from threading import Thread
+from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
+
+from taskharbor.model.clock import Clock
+from taskharbor.observe.prometheus.queues import QueueCollector
+from taskharbor.observe.prometheus.shared import SharedMetrics
+
+if TYPE_CHECKING:
+    from taskharbor.drivers.contract import Driver
+
+
+class MetricsServer:
+    """Answers GET /metrics until it is closed."""
+
+    def __init__(
+        self, server: WSGIServer, thread: Thread, registry: CollectorRegistry, shared: SharedMetrics | None
+    ) -> None:
+        self._server = server
+        self._thread = thread
+        self._registry = registry
+        self._shared = shared
+        self._queues: QueueCollector | None = None
+        self.port: int = server.server_port
+
+    def watch(self, driver: Driver, clock: Clock | None = None) -> None:
+        """Tell how deep the queues of a store are, too. The first store stays."""
+        if self._queues is None:
+            self._queues = QueueCollector(driver, clock=clock)
+            self._registry.register(self._queues)
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        if self._queues is not None:
+            self._registry.unregister(self._queues)
+            self._queues = None
+        if self._shared is not None:
+            self._shared.close()
+
+
+def serve(
+    port: int,
+    driver: Driver | None = None,
+    *,
+    address: str = "127.0.0.1",
+    registry: CollectorRegistry = REGISTRY,
+    shared: SharedMetrics | None = None,
+    clock: Clock | None = None,
+) -> MetricsServer:
+    """Serve a registry's metrics on a port (0: any that is free), and those of a store's queues if a driver is given.
+
+    `shared`: what `share()` gave, to serve the metrics of all processes in place of this one's. `address`: 0.0.0.0 lets
+    other hosts read. OSError if the port cannot be had.
+    """
+    if shared is not None:
+        registry = CollectorRegistry()
+        registry.register(shared)
+    try:
+        server, thread = start_http_server(port, address, registry)
+    except OSError as error:
+        raise OSError(error.errno, f"metrics: {address}:{port}: {error.strerror or error}; choose another") from None
+    serving = MetricsServer(server, thread, registry, shared)
+    if driver is not None:
+        serving.watch(driver, clock)
+    return serving

@@ -1,0 +1,246 @@
+"""Queue figures: read from the store when somebody scrapes, within bounds, and never the payloads."""
+
+import asyncio
+import contextlib
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from taskharbor.drivers import Driver, Fail, JobRecord, Page, Retry
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.observe.prometheus import QueueCollector, serve
+from taskharbor.observe.prometheus.queues import LOOKED_AT
+from taskharbor.testing import ManualClock
+from tests.observe.scrape import Samples, fetch, only, parse, read, value
+
+CANARY = "c4n4ry"
+JOBS, AGE, UP = "taskharbor_queue_jobs", "taskharbor_queue_oldest_ready_age_seconds", "taskharbor_store_up"
+
+
+class Watched(MemoryDriver):
+    """A memory driver that notes, for all its siblings, what was asked of it, and takes or refuses its time."""
+
+    def __init__(self, dsn: str = "memory://", parent: "Watched | None" = None) -> None:
+        super().__init__(dsn)
+        self.parent = self if parent is None else parent
+        self.asked: list[tuple[Any, ...]] = []
+        self.error: Exception | None = None
+        self.before_counting: Any = None
+        self.open_ones = 0
+
+    def sibling(self) -> "Watched":
+        other = Watched(parent=self.parent)
+        other.store = self.store
+        return other
+
+    async def open(self) -> None:
+        self.parent.open_ones += 1
+        await super().open()
+
+    async def close(self) -> None:
+        self.parent.open_ones -= 1
+        await super().close()
+
+    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
+        self.parent.asked.append(("counts",))
+        if self.parent.error is not None:
+            raise self.parent.error
+        if self.parent.before_counting is not None:
+            await self.parent.before_counting()
+        return await super().counts(now)
+
+    async def list(self, **options: Any) -> Page:
+        self.parent.asked.append(("list", options["queue"], options["limit"]))
+        return await super().list(**options)
+
+
+class World:
+    def __init__(self, **options: Any) -> None:
+        self.driver = Watched()
+        self.clock = ManualClock()
+        self.registry = CollectorRegistry(auto_describe=True)
+        self.registry.register(QueueCollector(self.driver, clock=self.clock, **options))
+
+    def enqueue(self, *jobs: JobRecord) -> None:
+        asyncio.run(self.driver.enqueue(jobs, self.clock.now()))
+
+    async def take(self, queue: str) -> Any:
+        (reserved,) = await self.driver.reserve([queue], self.clock.now(), timedelta(seconds=30), 1)
+        return reserved
+
+    def read(self) -> Samples:
+        return read(self.registry)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def job(id: str, queue: str = "mail", **fields: Any) -> JobRecord:
+    return JobRecord(id=id, type="t", queue=queue, payload=CANARY.encode(), metadata={CANARY: CANARY}, **fields)
+
+
+def test_registering_asks_nothing_of_the_store(world: World):
+    assert world.driver.asked == []
+
+
+def test_depth_by_queue_and_state_zeros_included(world: World):
+    later = world.clock.now() + timedelta(hours=1)
+    world.enqueue(job("a"), job("b"), job("c", run_at=later), job("d", "heavy"), job("e", depends_on=("a",)))
+
+    async def some_end() -> None:
+        reserved = await world.take("heavy")
+        await world.driver.settle([Fail(reserved.lease, CANARY, 1, world.clock.now())], world.clock.now())
+        await world.take("mail")
+
+    asyncio.run(some_end())
+    found = only(world.read(), JOBS)
+    assert {key: number for key, number in found.items() if number} == {
+        ("mail", "ready"): 1,
+        ("mail", "inflight"): 1,
+        ("mail", "scheduled"): 1,
+        ("mail", "blocked"): 1,
+        ("heavy", "dlq"): 1,
+    }
+    assert len(found) == 2 * 7
+    assert CANARY not in generate_latest(world.registry).decode()
+
+
+def test_the_age_is_of_the_ready_job_that_waits_longest(world: World):
+    start = world.clock.now()
+    world.enqueue(job("a", run_at=start + timedelta(seconds=90)))  # the oldest id, but due last
+    world.clock.advance(60)
+    world.enqueue(job("b"), job("z", "idle", run_at=start + timedelta(hours=1)))
+    world.clock.advance(60)
+    assert only(world.read(), AGE) == {("mail",): 60, ("idle",): 0}
+
+
+def test_a_retried_job_waits_since_it_failed(world: World):
+    world.enqueue(job("a"))
+    world.clock.advance(600)
+
+    async def fail() -> None:
+        reserved = await world.take("mail")
+        now = world.clock.now()
+        await world.driver.settle([Retry(reserved.lease, None, 1, "no", now)], now)
+
+    asyncio.run(fail())
+    world.clock.advance(5)
+    assert only(world.read(), AGE) == {("mail",): 5}
+
+
+def test_one_look_serves_all_scrapes_of_a_while(world: World):
+    world.enqueue(job("a"), job("b", "idle", run_at=world.clock.now() + timedelta(days=1)))
+    world.read()
+    world.enqueue(job("c"))
+    assert only(world.read(), JOBS)[("mail", "ready")] == 1
+    assert world.driver.asked == [("counts",), ("list", "mail", LOOKED_AT)]  # none for a queue without ready jobs
+    world.clock.advance(15)
+    assert only(world.read(), JOBS)[("mail", "ready")] == 2
+    assert world.driver.asked.count(("counts",)) == 2
+
+
+def test_the_longer_a_look_takes_the_rarer_it_is(world: World):
+    async def slow() -> None:
+        world.clock.advance(3)
+
+    world.driver.before_counting = slow
+    world.read()
+    for _ in range(3):
+        world.clock.advance(19)
+        world.read()
+    assert world.driver.asked.count(("counts",)) == 1
+    world.clock.advance(4)
+    world.read()
+    assert world.driver.asked.count(("counts",)) == 2
+
+
+def test_a_slow_failure_does_not_put_off_the_next_look(world: World):
+    async def fail() -> None:
+        world.clock.advance(4)
+        raise OSError
+
+    world.driver.before_counting = fail
+    assert value(world.read(), UP) == 0
+    world.driver.before_counting = None
+    world.clock.advance(15)
+    assert value(world.read(), UP) == 1
+
+
+@pytest.mark.parametrize("error", [OSError(CANARY), RuntimeError(CANARY)])
+def test_a_store_that_is_away_is_down_and_has_no_figures(world: World, error: Exception):
+    world.enqueue(job("a"))
+    assert value(world.read(), UP) == 1
+    world.driver.error = error
+    world.clock.advance(15)
+    assert world.read() == {(UP, ()): 0}
+    world.driver.error = None
+    world.clock.advance(15)
+    assert value(world.read(), UP) == 1
+    assert world.driver.open_ones == 0
+
+
+def test_a_store_that_does_not_answer_is_down():
+    world = World(timeout=0.01)
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    world.driver.before_counting = never
+    assert world.read() == {(UP, ()): 0}
+    assert world.driver.open_ones == 0
+
+
+def test_queues_are_bounded():
+    world = World(max_queues=2)
+    world.enqueue(*(job(f"j{number}", f"q{number}") for number in range(9)))
+    found = only(world.read(), JOBS)
+    assert {queue for queue, _ in found} == {"q0", "q1", "other"}
+    assert found[("other", "ready")] == 7
+    assert only(world.read(), AGE).keys() == {("q0",), ("q1",)}
+    assert [entry[1] for entry in world.driver.asked if entry[0] == "list"] == ["q0", "q1"]
+    asyncio.run(world.driver.delete(["j0"]))
+    world.clock.advance(15)
+    assert {queue for queue, _ in only(world.read(), JOBS)} == {"q1", "q2", "other"}  # a place became free
+
+
+def test_it_may_be_scraped_on_a_running_loop(world: World):
+    world.enqueue(job("a"))
+
+    async def scrape() -> Samples:
+        return world.read()
+
+    assert value(asyncio.run(scrape()), UP) == 1
+
+
+# Over HTTP
+
+
+def served(driver: Driver, **options: Any) -> contextlib.closing[Any]:
+    return contextlib.closing(serve(0, driver, registry=CollectorRegistry(), **options))
+
+
+def test_metrics_are_served_and_the_port_is_free_again_afterwards(world: World):
+    world.enqueue(job("a"))
+    with served(world.driver, clock=world.clock) as server:
+        samples = parse(fetch(server.port))
+        port = server.port
+        with pytest.raises(OSError, match=rf"metrics: 127\.0\.0\.1:{port}: .*; choose another"):
+            serve(port)
+    assert value(samples, JOBS, queue="mail", state="ready") == 1
+    with pytest.raises(OSError, match="refused"):
+        fetch(port)
+    with contextlib.closing(serve(port, registry=CollectorRegistry())):
+        assert fetch(port) == ""
+
+
+def test_a_store_may_be_given_later_and_the_first_stays(world: World):
+    with contextlib.closing(serve(0, registry=CollectorRegistry())) as server:
+        assert fetch(server.port) == ""
+        server.watch(world.driver, world.clock)
+        server.watch(MemoryDriver("memory://"))
+        assert value(parse(fetch(server.port)), UP) == 1
+    assert world.driver.asked == [("counts",)]
