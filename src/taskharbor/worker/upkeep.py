@@ -42,9 +42,11 @@ class Upkeep(Service):
         while not self.stopping:
             try:
                 await self._beat()
-                if self._clock.monotonic() >= self._next_round:
-                    self._next_round = self._clock.monotonic() + ROUND_EVERY
+                due = self._clock.monotonic() >= self._next_round
+                if due or is_stale(self._clock):
                     await follow(self._clock, self._driver)
+                if due:
+                    self._next_round = self._clock.monotonic() + ROUND_EVERY
                     await self._prune()
                 self._outage.answered("upkeep")
             except Exception as error:
@@ -79,3 +81,9 @@ async def follow(clock: Clock, driver: Driver) -> None:
     take = getattr(clock, "follow", None)
     if take is not None:
         await take(driver.server_time)
+
+
+def is_stale(clock: Clock) -> bool:
+    """Whether the clock says that it is time to look at the store's, as one does whose machine was asleep."""
+    stale = getattr(clock, "stale", None)
+    return stale is not None and bool(stale())

@@ -20,7 +20,7 @@ from taskharbor.model.times import to_ms
 from taskharbor.worker.outage import Backoff
 from taskharbor.worker.supervisor.events import JobsReleased, LeasesNotKept, tell
 from taskharbor.worker.supervisor.process import HeldLease, Process
-from taskharbor.worker.upkeep import ROUND_EVERY, follow
+from taskharbor.worker.upkeep import ROUND_EVERY, follow, is_stale
 
 AGAIN = (1.0, 5.0)  # seconds: a reserve that a process had sent before it died may be carried out after its death
 
@@ -60,7 +60,7 @@ class Keeper:
         while True:
             await asyncio.sleep(seconds)
             try:
-                if self._clock.monotonic() - followed > ROUND_EVERY:
+                if is_stale(self._clock) or self._clock.monotonic() - followed > ROUND_EVERY:
                     await follow(self._clock, self._driver)
                     followed = self._clock.monotonic()
                 await self.beat()

@@ -1,0 +1,79 @@
+"""Upkeep: the worker says that it is alive, follows the store's clock, and prunes what has had its time."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from taskharbor.drivers import open_driver
+from taskharbor.model.events import Observers
+from taskharbor.testing import ManualClock
+from taskharbor.worker.outage import Outage
+from taskharbor.worker.settings import settings
+from taskharbor.worker.upkeep import BEAT_EVERY, ROUND_EVERY, Upkeep
+from tests.worker.bench import Bench, bench_test, job, run
+
+
+class Following(ManualClock):
+    """A clock that follows, and says when it wants to."""
+
+    followed = 0
+    old = False
+
+    def stale(self) -> bool:
+        return self.old
+
+    async def follow(self, server_time: object) -> None:
+        self.followed += 1
+        self.old = False
+
+
+async def once_asleep(clock: ManualClock) -> None:
+    """Until the upkeep has done its round and sleeps."""
+    while clock.sleepers != 1:
+        await asyncio.sleep(0)
+
+
+def test_it_follows_the_stores_clock_each_round_and_whenever_the_clock_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("taskharbor.worker.upkeep.random.random", lambda: 1.0)  # the first round: after a minute
+    clock = Following()
+
+    async def main() -> None:
+        outage = Outage("w", clock, Observers())
+        driver = open_driver("memory://")
+        upkeep = Upkeep(settings=settings(name="w"), driver=driver, clock=clock, outage=outage, running=lambda: 0)
+        upkeep.start()
+        await once_asleep(clock)
+        assert clock.followed == 0
+        clock.old = True  # the machine was asleep
+        clock.advance(BEAT_EVERY)
+        await once_asleep(clock)
+        assert clock.followed == 1
+        clock.advance(BEAT_EVERY)
+        await once_asleep(clock)
+        assert clock.followed == 1
+        clock.advance(ROUND_EVERY)
+        await once_asleep(clock)
+        assert clock.followed == 2
+        await upkeep.stop()
+        assert outage.seconds == 0.0
+
+    run(main())
+
+
+@bench_test
+async def test_it_beats_and_prunes(bench: Bench) -> None:
+    worker = bench.worker(name="w")
+    worker.register("t", lambda: None)
+    await bench.enqueue(job("old"))
+    await worker.arun(until_empty=True)
+    bench.clock.advance(bench.driver.retention + timedelta(seconds=1))
+    async with bench.running(worker):
+        while not await bench.driver.workers(bench.clock.now()):
+            await asyncio.sleep(0)
+        while (await bench.driver.counts(bench.clock.now())).get("default"):
+            if bench.clock.sleepers:
+                bench.clock.advance(BEAT_EVERY)
+            await asyncio.sleep(0)
