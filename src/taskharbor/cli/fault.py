@@ -1,6 +1,7 @@
 """How a command ends that could not do what it was asked: one clear line on stderr, and an exit code that says why.
 
-0 done · 1 the answer is no · 2 the command line is wrong · 3 the store cannot be used · 130 interrupted.
+0 done · 1 the answer is no · 2 the command line is wrong · 3 the store cannot be used · 70 a mistake in taskharbor ·
+130 interrupted.
 Nothing here, and no error that passes through, repeats a password: every line is searched for addresses first.
 """
 
@@ -18,6 +19,7 @@ from taskharbor.cli.text import one_line
 NO = 1
 WRONG = 2
 STORE = 3
+OURS = 70
 INTERRUPTED = 130
 
 TRACEBACK = "TASKHARBOR_TRACEBACK"
@@ -57,8 +59,18 @@ def report(error: BaseException) -> int:
     sys.stdout.flush()
     click.echo(f"taskharbor: {text}", err=True)
     if code > WRONG and os.environ.get(TRACEBACK):
-        click.echo("".join(traceback.format_exception(error)), err=True)
+        click.echo(_frames(error), err=True)
     return code
+
+
+def _frames(error: BaseException) -> str:
+    """Where an error came from: files, lines and classes. Its text, and that of its causes, may hold anything."""
+    parts: list[str] = []
+    one: BaseException | None = error
+    while one is not None and len(parts) < 10:
+        parts.append("".join(traceback.format_tb(one.__traceback__)) + type(one).__qualname__)
+        one = one.__cause__ or one.__context__
+    return "\ncaused by\n".join(parts)
 
 
 def _described(error: BaseException) -> tuple[str, int]:
@@ -93,4 +105,4 @@ def _of_the_store(error: BaseException) -> tuple[str, int]:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     hint = f"; set {TRACEBACK}=1 to see where it came from"
-    return f"this is a mistake in taskharbor: {type(error).__name__}{where}{hint}", 70
+    return f"this is a mistake in taskharbor: {type(error).__name__}{where}{hint}", OURS

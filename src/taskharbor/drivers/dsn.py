@@ -51,15 +51,39 @@ def redact(dsn: str) -> str:
 
 def conceals(dsn: str, text: str) -> bool:
     """Whether a text about this DSN can be shown: it repeats no part of a user or password in it."""
+    who = _who(dsn)
+    if who is None:
+        return False
+    words = _words(who)
+    return who not in text if len(who) > 2 and not words else not any(word in text for word in words)
+
+
+def concealed(dsn: str, text: str) -> str:
+    """The text with every part of a user or password in it left out; empty if that cannot be told.
+
+    >>> concealed("postgresql://ada:s3cret@db/jobs", 'password authentication failed for user "ada"')
+    'password authentication failed for user "…"'
+    """
+    who = _who(dsn)
+    for word in sorted(_words(who or ""), key=len, reverse=True):
+        text = text.replace(word, "…")
+    return text if conceals(dsn, text) else ""
+
+
+def _who(dsn: str) -> str | None:
+    """What may be a user and a password in a DSN; None if they end nobody knows where."""
     _, slashes, rest = dsn.partition("://")
     head, _, tail = _cut(rest)
     if "@" in tail or not slashes:
-        return False
+        return None
     who, at, where = head.rpartition("@")
     if not at and _HOSTS.fullmatch(where.partition("/")[0]) is None:
         who = where  # "redis://:secret": no host, so what stands there may be anything
-    words = re.findall(r"\w{3,}", f"{who} {unquote(who)}")  # parsers drop and decode what stands between them
-    return who not in text if len(who) > 2 and not words else not any(word in text for word in words)
+    return who
+
+
+def _words(who: str) -> list[str]:
+    return re.findall(r"\w{3,}", f"{who} {unquote(who)}")  # parsers drop and decode what stands between them
 
 
 def _cut(rest: str) -> tuple[str, str, str]:

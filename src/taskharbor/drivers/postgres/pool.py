@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from taskharbor.drivers.dsn import conceals
+from taskharbor.drivers.dsn import concealed
 from taskharbor.drivers.postgres.options import Options
 from taskharbor.drivers.postgres.statement import Program, Statement
 from taskharbor.model.errors import BackendUnavailable, DriverError
@@ -168,9 +168,7 @@ async def _as_one(connection: psycopg.AsyncConnection[Any], program: Program[T])
 
 def unavailable(options: Options, error: BaseException) -> BackendUnavailable:
     """What callers get, with psycopg's own error as its cause; it repeats nothing of a user or password."""
-    told = " ".join(str(error).split())[:300]
-    if not told or not conceals(options.address, told):
-        told = type(error).__name__
+    told = concealed(options.address, " ".join(str(error).split())[:300]) or type(error).__name__
     return BackendUnavailable(f"PostgreSQL did not answer: {told}")
 
 
