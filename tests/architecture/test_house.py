@@ -169,6 +169,7 @@ SKIPS = {
     "unittest.skip",
 }
 MAY_SLEEP = {
+    "tests/omniq/consumer_program.py": "a handler that is interrupted has to be at something",
     "tests/servers/redis.py": "a server tells nobody that it has started; the test looks again",
     "tests/worker/process_handlers.py": "a handler that is killed at its timeout has to be at something",
     "tests/worker/test_outage.py": "the worker's own backoff is real time; the test looks again until it is over",
