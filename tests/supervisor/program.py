@@ -30,7 +30,7 @@ def eventually(look: Callable[[], T], what: str = "") -> T:
         if found:
             return found
         assert time.monotonic() < deadline, f"it did not happen: {what or look}"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 def exists(pid: int) -> bool:

@@ -30,7 +30,7 @@ def main(number: int) -> int:
     setup = wire.read_setup(heard.readline())
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the worker takes signals: no traceback of an import
     configure_logging(setup.log_format, setup.log_level)
-    link = Link(line, heard)
+    link = Link(line, heard, setup.max_jobs)
     link.listen()
     try:
         worker = make(setup, link)
@@ -66,7 +66,15 @@ def make(setup: wire.Setup, link: Link) -> Worker:
         "max_lost": setup.max_lost,
     }
     if target.harbor is not None:
+        if setup.metrics:
+            from taskharbor.observe.prometheus import install
+
+            install(target.harbor)
         return target.harbor.worker(**options)
+    if setup.metrics:
+        from taskharbor.observe.prometheus import PrometheusObserver
+
+        options["observers"] = [PrometheusObserver()]
     from taskharbor.cli.builtin import handlers
 
     return Worker(target.driver(), handlers=handlers(), **options)

@@ -10,13 +10,16 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from taskharbor.cli import when
 from taskharbor.cli.fault import NO, Refusal, told, wrong
 from taskharbor.cli.target import Target, shared
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,7 +65,9 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
 @_span("--poll-interval", "1", "An idle worker asks the store at least so often.")
 @_span("--shutdown-timeout", "30", "After TERM or INT, running jobs have so long to finish.")
 @click.option("--max-lost", type=click.IntRange(1), default=3, show_default=True, help="Crashes until a job is dead.")
-@click.option("--max-jobs", type=click.IntRange(1), metavar="N", help="Replace a process after about so many jobs.")
+@click.option(
+    "--max-jobs", type=click.IntRange(1), metavar="N", help="Replace a process before it takes more jobs than that."
+)
 @click.option(
     "--max-memory", callback=_size, metavar="SIZE", help="Replace a process that has grown to this, e.g. 512M."
 )
@@ -71,6 +76,10 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
 @click.option("--health-port", type=click.IntRange(1, 65535), metavar="PORT", help="Answer GET /live and /ready here.")
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="Where to; 0.0.0.0: from other hosts, too.")
 @_span("--health-within", "30", "Healthy: every process has polled the store within so long.")
+@click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve Prometheus metrics here.")
+@click.option(
+    "--metrics-host", default="127.0.0.1", show_default=True, help="Where to; 0.0.0.0: from other hosts, too."
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -87,13 +96,15 @@ def run(target: Target, **options: Any) -> int:
       taskharbor worker run --app tasks:harbor --queues mail,reports --processes 4
       taskharbor worker run --app tasks:harbor --reload
       taskharbor worker run --dsn sqlite:///jobs.db
-      taskharbor worker run --app tasks:harbor --max-memory 512M --health-port 8080
+      taskharbor worker run --app tasks:harbor --max-memory 512M --health-port 8080 --metrics-port 9464
 
     \b
     Signals: TERM, INT and HUP let running jobs finish within --shutdown-timeout, and give the rest back; a second one
     gives back at once; a third one kills.
     Exit codes: 0 ended by a signal, 2 the command line, the app or the address is wrong, 3 the store cannot be used.
     """
+    from contextlib import ExitStack
+
     from taskharbor.observe.lines import configure_logging
     from taskharbor.worker.settings import settings
     from taskharbor.worker.supervisor import memory, wire
@@ -104,11 +115,13 @@ def run(target: Target, **options: Any) -> int:
     }
     own = {name: given.pop(name) for name in wire.Setup.__struct_fields__ if name in given}
     _check(target, given["processes"])
+    metrics_host, metrics_port = given.pop("metrics_host"), given.pop("metrics_port")
     setup = wire.Setup(
         app=target.app,
         dsn=target.given if target.app is not None else target.dsn,
         driver=target.kind,
         alone=given["processes"] == 1,
+        metrics=metrics_port is not None,
         **own,
     )
     passed = ("queues", "concurrency", "lease", "heartbeat", "poll_interval", "shutdown_timeout", "max_lost")
@@ -121,7 +134,10 @@ def run(target: Target, **options: Any) -> int:
     given["reload"] = os.getcwd() if given["reload"] else None
     configure_logging(own["log_format"], own["log_level"])
     command = [sys.executable, *_interpreter_flags(), "-P", "-m", "taskharbor.cli.process"]
-    return Supervisor(Plan(settings=checked, **given), setup, command, _complain).run()
+    plan = Plan(settings=checked, max_jobs=setup.max_jobs, **given)
+    with ExitStack() as served:
+        on_store = None if metrics_port is None else _metrics(metrics_host, metrics_port, served)
+        return Supervisor(plan, setup, command, _complain, on_store).run()
 
 
 @worker.command()
@@ -188,6 +204,24 @@ def _check(target: Target, processes: int) -> None:
         store.driver()
         if store.in_memory and processes > 1:
             raise wrong(f"--processes {processes}: {ONE_PROCESS}")
+
+
+def _metrics(host: str, port: int, served: ExitStack) -> Callable[[str], None]:
+    """Serve what all processes count until the end; answers what to call when it is known which store they use."""
+    try:
+        from taskharbor.observe.prometheus import serve, share
+    except ModuleNotFoundError as error:
+        raise wrong(f"--metrics-port: {error}") from error
+    from taskharbor.drivers import open_driver
+
+    shared = share()
+    served.callback(shared.close)
+    try:
+        server = serve(port, address=host, shared=shared)
+    except OSError as error:
+        raise wrong(f"--metrics-port {port}: {str(error.strerror).removeprefix('metrics: ')}") from error
+    served.callback(server.close)
+    return lambda dsn: server.watch(open_driver(dsn))
 
 
 def _complain(text: str) -> None:

@@ -44,8 +44,9 @@ LOST = {error.__name__: error for error in (JobNotFound, JobNotInflight, LeaseMi
 class Link:
     """One for each worker process; `attach` it to the worker before that runs."""
 
-    def __init__(self, line: socket.socket, heard: Iterable[bytes], dsn: str | None = None) -> None:
-        self.dsn = dsn  # None: nobody else can reach the store
+    def __init__(self, line: socket.socket, heard: Iterable[bytes], max_jobs: int | None = None) -> None:
+        self.dsn: str | None = None  # None: nobody else can reach the store
+        self.left = max_jobs  # how many jobs the worker may still take; None: any number
         self.ready = False
         self._line = line
         self._heard = heard
@@ -109,6 +110,10 @@ class Link:
             for each in leases:
                 self._handed[each.token] = each
                 self._fresh.add(each.token)
+        if self.left is not None:
+            self.left -= len(leases)
+            if self.left <= 0:
+                self._ask("retire")
         self._say(wire.Taken(list(leases), self._gone()))
 
     def tick(self, clock: Clock) -> None:
@@ -226,7 +231,10 @@ class _HandingOver:
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
     ) -> list[Reserved]:
         self._link.seen()
-        batch = await self._driver.reserve(queues, now, lease_for, limit, worker)
+        left = self._link.left
+        if left == 0:
+            return []  # it retires
+        batch = await self._driver.reserve(queues, now, lease_for, limit if left is None else min(limit, left), worker)
         if batch:
             # This process may have stood still since it asked: what has expired meanwhile is another worker's.
             present = self._clock.now()

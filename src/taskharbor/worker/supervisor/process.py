@@ -25,6 +25,7 @@ from taskharbor.worker.heart import OVERDUE
 from taskharbor.worker.supervisor import wire
 
 LAST_WORDS = 0.5  # seconds for what a dead process had said; only a stray copy of its socket makes that last
+EARLY = 0.9  # of its jobs: from here on a process is replaced
 UNHEARD = 1024 * 1024  # bytes that wait for a child that does not read: no more news is added to them
 
 
@@ -200,8 +201,9 @@ class Process:
             self.leases.pop(token, None)
         if not message.all:
             self.taken += len(message.leases)
-            if self._max_jobs is not None and self.taken >= self._max_jobs:
-                self.tire(f"{self._max_jobs} jobs")
+            # The next one starts a little early: at its last job this one takes no more, replaced or not.
+            if self._max_jobs is not None and self.taken >= self._max_jobs * EARLY:
+                self.tire(f"{self.taken} jobs")
 
     def _on_tick(self, message: wire.Tick) -> None:
         self.tick = message

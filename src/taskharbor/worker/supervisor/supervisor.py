@@ -59,11 +59,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class Supervisor:
     """Runs worker processes until a signal ends it."""
 
-    def __init__(self, plan: Plan, setup: wire.Setup, command: Sequence[str], complain: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        setup: wire.Setup,
+        command: Sequence[str],
+        complain: Callable[[str], None],
+        on_store: Callable[[str], None] | None = None,
+    ) -> None:
         self._plan = plan
         self._setup = setup
         self._command = tuple(command)
         self._complain = complain  # says one line to the person who started this
+        self._on_store = on_store  # told the address of the store when a process is ready that uses it
         self._clock = StoreClock()
         self._fleet: dict[int, Process] = {}
         self._keeper: Keeper | None = None
@@ -113,6 +121,8 @@ class Supervisor:
             if self._keeper is None and ready.dsn is not None:
                 settings = self._plan.settings
                 self._keeper = Keeper(ready.dsn, self._fleet.values, lease=settings.lease, every=settings.heartbeat)
+                if self._on_store is not None:
+                    self._on_store(ready.dsn)
             tell(ProcessStarted(process.pid, number, ready.worker))
 
         await process.connect(self._setup, on_ready)

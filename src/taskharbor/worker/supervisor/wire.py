@@ -29,9 +29,11 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     poll_interval: float = 1.0
     shutdown_timeout: float = 30.0
     max_lost: int = 3
+    max_jobs: int | None = None
     log_format: str = "text"
     log_level: str = "info"
     alone: bool = True  # no other process serves beside it
+    metrics: bool = False  # count what happens, for the supervisor to serve
 
 
 class Kept(msgspec.Struct, frozen=True, tag=True):

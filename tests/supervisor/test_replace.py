@@ -1,0 +1,68 @@
+"""Processes that are replaced: after so many jobs, at so much memory, when the program changes. Nothing is lost."""
+
+from collections import Counter
+from pathlib import Path
+
+from tests.supervisor.program import Yard, eventually
+
+
+def test_a_process_is_replaced_after_so_many_jobs_and_nothing_is_lost(here: Yard) -> None:
+    [long] = here.enqueue("gate", name="go")
+    here.start("--max-jobs", "5", "--concurrency", "2", "--shutdown-timeout", "1")
+    [line] = here.started(long)
+    notes = here.enqueue("note", 20)
+    here.done(*notes)
+    eventually(lambda: f"event=ProcessReplaced pid={line.pid}" in here.log, "the first process is replaced")
+    assert here.state(long) == "inflight"
+    here.open("go")  # what it still runs may take as long as it needs
+    here.done(long)
+    assert max(Counter(start.pid for start in here.starts()).values()) <= 5
+    assert sorted(start.job for start in here.starts()) == sorted([long, *notes])  # each once
+
+
+def test_a_process_is_replaced_when_it_has_grown_and_nothing_is_lost(here: Yard) -> None:
+    here.start("--max-memory", "200M", "--concurrency", "1")
+    leaks: list[str] = []
+
+    def replaced() -> bool:
+        leaks.extend(here.enqueue("leak", megabytes=40))
+        here.done(leaks[-1])
+        return "event=ProcessReplaced" in here.log
+
+    eventually(replaced, "a process was replaced")
+    notes = here.enqueue("note", 3)
+    here.done(*notes)
+    assert len({start.pid for start in here.starts()}) >= 2
+    assert sorted(start.job for start in here.starts()) == sorted([*leaks, *notes])
+
+
+APP = """
+from taskharbor import Harbor
+harbor = Harbor()
+
+@harbor.task(name="tell")
+def tell() -> int:
+    return {answer}
+"""
+
+
+def test_a_changed_program_is_loaded_anew_and_a_broken_one_waits_to_be_mended(here: Yard, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    program = folder / "changing.py"
+
+    def answered(expected: bytes) -> bool:
+        [job] = here.enqueue("tell")
+        here.done(job)
+        return here.info(job).job.result == expected
+
+    program.write_text(APP.format(answer=1))
+    here.start("--reload", app="changing:harbor", cwd=folder)
+    assert answered(b"1")
+    program.write_text(APP.format(answer=22))
+    eventually(lambda: answered(b"22"), "the new program answers")
+    program.write_text("this is no Python\n")
+    eventually(lambda: "importing changing failed" in here.log, "the mistake is told")
+    program.write_text(APP.format(answer=333))
+    assert answered(b"333")
+    assert "event=SourcesChanged" in here.log
