@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 
 LOOK_EVERY = 1.0  # seconds
 FIRST = 2.0  # seconds for which a wait lets the subscription come up
+CANCEL_AGAIN = 0.05  # seconds
 
 Look = Callable[[Sequence[str]], Awaitable[dict[str, int]]]
 
@@ -71,10 +72,12 @@ class Hints:
             self._task = asyncio.create_task(self._keep_listening(), name="taskharbor-hints")
         elif new:
             await self._ask(new)
-        waiting = [self._heard[queue].wait() for queue in queues if not self._heard[queue].is_set()]
-        if waiting:
+        events = [self._heard[queue] for queue in queues if not self._heard[queue].is_set()]
+        if events:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.gather(*waiting), min(timeout, FIRST))
+                async with asyncio.timeout(min(timeout, FIRST)):
+                    for event in events:
+                        await event.wait()
 
     async def _ask(self, queues: Sequence[str]) -> None:
         connection = self._connection
@@ -118,7 +121,9 @@ class Hints:
         """Stop listening."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
+            while not task.done():
+                task.cancel()  # again: a connection that is just made may swallow one (asyncio.wait_for before 3.12)
+                await asyncio.wait([task], timeout=CANCEL_AGAIN)
             await asyncio.gather(task, return_exceptions=True)
         self._heard.clear()
 
