@@ -111,4 +111,28 @@ class _Databases(Places):
             connection.execute(statement.encode())
 
 
-OPEN: dict[str, Callable[[], contextlib.AbstractContextManager[Places]]] = {"sqlite": sqlite, "postgres": postgres}
+@contextlib.contextmanager
+def redis() -> Iterator[Places]:
+    """A server for each sample: the file of one that ran before would be rewritten in the middle of the next."""
+    yield _Servers()
+
+
+class _Servers(Places):
+    def __init__(self) -> None:
+        from tests.servers.redis import binary
+
+        told = subprocess.run([binary(), "--version"], capture_output=True, text=True, check=True).stdout
+        self.facts = f"Redis {told.partition('v=')[2].split()[0]}"
+
+    def new(self) -> Place:
+        from tests.servers.redis import Server
+
+        server = Server(aof=True, fsync="everysec", auto_aof_rewrite_percentage="0")
+        return Place(server.url, server.pid, server.stop)
+
+
+OPEN: dict[str, Callable[[], contextlib.AbstractContextManager[Places]]] = {
+    "sqlite": sqlite,
+    "postgres": postgres,
+    "redis": redis,
+}

@@ -118,6 +118,11 @@ STORES: dict[str, tuple[Subject, ...]] = {
         _peer("procrastinate", 300, 300, 5_000),
         _peer("pgqueuer", 5_000, 500, 20_000, backlog=True),
     ),
+    "redis": (
+        _limit("redis", one=5_000),
+        _ours("{}", one=2_000),
+        _peer("rq", 200, 500),
+    ),
 }
 
 

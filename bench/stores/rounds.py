@@ -21,7 +21,8 @@ from bench.stores import environments
 from bench.stores.places import Place, Places
 from bench.stores.plan import Row, Sizes
 
-LIMIT = 300.0  # seconds: longer than any sample takes
+LIMIT = 120.0  # seconds: longer than any sample takes
+FILLING = 1_200.0  # seconds: longer than it takes to store a backlog
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -85,30 +86,32 @@ def _measured(row: Row, sizes: Sizes, places: Places, kept: dict[str, Place]) ->
             place.close()
     if row.name not in kept:
         kept[row.name] = place = places.new()
-        sample(row, "enqueue-many" if row.subject.many else "enqueue-one", place, getattr(sizes, row.waiting))
+        mode = "enqueue-many" if row.subject.many else "enqueue-one"
+        sample(row, mode, place, getattr(sizes, row.waiting), limit=FILLING)
         places.tidy(place)
     return sample(row, row.mode, kept[row.name], sizes.of(row))
 
 
-def sample(row: Row, mode: str, place: Place, jobs: int, group: int = 0) -> Sample:
+def sample(row: Row, mode: str, place: Place, jobs: int, group: int = 0, limit: float = LIMIT) -> Sample:
     """One sample, in a process of its own."""
     subject = row.subject
     order = Order(subject.address.format(place.address), jobs, group, place.server, row.relaxed)
     python = str(environments.python(subject.peer)) if subject.peer else sys.executable
-    command = [python, "-m", subject.module, mode, msgspec.json.encode(asdict(order)).decode()]
+    command = [python, "-X", "faulthandler", "-m", subject.module, mode, msgspec.json.encode(asdict(order)).decode()]
     # A session of its own: what it started, such as an idle worker, ends with it.
     process = subprocess.Popen(
         command, cwd=environments.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
-        said, complained = process.communicate(timeout=LIMIT)
-    except subprocess.TimeoutExpired as late:
-        raise Failed(f"{row.name}: no answer within {LIMIT:g} seconds") from late
+        said, complained = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.kill(process.pid, signal.SIGABRT)  # it says where it was
+        said, complained = b"", process.communicate()[1] + f"no answer within {limit:g} seconds".encode()
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if process.returncode != 0 or not said.strip():
         text = complained.decode(errors="replace")[-4000:]
-        raise Failed(f"{row.name} ended with status {process.returncode}:\n{text}")
+        raise Failed(f"{row.name} {mode} ended with status {process.returncode}:\n{text}")
     return msgspec.json.decode(said.splitlines()[-1], type=Sample)
