@@ -135,9 +135,9 @@ class Calls:
                 await planning.refuse_cycle_by_handover(plan, self.look, heir, dependents)
             if heir not in plan.fresh and heir not in plan.known:
                 plan.known |= (await self.look([heir], []))[0]
-        return self.filled(plan, now, heir)
+        return await self.filled(plan, now, heir)
 
-    def filled(self, plan: Plan, now: int, heir: str | None) -> Planned:
+    async def filled(self, plan: Plan, now: int, heir: str | None) -> Planned:
         flat = [stored(job, now, plan.text(id)) for id, job in plan.fresh.items()]
         needed = [(queue, id, gone) for (queue, id), gone in plan.needed.items()]
         return Planned(flat, needed, False, heir or False, plan.queue_of(heir) if heir else "")
@@ -175,8 +175,9 @@ class Calls:
         return number
 
     async def prune(self, before: int, limit: int) -> int:
-        number: int = await self.link.run(load("prune"), HOME, (False, "", before, limit, False, False), repeat=False)
-        return number
+        gone: int
+        gone, _ = await self.link.run(load("prune"), HOME, (False, "", before, limit, False, False), repeat=False)
+        return gone
 
     async def pause(self, queue: str, on: bool) -> None:
         await self.link.run(load("pause"), queue, (0, False, "", queue, on))

@@ -15,6 +15,8 @@ import msgspec
 from taskharbor.drivers.contract import WORKER_SILENCE, SingleVerbs
 from taskharbor.drivers.redis import records
 from taskharbor.drivers.redis.calls import Calls
+from taskharbor.drivers.redis.cluster import ClusterCalls
+from taskharbor.drivers.redis.cluster_link import ClusterLink
 from taskharbor.drivers.redis.hints import Hints
 from taskharbor.drivers.redis.link import Link
 from taskharbor.drivers.redis.options import parse
@@ -63,13 +65,13 @@ class RedisDriver(SingleVerbs):
     async def open(self) -> None:
         if self._calls is not None:
             return
-        link = Link(self.options, self._dsn)
+        link = ClusterLink(self.options, self._dsn) if self.options.cluster else Link(self.options, self._dsn)
         try:
             await link.open()
         except BaseException:
             await link.close()
             raise
-        self._calls = Calls(link)
+        self._calls = ClusterCalls(link) if self.options.cluster else Calls(link)
         self._hints = Hints(link.connection, self._arrivals)
         self._reader = Reader(self._calls)
 

@@ -27,7 +27,10 @@ function operations.requeue(q, id, job)
   end
   if attempt < whole(job.th_att) then add(fields, 'th_off', n(whole(job.th_off) + whole(job.th_att))) end
   if job.th_flow and not th.cluster then call('HDEL', flow_key(job.th_flow), '!') end
-  if job.th_flow and th.cluster then call('DEL', key(q, 'th:flow!:' .. job.th_flow)) end
+  if job.th_flow and th.cluster then
+    call('DEL', key(q, 'th:flow!:' .. job.th_flow))
+    post('@flow', 'resumed', {job.th_flow})
+  end
   th.no_lease(fields)
   th.leave(q, id, job)
   if state == 'cancelled' then th.reopen(q, id, job) end

@@ -1,13 +1,16 @@
--- cluster, home, before, limit, queues or false, runs known to be open (on a Cluster) → how many records were forgotten.
--- What is still needed is put aside until what needs it has finished, so that no prune meets it twice.
+-- cluster, home, before, limit, queues or false, run → whether it is open (on a Cluster) → how many records were
+-- forgotten, and the runs about which nothing was said: their jobs stayed. What is still needed is put aside until what needs it has finished, so that no prune meets it twice.
 local args = cmsgpack.unpack(ARGV[1])
 th.begin(args[3], args[1], args[2])
-local limit, gone, open = args[4], 0, args[6] or {}
+local limit, gone, open, unknown = args[4], 0, args[6] or {}, {}
 
 local function needed(q, id, job, lane)
   if holders(q, id) > 0 then return true end
   if not job.th_flow then return false end
-  if th.cluster then return open[job.th_flow] and true or false end
+  if th.cluster then
+    if open[job.th_flow] == nil then unknown[job.th_flow] = true end
+    return open[job.th_flow] ~= false
+  end
   if not flow_is_open(job.th_flow) then return false end
   call('SADD', key(q, 'th:parked:' .. job.th_flow), id)
   return true
@@ -40,4 +43,6 @@ for _, q in ipairs(args[5] or call('ZRANGE', QUEUES, 0, -1)) do
   prune(q, 'th:cancelled')
 end
 th.finish()
-return gone
+local names = {}
+for flow in pairs(unknown) do names[#names + 1] = flow end
+return {gone, names}

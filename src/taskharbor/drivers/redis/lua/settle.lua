@@ -38,9 +38,10 @@ function apply.a(q, id, job, outcome)
   if outcome[5] then add(fields, 'th_res', outcome[5]) end
   if job.th_lost then add(fields, 'th_lost', '') end
   if heir then add(fields, 'th_heir', heir, 'th_heirq', outcome[10]) end
+  local waiting = heir and th.dependents(q, id)     -- what is spawned may depend on the job itself: it goes on to do so
   th.done(q, id, job, fields, heir)
   store(spawn, outcome[8] or nil)
-  if heir then th.hand_over(q, id, heir, outcome[10]) end
+  if heir then th.hand_over(q, id, waiting, heir, outcome[10]) end
 end
 
 function apply.r(q, id, job, outcome)

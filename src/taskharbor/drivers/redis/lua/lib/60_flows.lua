@@ -12,9 +12,17 @@
 local receive = {}
 th.receive = receive
 
+-- Messages are numbered; where two could overtake each other, the later number wins. Those to `@ids` and `@flow` are for
+-- the client that delivers: what they name lies in slots of its own.
+local function post(q, kind, args)
+  local number = call('INCR', key(th.home, 'th:posted'))
+  local clock = call('TIME')
+  call('ZADD', key(th.home, 'th:outbox'), n(number), cmsgpack.pack({q, kind, number, tonumber(clock[1]), args}))
+end
+
 local function send(q, kind, ...)
   if th.cluster and q ~= th.home then
-    call('RPUSH', key(th.home, 'th:outbox'), cmsgpack.pack({q, kind, ...}))
+    post(q, kind, {...})
   else
     return receive[kind](q, ...)
   end
@@ -81,6 +89,11 @@ local function watch(q, id)
 end
 
 function receive.flag(q, id, dependent, flag)
+  if th.number then     -- it came by message: an older one that was overtaken changes nothing
+    local at, last = after_key(q, id), '\n' .. dependent
+    if (tonumber(call('HGET', at, last) or 0) or 0) >= th.number or call('HEXISTS', at, dependent) == 0 then return end
+    call('HSET', at, last, n(th.number))
+  end
   set_edge(q, id, dependent, flag)
 end
 
@@ -88,7 +101,7 @@ function receive.unlink(q, id, dependent)
   local at = after_key(q, id)
   local known = call('HGET', at, dependent)
   if not known then return end
-  call('HDEL', at, dependent)
+  call('HDEL', at, dependent, '\n' .. dependent)
   if string.sub(known, 1, 1) == '1' and call('HINCRBY', at, '', -1) == 0 then unpark(q, id) end
   if call('HLEN', at) <= 1 then call('DEL', at) end
 end
@@ -97,6 +110,7 @@ end
 function receive.link(q, id, dependent, sto, dq, flag)
   local found = call('HMGET', job_key(q, id), 'state', 'payload')
   if not found[1] and not found[2] then
+    if th.young then return 'later' end     -- perhaps it is not stored yet, by the same call
     if th.cluster and dq ~= th.home then send(dq, 'done', dependent, id) end
     return false
   end
@@ -143,10 +157,10 @@ function receive.repoint(q, id, old, new, new_q)
 end
 
 -- The job is done: those that waited for nothing else join the line, in the order in which they were stored.
-local function dependents(q, id)
+function th.dependents(q, id)
   local found, all = {}, call('HGETALL', after_key(q, id))
   for index = 1, #all, 2 do
-    if all[index] ~= '' then
+    if all[index] ~= '' and string.sub(all[index], 1, 1) ~= '\n' then
       local _, sto, dq = string.match(all[index + 1], '^(%d)|(%-?%d+)|(.*)$')
       if dq then found[#found + 1] = {all[index], tonumber(sto), dq} end
     end
@@ -156,16 +170,16 @@ local function dependents(q, id)
 end
 
 function th.release(q, id)
-  for _, dependent in ipairs(dependents(q, id)) do send(dependent[3], 'done', dependent[1], id) end
+  for _, dependent in ipairs(th.dependents(q, id)) do send(dependent[3], 'done', dependent[1], id) end
   call('SREM', key(q, 'th:watched'), id)
 end
 
--- `new` takes the place of the job wherever it stood in a depends_on.
-function th.hand_over(q, id, new, new_q)
-  for _, dependent in ipairs(dependents(q, id)) do
+-- `new` takes the place of the job wherever it stood in the depends_on of these dependents.
+function th.hand_over(q, id, waiting, new, new_q)
+  for _, dependent in ipairs(waiting) do
+    receive.unlink(q, id, dependent[1])
     send(dependent[3], 'repoint', dependent[1], id, new, new_q)
   end
-  call('DEL', after_key(q, id))
   call('SREM', key(q, 'th:watched'), id)
 end
 
@@ -242,6 +256,7 @@ function th.leave_flow(q, id, flow)
   call('SREM', members, id)
   if call('EXISTS', members) == 0 and th.cluster then
     call('DEL', key(q, 'th:flow!:' .. flow))
+    post('@flow', 'left', {flow, q})
   elseif call('EXISTS', members) == 0 then
     local at = flow_key(flow)
     call('HDEL', at, '=' .. q)

@@ -71,5 +71,9 @@ function th.forget(q, id, job)
   call('DEL', job_key(q, id), after_key(q, id), key(q, 'th:open:' .. id))
   call('ZREM', key(q, 'th:ids'), id)
   call('SREM', key(q, 'th:watched'), id)
-  if not th.cluster and call('HGET', IDS, id) == q then call('HDEL', IDS, id) end
+  if th.cluster then
+    if job.th_sto then post('@ids', 'gone', {id, q}) end
+  elseif call('HGET', IDS, id) == q then
+    call('HDEL', IDS, id)
+  end
 end

@@ -1,0 +1,341 @@
+"""The calls of the contract on a Cluster, where a script reaches the keys of one queue and no others.
+
+A call over several queues is atomic for each of them, and may be sent again. What one job does to another in a
+different slot is a message in the outbox of its queue, written in the same transaction; whoever wrote it delivers it at
+once, and every other client looks for such messages from time to time, so that none stays when a client dies.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON
+from taskharbor.drivers.redis import planning
+from taskharbor.drivers.redis.calls import PLANS, Calls, answered, overtaken
+from taskharbor.drivers.redis.link import Link, gathered
+from taskharbor.drivers.redis.outbox import Outbox
+from taskharbor.drivers.redis.outcomes import Planned
+from taskharbor.drivers.redis.planning import Known, Plan
+from taskharbor.drivers.redis.records import stored
+from taskharbor.drivers.redis.scripts import load
+from taskharbor.model.job import JobRecord
+from taskharbor.model.lease import Enqueued, Lease
+
+BUCKETS = 16
+QUEUES = "{th}:queues"
+
+
+def bucket(id: str) -> str:
+    """The key that notes the queue of an id."""
+    return f"{{th:ids:{zlib.crc32(id.encode()) % BUCKETS}}}"
+
+
+def flow_key(flow: str) -> str:
+    return f"{{th:flow:{flow}}}"
+
+
+def by_queue(items: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
+    """Things by their queue, in the order in which they come."""
+    found: dict[str, list[Any]] = {}
+    for queue, item in items:
+        found.setdefault(queue, []).append(item)
+    return found
+
+
+class ClusterCalls(Calls):
+    """A Cluster."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self.outbox = Outbox(self)
+        self._noted: set[str] = set()
+        self._turns: dict[str, int] = {}  # queue → when it was last served by this client
+        self._turn = 0
+
+    # Keys that belong to no queue
+
+    async def register(self, operation: str, key: str, rest: Sequence[str]) -> Any:
+        return await self.link.run(load("register"), key.strip("{}"), (operation, key, rest))
+
+    async def note_queues(self, queues: Iterable[str]) -> None:
+        new = [queue for queue in dict.fromkeys(queues) if queue not in self._noted]
+        if new:
+            pairs = [part for queue in new for part in (0, queue)]
+            await self.link.ask("ZADD", QUEUES, *pairs, key=QUEUES)
+            self._noted.update(new)
+
+    async def known_queues(self) -> list[str]:
+        return [name.decode() for name in await self.link.ask("ZRANGE", QUEUES, 0, -1, key=QUEUES)]
+
+    async def claim(self, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+        """Note the queues of ids; answers the ids that are stored in another queue already."""
+        parts: dict[str, list[str]] = {}
+        wanted = dict(pairs)
+        for id, queue in wanted.items():
+            parts.setdefault(bucket(id), []).extend((id, queue))
+        noted: dict[str, str] = {}
+        replies = await gathered([self.register("claim", key, rest) for key, rest in parts.items()])
+        for rest, found in zip(parts.values(), replies, strict=True):
+            for id, queue in zip(rest[::2], found, strict=True):
+                if queue is not None and queue.decode() != wanted[id]:
+                    noted[id] = queue.decode()
+        there = await self._where(by_queue((queue, id) for id, queue in noted.items()))
+        gone = [id for id in noted if id not in there]
+        if gone:  # whoever noted them is gone
+            for id in gone:
+                await self.register("note", bucket(id), (id, wanted[id]))
+        return there
+
+    async def _where(self, asked: dict[str, list[str]]) -> dict[str, str]:
+        """Which of the ids are really in the queues given."""
+        found: dict[str, str] = {}
+        script = load("where")
+        replies = await gathered([self.link.run(script, queue, (queue, ids)) for queue, ids in asked.items()])
+        for (queue, ids), answers in zip(asked.items(), replies, strict=True):
+            found |= {id: queue for id, answer in zip(ids, answers, strict=True) if answer}
+        return found
+
+    async def locate(self, ids: Iterable[str]) -> dict[str, str]:
+        """The queues of ids: as noted, else by looking into every queue that is known."""
+        asked = list(dict.fromkeys(ids))
+        parts: dict[str, list[str]] = {}
+        for id in asked:
+            parts.setdefault(bucket(id), []).append(id)
+        replies = await gathered([self.link.ask("HMGET", key, *part, key=key) for key, part in parts.items()])
+        noted = [
+            (queue.decode(), id)
+            for part, found in zip(parts.values(), replies, strict=True)
+            for id, queue in zip(part, found, strict=True)
+            if queue is not None
+        ]
+        there = await self._where(by_queue(noted))
+        missing = [id for id in asked if id not in there]
+        if missing:
+            there = await self._where(dict.fromkeys(await self.known_queues(), missing)) | there
+        return there
+
+    async def enter_flows(self, jobs: Iterable[JobRecord]) -> dict[str, bool]:
+        """Note the queues of runs; answers the runs that are cancelled."""
+        queues = by_queue((job.flow_id, job.queue) for job in jobs if job.flow_id is not None)
+        cancelled = {}
+        for flow, names in queues.items():
+            if await self.register("enter", flow_key(flow), list(dict.fromkeys(names))):
+                cancelled[flow] = True
+        return cancelled
+
+    async def flow_queues(self, flow: str) -> list[str]:
+        fields = await self.link.ask("HKEYS", flow_key(flow), key=flow_key(flow))
+        return [field[1:].decode() for field in fields if field.startswith(b"=")]
+
+    # Enqueue
+
+    async def enqueue(self, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:
+        await self.note_queues(job.queue for job in jobs)
+        if any(job.depends_on for job in jobs):
+            return await self._enqueue_edges(jobs, now)
+        first: dict[str, JobRecord] = {}
+        for job in jobs:
+            first.setdefault(job.id, job)
+        elsewhere = await self.claim((job.id, job.queue) for job in first.values())
+        flows = await self.enter_flows(first.values())
+        answers: dict[str, Enqueued] = {id: Enqueued(id, True) for id in elsewhere}
+        for queue, part in by_queue((job.queue, job) for id, job in first.items() if id not in elsewhere).items():
+            flat = [stored(job, now) for job in part]
+            args = (now, True, queue, False, flat, (), flows or False)
+            found = await self.link.run(load("enqueue"), queue, args, durable=True)
+            answers |= {job.id: answered(job, answer) for job, answer in zip(part, found, strict=True)}
+        seen: set[str] = set()
+        result = []
+        for job in jobs:
+            answer = answers[job.id]
+            result.append(Enqueued(answer.id, True) if job.id in seen else answer)
+            seen.add(job.id)
+        return result
+
+    async def _enqueue_edges(self, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:
+        known: list[Enqueued] | None = None
+        for _ in range(PLANS):
+            plan = await planning.make(jobs, self.look)
+            known = known or plan.answers  # after a queue was stored, its jobs are no longer new
+            await self.claim((job.id, job.queue) for job in plan.fresh.values())
+            flows = await self.enter_flows(plan.fresh.values())
+            stale = False
+            for queue, ids in by_queue((job.queue, id) for id, job in plan.fresh.items()).items():
+                flat = [stored(plan.fresh[id], now, plan.text(id)) for id in ids]
+                needed = [(where, id, gone) for (where, id), gone in plan.needed.items() if where == queue]
+                args = (now, True, queue, True, flat, needed, flows or False)
+                if await self.link.run(load("enqueue"), queue, args, durable=True) != b"OK":
+                    stale = True
+                    break
+            if not stale:
+                await self.outbox.deliver(plan.fresh[id].queue for id in plan.fresh)
+                return known
+            if plan.answers == known:
+                known = None
+        raise overtaken()
+
+    async def look(
+        self, ids: Iterable[str], keys: Iterable[tuple[str, str]]
+    ) -> tuple[dict[str, Known], dict[tuple[str, str], str]]:
+        located = await self.locate(ids)
+        jobs = by_queue((queue, id) for id, queue in located.items())
+        keyed = by_queue((key[0], key) for key in keys)
+        known: dict[str, Known] = {}
+        held: dict[tuple[str, str], str] = {}
+        for queue in dict.fromkeys([*jobs, *keyed]):
+            mine, names = jobs.get(queue, []), keyed.get(queue, [])
+            found, taken = await self.link.run(load("look"), queue, (True, [(id, queue) for id in mine], names))
+            known |= {id: planning.known_of(answer) for id, answer in zip(mine, found, strict=True) if answer}
+            held |= {key: id.decode() for key, id in zip(names, taken, strict=True) if id}
+        return known, held
+
+    # Leases
+
+    async def reserve(
+        self, queues: Sequence[str], now: int, lease: int, limit: int, worker: str, tokens: Sequence[str]
+    ) -> list[tuple[str, bytes | None, list[Any]]]:
+        await self.note_queues(queues)
+        order = sorted(queues, key=lambda queue: self._turns.get(queue, 0))
+        found: dict[str, list[Any]] = {queue: [] for queue in order}
+        arrivals: dict[str, bytes | None] = dict.fromkeys(order)
+        left, used = limit, 0
+        while left and order:
+            further = []
+            for index, queue in enumerate(order):
+                share = -(-left // (len(order) - index))
+                if not share:
+                    break
+                args = (now, True, queue, [queue], lease, share, worker, tokens[used : used + share])
+                ((_, arrival, jobs),) = await self.link.run(load("reserve"), queue, args, repeat=False)
+                found[queue] += jobs
+                arrivals[queue] = arrival
+                left, used = left - len(jobs), used + len(jobs)
+                if jobs:
+                    self._turn += 1
+                    self._turns[queue] = self._turn
+                if len(jobs) == share:
+                    further.append(queue)
+            order = further
+        return [(queue, arrivals[queue], jobs) for queue, jobs in found.items()]
+
+    async def extend(self, leases: Sequence[Lease], now: int, span: int) -> list[int]:
+        ends: dict[int, int] = {}
+        for queue, numbers in by_queue((lease.queue, number) for number, lease in enumerate(leases)).items():
+            given = [(queue, leases[number].job_id, leases[number].token) for number in numbers]
+            found = await self.link.run(load("extend"), queue, (now, True, queue, span, given))
+            ends |= dict(zip(numbers, found, strict=True))
+        return [ends[number] for number in range(len(leases))]
+
+    async def release(self, worker: str, now: int, keep: Sequence[str]) -> int:
+        args = [(now, True, queue, [queue], worker, keep) for queue in await self.known_queues()]
+        return sum(await gathered([self.link.run(load("release"), each[2], each) for each in args]))
+
+    # Outcomes
+
+    async def _settle(self, outcomes: list[Any], now: int) -> list[int]:
+        answers: dict[int, int] = {}
+        parts = by_queue((outcome[0], number) for number, outcome in enumerate(outcomes))
+        for queue, numbers in parts.items():
+            args = (now, True, queue, [outcomes[number] for number in numbers])
+            found = await self.link.run(load("settle"), queue, args, durable=True)
+            answers |= dict(zip(numbers, found, strict=True))
+        await self.outbox.deliver(parts)
+        return [answers[number] for number in range(len(outcomes))]
+
+    async def planned_spawn(self, plan: Plan) -> dict[str, bool]:
+        """Note what a spawn will store, before it does."""
+        fresh = list(plan.fresh.values())
+        await self.note_queues(job.queue for job in fresh)
+        await self.claim((job.id, job.queue) for job in fresh)
+        return await self.enter_flows(fresh)
+
+    async def filled(self, plan: Plan, now: int, heir: str | None) -> Planned:
+        flows = await self.planned_spawn(plan)
+        return (await super().filled(plan, now, heir))._replace(flows=flows or False)
+
+    # Admin
+
+    async def _admin(self, operation: str, ids: Sequence[str], now: int, *rest: Any) -> list[Any]:
+        located = await self.locate(ids)
+        answers: list[Any] = []
+        position = 0
+        while position < len(ids):
+            queue = located.get(ids[position])
+            end = position + 1
+            while end < len(ids) and located.get(ids[end]) == queue:
+                end += 1
+            part = ids[position:end]
+            position = end
+            if queue is None:
+                answers += [1] * len(part)
+                continue
+            args = (now, True, queue, operation, [(id, queue) for id in part], *rest)
+            answers += await self.link.run(load("admin"), queue, args, repeat=False)
+            await self.outbox.deliver([queue])
+        return answers
+
+    async def cancel(self, ids: Sequence[str], now: int) -> list[Any]:
+        return await self._admin("cancel", ids, now, False, False, CANCELLED_REASON)
+
+    async def cancel_flow(self, flow: str, now: int) -> int:
+        key = flow_key(flow)
+        if not await self.flow(flow):
+            return 0
+        await self.link.ask("HSET", key, "!", "1", key=key)
+        number, queues = 0, await self.flow_queues(flow)
+        for queue in queues:
+            args = (now, True, queue, flow, [queue], FLOW_CANCELLED_REASON)
+            number += await self.link.run(load("cancel_flow"), queue, args, repeat=False)
+        await self.outbox.deliver(queues)
+        return number
+
+    async def prune(self, before: int, limit: int) -> int:
+        gone = 0
+        open: dict[str, bool] = {}
+        for queue in await self.known_queues():
+            while gone < limit:
+                args = (True, queue, before, limit - gone, [queue], open)
+                number, unknown = await self.link.run(load("prune"), queue, args, repeat=False)
+                gone += number
+                for flow in unknown:
+                    open[flow.decode()] = await self._is_open(flow.decode())
+                if not any(not open[flow.decode()] for flow in unknown):
+                    break
+            await self.outbox.deliver([queue])
+        return gone
+
+    async def _is_open(self, flow: str) -> bool:
+        for queue in await self.flow_queues(flow):
+            if await self.link.ask("EXISTS", f"{{{queue}}}:th:flow+:{flow}", key=f"{{{queue}}}"):
+                return True
+        return False
+
+    async def pause(self, queue: str, on: bool) -> None:
+        await self.note_queues([queue])
+        await self.link.run(load("pause"), queue, (0, True, queue, queue, on))
+
+    async def arrivals(self, queues: Sequence[str]) -> dict[str, int]:
+        calls = [self.link.ask("GET", f"{{{queue}}}:th:seq", key=f"{{{queue}}}") for queue in queues]
+        return {queue: int(number or 0) for queue, number in zip(queues, await gathered(calls), strict=True)}
+
+    # Reading
+
+    async def read(self, ids: Sequence[str]) -> list[Any]:
+        located = await self.locate(ids)
+        found: dict[str, Any] = {}
+        for queue, part in by_queue((queue, id) for id, queue in located.items()).items():
+            answers = await self.link.run(load("read"), queue, (True, [(id, queue) for id in part]))
+            found |= dict(zip(part, answers, strict=True))
+        return [found.get(id) for id in ids]
+
+    async def flow(self, flow: str) -> list[Any]:
+        found: list[Any] = []
+        for queue in await self.flow_queues(flow):
+            found += await self.link.run(load("flow"), queue, (flow, [queue]))
+        return found
+
+    async def counts(self, queues: Sequence[str], now: int) -> list[list[int]]:
+        calls = [self.link.run(load("counts"), queue, (now, [queue])) for queue in queues]
+        return [numbers for (numbers,) in await gathered(calls)]

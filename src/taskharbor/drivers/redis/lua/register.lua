@@ -1,0 +1,26 @@
+-- The keys that belong to no queue, on a Cluster. operation, key, then
+--   claim  ids and queues by turns → for each id the queue it was noted with before, or false; it is noted if it was not
+--   note   ids and queues by turns: noted, whatever was there
+--   gone   ids and queues by turns: forgotten, if that is what was noted
+--   enter  queues → the run's flag; they are among its queues now
+--   left   queue: no longer among them
+local args = cmsgpack.unpack(ARGV[1])
+local operation, at, rest = args[1], args[2], args[3]
+local answers = {}
+if operation == 'enter' then
+  for _, q in ipairs(rest) do call('HSET', at, '=' .. q, '1') end
+  return call('HEXISTS', at, '!')
+elseif operation == 'left' then
+  call('HDEL', at, '=' .. rest[1])
+  local left = call('HKEYS', at)
+  if #left == 0 or (#left == 1 and left[1] == '!') then call('DEL', at) end
+  return 1
+end
+for index = 1, #rest, 2 do
+  local id, q = rest[index], rest[index + 1]
+  local noted = call('HGET', at, id)
+  if operation == 'note' or (operation == 'claim' and not noted) then call('HSET', at, id, q) end
+  if operation == 'gone' and noted == q then call('HDEL', at, id) end
+  answers[#answers + 1] = noted or false
+end
+return answers

@@ -1,0 +1,19 @@
+"""The contract on a Redis Cluster of three primaries with a replica each."""
+
+import pytest
+
+from taskharbor.conformance import DriverCases
+from taskharbor.drivers.redis import RedisDriver
+from tests.drivers.redis_stores import damage
+from tests.servers import redis as servers
+
+
+@pytest.mark.lane("conformance-cluster")
+class TestCluster(DriverCases):
+    def make_driver(self):
+        servers.shared_cluster().empty()
+        return RedisDriver(f"{servers.shared_cluster().url}?checks=0")
+
+    def damage(self, driver, id, how):
+        with servers.shared_cluster().client() as client:
+            damage(client, id, how)
