@@ -6,10 +6,11 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from click.testing import CliRunner
 
@@ -18,6 +19,7 @@ from taskharbor.drivers import Driver, JobRecord, Reserved, open_driver
 
 T = TypeVar("T")
 MINUTE = timedelta(minutes=1)
+PATIENCE = 60.0  # seconds for what takes one on an idle machine
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,56 @@ def at_terminal(*arguments: str, columns: int, answer: bytes = b"", **environ: s
         seen += data
     os.close(ours)
     return process.wait(60), seen.decode().replace("\r\n", "\n")
+
+
+class Process:
+    """A command that goes on, such as a worker: ended by TERM when the block ends. Both its streams are read as one."""
+
+    def __init__(self, *arguments: str, cwd: str | None = None) -> None:
+        self.arguments = arguments
+        self.cwd = cwd
+        self.seen = ""
+        self.code: int | None = None
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> Self:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "taskharbor", *self.arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=self.cwd,
+            env=environment(),
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        try:
+            self.code = self.process.wait(PATIENCE)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self._reader.join(PATIENCE)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as stream:
+            for line in stream:
+                with self._changed:
+                    self.seen += line.decode()
+                    self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_for(self, word: str) -> None:
+        """Until it has said this."""
+        with self._changed:
+            said = self._changed.wait_for(lambda: word in self.seen or not self._reader.is_alive(), PATIENCE)
+        assert said, f"{word} was not said: {self.seen[-3000:]}"
+        assert word in self.seen, self.seen[-3000:]
 
 
 def within(dsn: str, work: Callable[[Driver, datetime], Awaitable[T]]) -> T:

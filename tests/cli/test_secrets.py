@@ -1,0 +1,202 @@
+"""A canary password in the DSN and canaries in a payload: no command repeats them, however it ends."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from taskharbor.cli.main import COMMANDS
+from taskharbor.drivers import JobRecord
+from tests.cli.shell import Answer, Process, kill, program, reserve, store, taskharbor, within
+from tests.servers.postgres import free_port, shared
+
+PASSWORD = "canaryPassword9137"
+SECRET = "canarySecret4711"
+PAYLOAD = json.dumps({"to": SECRET, "deep": [{"card": f"{SECRET}-card"}]}).encode()
+
+ALL = (
+    "enqueue --job echo", "inspect dead", "inspect dead --output json", "list", "list --output json", "explain dead",
+    "explain retried", "explain dead --output json", "job retry dead", "job cancel dead --yes", "dlq list",
+    "dlq list --output json", "dlq requeue dead", "dlq requeue --all --yes", "queue list", "queue pause q",
+    "queue resume q", "flow show flow", "flow show flow --output json", "flow show flow --mermaid", "stats",
+    "stats --watch --count 1", "migrate", "migrate --sql", "doctor", "doctor --output json",
+)  # fmt: skip
+SLOW = ("conformance --theme pause", "bench --jobs 1")
+"""Also asked where they end at once: with a store that is not there."""
+
+
+def clean_of_canaries(answer: Answer) -> None:
+    for stream in (answer.out, answer.err):
+        assert "canary" not in stream.lower(), stream
+        assert "Traceback" not in stream
+
+
+def test_every_command_is_asked():
+    asked = {command.split()[0] for command in (*ALL, *SLOW)}
+    apart = {"worker", "demo", "completion"}  # the first is watched below; the others take no address and no payload
+    assert asked | apart == set(COMMANDS)
+
+
+# The payload
+
+
+@pytest.fixture
+def carrying(dsn: str) -> str:
+    """A store whose jobs carry a canary, and whose errors quote it."""
+    store(
+        dsn,
+        JobRecord(id="dead", type="mail", payload=PAYLOAD, flow_id="flow"),
+        JobRecord(id="after", type="mail", payload=PAYLOAD, flow_id="flow", depends_on=("dead",)),
+        JobRecord(id="retried", type="mail", payload=PAYLOAD, queue="retries"),
+        JobRecord(id="done", type="mail", payload=PAYLOAD, queue="done"),
+    )
+    error = f"ValueError: no such address {SECRET!r}\n  File x.py\n  {SECRET}-card"
+    kill(dsn, "dead", reason=f"ValueError: {SECRET}", error=error)
+    (held,) = reserve(dsn, "retries")
+    later = held.lease.expires_at + (held.lease.expires_at - held.job.created_at)
+    within(dsn, lambda driver, now: driver.retry(held.lease, now, later, attempts=1, last_error=error))
+    (held,) = reserve(dsn, "done")
+    within(dsn, lambda driver, now: driver.ack(held.lease, now, PAYLOAD))
+    return dsn
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_no_command_shows_a_payload(carrying: str, command: str):
+    answer = taskharbor(*command.split(), "--dsn", carrying)
+    clean_of_canaries(answer)
+    assert answer.out or command.startswith("job cancel")  # which is refused: it is dead
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["enqueue", "--job", "x", "--json", f'{{"to": "{SECRET}"'],
+        ["enqueue", "--job", "x", f'{{"to": "{SECRET}"}}'],
+        ["enqueue", "--job", "{x}", "--json", f'{{"to": "{SECRET}"}}'],
+        ["enqueue", "--job", "x", "--json", f'{{"to": "{SECRET}"}}', "--queue", "{q}"],
+        ["enqueue", "--job", "x", "--json", json.dumps({"to": SECRET * 100_000})],
+        ["enqueue", "--job", "x", "--json", f'"{SECRET}" trailing'],
+        ["enqueue", "--job", "x", "--json", f'{{"to": "{SECRET}"}}', "--dsn", "sqlite:////nowhere/x.db"],
+        ["list", f'{{"to": "{SECRET}"}}'],
+    ],
+)
+def test_no_mistake_repeats_a_payload(dsn: str, arguments: list[str]):
+    answer = taskharbor(arguments[0], "--dsn", dsn, *arguments[1:])
+    assert answer.code in (2, 3)
+    assert answer.line
+    clean_of_canaries(answer)
+
+
+def test_no_mistake_of_a_task_repeats_a_payload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "secret_tasks.py").write_text(
+        "from taskharbor import Harbor\nharbor = Harbor('sqlite:///x.db')\n"
+        "@harbor.task(name='mail')\ndef mail(to: int, at: list[int] | None = None) -> None: ...\n"
+    )
+    for value in ({"to": SECRET}, {"to": 1, "at": [SECRET]}, [SECRET], SECRET, {"to": {"x": SECRET}}):
+        answer = taskharbor("enqueue", "--app", "secret_tasks:harbor", "--job", "mail", "--json", json.dumps(value))
+        assert answer.code == 2
+        clean_of_canaries(answer)
+
+
+# The password
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[str]:
+    """The address of a real server, with a password that is not the right one."""
+    import psycopg
+
+    server = shared()
+    rules = Path(server.data, "pg_hba.conf")
+    before = rules.read_text()
+    rules.write_text(f"host all locked 127.0.0.1/32 scram-sha-256\n{before}")
+    with psycopg.connect(server.address(), autocommit=True) as connection:
+        connection.execute("create role locked login password 'another'")
+        connection.execute("select pg_reload_conf()")
+        connection.execute("select pg_sleep(0.2)")  # the server reads the file in its own time
+    yield f"postgresql://locked:{PASSWORD}@127.0.0.1:{server.port}/postgres"
+    rules.write_text(before)
+    with psycopg.connect(server.address(), autocommit=True) as connection:
+        connection.execute("drop role locked")
+        connection.execute("select pg_reload_conf()")
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_a_wrong_password(locked: str, command: str):
+    answer = taskharbor(*command.split(), "--dsn", locked)
+    clean_of_canaries(answer)
+    if "--sql" not in command:
+        assert "password authentication failed" in answer.out + answer.err
+        assert answer.code == (1 if "doctor" in command else 3)
+
+
+@pytest.mark.parametrize("command", [*ALL, *SLOW])
+def test_a_server_that_is_not_there(command: str):
+    answer = taskharbor(*command.split(), "--dsn", f"postgresql://ada:{PASSWORD}@127.0.0.1:{free_port()}/jobs")
+    clean_of_canaries(answer)
+    if "--sql" not in command:
+        assert "Connection refused" in answer.out + answer.err
+        assert answer.code == (1 if "doctor" in command else 3)
+
+
+MISTYPED = (
+    f"postgresql://ada:{PASSWORD}@127.0.0.1:none/jobs",
+    f"postgresql://ada:{PASSWORD}@/jobs?colour=blue",
+    f"postgresql://ada:{PASSWORD}#1@127.0.0.1/jobs",
+    f"postgresql://ada:{PASSWORD}?x@127.0.0.1/jobs",
+    f"postgresql://ada:{PASSWORD}@127.0.0.1/jobs?retention={PASSWORD}",
+    f"postgresql:/ada:{PASSWORD}@127.0.0.1/jobs",
+    f"gopher://ada:{PASSWORD}@127.0.0.1/jobs",
+    f"redis://:{PASSWORD}@127.0.0.1:none/0",
+    f"sqlite://ada:{PASSWORD}@x/jobs.db",
+    f"ada:{PASSWORD}@127.0.0.1",
+)
+
+
+@pytest.mark.parametrize("dsn", MISTYPED)
+def test_an_address_that_is_mistyped(dsn: str):
+    for arguments in (
+        ["list", "--dsn", dsn],
+        ["list", dsn],
+        ["list", f"--dns={dsn}"],
+        ["--dsn", dsn, "enqueue", "--job", "x"],
+        ["worker", "run", "--dsn", dsn, "--driver", "another"],
+        ["doctor", "--dsn", dsn],
+        ["conformance", "--dsn", dsn],
+        ["migrate", "--dsn", dsn],
+        ["bench", "--dsn", dsn, "--jobs", "1"],
+    ):
+        answer = taskharbor(*arguments)
+        clean_of_canaries(answer)
+        assert answer.code in (1, 2, 3), arguments
+
+
+def test_an_app_that_shows_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    address = f"postgresql://ada:{PASSWORD}@127.0.0.1:1/jobs"
+    (tmp_path / "telling.py").write_text(f"raise RuntimeError('cannot use {address} today')\n")
+    answer = taskharbor("list", "--app", "telling:harbor")
+    assert "RuntimeError: cannot use postgresql://…@127.0.0.1:1/jobs today" in answer.line
+    clean_of_canaries(answer)
+
+
+@pytest.mark.parametrize("trace", ["", "1"])
+def test_in_a_real_process_on_every_stream(locked: str, trace: str):
+    answer = program("list", "--dsn", locked, TASKHARBOR_TRACEBACK=trace, PYTHONASYNCIODEBUG="1", PYTHONDEVMODE="1")
+    assert answer.code == 3
+    assert "canary" not in (answer.out + answer.err).lower()
+    assert ("OperationalError" in answer.err) == bool(trace)
+
+
+def test_a_worker_says_nothing_of_either(locked: str, dsn: str):
+    """A worker that cannot reach its store, and one whose handler quotes its payload, with every line of their logs."""
+    with Process("worker", "run", "--dsn", locked, "--log-level", "debug") as process:
+        process.wait_for("StoreLost")
+    assert "canary" not in process.seen.lower()
+    store(dsn, JobRecord(id="j1", type="fail", payload=json.dumps({"reason": SECRET}).encode(), max_attempts=1))
+    with Process("worker", "run", "--dsn", dsn, "--log-level", "debug", "--log-format", "json") as process:
+        process.wait_for("JobDeadLettered")
+    assert "canary" not in process.seen.lower()
+    clean_of_canaries(taskharbor("inspect", "j1", "--dsn", dsn))
