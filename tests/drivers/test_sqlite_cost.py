@@ -5,6 +5,7 @@ costs a thousand times as much there; the intended index is read from the query 
 """
 
 import asyncio
+import re
 import sqlite3
 from datetime import UTC, datetime, timedelta
 
@@ -153,8 +154,9 @@ PLANS = {
     "move_due": "USING COVERING INDEX taskharbor_jobs_when (state=? AND queue=? AND moment>? AND moment<?)",
     "move_expired": "USING COVERING INDEX taskharbor_jobs_when (state=? AND queue=? AND moment>? AND moment<?)",
     "ack": "USING INDEX taskharbor_jobs_id (id=?)",
-    "ack_many": "USING INDEX taskharbor_jobs_id (id=?)",
     "grant": "USING INTEGER PRIMARY KEY (rowid=?)",
+    "by_num": "USING INTEGER PRIMARY KEY (rowid=?)",
+    "queues": "SEARCH taskharbor_jobs USING INDEX taskharbor_jobs_unknown (queue=?)",
     "extend": "USING INDEX taskharbor_jobs_id (id=?)",
     "known_ids": "USING COVERING INDEX taskharbor_jobs_id (id=?)",
     "known_key": "USING INDEX taskharbor_jobs_key (queue=? AND idempotency_key=?)",
@@ -168,8 +170,8 @@ def test_the_plan_is_the_intended_one(fast_sqlite_folder, name):
         driver = SqliteDriver(f"sqlite:///{fast_sqlite_folder}/plan.db?synchronous=normal")
         await driver.open()
         text = sql.statement(name)
-        given = max((number for number in range(1, 6) if f"?{number}" in text), default=text.count("?"))
-        rows = await driver.hub.read(lambda tx: tx.all(f"EXPLAIN QUERY PLAN {text}", *[None] * given))
+        given = dict.fromkeys(re.findall(r":(\w+)", text)) or [None] * text.count("?")
+        rows = await driver.hub.read(lambda tx: tx.execute(f"EXPLAIN QUERY PLAN {text}", given).fetchall())
         await driver.close()
         return " / ".join(row[3] for row in rows)
 

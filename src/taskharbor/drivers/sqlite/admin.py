@@ -104,7 +104,7 @@ def prune(tx: Tx, before: datetime, limit: int) -> int:
     for (name,) in tx.all("SELECT name FROM taskharbor_queues"):
         before_this = gone
         for state in (DONE, CANCELLED):
-            rows = tx.all(PRUNABLE, name, state, moment, max(limit - gone, 0))
+            rows = tx.all(PRUNABLE, state, name, moment, max(limit - gone, 0))
             for row in rows:
                 remove(tx, Job(*row))
             gone += len(rows)

@@ -108,7 +108,7 @@ class SqliteDriver(SingleVerbs):
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> builtins.list[TaskHarborError | None]:
         limit = self.address.max_payload
         answer: builtins.list[TaskHarborError | None] = await self.hub.write(
-            lambda tx: settle(tx, outcomes, now, limit)
+            lambda tx: settle(tx, outcomes, now, limit), patient=True
         )
         return answer
 

@@ -15,7 +15,7 @@ LINK = statement("link")
 COUNT_OPEN = statement("count_open")
 UNHOLD = statement("unhold")
 UNFINISHED = "UPDATE taskharbor_edges SET unfinished = 0 WHERE dependent = ? AND unfinished = 1"
-FORGET_EDGES = "DELETE FROM taskharbor_edges WHERE dependency = ?1 OR dependent = ?1"
+FORGET_EDGES = "DELETE FROM taskharbor_edges WHERE dependency = :num OR dependent = :num"
 FLOW_ADD = statement("flow_add")
 FLOW_OPEN = "UPDATE taskharbor_flows SET open = open + ? WHERE id = ?"
 FLOW_LEAVE = "UPDATE taskharbor_flows SET members = members - 1 WHERE id = ?"
@@ -41,9 +41,9 @@ def link(tx: Tx, job: Job) -> None:
 def hold(tx: Tx, job: Job) -> None:
     """The job is unfinished: what it depends on must stay."""
     if job.depends_on:
-        ids = ids_json(job.dependencies)
-        tx.execute(HOLD, (job.num, ids))
-        tx.execute(LINK, (job.num, ids))
+        named = {"num": job.num, "ids": ids_json(job.dependencies)}
+        tx.execute(HOLD, named)
+        tx.execute(LINK, named)
 
 
 def close(tx: Tx, job: Job) -> None:
@@ -64,7 +64,7 @@ def reopen(tx: Tx, job: Job) -> None:
 
 def forget(tx: Tx, job: Job) -> None:
     """The job goes: so do its edges, and its flow with the last record of it."""
-    tx.execute(FORGET_EDGES, (job.num,))
+    tx.execute(FORGET_EDGES, {"num": job.num})
     if job.flow_id is not None:
         tx.execute(FLOW_LEAVE, (job.flow_id,))
         tx.execute(FLOW_FORGET, (job.flow_id,))

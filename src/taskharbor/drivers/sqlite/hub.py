@@ -80,8 +80,8 @@ class Hub:
 
     # Calls
 
-    async def write(self, work: Work, light: bool = False) -> Any:
-        call = Call(work, light)
+    async def write(self, work: Work, light: bool = False, patient: bool = False) -> Any:
+        call = Call(work, light, patient)
         self.writer.submit(call)
         return await call.future
 

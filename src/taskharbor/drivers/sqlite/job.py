@@ -120,32 +120,43 @@ def state_at(state: Any, moment: int | None, now: int) -> State:
     return STATES.get(state, State.DLQ)
 
 
-_PLAIN = (None, None, 0, None, None, None, None, "", None, "")  # idempotency_key to reason, where nothing was given
-_moment: tuple[int, datetime] = (0, EPOCH)  # the last created_at: jobs of one call share it
+_moment: tuple[Any, datetime] = (0, EPOCH)  # the last created_at: jobs of one call share it
+
+
+def plain_record(row: Sequence[Any], queue: str) -> JobRecord | None:
+    """The record of a row of line.sql as it reads after one more reservation; None: the whole row must be looked at."""
+    global _moment
+    _, id, kind, payload, attempts, max_attempts, deliveries, lost, created, priority, state, plain = row
+    if not (
+        plain
+        and type(kind) is str
+        and kind
+        and type(payload) is bytes
+        and type(attempts) is type(max_attempts) is type(deliveries) is type(lost) is type(created) is int
+        and state == WAITING
+    ):
+        return None
+    known, created_at = _moment
+    if known != created:
+        created_at = moment_of(created)
+        _moment = (created, created_at)
+    return JobRecord(
+        id=id,
+        type=kind,
+        queue=queue,
+        payload=payload,
+        priority=priority,
+        attempts=attempts,
+        max_attempts=max_attempts,
+        deliveries=deliveries + 1,
+        lost=lost,
+        created_at=created_at,
+    )
 
 
 def record_of(row: Sequence[Any], reserved: int = 0) -> JobRecord:
-    """The record of a sound row; as it reads after `reserved` more reservations. Positions, not names, and a short way
-    for plain jobs: this is a third of the cost of a reserve."""
-    global _moment
-    known, created_at = _moment
-    if known != row[33]:
-        created_at = EPOCH + timedelta(0, 0, row[33])
-        _moment = (row[33], created_at)
-    if row[17] is None and row[18] is None and row[23:33] == _PLAIN and row[34] is None and row[35] is None:
-        return JobRecord(
-            id=row[1],
-            type=row[15],
-            queue=row[2],
-            payload=row[16],
-            priority=row[36],
-            attempts=row[19],
-            max_attempts=row[20],
-            deliveries=row[21] + reserved,
-            lost=row[22] + reserved if row[3] == LEASED else row[22],
-            created_at=created_at,
-        )
-    return _full_record(row, reserved, created_at)
+    """The record of a sound row; as it reads after `reserved` more reservations. Positions, not names: it is warm."""
+    return _full_record(row, reserved, moment_of(row[33]))
 
 
 def _full_record(row: Sequence[Any], reserved: int, created_at: datetime) -> JobRecord:

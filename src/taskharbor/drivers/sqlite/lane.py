@@ -2,8 +2,9 @@
 
     call ──► SimpleQueue ──► thread: [begin, call, call, …, commit] ──► one hop to each event loop
 
-Calls that wait together are written in one transaction, each behind a savepoint of its own: one that fails spoils no
-other. Nobody gets an answer before the commit. A call whose future was cancelled before its turn is left out.
+Calls that wait together are written in one transaction. One that fails spoils no other: the transaction is begun anew,
+with a savepoint before each call. Nobody gets an answer before the commit. A call whose future was cancelled before
+its turn is left out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from taskharbor.drivers.sqlite.connect import PATIENCE, FileLock, begin, connect, unavailable
+from taskharbor.drivers.sqlite.hold import Hold
 from taskharbor.drivers.sqlite.tx import Tx
 from taskharbor.model.errors import BackendUnavailable
 
@@ -28,13 +30,14 @@ _FATAL = ("SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CANTOPEN", 
 
 
 class Call:
-    """One call that waits for its turn. `light`: it need not survive a power cut."""
+    """One call that waits for its turn. `light`: it need not survive a power cut. `patient`: see hold.py."""
 
-    __slots__ = ("future", "light", "loop", "work")
+    __slots__ = ("future", "light", "loop", "patient", "work")
 
-    def __init__(self, work: Work, light: bool = False) -> None:
+    def __init__(self, work: Work, light: bool = False, patient: bool = False) -> None:
         self.work = work
         self.light = light
+        self.patient = patient
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
 
@@ -50,6 +53,7 @@ class Lane:
         self._identity = (0, 0)
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._ended: list[Call] = []
+        self.hold = Hold()
         self._thread = threading.Thread(target=self._run, name=f"taskharbor-sqlite-{name}", daemon=True)
         self._thread.start()
 
@@ -66,18 +70,8 @@ class Lane:
     def _run(self) -> None:
         stopping = False
         while not stopping:
-            batch = []
-            call = self._calls.get()
-            while call is not None:
-                batch.append(call)
-                if len(batch) == MOST:
-                    break
-                try:
-                    call = self._calls.get_nowait()
-                except queue.Empty:
-                    break
-            stopping = call is None
-            batch = [call for call in batch if not call.future.cancelled()]
+            calls, stopping = self._gather()
+            batch = [call for call in self.hold.sort(calls) if not call.future.cancelled()]
             if batch:
                 with self.guard:
                     answers = self._answers(batch)
@@ -86,6 +80,20 @@ class Lane:
             self.disconnect()
         self.ended()
         deliver(self._ended, [None] * len(self._ended))
+
+    def _gather(self) -> tuple[list[Call], bool]:
+        """The calls that wait together, and whether the lane is to stop after them."""
+        calls: list[Call] = []
+        try:
+            call = self._calls.get(timeout=self.hold.left())
+            while call is not None:
+                calls.append(call)
+                if len(calls) == MOST:
+                    break
+                call = self._calls.get_nowait()
+        except queue.Empty:
+            return calls, False
+        return calls, call is None
 
     def _answers(self, batch: list[Call]) -> list[Any]:
         try:
@@ -219,12 +227,15 @@ class Writer(Lane):
             self._durability(connection, all(call.light for call in batch))
             begin(connection, self.path)
             tx = Tx(connection)
-            if len(batch) == 1:
-                answers = [_alone(connection, tx, batch[0])]
-            else:
-                answers = [_beside_others(connection, tx, call) for call in batch]
-            if connection.in_transaction:
-                connection.execute("COMMIT")
+            answers = _together(tx, batch)
+            if answers is None:
+                connection.execute("ROLLBACK")
+                begin(connection, self.path)
+                tx = Tx(connection)
+                answers = [_apart(connection, tx, call) for call in batch]
+            self._commit(connection)
+            if tx.idle:
+                self.hold.let_go()
         except BaseException as error:
             self._after(error)
             raise
@@ -240,6 +251,12 @@ class Writer(Lane):
             for answer in answers
         ]
 
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        if self._level == "full":
+            self.hold.measure(lambda: connection.execute("COMMIT"))
+        else:
+            connection.execute("COMMIT")
+
     def _durability(self, connection: sqlite3.Connection, light: bool) -> None:
         # A reservation that a power cut takes back costs nothing: the worker died in the same moment.
         level = "normal" if light else self.synchronous
@@ -248,20 +265,22 @@ class Writer(Lane):
             self._level = level
 
 
-def _alone(connection: sqlite3.Connection, tx: Tx, call: Call) -> Any:
+def _together(tx: Tx, batch: list[Call]) -> list[Any] | None:
+    """The answers of all calls, or None: one of them failed. Nearly none does, and savepoints cost as much as a job."""
+    answers = []
     try:
-        answer = call.work(tx)
-        tx.flush()
+        for call in batch:
+            answers.append(call.work(tx))
+            tx.flush()
     except Exception as error:
         if _spoils_all(error):
             raise
-        connection.execute("ROLLBACK")
-        tx.arrived.clear()
-        return Failed(error)
-    return answer
+        return None
+    return answers
 
 
-def _beside_others(connection: sqlite3.Connection, tx: Tx, call: Call) -> Any:
+def _apart(connection: sqlite3.Connection, tx: Tx, call: Call) -> Any:
+    """The answer of one call, or how it failed, without a trace in the transaction."""
     connection.execute("SAVEPOINT call")
     arrived = dict(tx.arrived)
     try:

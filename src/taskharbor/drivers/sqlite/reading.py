@@ -14,7 +14,7 @@ import msgspec
 from taskharbor.drivers.contract import WORKER_SILENCE
 from taskharbor.drivers.sqlite.enqueue import last_of
 from taskharbor.drivers.sqlite.job import LEASED, moment_of, readable, state_at, ticks
-from taskharbor.drivers.sqlite.sql import COLUMNS, statement
+from taskharbor.drivers.sqlite.sql import COLUMNS, UNKNOWN, statement
 from taskharbor.drivers.sqlite.tx import Tx
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo, flow_status, replace
@@ -35,7 +35,7 @@ _IN_STATE = {
     State.READY: "((state = 1 AND (moment IS NULL OR moment <= :now)) OR (state = 2 AND moment <= :now))",
     State.INFLIGHT: "state = 2 AND moment > :now",
     State.DONE: "state = 3",
-    State.DLQ: "(state = 4 OR state IS NULL OR state NOT IN (0, 1, 2, 3, 4, 5))",
+    State.DLQ: f"(state = 4 OR ({UNKNOWN}))",
     State.CANCELLED: "state = 5",
 }
 

@@ -6,25 +6,30 @@ What was taken from the line but is not yet written still stands in it for SQLit
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.drivers.sqlite.job import Job, record_of, sound, ticks
-from taskharbor.drivers.sqlite.sql import COLUMNS, statement
+import msgspec
+
+from taskharbor.drivers.sqlite.job import Job, plain_record, record_of, sound, ticks
+from taskharbor.drivers.sqlite.sql import COLUMNS, UNKNOWN, statement
 from taskharbor.drivers.sqlite.store import move, set_aside
 from taskharbor.drivers.sqlite.tx import Queue, Tx
 from taskharbor.model.ids import new_tokens
+from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease, Reserved
 
 LINE = statement("line")
+BY_NUM = statement("by_num")
 GROUP_HEAD = statement("group_head")
 NEXT_GROUP = statement("next_group")
 HOLD_SLOT = statement("hold_slot")
 GRANT = statement("grant")
-UNKNOWN = f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE state IS NULL OR state NOT IN (0, 1, 2, 3, 4, 5) LIMIT 1000"
+STRANGE = f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE {UNKNOWN} LIMIT 1000"
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Grants:
@@ -40,17 +45,31 @@ class Grants:
         self._unwritten: dict[int, str] = {}  # num → token
         self.taken: list[Reserved] = []
 
-    def take(self, row: Sequence[Any], record: Any) -> None:
+    def take(self, num: int, record: JobRecord) -> None:
         token = next(self._tokens)
-        self._unwritten[row[0]] = token
-        self.taken.append(Reserved(record, Lease(row[1], row[2], token, self.expires_at)))
+        self._unwritten[num] = token
+        self.taken.append(Reserved(record, Lease(record.id, record.queue, token, self.expires_at)))
+
+    def take_line(self, rows: Sequence[Sequence[Any]], queue: str) -> int:
+        """Take jobs of the line as line.sql answered them; answers how many were sound."""
+        before = len(self.taken)
+        special = [row[0] for row in rows if not row[11]]
+        whole = {row[0]: row for row in self.tx.all(BY_NUM, _encode(special).decode())} if special else {}
+        for row in rows:
+            record = plain_record(row, queue)
+            if record is None:
+                record = self.granted(whole.get(row[0]) or self.tx.one(BY_NUM, f"[{row[0]}]"))
+                if record is None:
+                    continue
+            self.take(row[0], record)
+        return len(self.taken) - before
 
     def write(self) -> None:
         if self._unwritten:
-            self.tx.execute(GRANT, (self.expires, self.worker, json.dumps(self._unwritten)))
+            self.tx.execute(GRANT, (self.expires, self.worker, _encode(self._unwritten).decode()))
             self._unwritten.clear()
 
-    def granted(self, row: Sequence[Any]) -> Any:
+    def granted(self, row: Sequence[Any]) -> JobRecord | None:
         """The record as it will read under its lease, or None: it is damaged, and was set aside."""
         if sound(row):
             try:
@@ -78,57 +97,58 @@ class Lineup:
         """Up to so many jobs, grouped and ungrouped ones in turn; answers how many."""
         taken = 0
         while taken < count:
-            if self.queue.groups_next:
-                found = self._grouped() or self._ungrouped()
+            if not self._groups:
+                found = self._ungrouped(count - taken)
+            elif self.queue.groups_next:
+                found = self._grouped() or self._ungrouped(1)
             else:
-                found = self._ungrouped() or self._grouped()
+                found = self._ungrouped(1) or self._grouped()
             if not found:
                 break
-            taken += 1
+            taken += found
         if taken:
             self.gave = True
         return taken
 
-    def _ungrouped(self) -> bool:
+    def _ungrouped(self, count: int) -> int:
         while True:
-            if not self._read:
-                if not self._more:
-                    return False
-                self.grants.write()
-                self._read.extend(self.tx.all(LINE, self.queue.name, self._chunk))
-                self._more = len(self._read) == self._chunk
-                if not self._read:
-                    return False
-            row = self._read.popleft()
-            record = self.grants.granted(row)
-            if record is None:
-                continue
-            self.grants.take(row, record)
-            if self._groups:
-                self._turn(1)
-            return True
+            if not self._read and not self._read_on():
+                return 0
+            rows = [self._read.popleft() for _ in range(min(count, len(self._read)))]
+            found = self.grants.take_line(rows, self.queue.name)
+            if found:
+                if self._groups:
+                    self._turn(1)
+                return found
 
-    def _grouped(self) -> bool:
+    def _read_on(self) -> bool:
+        if self._more:
+            self.grants.write()
+            self._read.extend(self.tx.all(LINE, self.queue.name, self._chunk))
+            self._more = len(self._read) == self._chunk
+        return bool(self._read)
+
+    def _grouped(self) -> int:
         while self._groups:
             name = self.tx.one(NEXT_GROUP, self.queue.name)
             if name is None:
                 self._groups = False
-                return False
+                return 0
             row = self.tx.one(GROUP_HEAD, self.queue.name, name[0])
             if row is None:
                 self.tx.touch_group(self.queue.name, name[0])
             else:
                 record = self.grants.granted(row)
                 if record is not None:
-                    self.grants.take(row, record)
+                    self.grants.take(row[0], record)
                     self.grants.write()
                     self.tx.execute(HOLD_SLOT, (self.queue.name, name[0]))
                     self.tx.touch_group(self.queue.name, name[0])
                     self._turn(0)
                     self.tx.flush_groups()
-                    return True
+                    return 1
             self.tx.flush_groups()
-        return False
+        return 0
 
     def _turn(self, groups_next: int) -> None:
         if self.queue.groups_next != groups_next:
@@ -152,8 +172,10 @@ def reserve(
     grants.write()
     if lease_for <= timedelta(0):
         _expire_at_once(tx, grants)
-    seen = {} if len(grants.taken) == limit else {queue.name: queue.arrived for queue in known}
-    return grants.taken, seen
+    if len(grants.taken) == limit:
+        return grants.taken, {}
+    tx.idle = True
+    return grants.taken, {queue.name: queue.arrived for queue in known}
 
 
 def _lineups(grants: Grants, names: Sequence[str], limit: int) -> tuple[list[Queue], list[Lineup]]:
@@ -161,7 +183,7 @@ def _lineups(grants: Grants, names: Sequence[str], limit: int) -> tuple[list[Que
     tx, now = grants.tx, grants.now
     looks = [look for name in dict.fromkeys(names) if (look := tx.look(name, now)) is not None]
     if any(damaged for _, _, _, damaged in looks):
-        for row in tx.all(UNKNOWN):
+        for row in tx.all(STRANGE):
             set_aside(tx, Job(*row), now)
         tx.flush_groups()
     serving = [look for look in looks if not look[0].paused]

@@ -6,7 +6,7 @@ loaded, the refusal or the repeat is told, and flows and groups are looked after
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 import msgspec
@@ -24,8 +24,8 @@ from taskharbor.model.limits import check_moment, check_number, check_spawn, cle
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
 ACK = statement("ack")
-ACK_MANY = statement("ack_many")
 ACKED = statement("acked")
+TOKEN = 32  # characters of the tokens that reserve makes
 
 _encode = msgspec.json.Encoder().encode
 
@@ -34,62 +34,58 @@ def settle(tx: Tx, outcomes: Sequence[Outcome], now: datetime, max_payload: int)
     """Apply outcomes one after the other; a refused one is answered in its place."""
     moment = ticks(now)
     answers: list[TaskHarborError | None] = []
-    acked: set[tuple[str, str]] = set()
-    ahead = 0  # up to where plain acks were tried together
-    for index, outcome in enumerate(outcomes):
-        if type(outcome) is Ack and not outcome.spawn and outcome.handover is None:
-            if index >= ahead:
-                run = _plain_run(outcomes, index)
-                ahead = index + len(run)
-                acked = _ack_together(tx, run, moment)
-            if (outcome.lease.job_id, outcome.lease.token) in acked:
-                answers.append(None)
-                continue
-        answers.append(_settle(tx, outcome, now, moment, max_payload))
+    while len(answers) < len(outcomes):
+        start = len(answers)
+        run = _plain_run(outcomes, start)
+        acked = _ack_together(tx, run, moment) if run else run
+        if len(acked) == len(outcomes):
+            return [None] * len(outcomes)
+        for outcome in outcomes[start : start + max(len(run), 1)]:
+            done = outcome.lease.job_id in acked
+            answers.append(None if done else _settle(tx, outcome, now, moment, max_payload))
     return answers
 
 
-def _plain_run(outcomes: Sequence[Outcome], start: int) -> list[Ack]:
-    """The plain acks that follow each other from here on. A plain job has no ties, so these may change places."""
-    run: list[Ack] = []
-    seen: set[str] = set()
-    for outcome in outcomes[start:]:
-        if type(outcome) is not Ack or outcome.spawn or outcome.handover is not None or outcome.lease.job_id in seen:
+def _plain_run(outcomes: Sequence[Outcome], start: int) -> dict[str, str]:
+    """The plain acks that follow each other from here on, as ack.sql takes them: job id to token and result. A plain
+    job has no ties, so these may change places."""
+    run: dict[str, str] = {}
+    for index in range(start, len(outcomes)):
+        outcome = outcomes[index]
+        if type(outcome) is not Ack or outcome.spawn or outcome.handover is not None:
             break
-        seen.add(outcome.lease.job_id)
-        run.append(outcome)
+        lease, result = outcome.lease, outcome.result
+        token = lease.token
+        if lease.job_id in run or type(token) is not str or len(token) != TOKEN:
+            break
+        if result is not None:
+            text = _as_text(result)
+            if text is None:
+                break
+            token = f"{token}={text}"
+        run[lease.job_id] = token
     return run
 
 
-def _ack_together(tx: Tx, run: list[Ack], moment: int) -> set[tuple[str, str]]:
-    """Try plain acks in one statement; answers the job and token of each that was applied."""
-    given = []
-    acked = set()
-    for ack in run:
-        lease, result = ack.lease, ack.result
-        if len(run) == 1 or (result is not None and not _is_plain_text(result)):
-            if (result is None or type(result) is bytes) and tx.do(ACK, moment, result, lease.job_id, lease.token):
-                acked.add((lease.job_id, lease.token))
-        else:
-            given.append((lease.job_id, lease.token, None if result is None else result.decode()))
-    if given:
-        text = _encode(given).decode()
-        if tx.do(ACK_MANY, moment, text) == len(given):
-            acked.update([(id, token) for id, token, _ in given])
-        else:
-            acked.update(tx.all(ACKED, text))
-    return acked
-
-
-def _is_plain_text(result: bytes) -> bool:
-    """Whether a result can travel as JSON text: nearly every one, since results are JSON themselves."""
-    if type(result) is not bytes or b"\0" in result:
-        return False
+def _as_text(result: bytes) -> str | None:
+    """A result as it can travel in JSON: nearly every one, since results are JSON themselves."""
     try:
-        result.decode()
+        return result.decode() if type(result) is bytes and b"\0" not in result else None
     except UnicodeDecodeError:
-        return False
-    return True
+        return None
+
+
+def _ack_together(tx: Tx, run: dict[str, str], moment: int) -> Collection[str]:
+    """Try plain acks in one statement; answers the ids of those that were applied."""
+    try:
+        given = {"now": moment, "given": _encode(run).decode()}
+    except UnicodeEncodeError:  # an id or a token that nobody can have been given
+        return ()
+    tx.execute(ACK, given)
+    if tx.changed() == len(run):
+        return run
+    tx.execute(ACKED, given)
+    return {id for (id,) in tx.fetchall()}
 
 
 def _settle(tx: Tx, outcome: Outcome, now: datetime, moment: int, max_payload: int) -> TaskHarborError | None:

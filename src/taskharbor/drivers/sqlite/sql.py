@@ -1,6 +1,7 @@
 """The statements: one file each in `sql/`, read once, used by name.
 
-`{columns}` stands for all columns of a job, `{light}` for the same without payload and result, which may be large.
+`{columns}` stands for all columns of a job, `{light}` for the same without payload and result, which may be large,
+`{unknown}` for a state that nobody knows.
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ COLUMNS = (
 
 
 LIGHT = COLUMNS.replace("payload", "NULL AS payload").replace(" result", " NULL AS result")
+# A state that nobody knows, in the words of the index taskharbor_jobs_unknown, without which it is not used.
+UNKNOWN = " AND ".join(f"state IS NOT {state}" for state in range(6))
 
 
 def statement(name: str) -> str:
     """The text of a statement without its comments: it is also its name in sqlite3's cache."""
     text = (FOLDER / f"{name}.sql").read_text(encoding="utf-8")
     lines = [line.partition("--")[0].rstrip() for line in text.splitlines()]
-    return "\n".join(line for line in lines if line).replace("{columns}", COLUMNS).replace("{light}", LIGHT)
+    text = "\n".join(line for line in lines if line)
+    for word, meaning in (("{columns}", COLUMNS), ("{light}", LIGHT), ("{unknown}", UNKNOWN)):
+        text = text.replace(word, meaning)
+    return text

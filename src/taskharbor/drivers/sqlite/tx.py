@@ -54,6 +54,7 @@ class Tx:
         self._queues: dict[str, Queue] = {}
         self._slots: dict[tuple[str, str], int] = {}
         self._arrivals: set[str] = set()
+        self.idle = False  # whether a reserve found less than it asked for
         self.arrived: dict[str, int] = {}  # queue → number, of all calls so far: who waits is told after the commit
 
     # Rows
@@ -74,6 +75,10 @@ class Tx:
     def do(self, sql: str, *given: Any) -> int:
         """How many rows were changed."""
         self.execute(sql, given)
+        return self._cursor.rowcount
+
+    def changed(self) -> int:
+        """How many rows the last statement changed."""
         return self._cursor.rowcount
 
     def load(self, id: str) -> Job | None:
@@ -136,16 +141,18 @@ class Tx:
 
     def look(self, name: str, now: int) -> tuple[Queue, bool, bool, bool] | None:
         """A queue before a reserve: whether time changes it, a group stands in turn, anything is damaged."""
-        row = self.one(LOOK, name, now)
-        if row is None:
+        self.execute(LOOK, {"queue": name, "now": now})
+        rows = self.fetchall()
+        if not rows:
             return None
+        row = rows[0]
         queue = self._queues[name] = Queue(name, *row[:5])
         return queue, bool(row[5]), bool(row[6]), bool(row[7])
 
     def forget_queue(self, name: str) -> None:
         """Its last job may have gone: an empty queue's row goes too."""
         self.flush()
-        self.execute(QUEUE_FORGET, (name,))
+        self.execute(QUEUE_FORGET, {"queue": name})
         self._queues.pop(name, None)
 
     def arrive(self, queue: str) -> None:
@@ -190,7 +197,7 @@ class Tx:
                 if slots < 0:
                     self.arrive(queue)
             else:
-                self.execute(GROUP_FORGET, (queue, group))
+                self.execute(GROUP_FORGET, {"queue": queue, "name": group})
         self._slots.clear()
 
     def forget(self) -> None:

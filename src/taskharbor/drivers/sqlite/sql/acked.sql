@@ -1,7 +1,7 @@
 -- Which of these jobs were acked by these tokens, now or before.
--- in: JSON array of [job id, token, …]          out: id and token of each
-SELECT job.id, job.settled
-FROM json_each(?) AS given
+-- in: JSON object of job id to token as in ack.sql          out: an id each
+SELECT job.id
+FROM json_each(:given) AS given
 CROSS JOIN taskharbor_jobs AS job INDEXED BY taskharbor_jobs_id
-    ON job.id = given.value ->> 0 AND job.settled = given.value ->> 1
+    ON job.id = given.key AND job.settled = substr(given.value, 1, 32)
 WHERE job.settled_as = 'Ack'

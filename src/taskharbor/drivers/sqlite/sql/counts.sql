@@ -18,5 +18,5 @@ SELECT queue, CASE state WHEN 3 THEN 'done' WHEN 4 THEN 'dlq' ELSE 'cancelled' E
     WHERE state IN (3, 4, 5) AND finished_at IS NOT NULL GROUP BY 1, 2
 UNION ALL
 SELECT queue, 'dlq', count(*) FROM taskharbor_jobs INDEXED BY taskharbor_jobs_unknown
-    WHERE state IS NULL OR state NOT IN (0, 1, 2, 3, 4, 5) GROUP BY 1
+    WHERE {unknown} GROUP BY 1
 ORDER BY 1

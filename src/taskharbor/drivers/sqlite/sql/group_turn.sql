@@ -5,7 +5,7 @@ SET turn = CASE
     WHEN inflight < coalesce(slots, 1) AND EXISTS (
         SELECT 1 FROM taskharbor_jobs AS job
         WHERE job.queue = taskharbor_groups.queue AND job.grp = taskharbor_groups.name AND job.lined = 1
-    ) THEN coalesce(turn, ?1)
+    ) THEN coalesce(turn, ?)
 END
-WHERE queue = ?2 AND name = ?3
+WHERE queue = ? AND name = ?
 RETURNING turn

@@ -6,16 +6,16 @@
 SELECT paused, at, arrived, served, groups_next,
     EXISTS (
         SELECT 1 FROM taskharbor_jobs INDEXED BY taskharbor_jobs_when
-        WHERE state = 1 AND queue = ?1 AND moment > min(at, ?2) AND moment <= max(at, ?2)
+        WHERE state = 1 AND queue = :queue AND moment > min(at, :now) AND moment <= max(at, :now)
     ) OR EXISTS (
         SELECT 1 FROM taskharbor_jobs INDEXED BY taskharbor_jobs_when
-        WHERE state = 2 AND queue = ?1 AND moment > min(at, ?2) AND moment <= max(at, ?2)
+        WHERE state = 2 AND queue = :queue AND moment > min(at, :now) AND moment <= max(at, :now)
     ),
     EXISTS (
-        SELECT 1 FROM taskharbor_groups INDEXED BY taskharbor_groups_turn WHERE queue = ?1 AND turn IS NOT NULL
+        SELECT 1 FROM taskharbor_groups INDEXED BY taskharbor_groups_turn WHERE queue = :queue AND turn IS NOT NULL
     ),
     EXISTS (
         SELECT 1 FROM taskharbor_jobs INDEXED BY taskharbor_jobs_unknown
-        WHERE state IS NULL OR state NOT IN (0, 1, 2, 3, 4, 5)
+        WHERE {unknown}
     )
-FROM taskharbor_queues WHERE name = ?1
+FROM taskharbor_queues WHERE name = :queue

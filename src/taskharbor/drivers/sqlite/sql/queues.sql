@@ -11,5 +11,5 @@ WHERE paused
     OR EXISTS (SELECT 1 FROM taskharbor_jobs WHERE state = 5 AND queue = known.name AND finished_at IS NOT NULL)
     OR EXISTS (
         SELECT 1 FROM taskharbor_jobs
-        WHERE queue = known.name AND (state IS NULL OR state NOT IN (0, 1, 2, 3, 4, 5))
+        WHERE queue = known.name AND {unknown}
     )
