@@ -1,0 +1,196 @@
+"""`taskharbor doctor`, `migrate`, `conformance`, `bench`: a store and whether it will do."""
+
+import os
+import sqlite3
+from contextlib import closing
+from datetime import datetime, timedelta
+
+import pytest
+
+from taskharbor.drivers import Driver, JobRecord, WorkerInfo
+from tests.cli.shell import kill, program, store, taskharbor, within
+from tests.servers.postgres import shared
+
+
+def checks(*arguments: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
+    """The exit code, and by the name of the check what it says."""
+    answer = taskharbor("doctor", *arguments, "--output", "json")
+    found: dict[str, list[tuple[str, str]]] = {}
+    for check in answer.json["checks"]:
+        assert list(check) == ["check", "status", "text"]
+        found.setdefault(check["check"], []).append((check["status"], check["text"]))
+    assert answer.json["ok"] == (answer.code == 0)
+    return answer.code, found
+
+
+def test_a_store_that_is_well(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x"))
+
+    async def beat(driver: Driver, now: datetime) -> None:
+        await driver.beat(WorkerInfo(worker="w1", queues=("default",), running=0, started_at=now), now)
+
+    within(dsn, beat)
+    code, found = checks("--dsn", dsn)
+    assert code == 0
+    assert {status for told in found.values() for status, _ in told} == {"ok"}
+    assert list(found) == ["version", "dsn", "library", "store", "clock", "answer", "workers", "queues"]
+    out = taskharbor("doctor", "--dsn", dsn).out
+    assert "SQLite 3." in out
+    assert out.count("\n") == 8
+
+
+def test_what_waits_for_somebody(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x"), JobRecord(id="j2", type="x", queue="mail"))
+    kill(dsn, "j1")
+
+    async def act(driver: Driver, now: datetime) -> None:
+        await driver.pause("sleepy")
+        await driver.beat(WorkerInfo(worker="w1", queues=("default",), running=0, started_at=now), now)
+
+    within(dsn, act)
+    code, found = checks("--dsn", dsn)
+    assert code == 0, "warnings are no problems"
+    assert found["queues"] == [
+        ("warning", "no worker serves mail, where jobs are due"),
+        ("warning", "paused: sleepy"),
+        ("warning", "1 dead job: taskharbor dlq list"),
+    ]
+
+
+def test_no_worker_was_heard(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x"))
+    assert checks("--dsn", dsn)[1]["workers"][0][0] == "warning"
+
+
+def test_a_clock_that_is_wrong(dsn: str, monkeypatch: pytest.MonkeyPatch):
+    store(dsn, JobRecord(id="j1", type="x"))
+    from taskharbor.drivers.sqlite import SqliteDriver
+
+    real = SqliteDriver.server_time
+
+    async def ahead(self: SqliteDriver) -> datetime:
+        return await real(self) + timedelta(minutes=5)
+
+    monkeypatch.setattr(SqliteDriver, "server_time", ahead)
+    ((status, text),) = checks("--dsn", dsn)[1]["clock"]
+    assert (status, "300.0 s ahead of this machine" in text) == ("warning", True)
+
+
+def test_a_problem_is_exit_1_and_the_rest_is_told(dsn: str):
+    code, found = checks("--dsn", dsn)
+    assert code == 1
+    assert found["store"][0][0] == "problem"
+    assert found["version"][0][0] == "ok"
+    code, found = checks("--dsn", "gopher://x")
+    assert (code, found["store"][0][0]) == (1, "problem")
+
+
+def test_the_address_is_told_without_its_secrets_and_whence_it_came(dsn: str):
+    code, found = checks("--dsn", "postgresql://ada:secret@127.0.0.1:1/jobs?sslmode=require")
+    assert code == 1
+    assert found["dsn"] == [("ok", "postgresql://…@127.0.0.1:1/jobs?… (from --dsn)")]
+    answer = taskharbor("doctor", environment={"TASKHARBOR_DSN": dsn})
+    assert f"{dsn} (from $TASKHARBOR_DSN)" in answer.out
+
+
+def test_a_driver_warns_when_it_is_opened():
+    """The test server runs with fsync off, which the driver warns of."""
+    code, found = checks("--dsn", shared().address(shared().database()))
+    assert code == 0
+    assert any(status == "warning" and "fsync is off" in text for status, text in found["store"])
+    assert found["library"][0][1].startswith("psycopg 3.")
+
+
+def test_doctor_on_memory():
+    code, found = checks("--dsn", "memory://")
+    assert (code, found["store"][0][0]) == (0, "warning")
+
+
+# Migrate
+
+
+def test_migrate_creates_a_schema_and_may_be_run_again(dsn: str):
+    for _ in range(2):
+        answer = taskharbor("migrate", "--dsn", dsn)
+        assert (answer.code, answer.out) == (0, "the schema is up to date\n")
+    assert taskharbor("migrate", "--dsn", dsn, "--output", "json").json == {"schema": "up to date"}
+    assert os.path.exists(dsn.removeprefix("sqlite:///"))
+
+
+def test_the_sql_for_sqlite_is_what_a_store_needs(dsn: str):
+    sql = taskharbor("migrate", "--dsn", dsn, "--sql").out
+    path = dsn.removeprefix("sqlite:///")
+    assert not os.path.exists(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(sql)
+    assert taskharbor("enqueue", "--dsn", f"{dsn}?migrate=manual", "--job", "x").code == 0
+    assert taskharbor("migrate", "--dsn", dsn, "--sql", "--from", "99").out == "-- nothing to do\n"
+
+
+def test_the_sql_for_postgres_is_what_a_store_needs():
+    import psycopg
+
+    address = shared().address(shared().database())
+    refused = taskharbor("enqueue", "--dsn", f"{address}?migrate=manual", "--job", "x")
+    assert (refused.code, "taskharbor migrate" in refused.line) == (3, True)
+    sql = taskharbor("migrate", "--dsn", f"{address}?schema=jobs", "--sql").out
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(sql.encode())
+    assert taskharbor("enqueue", "--dsn", f"{address}?schema=jobs&migrate=manual", "--job", "x").code == 0
+
+
+# Conformance
+
+
+def test_conformance_passes_on_memory():
+    answer = program("conformance", "--dsn", "memory://", "--theme", "pause")
+    assert (answer.code, answer.err) == (0, "")
+    assert "0 failed" in answer.out
+    found = taskharbor("conformance", "--dsn", "memory://", "--theme", "pause", "--output", "json").json
+    assert list(found) == ["ok", "passed", "failed", "skipped", "cases"]
+    assert (found["ok"], found["passed"]) == (True, len(found["cases"]))
+    assert list(found["cases"][0]) == ["theme", "title", "verdict", "text"]
+
+
+def test_conformance_refuses_a_store_that_is_not_empty(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x"))
+    answer = taskharbor("conformance", "--dsn", dsn, "--theme", "pause")
+    assert (answer.code, "not empty" in answer.line) == (2, True)
+    beside = taskharbor("conformance", "--dsn", dsn, "--theme", "pause", "--namespace", "beside-")
+    assert beside.code == 0
+    assert within(dsn, lambda driver, now: driver.inspect("j1", now)).job.id == "j1"
+
+
+def test_conformance_wants_an_address_and_a_theme_that_exists():
+    assert "--dsn" in taskharbor("conformance").line
+    answer = taskharbor("conformance", "--dsn", "memory://", "--theme", "nope")
+    assert (answer.code, "nope" in answer.line) == (2, True)
+
+
+def test_conformance_that_fails_is_exit_1(monkeypatch: pytest.MonkeyPatch):
+    from taskharbor.drivers.memory import MemoryDriver
+
+    async def never(self: MemoryDriver, queue: str) -> None: ...
+
+    monkeypatch.setattr(MemoryDriver, "pause", never)
+    answer = taskharbor("conformance", "--dsn", "memory://", "--theme", "pause")
+    assert answer.code == 1
+    assert "FAILED" in answer.out
+
+
+# Bench
+
+
+def test_bench_leaves_nothing_behind(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x"))
+    answer = taskharbor("bench", "--dsn", dsn, "--jobs", "20", "--output", "json")
+    assert answer.code == 0, answer.err
+    assert list(answer.json) == ["jobs", "enqueue_one", "enqueue_many", "run", "pickup_p50", "pickup_p99"]
+    assert all(value > 0 for value in answer.json.values())
+    assert within(dsn, lambda driver, now: driver.counts(now)) == {"default": {"ready": 1}}
+
+
+def test_bench_for_people():
+    answer = taskharbor("bench", "--jobs", "20", "--dsn", "memory://")
+    assert answer.out.count("jobs a second") == 3
+    assert "(p99)" in answer.out
