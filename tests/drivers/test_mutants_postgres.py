@@ -133,8 +133,8 @@ MUTANTS = (
     Mutant(
         "stored into a cancelled flow",
         "04_enqueue",
-        "where f.flow_id = j.flow_id and j.id = any(fresh)",
-        "where false and f.flow_id = j.flow_id",
+        "if cancelled <> '{}' then",
+        "if false then",
         ("runs",),
     ),
     Mutant(
@@ -162,8 +162,8 @@ MUTANTS = (
     Mutant(
         "release takes everybody's",
         "07_extend",
-        "and j.worker = p_worker and j.wake > p_now",
-        "and j.wake > p_now",
+        "worker = p_worker",
+        "worker is not null",
         ("release",),
     ),
     Mutant("release takes what is kept", "07_extend", "and j.token <> all(kept)", "", ("release",)),

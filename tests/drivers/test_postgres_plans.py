@@ -7,11 +7,14 @@ table, which a planner that believes them answers with a scan.
 import asyncio
 import re
 from datetime import UTC, datetime
+from typing import Any
 
 import psycopg
 import pytest
 
+from taskharbor.drivers import JobRecord
 from taskharbor.drivers.postgres import PostgresDriver
+from taskharbor.drivers.postgres.enqueueing import _statement
 from tests import lanes
 from tests.servers import postgres
 
@@ -34,12 +37,7 @@ def full(request):
     """A store with three deep queues, more scheduled before them, dead ones, and many groups."""
     address = postgres.shared().address(postgres.shared().database())
 
-    async def made() -> None:
-        driver = PostgresDriver(address)
-        await driver.open()
-        await driver.close()
-
-    asyncio.run(made())
+    asyncio.run(made(address))
     with psycopg.connect(address, autocommit=True) as connection:
         for table in ("jobs", "history", "groups"):
             connection.execute(f"alter table taskharbor.{table} set (autovacuum_enabled = false)".encode())
@@ -66,8 +64,11 @@ def full(request):
     return address
 
 
-def explained(address: str, call: str) -> tuple[list[str], int]:
-    """The plans of all statements inside a call, and the pages it touched; rolled back."""
+def explained(address: str, call: str, parameters: Any = None, before: Any = None) -> tuple[list[str], int]:
+    """The plans of all statements inside a call, and the pages it touched; rolled back.
+
+    Plans are made by a first call, with the parameters `before`, and kept, as on a connection of a pool.
+    """
     plans: list[str] = []
     with psycopg.connect(address) as connection:
         connection.add_notice_handler(lambda notice: plans.append(notice.message_primary or ""))
@@ -76,10 +77,10 @@ def explained(address: str, call: str) -> tuple[list[str], int]:
         connection.execute("set auto_explain.log_nested_statements = on")
         connection.execute("set client_min_messages = log")
         connection.commit()
-        connection.execute(call.encode())  # plans are made, and caches filled
+        connection.execute(call.encode(), before or parameters)
         plans.clear()
         connection.rollback()
-        rows = connection.execute(f"explain (analyze, buffers) {call}".encode()).fetchall()
+        rows = connection.execute(f"explain (analyze, buffers) {call}".encode(), parameters).fetchall()
         connection.rollback()
     text = "\n".join(row[0] for row in rows)
     found = re.search(r"Buffers: shared(?: hit=(\d+))?(?: read=(\d+))?", text)
@@ -104,16 +105,70 @@ def test_reserve(full, queues):
     assert pages < PAGES * (1 + queues.count(",")), f"a reserve of 100 touched {pages} pages"
 
 
+def test_release(full):
+    """It finds what a worker holds among what is leased, not among all there is."""
+    plans, pages = explained(full, f"select taskharbor.release('nobody', {TICKS}, '[]')")
+    assert "jobs_leases" in "\n".join(plans)
+    assert pages < 200, f"a release of nothing touched {pages} pages"
+
+
+@pytest.mark.parametrize("seen", ["nothing", "empty tables", "ten jobs", "cancelled flows"])
+def test_pages_of_an_enqueue_grow_as_it_does(seen):
+    """Twenty times as many jobs in a call touch as many times more (and deeper trees), whatever the planner saw before;
+    what looks through one list for each entry of another would touch four hundred times as much."""
+    pages = []
+    for number in (200, 4000):
+        address = postgres.shared().address(postgres.shared().database())
+        asyncio.run(made(address))
+        with psycopg.connect(address, autocommit=True) as connection:
+            for table in ("jobs", "history", "flows", "keys"):
+                connection.execute(f"alter table taskharbor.{table} set (autovacuum_enabled = false)".encode())
+            if seen == "ten jobs":
+                filled = FILL.format(kind="r", priority=0, state=2, wake=0, grp="null", number=10)
+                connection.execute(filled.encode())
+            if seen == "cancelled flows":
+                connection.execute("insert into taskharbor.flows select n from generate_series(1, 50) as n")
+            if seen != "nothing":
+                connection.execute("analyze")
+        known = [JobRecord(id=f"known{n}", type="t", idempotency_key=f"key{n}") for n in range(number // 2)]
+        asyncio.run(stored(address, known))
+        small, large = (_statement("taskharbor", chord(size), NOW, False) for size in (10, number))
+        plans, touched = explained(address, large.sql.replace("?", "%s"), large.parameters, small.parameters)
+        pages.append(touched)
+        text = "\n".join(plans)
+        assert not re.search(r"Filter: .*\bid = ANY", text), text
+        for found in re.findall(r"(?:using|on) (\w+)[^\n]*\n *Index Cond: \(\(?id = ", text):
+            assert found.endswith("_pkey"), text
+    assert pages[1] < pages[0] * 80, pages
+
+
+def chord(number: int) -> list[JobRecord]:
+    """A large call: half of the members are known by their keys, the others have groups; one job waits for all."""
+    half = number // 2
+    members = [JobRecord(id=f"a{n}", type="t", flow_id="run", idempotency_key=f"key{n}") for n in range(half)]
+    members += [JobRecord(id=f"b{n}", type="t", flow_id="run", group=f"g{n}", group_limit=2) for n in range(half)]
+    waits = tuple(member.id for member in members)
+    return [*members, JobRecord(id="last", type="t", flow_id="run", depends_on=waits)]
+
+
+async def made(address: str) -> None:
+    driver = PostgresDriver(address)
+    await driver.open()
+    await driver.close()
+
+
+async def stored(address: str, jobs: list[JobRecord]) -> None:
+    driver = PostgresDriver(address)
+    await driver.open()
+    await driver.enqueue(jobs, NOW)
+    await driver.close()
+
+
 def test_pages_do_not_grow_with_the_backlog(full):
     """The same reserve on a store that holds just enough touches about as much."""
     address = postgres.shared().address(postgres.shared().database())
 
-    async def small() -> None:
-        driver = PostgresDriver(address)
-        await driver.open()
-        await driver.close()
-
-    asyncio.run(small())
+    asyncio.run(made(address))
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(FILL.format(kind="r", priority=0, state=2, wake=0, grp="null", number=600).encode())
     _, few = explained(address, reserve('["q0"]'))

@@ -17,7 +17,7 @@ from taskharbor.model.job import FlowInfo, JobInfo, Page, State, flow_status
 _WAITING_FOR = """case when r.state = 0 then array(
     select d.id from unnest(r.depends_on) with ordinality as d(id, n)
     where exists (select from {schema}.edges e where e.dependency = d.id and e.dependent = r.id)
-      and not exists (select from {schema}.history h where h.id = d.id and h.state = 5)
+      and not exists (select from {schema}.history h where h.id = d.id and h.state + 0 = 5)
     group by d.id order by min(d.n)) end"""
 
 

@@ -8,6 +8,8 @@
 -- out: only what is out of the ordinary: (id, known) for a job that existed; (null, message) for an invalid call
 -- locks: new rows and keys; dependencies that were stored before (weakly, see last_of); a shared lock for each of at
 --      most 64 buckets of flows, which cancel_flow takes alone. No group and no queue is locked
+-- Ten thousand jobs may come in one call: arrays are joined (hashed), never looked through for each row. `state + 0`,
+-- here and elsewhere, keeps a planner from looking up an id in a partial index that was small when it looked.
 create or replace function store(p_jobs text, p_keys text, p_edges text, p_limits text, p_flows text,
                                  p_queues text[], p_now bigint, p_gently boolean)
 returns table (id text, known text) language plpgsql as $body$
@@ -18,6 +20,7 @@ declare
     alias_known text[] := '{}';
     fresh text[];
     late text[];
+    cancelled text[];
     asked integer;
     missing record;
 begin
@@ -66,7 +69,7 @@ begin
             o integer, id text, queue text, type text, payload text, run_at bigint, timeout bigint, priority integer,
             attempts integer, max_attempts integer, key text, grp text, group_limit integer, depends_on text[],
             flow_id text, metadata text, created_at bigint)
-        where alias_ids = '{}' or g.id <> all(alias_ids)
+        where not exists (select from unnest(alias_ids) as a where a = g.id)
         on conflict (id) do nothing
         returning jobs.id
     )
@@ -84,12 +87,13 @@ begin
             delete from keys k
             using json_to_recordset(p_keys::json) as g(o integer, id text, queue text, key text)
             where k.queue = g.queue collate "C" and k.key = decode(g.key, 'base64') and k.id = g.id
-              and g.id <> all(fresh)
+              and not exists (select from unnest(fresh) as f where f = g.id)
               and not exists (select from records r where r.id = g.id and r.queue = k.queue and r.key = k.key);
         end if;
         return query
             select g.id, g.id from json_to_recordset(p_jobs::json) as g(id text)
-            where g.id <> all(fresh) and g.id <> all(alias_ids);
+            where not exists (select from unnest(fresh) as f where f = g.id)
+              and not exists (select from unnest(alias_ids) as a where a = g.id);
     end if;
     if alias_ids <> '{}' then
         return query select a, k from unnest(alias_ids, alias_known) as x(a, k);
@@ -99,7 +103,7 @@ begin
         insert into limits (queue, grp, lim)
         select distinct on (g.queue, g.grp) g.queue, g.grp, g.lim
         from json_to_recordset(p_limits::json) as g(o integer, id text, queue text, grp text, lim integer)
-        where g.id = any(fresh)
+        where exists (select from unnest(fresh) as f where f = g.id)
         order by g.queue, g.grp, g.o
         on conflict do nothing;
     end if;
@@ -107,12 +111,16 @@ begin
         perform link(p_edges, fresh, alias_ids, alias_known, p_now);
     end if;
     if p_flows is not null then
-        with gone as (
-            delete from jobs j using flows f
-            where f.flow_id = j.flow_id and j.id = any(fresh) returning j.*
-        )
-        insert into history select (x).* from (
-            select set_finished(gone, 7::smallint, 'flow cancelled', p_now) as x from gone) as y;
+        cancelled := array(select f.flow_id from flows f
+                           where f.flow_id = any(array(select json_array_elements_text(p_flows::json))));
+        if cancelled <> '{}' then
+            with gone as (
+                delete from jobs j using unnest(fresh) as x(id)
+                where j.id = x.id collate "C" and coalesce(j.flow_id, '') = any(cancelled) returning j.*
+            )
+            insert into history select (x).* from (
+                select set_finished(gone, 7::smallint, 'flow cancelled', p_now) as x from gone) as y;
+        end if;
     end if;
     perform hint(p_queues, p_gently);
 end
@@ -178,7 +186,7 @@ begin
     from (select e.id, array_agg(e.dep order by e.pos) as deps,
                  count(distinct e.dep) filter (where h.id is null) as open
           from unnest(edge_ids, edge_pos, edge_deps) as e(id, pos, dep)
-          left join history h on h.id = e.dep and h.state = 5
+          left join history h on h.id = e.dep and h.state + 0 = 5
           group by e.id) as x
     where j.id = x.id;
 end

@@ -176,7 +176,7 @@ declare
     one record;
     n integer := 0;
     known boolean;
-    new_done boolean := exists (select from history h where h.id = p_new and h.state = 5);
+    new_done boolean := exists (select from history h where h.id = p_new and h.state + 0 = 5);
     told text[] := '{}';
 begin
     with recursive walk(id) as (

@@ -45,8 +45,12 @@ declare
     ids text[];
     held record;
 begin
-    ids := array(select j.id from jobs j where j.state in (3, 4) and j.worker = p_worker and j.wake > p_now
-                 and j.token <> all(kept) order by j.id for no key update);
+    -- Found through the indexes of what is leased; looked at again once it is locked.
+    ids := array(select j.id from jobs j
+                 where j.id = any(array(select x.id from jobs x where x.state = 3 and x.worker = p_worker
+                                        union all select x.id from jobs x where x.state = 4 and x.worker = p_worker))
+                   and j.state in (3, 4) and j.worker = p_worker and j.wake > p_now and j.token <> all(kept)
+                 order by j.id for no key update);
     if ids = '{}' then
         return 0;
     end if;

@@ -114,7 +114,7 @@ begin
             select distinct r.id, one from records r where r.id = any(j.depends_on) and r.id <> one
             on conflict do nothing;
             j.open := (select count(*) from edges e where e.dependent = one
-                       and not exists (select from history h where h.id = e.dependency and h.state = 5));
+                       and not exists (select from history h where h.id = e.dependency and h.state + 0 = 5));
         end if;
         j.wake := coalesce(p_run_at, 0);
         j.due := greatest(coalesce(p_run_at, 0), p_now);
@@ -135,7 +135,7 @@ $body$;
 create or replace function holds(p_id text)
 returns bigint language sql stable as $body$
     select count(*) from edges e where e.dependency = p_id
-    and not exists (select from history h where h.id = e.dependent and h.state in (5, 7));
+    and not exists (select from history h where h.id = e.dependent and h.state + 0 in (5, 7));
 $body$;
 
 -- Forget what belongs to a record that was deleted.
@@ -213,8 +213,8 @@ begin
         exit when gone >= p_limit;
         continue when one.flow_id is not null
             and (exists (select from jobs j where j.flow_id = one.flow_id)
-                 or exists (select from history h where h.flow_id = one.flow_id and h.state = 6));
-        perform from history h where h.id = one.id and h.state in (5, 7) for update skip locked;
+                 or exists (select from history h where h.flow_id = one.flow_id and h.state + 0 = 6));
+        perform from history h where h.id = one.id and h.state + 0 in (5, 7) for update skip locked;
         continue when not found;
         continue when holds(one.id) > 0;
         delete from history h where h.id = one.id;

@@ -65,6 +65,8 @@ create index jobs_group_line on jobs (queue, grp, due, seq) where state in (2, 4
 -- What comes into the line by itself: by its run_at, and by the end of its lease.
 create index jobs_calendar on jobs (queue, wake) where state = 1;
 create index jobs_leases on jobs (queue, wake) where state = 3;
+-- What a faster clock has seen expire, for `release`.
+create index jobs_over on jobs (worker) where state = 4;
 create index jobs_flow on jobs (flow_id, id) where flow_id is not null;
 create index jobs_strange on jobs (id) where state < 0 or state > 4;
 
