@@ -108,7 +108,8 @@ mutants: $(STAMP) ## break the memory driver on purpose and see the suite notice
 	@$(PYTEST) tests/architecture/test_mutants.py
 
 .PHONY: docs
-docs: $(STAMP) ## test the documents: what they show is run
+docs: $(STAMP) ## write docs/cli.md from the commands; test the documents: what they show is run
+	@$(BIN)/python -m tests.docs.cli_page
 	@$(PYTEST) tests/docs
 
 .PHONY: chaos

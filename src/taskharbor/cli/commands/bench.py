@@ -19,9 +19,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--jobs", type=click.IntRange(1, 1_000_000), default=5000, show_default=True, help="How many jobs to run."
+    "--jobs",
+    type=click.IntRange(1, 1_000_000),
+    metavar="N",
+    default=5000,
+    show_default=True,
+    help="How many jobs to run.",
 )
-@click.option("--concurrency", type=click.IntRange(1), default=16, show_default=True, help="Slots of the worker.")
+@click.option(
+    "--concurrency", type=click.IntRange(1), metavar="N", default=16, show_default=True, help="Slots of the worker."
+)
 @shared
 def bench(target: Target, jobs: int, concurrency: int) -> None:
     """Measure how fast a store is here: jobs that do nothing, one worker in this process.

@@ -37,7 +37,9 @@ def dlq() -> None:
 @dlq.command("list")
 @click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
 @click.option("--type", "type_", metavar="TYPE", help="Only jobs of this type.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Jobs on a page.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), metavar="N", default=50, show_default=True, help="Jobs on a page."
+)
 @click.option("--cursor", metavar="CURSOR", help="Where the page before ended.")
 @shared
 def list_(target: Target, queue: str | None, type_: str | None, limit: int, cursor: str | None) -> None:

@@ -32,7 +32,9 @@ COLUMNS = (
 @click.option("--type", "type_", metavar="TYPE", help="Only jobs of this type.")
 @click.option("--group", metavar="NAME", help="Only jobs of this group.")
 @click.option("--flow", "flow_id", metavar="ID", help="Only jobs of this workflow run.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Jobs on a page.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), metavar="N", default=50, show_default=True, help="Jobs on a page."
+)
 @click.option("--cursor", metavar="CURSOR", help="Where the page before ended.")
 @shared
 def list_(

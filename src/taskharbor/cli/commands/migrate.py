@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--sql", is_flag=True, help="Print the SQL instead of running it; no store is touched.")
-@click.option("--from", "found", type=click.IntRange(0), default=0, help="With --sql: the version that is there now.")
+@click.option(
+    "--from", "found", type=click.IntRange(0), metavar="N", default=0, help="With --sql: the version that is there now."
+)
 @shared
 def migrate(target: Target, sql: bool, found: int) -> None:
     """Create a store's schema, or bring it to this version.
