@@ -3,9 +3,11 @@
 import asyncio
 import gc
 import os
+import re
 import sqlite3
 import stat
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -378,3 +380,11 @@ def test_an_empty_queue_is_forgotten_with_its_last_record(path):
         assert len(await driver.reserve(["once", "kept"], NOW, LEASE, 5)) == 2
 
     on(path, scenario)
+
+
+def test_no_parameter_is_numbered():
+    """Python 3.12.0 to 3.12.3 warn of `?1` with a sequence; `?` and `:name` are understood everywhere."""
+    folder = Path(migrate.__file__).parent
+    sources = [*folder.glob("*.py"), *folder.glob("sql/*.sql")]
+    assert len(sources) > 40
+    assert [path.name for path in sources if re.search(r"\?\d", path.read_text(encoding="utf-8"))] == []
