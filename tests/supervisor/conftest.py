@@ -19,6 +19,7 @@ def everywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]
         dsn = server.address(server.database())
     with yard(dsn, tmp_path) as made:
         yield made
+        print(made.log)  # pytest shows it when the test has failed
 
 
 @pytest.fixture
@@ -26,3 +27,4 @@ def here(tmp_path: Path) -> Iterator[Yard]:
     """A yard on SQLite, for what does not depend on the store."""
     with yard(f"sqlite:///{tmp_path}/jobs.db", tmp_path) as made:
         yield made
+        print(made.log)

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 from ruamel.yaml import YAML
 
-from taskharbor.worker.supervisor import supervisor
+from taskharbor.model import events as model_events
+from taskharbor.worker import heart
+from taskharbor.worker.supervisor import events, probes, slot, supervisor
 from tests.servers import postgres
 from tests.supervisor.program import PATIENCE, ROOT, Yard, eventually
 
@@ -206,3 +208,21 @@ def test_what_the_compose_file_runs_works(deployed: Deployed) -> None:
 
 def test_what_the_unit_runs_works(deployed: Deployed) -> None:
     serve_and_end(deployed, shlex.split(unit()["Service"]["ExecStart"]), "note")
+
+
+# The page about it
+
+
+def test_what_the_page_says_of_times_and_answers_is_so() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    shown = json.loads(page.partition("The body is the same for all:\n\n```text\n")[2].partition("```")[0])
+    assert shown.keys() == set(probes.Report.__struct_fields__)
+    assert shown["processes"][0].keys() == set(probes.ProcessReport.__struct_fields__)
+    slowest = 2 * supervisor.MARGIN + supervisor.LAST
+    assert f"at most `--shutdown-timeout` and {slowest:g} s more" in page
+    assert f"or {supervisor.MARGIN:g} s after the hurry" in page
+    assert f"for {supervisor.SILENT:g} s the log says so" in page
+    assert f"that is {heart.OVERDUE:g} s past its timeout" in page
+    assert f"after {slot.FIRST:g}, 1, 2 … {slot.LONGEST:g} s if it keeps dying within {slot.STEADY:g} s" in page
+    for event in re.findall(r"event=(\w+)", page):
+        assert hasattr(model_events, event) or hasattr(events, event), event

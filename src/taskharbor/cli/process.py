@@ -7,6 +7,7 @@ It is started afresh each time, so nothing of the supervisor's (threads, connect
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -20,6 +21,8 @@ from taskharbor.observe.lines import configure_logging
 from taskharbor.worker import Worker
 from taskharbor.worker.supervisor import wire
 from taskharbor.worker.supervisor.link import Link
+
+logger = logging.getLogger("taskharbor.worker")
 
 
 def main(number: int) -> int:
@@ -56,6 +59,11 @@ def make(setup: wire.Setup, link: Link) -> Worker:
             raise wrong(f"--processes above 1: {ONE_PROCESS}")
     else:
         link.dsn = target.dsn
+        if link.dsn is None:
+            logger.warning(
+                "the app was made with a driver of its own, so the supervisor does not know the store's address: this "
+                "process keeps its leases itself, and what it holds when it dies waits for their end; --dsn mends that"
+            )
     options: dict[str, Any] = {
         "queues": setup.queues,
         "concurrency": setup.concurrency,

@@ -58,13 +58,24 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
 
 @worker.command()
 @click.option("--queues", callback=_names, metavar="A,B", help="Default: those of the app's tasks, else 'default'.")
-@click.option("--concurrency", type=click.IntRange(1), default=16, show_default=True, help="Jobs at once in a process.")
-@click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Worker processes.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    metavar="N",
+    default=16,
+    show_default=True,
+    help="Jobs at once in a process.",
+)
+@click.option(
+    "--processes", type=click.IntRange(1), metavar="N", default=1, show_default=True, help="Worker processes."
+)
 @_span("--lease", "30", "A job whose worker is not heard of for so long is run by another.")
 @_span("--heartbeat", None, "Leases are renewed so often; default: a third of the lease.")
 @_span("--poll-interval", "1", "An idle worker asks the store at least so often.")
 @_span("--shutdown-timeout", "30", "After TERM or INT, running jobs have so long to finish.")
-@click.option("--max-lost", type=click.IntRange(1), default=3, show_default=True, help="Crashes until a job is dead.")
+@click.option(
+    "--max-lost", type=click.IntRange(1), metavar="N", default=3, show_default=True, help="Crashes until a job is dead."
+)
 @click.option(
     "--max-jobs", type=click.IntRange(1), metavar="N", help="Replace a process before it takes more jobs than that."
 )
@@ -93,14 +104,15 @@ def run(target: Target, **options: Any) -> int:
 
     \b
     Examples:
-      taskharbor worker run --app tasks:harbor --queues mail,reports --processes 4
+      taskharbor worker run --app tasks:harbor --queues mail,sms --processes 4
       taskharbor worker run --app tasks:harbor --reload
       taskharbor worker run --dsn sqlite:///jobs.db
-      taskharbor worker run --app tasks:harbor --max-memory 512M --health-port 8080 --metrics-port 9464
+      taskharbor worker run --app tasks:harbor --max-memory 512M
+      taskharbor worker run --app tasks:harbor --health-port 8080
 
-    \b
     Signals: TERM, INT and HUP let running jobs finish within --shutdown-timeout, and give the rest back; a second one
     gives back at once; a third one kills.
+
     Exit codes: 0 ended by a signal, 2 the command line, the app or the address is wrong, 3 the store cannot be used.
     """
     from contextlib import ExitStack
@@ -157,7 +169,6 @@ def health(ctx: click.Context, path: str | None, port: int | None, host: str, ma
       taskharbor worker health --file /run/taskharbor.json
       taskharbor worker health --port 8080 --live
 
-    \b
     Prints what it found as JSON. Exit codes: 0 healthy, 1 not, 2 the command line is wrong.
     """
     if (path is None) == (port is None):
@@ -197,6 +208,8 @@ def _ask(host: str, port: int | None) -> dict[str, Any]:
 
 def _check(target: Target, processes: int) -> None:
     """What can be seen without the application, which only worker processes import."""
+    if os.name != "posix":
+        raise wrong("worker run needs a POSIX system; elsewhere call harbor.worker().run() in a program of your own")
     if target.app is not None and not re.fullmatch(r"[^:]+:[^:]+", target.app):
         raise wrong(f"--app: expected module:name, for example tasks:harbor, got {target.app!r}")
     if target.app is None or target.given is not None:

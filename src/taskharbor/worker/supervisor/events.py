@@ -33,6 +33,13 @@ class ProcessDied(Event, frozen=True, gc=False):
     again_in: float
 
 
+class ProcessNotStarted(Event, frozen=True, gc=False):
+    """The system gave no process: too many of them, or no memory. It is tried again."""
+
+    slot: int
+    error: BaseException
+
+
 class ProcessKilled(Event, frozen=True, gc=False):
     """The supervisor killed a worker process that did not end in time."""
 
@@ -100,6 +107,7 @@ class SupervisorStopping(Event, frozen=True, gc=False):
 LEVELS.update(
     {
         ProcessDied: logging.ERROR,
+        ProcessNotStarted: logging.ERROR,
         ProcessKilled: logging.WARNING,
         ProcessStopped: logging.WARNING,
         ProcessSilent: logging.WARNING,

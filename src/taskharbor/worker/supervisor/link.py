@@ -269,14 +269,22 @@ class _LinkedHeart(ThreadHeart):
         self._opened = False
 
     async def keep(self) -> None:
+        """Both at once: a store that does not answer must not silence the signs of life."""
+        await asyncio.gather(self._tick(), self._beat_if_needed())
+
+    async def _tick(self) -> None:
         while True:
             self._link.tick(self._clock)
+            await asyncio.sleep(self._every)
+
+    async def _beat_if_needed(self) -> None:
+        while True:
+            await asyncio.sleep(self._every)
             if self._neglected():
                 if not self._opened:
                     await self._open()
                     self._opened = True
                 await self._heart.beat(self._driver)
-            await asyncio.sleep(self._every)
 
     def _neglected(self) -> bool:
         now, moment = self._clock.now(), self._clock.monotonic()

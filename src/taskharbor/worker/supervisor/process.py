@@ -81,6 +81,12 @@ class Process:
             )
         self.pid = self._popen.pid
 
+    def not_started(self) -> None:
+        """The system gave us no process: as if it had died at once."""
+        self.code = 1
+        self.state = "gone"
+        self.gone.set()
+
     # Orders --------------------------------------------------------------------------------------------------
 
     def retire(self) -> None:
@@ -96,6 +102,8 @@ class Process:
         self._say(wire.Stop(hurry))
         if not self.ready.is_set():
             self._signal(signal.SIGTERM)  # it may be busy importing, and holds nothing yet
+        if self.stopped:
+            self._signal(signal.SIGCONT)  # or it would not hear it
 
     def kill(self) -> None:
         """End it, with everything it started."""

@@ -85,7 +85,7 @@ class Slot:
             return
         if self.waits_for_change:
             await self._first_of(self._anew.wait())
-        elif process.told_to_end or process.code == 0:
+        elif process.told_to_end:
             tell(ProcessEnded(process.pid, self.number, process.cause))
         else:
             if self._clock.monotonic() - process.started_at > STEADY:

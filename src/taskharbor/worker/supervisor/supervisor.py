@@ -21,6 +21,7 @@ from taskharbor.worker.supervisor import wire
 from taskharbor.worker.supervisor.events import (
     ProcessContinued,
     ProcessKilled,
+    ProcessNotStarted,
     ProcessSilent,
     ProcessStarted,
     ProcessStopped,
@@ -126,7 +127,13 @@ class Supervisor:
             tell(ProcessStarted(process.pid, number, ready.worker))
 
         await process.connect(self._setup, on_ready)
-        process.spawn(self._command)
+        try:
+            process.spawn(self._command)
+        except OSError as error:
+            tell(ProcessNotStarted(number, error))
+            process.not_started()
+            await process.finish()
+            return process
         self._fleet[process.pid] = process  # in the same breath: it may end before anything else happens here
         if self._ending.is_set():
             process.stop()
