@@ -21,7 +21,7 @@ from typing import Any
 from taskharbor.drivers.contract import SqlDriver
 from taskharbor.model.clock import Clock
 from taskharbor.model.current import CURRENT, is_wanted
-from taskharbor.model.errors import DriverError, JobNotInflight, TaskHarborError
+from taskharbor.model.errors import DriverError, InvalidJob, JobNotInflight, TaskHarborError
 from taskharbor.model.events import (
     JobCancelled,
     JobProgress,
@@ -48,7 +48,7 @@ from taskharbor.worker.endings import Endings, Refusal
 from taskharbor.worker.middleware import Middleware, wrap
 from taskharbor.worker.run import Run
 from taskharbor.worker.settings import Settings
-from taskharbor.worker.settler import UNKNOWN_TYPE
+from taskharbor.worker.settler import UNKNOWN_TYPE, tell_spawned
 from taskharbor.worker.threads import Threads, unwrap
 from taskharbor.worker.transaction import HeldTransaction
 
@@ -275,9 +275,13 @@ class Executor:
             # Nobody knows whether it was committed, so it must not be acked apart from the writes: when the lease is
             # over the job is done, or it runs again.
             refused = DriverError(f"its transaction ended with {type(error).__name__}")
+        if isinstance(refused, InvalidJob) and outcome.spawn:  # rolled back, and it would be refused again
+            reason = f"its workflow cannot be stored: {refused}"
+            return self._decide(run, self._endings.failed(run, Refusal(reason)))
         self._held.pop(run.lease.token, None)
         if refused is None:
             self._observers.emit(JobSucceeded(run.job, self._settings.name, run.seconds))
+            tell_spawned(self._observers, outcome.spawn, self._settings.name)
         else:
             self._observers.emit(OutcomeRefused(run.job, self._settings.name, refused))
         return self.on_settled()
@@ -339,8 +343,9 @@ class Executor:
         """The lease of a run is gone: tell its handler, and forget what it will return."""
         if run.decided:
             return
-        # Nobody holds it, not even another worker: so somebody took it away, and that is what cancelling does.
-        cancelled = isinstance(error, JobNotInflight)
+        # Nobody holds it, not even another worker: so somebody took it away, and that is what cancelling does. Unless
+        # the lease was over: then another worker may have taken it, and finished it already.
+        cancelled = isinstance(error, JobNotInflight) and run.lease.expires_at > self._clock.now()
         reason = "cancelled" if cancelled else "lease lost"
         if cancelled:
             self._observers.emit(JobCancelled(run.job, self._settings.name, "cancelled while it ran"))

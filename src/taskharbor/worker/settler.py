@@ -8,7 +8,7 @@ leases end: an outcome is safe to send twice, and nothing is ever settled in two
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
@@ -17,6 +17,8 @@ from taskharbor.model.events import (
     Event,
     JobCancelled,
     JobDeadLettered,
+    JobEnqueued,
+    JobFailed,
     JobGivenBack,
     JobRetried,
     JobSnoozed,
@@ -25,6 +27,7 @@ from taskharbor.model.events import (
     Observers,
     OutcomeRefused,
 )
+from taskharbor.model.job import JobRecord
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.policy.decide import refuse
 from taskharbor.tasks.failure import with_failure_steps
@@ -145,18 +148,24 @@ class Settler(Service):
                 self._refused(run, outcome, answer)
                 continue
             held.pop(run.lease.token, None)
-            if type(outcome) is not Ack:
+            if type(outcome) is Ack:
+                if tells_success:
+                    self._observers.emit(JobSucceeded(run.job, self._worker, run.seconds))
+            else:
                 self._observers.emit(self._event(run, outcome))
-            elif tells_success:
-                self._observers.emit(JobSucceeded(run.job, self._worker, run.seconds))
+                if type(outcome) is not Fail:
+                    continue
+            if outcome.spawn:
+                tell_spawned(self._observers, outcome.spawn, self._worker)
         self._on_settled()
 
     def _refused(self, run: Run, outcome: Outcome, error: TaskHarborError) -> None:
         if isinstance(error, InvalidJob) and isinstance(outcome, Ack | Fail) and outcome.spawn:
             # The handler returned a workflow that cannot be stored. Nothing was: the job itself fails instead.
-            now = self._clock.now()
-            failed = refuse(run.job, run.lease, f"its workflow cannot be stored: {error}", now)
+            now, reason = self._clock.now(), f"its workflow cannot be stored: {error}"
+            failed = refuse(run.job, run.lease, reason, now)
             if isinstance(outcome, Ack) and run.handler is not None:
+                self._observers.emit(JobFailed(run.job, self._worker, TaskHarborError(reason), run.seconds))
                 failed = with_failure_steps(run.job, failed, run.handler.signature.codec, now)
             elif isinstance(outcome, Fail):  # what it was to release cannot be stored: it dies without that
                 failed = Fail(run.lease, outcome.reason, outcome.attempts, outcome.failed_at, outcome.last_error)
@@ -180,3 +189,10 @@ class Settler(Service):
         if run.why == SNOOZED:
             return JobSnoozed(job, worker, run_at)
         return JobGivenBack(job, worker, run.why, run_at)
+
+
+def tell_spawned(observers: Observers, jobs: Sequence[JobRecord], worker: str) -> None:
+    """Tell of jobs that an outcome has brought into being."""
+    if observers.hears(JobEnqueued):
+        for job in jobs:
+            observers.emit(JobEnqueued(job, worker))
