@@ -4,9 +4,11 @@ import asyncio
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -141,12 +143,27 @@ class Process:
         with self._changed:
             self._changed.notify_all()
 
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+
     def wait_for(self, word: str) -> None:
         """Until it has said this."""
         with self._changed:
             said = self._changed.wait_for(lambda: word in self.seen or not self._reader.is_alive(), PATIENCE)
         assert said, f"{word} was not said: {self.seen[-3000:]}"
         assert word in self.seen, self.seen[-3000:]
+
+
+def looking_again(look: Callable[[], T | None], what: str) -> T:
+    """What `look` finds, once it finds something. A store tells nobody when it changes, so the test looks again."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        found = look()
+        if found is not None:
+            return found
+        threading.Event().wait(0.1)
+    raise AssertionError(f"it did not come to pass: {what}")
 
 
 def within(dsn: str, work: Callable[[Driver, datetime], Awaitable[T]]) -> T:

@@ -23,7 +23,7 @@ OURS = 70
 INTERRUPTED = 130
 
 TRACEBACK = "TASKHARBOR_TRACEBACK"
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?=[\w:@/%\[])[^\s\"'<>]+")
 _EXTRA = re.compile(r"Got unexpected extra arguments? \(")
 
 
