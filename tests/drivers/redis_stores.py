@@ -7,7 +7,7 @@ from tests.servers import redis as servers
 DAMAGES = {
     "type": ("HDEL", "th_type"),
     "payload": ("HDEL", "payload"),
-    "number": ("HSET", "th_fail", "many"),
+    "number": ("HSET", "attempt", "many"),
     "state": ("HSET", "state", "nobody knows"),
 }
 

@@ -160,7 +160,7 @@ class ClusterLink(Link):
         for address in self._nodes:
             made = connect(self.options, address)
             try:
-                await dial(made)
+                await dial(self.options, made)
                 return made
             except (RedisError, OSError) as error:
                 last = error

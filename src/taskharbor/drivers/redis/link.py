@@ -91,7 +91,7 @@ class Link:
     async def connection(self) -> AbstractConnection:
         """A connection of its own, for a subscription."""
         made = connect(self.options, self.options.hosts[0])
-        await dial(made)
+        await dial(self.options, made)
         return made
 
     async def _send(self, key: str, commands: list[Command], *, repeat: bool) -> list[Any]:

@@ -29,7 +29,7 @@ def connect(options: Options, address: Address, **changes: Any) -> AbstractConne
         "db": options.database,
         "username": options.username,
         "password": options.password,
-        "socket_timeout": options.timeout,
+        "socket_timeout": None,  # redis-py's own may swallow a cancellation (asyncio.wait_for); ours is in `call`
         "socket_connect_timeout": options.connect_timeout,
         "socket_keepalive": True,
         "retry": Retry(NoBackoff(), 0),
@@ -42,9 +42,10 @@ def connect(options: Options, address: Address, **changes: Any) -> AbstractConne
     return Connection(**settings)
 
 
-async def dial(connection: AbstractConnection) -> None:
+async def dial(options: Options, connection: AbstractConnection) -> None:
     """Make the connection."""
-    await connection.connect()  # type: ignore[no-untyped-call]
+    async with asyncio.timeout(2 * options.connect_timeout):
+        await connection.connect()  # type: ignore[no-untyped-call]
 
 
 class Pool:
@@ -74,12 +75,13 @@ class Pool:
             whole = False
             try:
                 if not connection.is_connected:
-                    await dial(connection)
-                if len(commands) == 1:
-                    await connection.send_command(*commands[0], check_health=False)
-                else:
-                    await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-                replies = [await _reply(connection) for _ in commands]
+                    await dial(self._options, connection)
+                async with asyncio.timeout(self._options.timeout):
+                    if len(commands) == 1:
+                        await connection.send_command(*commands[0], check_health=False)
+                    else:
+                        await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+                    replies = [await _reply(connection) for _ in commands]
                 whole = True
                 return replies
             finally:

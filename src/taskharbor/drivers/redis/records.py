@@ -18,17 +18,15 @@ from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
 from taskharbor.model.lease import Lease, Reserved
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 
-PAYLOAD, TYPE, STATE, ATTEMPT, MAX, GROUP, DUE, CREATED, ERROR, ERROR_AT, EXTRA, REAL_MAX, FAILURES, LAST = range(14)
-OFFSET, LOST, PRIORITY, KEY, FLOW, EDGES, OLD_TOKEN, OLD_END, SETTLED, STORED, AT, SEQ, END, TOKEN = range(14, 28)
-WORKER, HEIR, REASON, FINISHED, RESULT = range(28, 33)
-ID, NEW_TOKEN = 20, 21  # what a reservation has in these places
+PAYLOAD, TYPE, STATE, ATTEMPT, STORED, TOUCHED, GROUP, DUE, CREATED, EXTRA, REAL_MAX, MAX, ERROR, ERROR_AT = range(14)
+FAILURES, LAST, OFFSET, LOST, PRIORITY, KEY, FLOW, EDGES, OLD_TOKEN, OLD_END, SETTLED, AT, SEQ, END = range(14, 28)
+TOKEN, WORKER, HEIR, REASON, FINISHED, RESULT = range(28, 34)
+PLAIN = 11  # so many values tell all about a job without history
 
 MICROSECOND = timedelta(microseconds=1)
 _STATES = {b"blocked": State.BLOCKED, b"completed": State.DONE, b"cancelled": State.CANCELLED, b"failed": State.DLQ}
 _LAST_MS = to_ms(datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=EPOCH.tzinfo))
 _pack = msgspec.msgpack.Encoder().encode
-_PLAIN = _pack((0, 0, None))
-_PLAIN_SENT = binary(_PLAIN)
 Values = Sequence[Any]
 
 
@@ -49,7 +47,7 @@ def up_to_ms(moment: datetime) -> int:
 def stored(job: JobRecord, now: int, edges: str | bool = False) -> tuple[Any, ...]:
     """A job as `th.store` wants it."""
     timeout = job.timeout
-    extra = _PLAIN_SENT
+    extra: Any = False
     if timeout is not None or job.group_limit or job.metadata:
         micros = timeout // MICROSECOND if timeout is not None else 0
         extra = binary(_pack((micros, job.group_limit, job.metadata or None)))
@@ -81,37 +79,35 @@ def edges_of(text: bytes | None) -> list[tuple[str, str]]:
     return [(id, queue) for id, _, queue in pairs]
 
 
-def reserved(queue: str, values: Values, end: datetime) -> Reserved:
-    """A job that was just granted."""
-    type, group, due, extra = values[TYPE], values[GROUP], values[DUE], values[EXTRA]
-    timeout, limit, metadata = None, 0, None
-    if extra is not None and extra != _PLAIN:
-        timeout, limit, metadata = _extra(extra)
-    id = values[ID].decode()
-    edges, key, flow, error_at = values[EDGES], values[KEY], values[FLOW], values[ERROR_AT]
+def reserved(queue: str, granted: Sequence[Any], end: datetime) -> Reserved:
+    """A job that was just granted: id, token and values."""
+    id, token, values = granted[0].decode(), granted[1].decode(), granted[2]
+    lease = Lease(id, queue, token, end)
+    if len(values) > PLAIN:
+        return Reserved(_granted(id, queue, values), lease)
+    due, group, extra = values[DUE], values[GROUP], values[EXTRA]
+    timeout, limit, metadata = _extra(extra) if extra else (None, 0, None)
     job = JobRecord(
         id=id,
-        type=type.decode() if type else queue,
+        type=values[TYPE].decode(),
         queue=queue,
         payload=values[PAYLOAD],
-        run_at=from_ms(int(due)) if due else None,
+        run_at=_moment(due) if due else None,
         timeout=timeout,
-        priority=int(values[PRIORITY] or 0),
-        attempts=int(values[FAILURES]),
-        max_attempts=_whole(values[REAL_MAX]),
-        deliveries=int(values[ATTEMPT]),
-        lost=int(values[LOST]),
-        idempotency_key=key.decode() if key else None,
+        max_attempts=int(values[REAL_MAX] or 0),
+        deliveries=1,
         group=group.decode() if group else None,
         group_limit=limit,
-        depends_on=tuple([id for id, _ in edges_of(edges)]) if edges else (),
-        flow_id=flow.decode() if flow else None,
         metadata=metadata or {},
-        last_error=(values[ERROR] or b"").decode(errors="replace"),
-        failed_at=_moment(error_at) if error_at else None,
         created_at=_moment(values[CREATED]) or EPOCH,
     )
-    return Reserved(job, Lease(id, queue, values[NEW_TOKEN].decode(), end))
+    return Reserved(job, lease)
+
+
+def _granted(id: str, queue: str, values: Values) -> JobRecord:
+    whole: list[Any] = [*values, *[None] * (RESULT + 1 - len(values))]
+    record = _record(id, queue, whole, _moment(values[DUE]))
+    return msgspec.structs.replace(record, attempts=_whole(values[FAILURES]), deliveries=_whole(values[ATTEMPT]))
 
 
 def info(id: str, queue: str, open: Sequence[bytes] | None, values: Values, now: int) -> JobInfo:

@@ -3,7 +3,7 @@
 local FIELDS = {
   'state', 'id', 'gid', 'lease_token', 'lock_until_ms', 'attempt', 'due_ms', 'th_sto', 'th_at', 'th_seq', 'th_pri',
   'th_flow', 'th_deps', 'th_dep', 'th_max', 'th_fail', 'th_att', 'th_off', 'th_lost', 'th_xt', 'th_xu', 'th_st',
-  'th_sk', 'th_key', 'th_fin', 'max_attempts', 'th_worker', 'th_heir',
+  'th_key', 'th_fin', 'max_attempts', 'th_worker', 'th_heir',
 }
 local KNOWN = {wait = true, active = true, delayed = true, failed = true, completed = true, blocked = true,
                cancelled = true}
@@ -18,6 +18,7 @@ function th.load(q, id)
   end
   if not any and call('EXISTS', job_key(q, id)) == 0 then return nil end
   job.pri = tonumber(job.th_pri or 0) or 0
+  job.th_seq = job.th_seq or job.th_sto
   return job
 end
 
@@ -28,7 +29,8 @@ end
 th.write = write
 
 local function add(fields, ...)
-  for _, value in ipairs({...}) do fields[#fields + 1] = value end
+  local size = #fields
+  for index = 1, select('#', ...) do fields[size + index] = (select(index, ...)) end
 end
 th.add = add
 
@@ -56,7 +58,7 @@ function th.real_max(job)
 end
 
 local function is_number(value)
-  return value == nil or value == false or value == '' or (tonumber(value) ~= nil and not string.find(value, '[^%d%-]'))
+  return not value or value == '' or tonumber(value) ~= nil
 end
 
 -- What another program did to a record that would stop a worker; nil if nothing.

@@ -5,8 +5,8 @@ local tails = {}      -- list → {at, seq}: not before any job in it, for those
 local buffered = {}   -- list → ids to be appended
 
 local function time_of(q, id)
-  local found = call('HMGET', job_key(q, id), 'th_at', 'th_seq')
-  return tonumber(found[1] or 0) or 0, tonumber(found[2] or 0) or 0
+  local found = call('HMGET', job_key(q, id), 'th_at', 'th_seq', 'th_sto')
+  return tonumber(found[1] or 0) or 0, tonumber(found[2] or found[3] or 0) or 0
 end
 
 local function is_later(q, id, at, seq)
@@ -153,5 +153,5 @@ end
 
 -- What ends a lease, expired or not, in the hash.
 function th.no_lease(fields)
-  add(fields, 'lease_token', '', 'lock_until_ms', '', 'th_worker', '', 'th_xt', '', 'th_xu', '')
+  add(fields, 'lease_token', '', 'lock_until_ms', '', 'th_worker', '', 'th_xt', '', 'th_xu', '', 'th_f', '1')
 end

@@ -115,7 +115,7 @@ function receive.link(q, id, dependent, sto, dq, flag)
     return false
   end
   set_edge(q, id, dependent, flag or '1', sto, dq)
-  call('HSET', job_key(q, id), 'th_dep', '1')
+  call('HSET', job_key(q, id), 'th_dep', '1', 'th_f', '1')
   if found[1] == 'completed' then
     if th.cluster and dq ~= th.home then send(dq, 'done', dependent, id) end
     return false

@@ -1,6 +1,7 @@
 -- Storing jobs: the enqueue of the contract, also for what an outcome spawns. A job comes as an array:
 --   1 id  2 queue  3 type  4 payload  5 run_at or false  6 timeout in ms or 0  7 priority  8 attempts  9 max_attempts
---   10 key or false  11 group or false  12 group_limit  13 th_deps or false  14 flow or false  15 th_x  16 created_ms
+--   10 key or false  11 group or false  12 group_limit  13 th_deps or false  14 flow or false  15 th_x or false
+--   16 created_ms
 
 -- Which of the jobs are known already: answers id → queue for known ids. One look at the index, one at the records.
 local function known_ids(jobs)
@@ -57,9 +58,11 @@ local function record_of(job, sto)
   local attempts, limit = job[8], job[9]
   local fields = {
     'id', job[1], 'payload', job[4], 'attempt', '0', 'max_attempts', th.room(0, limit, attempts),
-    'timeout_ms', n(job[6] > 0 and job[6] or 60000), 'backoff_ms', '5000', 'created_ms', n(job[16]),
-    'th_type', job[3], 'th_sto', n(sto), 'th_x', job[15],
+    'timeout_ms', job[6] > 0 and n(job[6]) or '60000', 'backoff_ms', '5000', 'created_ms', n(job[16]),
+    'th_type', job[3], 'th_sto', n(sto),
   }
+  if job[15] then add(fields, 'th_x', job[15]) end
+  if attempts ~= 0 or job[7] ~= 0 or job[10] or job[13] or job[14] then add(fields, 'th_f', '1') end
   if limit ~= 0 then add(fields, 'th_max', n(limit)) end
   if attempts ~= 0 then add(fields, 'th_fail', n(attempts)) end
   if job[11] then add(fields, 'gid', job[11]) end
@@ -80,13 +83,14 @@ function th.store(jobs, flows)
     th.stamp(q, 'enqueue')
   end
   note(jobs)
-  local later = {}
+  local later, now = {}, n(th.now)
   for _, job in ipairs(jobs) do
     local id, q = job[1], job[2]
     local sto = seqs[q] + 1
     seqs[q] = sto
     local fields = record_of(job, sto)
-    local standing = {gid = job[11] or nil, pri = job[7], th_sto = n(sto), th_deps = job[13] or nil,
+    local standing = (job[5] or job[7] ~= 0 or job[11] or job[13] or job[14]) and
+                     {gid = job[11] or nil, pri = job[7], th_sto = n(sto), th_deps = job[13] or nil,
                       th_flow = job[14] or nil}
     if job[10] then call('HSET', key(q, 'th:keys'), job[10], id) end
     if job[11] then
@@ -99,6 +103,12 @@ function th.store(jobs, flows)
       if job[5] then add(fields, 'due_ms', n(job[5])) end
       write(q, id, fields)
       later[#later + 1] = {q, id, standing, job[5], sto}
+    elseif not job[5] and not job[11] and job[7] == 0 then     -- nearly every job
+      add(fields, 'state', 'wait', 'th_at', now, 'updated_ms', now)
+      call('HSET', job_key(q, id), unpack(fields))
+      push(q, key(q, 'wait'), id, th.now, sto)
+      th.book(q, id, 'wait')
+      th.hint(q)
     else
       th.join(q, id, standing, job[5], fields, sto)
     end

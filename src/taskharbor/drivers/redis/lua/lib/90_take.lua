@@ -4,17 +4,20 @@ local BATCH = 2000     -- so many due, and so many expired jobs are moved by one
 
 -- What a reservation answers of a job: see records.py, which has the same list.
 local READ = {
-  'payload', 'th_type', 'state', 'attempt', 'max_attempts', 'gid', 'due_ms', 'created_ms', 'last_error',
-  'last_error_ms', 'th_x', 'th_max', 'th_fail', 'th_att', 'th_off', 'th_lost', 'th_pri', 'th_key', 'th_flow', 'th_deps',
-  'th_xt', 'th_xu', 'th_st', 'th_sto', 'th_at', 'th_seq', 'lock_until_ms', 'lease_token', 'th_worker', 'th_heir',
+  'payload', 'th_type', 'state', 'attempt', 'th_sto', 'th_f', 'gid', 'due_ms', 'created_ms', 'th_x', 'th_max',
+  'max_attempts', 'last_error', 'last_error_ms', 'th_fail', 'th_att', 'th_off', 'th_lost', 'th_pri', 'th_key', 'th_flow',
+  'th_deps', 'th_xt', 'th_xu', 'th_st', 'th_at', 'th_seq', 'lock_until_ms', 'lease_token', 'th_worker', 'th_heir',
   'th_reason', 'th_fin', 'th_res',
 }
-local TAKEN = 26       -- of these are needed to grant a lease
+local PLAIN = 11       -- of these tell all about a job without history that nobody has reserved yet
+local TAKEN = 27       -- of these are needed to grant any lease
+local P, T, STATE, ATTEMPT, STO, F, GID, DUE, MAX, REAL = 1, 2, 3, 4, 5, 6, 7, 8, 12, 11
+local FAIL, ATT, OFF, LOST, XT, XU, ST = 15, 16, 17, 18, 23, 24, 25
 th.READ = READ
 
 function th.read(q, id, count)
   local values = call('HMGET', job_key(q, id), unpack(READ, 1, count or #READ))
-  if not values[3] and not values[1] and not values[24] then return nil end
+  if not values[STATE] and not values[P] and not values[STO] then return nil end
   return values
 end
 
@@ -37,10 +40,10 @@ function th.promote(q, limit)
   for index = 1, #due, 2 do
     local id = due[index]
     ids[#ids + 1] = id
-    local found = call('HMGET', job_key(q, id), 'state', 'gid', 'th_pri', 'th_seq', 'payload')
+    local found = call('HMGET', job_key(q, id), 'state', 'gid', 'th_pri', 'th_seq', 'payload', 'th_sto')
     if found[1] == 'delayed' then
-      if found[5] or call('HEXISTS', job_key(q, id), 'th_sto') == 1 then
-        ready[#ready + 1] = {id, tonumber(due[index + 1]), tonumber(found[4] or 0) or 0, found[2] ~= '' and found[2],
+      if found[5] or found[6] then
+        ready[#ready + 1] = {id, tonumber(due[index + 1]), tonumber(found[4] or found[6] or 0) or 0, found[2] ~= '' and found[2],
                              tonumber(found[3] or 0) or 0}
       end
     elseif found[1] and not KNOWN[found[1]] then
@@ -131,34 +134,38 @@ end
 
 -- An id that was taken from the line: its values if it may run, else nil, and it stands where it belongs.
 local function sound(q, id)
-  local values = th.read(q, id, TAKEN)
+  local values = call('HMGET', job_key(q, id), 'payload', 'th_type', 'state', 'attempt', 'th_sto', 'th_f', 'gid',
+                      'due_ms', 'created_ms', 'th_x', 'th_max')
+  if values[STATE] == 'wait' and values[P] and values[STO] and values[ATTEMPT] == '0' and is_number(values[REAL])
+     and values[T] and values[T] ~= '' and (not values[F] or values[F] == '') then
+    local due = values[DUE]
+    if not due or due == '' or tonumber(due) <= th.now then return values end
+  end
+  values = th.read(q, id, TAKEN)
   if not values then
     th.book(q, id, false)
     return nil
   end
-  local state = values[3]
-  if state ~= 'wait' or not values[1] or (values[24] and (not values[2] or values[2] == ''))
-     or not is_number(values[4]) or not is_number(values[12]) or not is_number(values[13])
-     or not is_number(values[14]) or not is_number(values[15]) or not is_number(values[16]) then
-    if state and KNOWN[state] and state ~= 'wait' then return nil end   -- stands elsewhere: this was a stale entry
-    local job = named(values)
-    if not values[1] and not values[24] then
-      call('DEL', job_key(q, id))     -- a ghost: somebody trimmed the record of a job that was alive
-      th.book(q, id, false)
-      return nil
-    end
-    th.set_aside(q, id, job, th.damage(job, values[1], values[2]) or 'unreadable')
+  local state = values[STATE]
+  if state and KNOWN[state] and state ~= 'wait' then return nil end   -- stands elsewhere: this was a stale entry
+  local job = named(values)
+  if not values[P] and not values[STO] then
+    call('DEL', job_key(q, id))     -- a ghost: somebody trimmed the record of a job that was alive
+    th.book(q, id, false)
     return nil
   end
-  if th.trusting then return values end   -- OmniQ: whoever put it into the line decided that it may run
-  local now = th.now
-  local over = values[22] and values[22] ~= '' and tonumber(values[22])
-  if over and over > now then
-    th.hold_again(q, id, named(values))
+  local damage = th.damage(job, values[P], values[T])
+  if damage then
+    th.set_aside(q, id, job, damage)
     return nil
   end
-  local due = values[7] and values[7] ~= '' and tonumber(values[7])
-  if due and due > now and not over then     -- somebody with a faster clock promoted it
+  local over = tonumber(job.th_xu or '')
+  if over and over > th.now then
+    th.hold_again(q, id, job)
+    return nil
+  end
+  local due = tonumber(job.due_ms or '')
+  if due and due > th.now and not over then     -- somebody with a faster clock promoted it
     write(q, id, {'state', 'delayed'})
     call('ZADD', key(q, 'delayed'), n(due), id)
     th.book(q, id, 'delayed')
@@ -257,49 +264,60 @@ function th.take(q, limit)
     taken[#taken + 1] = one
   end
   if #taken > 0 then
-    local last = taken[#taken][2][6]
+    local last = taken[#taken][2][GID]
     call('SET', key(q, 'lane:rr'), (last and last ~= '') and '1' or '0')
   end
   return taken
 end
 
--- Put what was taken under leases; answers each job's values, with its new counters in place of the stored ones.
+-- The fields of a lease on a job that has been reserved before, or was in other ways touched.
+local function fields_of_lease(v, fields)
+  local attempt, last = whole(v[ATTEMPT]), whole(v[ATT])
+  local off, fail, lost = whole(v[OFF]), whole(v[FAIL]), whole(v[LOST])
+  if attempt < last then
+    off = off + last
+    fail = attempt
+    add(fields, 'th_off', n(off), 'th_fail', n(fail))
+  elseif attempt > last then
+    fail = fail + attempt - last
+    add(fields, 'th_fail', n(fail))
+  end
+  if v[XT] and v[XT] ~= '' then
+    lost = lost + 1
+    v[DUE] = ''
+    add(fields, 'th_lost', n(lost), 'due_ms', '', 'th_xt', '', 'th_xu', '')
+  end
+  if v[ST] and v[ST] ~= '' then add(fields, 'th_st', '') end
+  if not v[REAL] and not v[STO] then
+    v[REAL] = v[MAX]
+    add(fields, 'th_max', v[MAX] or '0')
+  end
+  add(fields, 'attempt', n(attempt + 1), 'th_att', n(attempt + 1), 'th_f', '1')
+  v[ATTEMPT], v[FAIL], v[LOST] = n(attempt + 1 + off), n(fail), n(lost)
+  for extra = TAKEN, XT, -1 do v[extra] = nil end
+end
+
+-- Put what was taken under leases; answers each job as its id, its token and its values, with its new counters in place
+-- of the stored ones.
 function th.grant(q, taken, lease, worker, tokens)
-  local until_ms = n(th.now + lease)
+  local until_ms, lease_ms = n(th.now + lease), n(lease)
   local now, active = n(th.now), {}
   for index, one in ipairs(taken) do
-    local id, v = one[1], one[2]
-    local attempt, last = whole(v[4]), whole(v[14])
-    local off, fail, lost = whole(v[15]), whole(v[13]), whole(v[16])
-    local fields = {'state', 'active', 'attempt', n(attempt + 1), 'lock_until_ms', until_ms, 'lease_token', tokens[index],
-                    'timeout_ms', n(lease), 'updated_ms', now, 'th_worker', worker, 'th_att', n(attempt + 1)}
-    if attempt < last then
-      off = off + last
-      fail = attempt
-      add(fields, 'th_off', n(off), 'th_fail', n(fail))
-    elseif attempt > last then
-      fail = fail + attempt - last
-      add(fields, 'th_fail', n(fail))
+    local id, v, token = one[1], one[2], tokens[index]
+    if #v == PLAIN then
+      v[ATTEMPT] = '1'
+      call('HSET', job_key(q, id), 'state', 'active', 'attempt', '1', 'lock_until_ms', until_ms, 'lease_token', token,
+           'timeout_ms', lease_ms, 'updated_ms', now, 'th_worker', worker, 'th_att', '1')
+    else
+      local fields = {'state', 'active', 'lock_until_ms', until_ms, 'lease_token', token, 'timeout_ms', lease_ms,
+                      'updated_ms', now, 'th_worker', worker}
+      fields_of_lease(v, fields)
+      call('HSET', job_key(q, id), unpack(fields))
     end
-    if v[21] and v[21] ~= '' then
-      lost = lost + 1
-      v[7] = ''
-      add(fields, 'th_lost', n(lost), 'due_ms', '', 'th_xt', '', 'th_xu', '')
-    end
-    if v[23] and v[23] ~= '' then add(fields, 'th_st', '', 'th_sk', '') end
-    if not v[12] and not v[24] then
-      v[12] = v[5]
-      add(fields, 'th_max', v[5] or '0')
-    end
-    call('HSET', job_key(q, id), unpack(fields))
-    active[#active + 1] = until_ms
-    active[#active + 1] = id
+    active[2 * index - 1] = until_ms
+    active[2 * index] = id
     th.book(q, id, 'active')
-    v[4], v[13], v[16] = n(attempt + 1 + off), n(fail), n(lost)
-    v[21] = id
-    v[22] = tokens[index]
-    for extra = TAKEN, 23, -1 do v[extra] = nil end
-    taken[index] = v
+    taken[index] = {id, token, v}
   end
   many('ZADD', key(q, 'active'), active)
   if #taken > 0 then th.stamp(q, 'reserve') end
