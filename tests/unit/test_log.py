@@ -195,6 +195,21 @@ def test_only_what_would_be_written_is_wanted(lines: Lines):
     assert lines.records == []
 
 
+def test_a_log_observer_of_ones_own_takes_the_place_of_the_default(lines: Lines):
+    harbor = Harbor("memory://", observers=[LogObserver(errors=True)])
+
+    @harbor.task(max_attempts=1)
+    def broken() -> None:
+        raise ValueError("no account")
+
+    with harbor:
+        broken.enqueue()
+        drain(harbor)
+    told = [facts(record) for record in lines.records]
+    assert [each["error"] for each in told if each.get("event") == "JobFailed"] == ["ValueError: no account"]
+    assert len([each for each in told if each.get("event") == "JobEnqueued"]) == 1
+
+
 def test_reprs_show_none_of_the_users_data():
     lease = Lease("j", "q", CANARY, NOW)
     for value in (

@@ -25,7 +25,7 @@ from taskharbor.model.events import JobEnqueued, Observer, Observers
 from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo, JobInfo, JobRecord, State, replace
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.limits import check_name
-from taskharbor.observe.log import LogObserver
+from taskharbor.observe.log import logged
 from taskharbor.tasks.marks import is_join
 from taskharbor.tasks.options import Options
 from taskharbor.tasks.prepare import Call, prepare
@@ -57,7 +57,7 @@ class Client:
         self.enqueue_middleware = tuple(enqueue_middleware)
         self.portal = Portal()
         self._drivers = LoopDrivers(driver_or_dsn, self.clock)
-        self._observers = Observers((LogObserver(), *observers))
+        self._observers = Observers(logged(observers))
 
     def __repr__(self) -> str:
         return f"Client({self._drivers!r})"

@@ -1,8 +1,8 @@
 """Which job the running code works for: what log lines are bound to.
 
 A worker notes it in a context variable before it calls a handler, so that coroutines, the tasks they start and
-functions in threads all see their own. It costs a few hundred nanoseconds a job, so it is noted only once somebody has
-said that he will look (`want`).
+functions in threads all see their own. It is a cost on the hot path, so it is noted only once somebody has said that it
+will be looked at (`want`).
 """
 
 from __future__ import annotations

@@ -11,13 +11,14 @@ How lines are written, `configure_logging` and its kin, is in `taskharbor.observ
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from taskharbor.model import events as e
 from taskharbor.observe.lines import JobFilter, JsonFormatter, TextFormatter, configure_logging, written
 
-__all__ = ["LEVELS", "JobFilter", "JsonFormatter", "LogObserver", "TextFormatter", "configure_logging"]
+__all__ = ["LEVELS", "JobFilter", "JsonFormatter", "LogObserver", "TextFormatter", "configure_logging", "logged"]
 
 logger = logging.getLogger("taskharbor")
 
@@ -95,6 +96,12 @@ class LogObserver:
         while innermost.tb_next is not None:
             innermost = innermost.tb_next
         return f"{name} at {innermost.tb_frame.f_code.co_filename}:{innermost.tb_lineno}"
+
+
+def logged(observers: Iterable[e.Observer]) -> tuple[e.Observer, ...]:
+    """The observers with the one that logs, unless there is one of that kind among them: who gives it, chooses."""
+    given = tuple(observers)
+    return given if any(isinstance(each, LogObserver) for each in given) else (LogObserver(), *given)
 
 
 def _plain(value: Any) -> Any:

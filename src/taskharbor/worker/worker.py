@@ -19,7 +19,7 @@ from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.errors import BackendUnavailable, BlockingCall
 from taskharbor.model.events import Observer, Observers
 from taskharbor.model.times import Duration
-from taskharbor.observe.log import LogObserver
+from taskharbor.observe.log import logged
 from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.worker.crew import Crew, uninterrupted
@@ -82,7 +82,7 @@ class Worker:
         self._source: Driver = open_driver(driver) if isinstance(driver, str) else driver
         self._retry = retry
         self._middleware = tuple(middleware)
-        self._observers = Observers((LogObserver(), *observers))
+        self._observers = Observers(logged(observers))
         self._codec = codec or JsonCodec()
         self._clock: Clock = clock or StoreClock()
         self._handlers = handlers if handlers is not None else HandlerRegistry()

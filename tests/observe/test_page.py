@@ -1,0 +1,59 @@
+"""docs/observability.md is complete: every event with its facts, every metric with its labels, every attribute."""
+
+import re
+
+from prometheus_client import CollectorRegistry
+
+from taskharbor import events
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.events import Event, JobEvent
+from taskharbor.observe import opentelemetry
+from taskharbor.observe.prometheus import PrometheusObserver, QueueCollector
+from tests.docs.pages import ROOT
+
+PAGE = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of all table rows of a section."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    found = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row] for row in found]
+
+
+def code(cell: str) -> set[str]:
+    return set(re.findall(r"`([^`]+)`", cell))
+
+
+def test_every_event_is_there_with_what_it_tells():
+    concrete = {getattr(events, name) for name in events.__all__} - {Event, JobEvent, events.Observer}
+    expected = {}
+    for kind in concrete:
+        fields = set(kind.__struct_fields__)
+        expected[kind.__name__] = fields - {"job", "worker"} if issubclass(kind, JobEvent) else fields
+    told = {row[0].strip("`"): code(row[1]) for row in rows("Events") if row[0].startswith("`")}
+    assert told == expected
+
+
+def test_every_metric_is_there_with_its_labels():
+    registry = CollectorRegistry()
+    PrometheusObserver(registry=registry)
+    counted = {metric.name + ("_total" if metric.type == "counter" else "") for metric in registry.collect()}
+    queues = {metric.name for metric in QueueCollector(MemoryDriver("memory://")).describe()}
+    told = {row[0].strip("`"): row[1] for row in rows("Metrics") if row[0].startswith("`")}
+    assert told.keys() == counted | queues
+    labels = {metric: set(names.split(", ")) - {""} for metric, names in told.items()}
+    assert labels["taskharbor_job_duration_seconds"] == {"queue", "type", "outcome"}
+    assert labels["taskharbor_queue_jobs"] == {"queue", "state"}
+    assert labels["taskharbor_queue_oldest_ready_age_seconds"] == {"queue"}
+    bare = {"taskharbor_store_outages_total", "taskharbor_store_outage_seconds_total", "taskharbor_store_up"}
+    for metric in told.keys() - {"taskharbor_job_duration_seconds"} - queues:
+        assert labels[metric] == (set() if metric in bare else {"queue", "type"}), metric
+
+
+def test_every_attribute_of_a_span_is_there():
+    source = (ROOT / "src" / "taskharbor" / "observe" / "opentelemetry.py").read_text(encoding="utf-8")
+    written = set(re.findall(r'"((?:messaging|taskharbor|error)\.[a-z_.]+)"', source))
+    told = {name for row in rows("Traces") for name in code(row[0])}
+    assert told == written
+    assert opentelemetry.SYSTEM == "taskharbor"
