@@ -2,32 +2,35 @@
 
     python consumer_program.py URL sync|async drain|now
 
-A handler says "started <id>" on stdout, runs until it is told to end (the list `go` has an element) or is interrupted,
-and says "finished <id>" or "interrupted <id>". The process says "left" when `consume` has returned.
+A handler says "started <id>" on stdout, runs until a line comes on stdin or until it is interrupted, and says
+"finished <id>" or "interrupted <id>". The process says "left" when `consume` has returned.
 """
 
 import asyncio
 import sys
+import threading
 import time
-
-import redis
-import redis.asyncio
 
 from taskharbor.omniq import AsyncOmniQ, JobContext, OmniQ
 
 url, colour, how = sys.argv[1:4]
+go = threading.Event()
 
 
 def say(word: str) -> None:
     print(word, flush=True)
 
 
+def listen() -> None:
+    if sys.stdin.readline():
+        go.set()
+
+
 def handler(ctx: JobContext) -> None:
-    say(f"started {ctx.job_id}")
     try:
-        with redis.Redis.from_url(url) as client:
-            while not client.lpop("go"):
-                time.sleep(0.01)
+        say(f"started {ctx.job_id}")
+        while not go.is_set():
+            time.sleep(0.01)
     except BaseException as error:
         say(f"interrupted {ctx.job_id} {type(error).__name__} {ctx.cancelled.is_set()}")
         raise
@@ -35,11 +38,10 @@ def handler(ctx: JobContext) -> None:
 
 
 async def ahandler(ctx: JobContext) -> None:
-    say(f"started {ctx.job_id}")
     try:
-        async with redis.asyncio.Redis.from_url(url) as client:
-            while not await client.lpop("go"):
-                await asyncio.sleep(0.01)
+        say(f"started {ctx.job_id}")
+        while not go.is_set():
+            await asyncio.sleep(0.01)
     except BaseException as error:
         say(f"interrupted {ctx.job_id} {type(error).__name__} {ctx.cancelled.is_set()}")
         raise
@@ -48,12 +50,13 @@ async def ahandler(ctx: JobContext) -> None:
 
 async def amain() -> None:
     async with AsyncOmniQ(url) as q:
-        await q.consume("jobs", ahandler, drain=how == "drain")
+        await q.consume("jobs", ahandler, drain=how == "drain", heartbeat_interval_s=0.05)
 
 
+threading.Thread(target=listen, daemon=True).start()
 if colour == "sync":
     with OmniQ(url) as q:
-        q.consume("jobs", handler, drain=how == "drain")
+        q.consume("jobs", handler, drain=how == "drain", heartbeat_interval_s=0.05)
 else:
     asyncio.run(amain())
 say("left")

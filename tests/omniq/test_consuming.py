@@ -54,8 +54,9 @@ class Run:
         """Past the next heartbeat: up to its call."""
         assert isinstance(self.at, Wait)
         for _ in range(9):
-            self.now += self.at.seconds if isinstance(self.at, Wait) else 0
-            self.answer(None if isinstance(self.at, Wait) else 0)
+            waits = type(self.at) is Wait
+            self.now += self.at.seconds if waits else 0
+            self.answer(None if waits else 0)
             if self.asks == "heartbeat":
                 return self
         self.now += 60
@@ -169,8 +170,9 @@ def test_hazard_24_without_drain_the_handler_is_interrupted_and_its_job_given_ba
     assert run.answer() is None
 
 
-def test_hazard_24_a_job_that_was_just_reserved_is_given_back():
-    run = Run(drain=False).idle()
+@pytest.mark.parametrize("drain", [True, False])
+def test_hazard_24_a_job_that_was_just_reserved_is_given_back(drain):
+    run = Run(drain=drain).idle()
     run.answer(job())
     run.answer(STOP)
     assert run.asks == "give_back"

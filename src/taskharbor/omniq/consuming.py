@@ -28,12 +28,15 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds between two tries while the ser
 BEATS = 3  # in the time of a lease: two may fail
 
 
-class LeaseLost(Exception):
-    """Raised into a handler whose lease was lost: another consumer may have the job already."""
+class LeaseLost(BaseException):
+    """Raised into a handler whose lease was lost: another consumer may have the job already.
+
+    Not an Exception, like KeyboardInterrupt: a handler's own `except Exception` does not stop it.
+    """
 
 
-class Stopped(Exception):
-    """Raised into a handler whose consumer stops without draining: its job was given back."""
+class Stopped(BaseException):
+    """Raised into a handler whose consumer stops without draining: its job is given back. Not an Exception, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +88,7 @@ class Wait(NamedTuple):
 class Interrupt(NamedTuple):
     """Ask the handler to end now, as hard as possible, with this. Nothing is sent."""
 
-    error: Exception
+    error: BaseException
 
 
 # What happened
@@ -160,11 +163,9 @@ class _Consumer:
 
     def job(self, job: Job, asked: float) -> Steps:
         """One job, from its reserve to its end. `asked`: before its lease was granted."""
-        if isinstance((yield Wait(0)), Stop):
-            self.stops += 1
-            if not self.settings.drain:
-                yield from self.give_back(job)
-                raise _Over
+        if isinstance((yield Wait(0)), Stop):  # it came while this was being reserved: nobody has begun
+            yield from self.give_back(job)
+            raise _Over
         ends = asked + job.lease_ms / 1000
         try:
             context = JobContext(self.settings.queue, job, job.json())
@@ -210,7 +211,7 @@ class _Consumer:
             except BackendUnavailable:
                 pass  # tried again at its next time; what matters here is the lease
 
-    def interrupt(self, error: Exception) -> Steps:
+    def interrupt(self, error: BaseException) -> Steps:
         """Interrupt the handler and give it a moment to end. What it still returns counts for nothing."""
         yield Interrupt(error)
         until = self.monotonic() + self.settings.grace_s

@@ -1,8 +1,9 @@
 """`consume` for plain functions: the handler runs in a thread, the caller's thread keeps its lease.
 
 The two share nothing but queues, which signal handlers may use as well (an Event may not be set from one). A handler
-that must end gets an exception raised into its thread, which takes effect at its next step in Python; one that does
-not end in its grace period is left alone, and what it returns is thrown away.
+that must end gets an exception raised into its thread, which takes effect at its next step in Python, and once more
+from time to time (one that comes while an object is being finalized is thrown away by the interpreter). A handler that
+does not end in its grace period is left alone, and what it returns is thrown away.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from taskharbor.omniq.consuming import STOP, Do, Ended, Happened, Start, Steps, 
 from taskharbor.omniq.values import JobContext
 
 Handler: TypeAlias = Callable[[JobContext], object]
+AGAIN = 0.25  # seconds after which a handler that has not ended is interrupted once more
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -51,7 +53,7 @@ class _Hand:
         self._handler, self._inbox = handler, inbox
         self._work: queue.SimpleQueue[JobContext | None] = queue.SimpleQueue()
         self._context: JobContext | None = None
-        self.spent = False
+        self.spent: type[BaseException] | None = None
         self._thread = threading.Thread(target=self._run, name="taskharbor-omniq", daemon=True)
         self._thread.start()
 
@@ -62,16 +64,19 @@ class _Hand:
     def retire(self) -> None:
         self._work.put(None)
 
-    def interrupt(self, error: Exception) -> None:
+    def interrupt(self, error: BaseException) -> None:
         """Raise into the thread. It does no more work after that."""
-        self.spent = True
+        self.spent = type(error)
         if self._context is not None:
             self._context.cancelled.set()
         self.retire()
+        self.interrupt_again()
+
+    def interrupt_again(self) -> None:
         thread = self._thread.ident
         if thread is not None and self._thread.is_alive():
             # The interpreter makes the exception itself: a class without arguments.
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(type(error)))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(self.spent))
 
     def _run(self) -> None:
         try:
@@ -105,7 +110,7 @@ def run(steps: Steps, inbox: Inbox, handler: Handler, do: Callable[[Call[Any]], 
                     except Exception as raised:
                         error = raised
                 elif isinstance(effect, Wait):
-                    result = inbox.wait(effect.seconds, hand)
+                    result = _wait(inbox, effect.seconds, hand)
                 elif isinstance(effect, Start):
                     if hand is None or hand.spent:
                         hand = _Hand(handler, inbox)
@@ -115,6 +120,16 @@ def run(steps: Steps, inbox: Inbox, handler: Handler, do: Callable[[Call[Any]], 
     finally:
         if hand is not None:
             hand.retire()
+
+
+def _wait(inbox: Inbox, seconds: float, hand: _Hand | None) -> Happened:
+    while hand is not None and hand.spent and seconds > AGAIN:
+        happened = inbox.wait(AGAIN, hand)
+        if happened is not None:
+            return happened
+        seconds -= AGAIN
+        hand.interrupt_again()
+    return inbox.wait(seconds, hand)
 
 
 @contextmanager
