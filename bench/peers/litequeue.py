@@ -11,44 +11,34 @@ from typing import Any
 from litequeue import LiteQueue  # type: ignore[import-not-found,unused-ignore]
 
 from bench import meter
-from bench.meter import Measured, Order
+from bench.meter import Order
+from bench.peers.modes import modes
 
 
-def _open(order: Order) -> Any:
-    queue = LiteQueue(order.address)
-    if not order.relaxed:
-        queue.conn.execute("pragma synchronous = full")
-    return queue
+class Litequeue:
+    """litequeue behind the benchmark's three calls."""
 
+    def __init__(self, order: Order) -> None:
+        self._queue: Any = LiteQueue(order.address)
+        if not order.relaxed:
+            self._queue.conn.execute("pragma synchronous = full")
 
-def process(order: Order) -> None:
-    """Put beforehand, then popped and marked as done, one by one."""
-    queue = _open(order)
-    with queue.transaction():
-        for _ in range(order.jobs):
-            queue.put("{}")
-    meter.count(order)
-    while message := queue.pop():
-        meter.job()
-        queue.done(message.message_id)
+    def send(self) -> None:
+        """A transaction for each."""
+        self._queue.put("{}")
 
+    def send_many(self, jobs: int) -> None:
+        """A transaction for all."""
+        with self._queue.transaction():
+            for _ in range(jobs):
+                self._queue.put("{}")
 
-def enqueue_one(order: Order) -> Measured:
-    """A transaction for each job."""
-    queue = _open(order)
-    return meter.timed(order, lambda: queue.put("{}"), order.jobs)
-
-
-def enqueue_many(order: Order) -> Measured:
-    """A transaction for a thousand jobs."""
-    queue = _open(order)
-    with meter.Watch() as watch:
-        for size in meter.batches(order.jobs):
-            with queue.transaction():
-                for _ in range(size):
-                    queue.put("{}")
-    return watch.sample(order.jobs)
+    def work(self) -> None:
+        """Popped and marked as done, one by one."""
+        while message := self._queue.pop():
+            meter.job()
+            self._queue.done(message.message_id)
 
 
 if __name__ == "__main__":
-    meter.main({"process": process, "enqueue-one": enqueue_one, "enqueue-many": enqueue_many})
+    meter.main(modes(Litequeue))

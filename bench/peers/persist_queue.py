@@ -13,30 +13,32 @@ from persistqueue import SQLiteAckQueue  # type: ignore[import-not-found,unused-
 from persistqueue.serializers import json as serializer  # type: ignore[import-not-found,unused-ignore]
 
 from bench import meter
-from bench.meter import Measured, Order
+from bench.meter import Order
+from bench.peers.modes import modes
 
 
-def _open(order: Order) -> Any:
-    return SQLiteAckQueue(os.path.dirname(order.address), serializer=serializer)
+class PersistQueue:
+    """persist-queue behind the benchmark's three calls."""
 
+    def __init__(self, order: Order) -> None:
+        self._queue: Any = SQLiteAckQueue(os.path.dirname(order.address), serializer=serializer)
 
-def process(order: Order) -> None:
-    """Put beforehand, then gotten and acknowledged, one by one."""
-    queue = _open(order)
-    for _ in range(order.jobs):
-        queue.put({})
-    meter.count(order)
-    while True:
-        item = queue.get(block=False, raw=True)
-        meter.job()
-        queue.ack(item)
+    def send(self) -> None:
+        """A transaction for each."""
+        self._queue.put({})
 
+    def send_many(self, jobs: int) -> None:
+        """It has no call for many."""
+        for _ in range(jobs):
+            self.send()
 
-def enqueue_one(order: Order) -> Measured:
-    """A transaction for each job."""
-    queue = _open(order)
-    return meter.timed(order, lambda: queue.put({}), order.jobs)
+    def work(self) -> None:
+        """Gotten and acknowledged, one by one."""
+        while True:
+            item = self._queue.get(block=False, raw=True)
+            meter.job()
+            self._queue.ack(item)
 
 
 if __name__ == "__main__":
-    meter.main({"process": process, "enqueue-one": enqueue_one})
+    meter.main(modes(PersistQueue))

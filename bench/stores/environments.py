@@ -28,7 +28,7 @@ PEERS: dict[str, tuple[str, ...]] = {
     "pgqueuer": ("pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0"),
     "rq": ("rq==2.12.0", "redis==8.1.0", "hiredis==3.5.0"),
     "arq": ("arq==0.28.0", "hiredis==3.5.0", "uvloop==0.23.0"),
-    "saq": ("saq[redis,hiredis]==0.26.4", "uvloop==0.23.0"),
+    "saq": ("saq[redis,hiredis]==0.26.4", "typing_extensions==4.16.0", "uvloop==0.23.0"),
     "dramatiq": ("dramatiq[redis]==2.2.1", "redis==8.1.0", "hiredis==3.5.0"),
     "celery": ("celery[redis]==5.7.0", "redis==8.1.0", "hiredis==3.5.0"),
     "taskiq": ("taskiq==0.13.0", "taskiq-redis==1.2.4", "redis==8.1.0", "hiredis==3.5.0", "uvloop==0.23.0"),

@@ -121,7 +121,14 @@ STORES: dict[str, tuple[Subject, ...]] = {
     "redis": (
         _limit("redis", one=5_000),
         _ours("{}", one=2_000),
-        _peer("rq", 200, 500),
+        _peer("rq", 250, 500, 2_000),
+        _peer("celery", 400, 700),
+        _peer("omniq", 900, 2_000),
+        _peer("arq", 1_000, 1_500),
+        _peer("saq", 1_000, 2_500),
+        _peer("taskiq", 1_500, 1_500),
+        _peer("huey", 3_000, 4_000),
+        _peer("dramatiq", 3_000, 4_000),
     ),
 }
 
