@@ -63,10 +63,15 @@ class Yard:
         self.folder = folder
         self.programs: list[subprocess.Popen[bytes]] = []
         self.client = Client(dsn)
+        self._loop = asyncio.new_event_loop()
+        self._driver: Driver | None = None
 
     def close(self) -> None:
         """End everything that was started here, however a test has ended."""
         self.client.close()
+        if self._driver is not None:
+            self._loop.run_until_complete(self._driver.close())
+        self._loop.close()
         for program in self.programs:
             everybody = [program.pid, *self._below(program.pid)]
             for pid in everybody:
@@ -145,21 +150,14 @@ class Yard:
         return [handle.id for handle in self.client.enqueue_many(requests)]
 
     def info(self, job: str) -> JobInfo:
-        async def look(driver: Driver) -> JobInfo:
-            return await driver.inspect(job, await driver.server_time())
+        async def look() -> JobInfo:
+            if self._driver is None:
+                driver = open_driver(self.dsn)
+                await driver.open()
+                self._driver = driver
+            return await self._driver.inspect(job, await self._driver.server_time())
 
-        return self.ask(look)
-
-    def ask(self, question: Callable[[Driver], Any]) -> Any:
-        async def asked() -> Any:
-            driver = open_driver(self.dsn)
-            await driver.open()
-            try:
-                return await question(driver)
-            finally:
-                await driver.close()
-
-        return asyncio.run(asked())
+        return self._loop.run_until_complete(look())
 
     def state(self, job: str) -> str:
         return str(self.info(job).state)
