@@ -9,6 +9,8 @@ from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.events import Event, JobEvent
 from taskharbor.observe import opentelemetry
 from taskharbor.observe.prometheus import PrometheusObserver, QueueCollector
+from taskharbor.observe.prometheus.processes import PROCESS_COUNTERS, ProcessCounter
+from taskharbor.worker.supervisor import events as supervisor
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
@@ -31,13 +33,31 @@ def test_every_event_is_there_with_what_it_tells():
     for kind in concrete:
         fields = set(kind.__struct_fields__)
         expected[kind.__name__] = fields - {"job", "worker"} if issubclass(kind, JobEvent) else fields
-    told = {row[0].strip("`"): code(row[1]) for row in rows("Events") if row[0].startswith("`")}
+    for kind in supervisor_events():
+        expected[kind.__name__] = set(kind.__struct_fields__)
+    told = {name: code(row[1]) for row in rows("Events") for name in code(row[0]) if row[0].startswith("`")}
     assert told == expected
+
+
+def supervisor_events() -> list[type[Event]]:
+    found = [each for each in vars(supervisor).values() if isinstance(each, type) and issubclass(each, Event)]
+    return [kind for kind in found if kind.__module__ == supervisor.__name__]
+
+
+def test_what_is_counted_of_a_supervisor_is_what_it_tells():
+    assert {*PROCESS_COUNTERS, "JobsReleased"} <= {kind.__name__ for kind in supervisor_events()}
+    counter = ProcessCounter()
+    counter(supervisor.ProcessDied(1, 0, "signal 9", 0.5))
+    counter(supervisor.JobsReleased("w", 7))
+    counter(supervisor.ProcessStopped(1, 0))
+    counted = {sample.name: sample.value for metric in counter.collect() for sample in metric.samples if sample.value}
+    assert counted == {"taskharbor_processes_died_total": 1, "taskharbor_jobs_released_total": 7}
 
 
 def test_every_metric_is_there_with_its_labels():
     registry = CollectorRegistry()
     PrometheusObserver(registry=registry)
+    registry.register(ProcessCounter())
     counted = {metric.name + ("_total" if metric.type == "counter" else "") for metric in registry.collect()}
     queues = {metric.name for metric in QueueCollector(MemoryDriver("memory://")).describe()}
     told = {row[0].strip("`"): row[1] for row in rows("Metrics") if row[0].startswith("`")}
@@ -46,7 +66,8 @@ def test_every_metric_is_there_with_its_labels():
     assert labels["taskharbor_job_duration_seconds"] == {"queue", "type", "outcome"}
     assert labels["taskharbor_queue_jobs"] == {"queue", "state"}
     assert labels["taskharbor_queue_oldest_ready_age_seconds"] == {"queue"}
-    bare = {"taskharbor_store_outages_total", "taskharbor_store_outage_seconds_total", "taskharbor_store_up"}
+    bare = {f"{metric.name}_total" for metric in ProcessCounter().collect()}
+    bare |= {"taskharbor_store_outages_total", "taskharbor_store_outage_seconds_total", "taskharbor_store_up"}
     for metric in told.keys() - {"taskharbor_job_duration_seconds"} - queues:
         assert labels[metric] == (set() if metric in bare else {"queue", "type"}), metric
 

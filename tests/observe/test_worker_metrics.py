@@ -67,6 +67,7 @@ def test_one_page_for_all_processes_and_nothing_is_lost_with_one_that_dies(here:
     eventually(lambda: here.state(killer) == "dlq", "it took its process down")
     here.done(*enqueue(here, "send", 3, to=CANARY))
     eventually(lambda: total(scrape(port), "jobs_succeeded") == 15, "it goes on")
+    eventually(lambda: value(scrape(port), "taskharbor_processes_started_total") == 3, "another one serves")
     samples = scrape(port)
     counted = {what: total(samples, what) for what in ("jobs_enqueued", "jobs_failed", "jobs_retried")}
     assert counted == {"jobs_enqueued": 2, "jobs_failed": 2, "jobs_retried": 1}  # by the jobs; this test is elsewhere
@@ -75,6 +76,8 @@ def test_one_page_for_all_processes_and_nothing_is_lost_with_one_that_dies(here:
     assert value(samples, "application_letters_total") == 17
     assert value(samples, "taskharbor_job_duration_seconds_count", queue="mail", type="send", outcome="succeeded") == 15
     assert value(samples, "taskharbor_store_up") == 1
+    assert value(samples, "taskharbor_processes_died_total") == value(samples, "taskharbor_jobs_released_total") == 1
+    assert value(samples, "taskharbor_processes_killed_total") == 0
     assert value(samples, "taskharbor_queue_jobs", queue="mail", state="ready") is not None
     assert CANARY not in fetch(port)
     lines = [json.loads(line) for line in here.log.splitlines()]

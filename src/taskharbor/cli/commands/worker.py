@@ -226,6 +226,7 @@ def _metrics(host: str, port: int, served: ExitStack) -> Callable[[str], None]:
     except ModuleNotFoundError as error:
         raise wrong(f"--metrics-port: {error}") from error
     from taskharbor.drivers import open_driver
+    from taskharbor.worker.supervisor.events import listen
 
     shared = share()
     served.callback(shared.close)
@@ -234,6 +235,7 @@ def _metrics(host: str, port: int, served: ExitStack) -> Callable[[str], None]:
     except OSError as error:
         raise wrong(f"--metrics-port {port}: {str(error.strerror).removeprefix('metrics: ')}") from error
     served.callback(server.close)
+    listen(server.processes)
     return lambda dsn: server.watch(open_driver(dsn))
 
 

@@ -9,6 +9,7 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
 
 from taskharbor.model.clock import Clock
+from taskharbor.observe.prometheus.processes import ProcessCounter
 from taskharbor.observe.prometheus.queues import QueueCollector
 from taskharbor.observe.prometheus.shared import SharedMetrics
 
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class MetricsServer:
-    """Answers GET /metrics until it is closed."""
+    """Answers GET /metrics until it is closed.
+
+    `processes`: an observer for the events of the supervisor whose processes' metrics it serves.
+    """
 
     def __init__(
         self, server: WSGIServer, thread: Thread, registry: CollectorRegistry, shared: SharedMetrics | None
@@ -27,6 +31,9 @@ class MetricsServer:
         self._registry = registry
         self._shared = shared
         self._queues: QueueCollector | None = None
+        self.processes = ProcessCounter()
+        if shared is not None:
+            registry.register(self.processes)
         self.port: int = server.server_port
 
     def watch(self, driver: Driver, clock: Clock | None = None) -> None:

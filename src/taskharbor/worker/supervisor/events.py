@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from taskharbor.model.events import Event
+from taskharbor.model.events import Event, Observers
 from taskharbor.observe.log import LEVELS, LogObserver
 
 
@@ -116,4 +116,10 @@ LEVELS.update(
     }
 )
 
-tell = LogObserver()
+_observers = Observers((LogObserver(),))
+
+tell = _observers.emit
+"""Say that something has happened."""
+
+listen = _observers.add
+"""Have one more observer hear it, for the rest of this process."""
