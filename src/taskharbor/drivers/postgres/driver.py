@@ -16,6 +16,7 @@ import msgspec
 from taskharbor.drivers.connections import expect, run
 from taskharbor.drivers.contract import CANCELLED_REASON, WORKER_SILENCE, SingleVerbs
 from taskharbor.drivers.postgres import reading, schema
+from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.enqueueing import enqueue
 from taskharbor.drivers.postgres.hints import Hints
 from taskharbor.drivers.postgres.options import parse
@@ -68,8 +69,10 @@ class PostgresDriver(SingleVerbs):
         pool = Pool(self._options)
         try:
             async with pool.connection() as connection:
-                await schema.check_server(connection)
-                await schema.ensure(connection, self._options)
+                with Deadline(pool.limit, connection):
+                    await schema.check_server(connection)
+                    found = await schema.version_of(connection, self._schema)
+                await schema.ensure(connection, self._options, found)
         except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError) as error:
             await pool.close()
             raise unavailable(self._options, error) from error

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.options import Options
 from taskharbor.drivers.postgres.pool import Pool, arguments
 from taskharbor.drivers.postgres.statement import Program, Statement, array, quoted
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 LOOK_EVERY = 1.0  # seconds, while listening
 LOOK_OFTEN = 0.2  # seconds, without
 FIRST_LISTEN = 2.0  # seconds for which the first wait lets the listening connection come up
+SILENCE = 20.0  # seconds after which the listening connection is asked whether it is alive
 HOLLOW = 2  # so many looks in a row that found something which no reserve could take are believed
 
 
@@ -101,13 +103,18 @@ class Hints:
                 made = arguments(self._options, self._options.listen)
                 connection = await psycopg.AsyncConnection.connect(**made)
                 async with contextlib.aclosing(Closing(connection)):
-                    await connection.execute(f"listen {quoted(self.channel)}".encode())
+                    with Deadline(self._pool.limit, connection):
+                        await connection.execute(f"listen {quoted(self.channel)}".encode())
                     self._listening.set()
                     if not first:
                         self._wake(None)  # whatever was said meanwhile was not heard
                     pause, first = 0.1, False
-                    async for notify in connection.notifies():
-                        self._wake(notify.payload)
+                    while True:
+                        async for notify in connection.notifies(timeout=SILENCE):
+                            self._wake(notify.payload)
+                        # Nothing was said for a while: is there still somebody who could?
+                        with Deadline(self._options.connect_timeout, connection):
+                            await connection.execute("select 1")
             except (psycopg.Error, OSError):
                 pass
             finally:

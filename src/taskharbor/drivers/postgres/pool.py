@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.dsn import concealed
+from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.options import Options
 from taskharbor.drivers.postgres.statement import Program, Statement
 from taskharbor.model.errors import BackendUnavailable, DriverError
@@ -42,6 +43,11 @@ def arguments(options: Options, address: str | None = None) -> dict[str, Any]:
     }
 
 
+def limit_of(options: Options) -> float:
+    """After how many seconds a call is given up here; the server has given it up before, if it could."""
+    return options.statement_timeout + SLACK
+
+
 class Pool:
     """Connections of one event loop."""
 
@@ -63,7 +69,8 @@ class Pool:
         if not self._options.pgbouncer:
             try:
                 limit = str(round(self._options.statement_timeout * 1000))
-                await connection.execute("select set_config('statement_timeout', %s, false)", (limit,))
+                with Deadline(self._options.connect_timeout, connection):
+                    await connection.execute("select set_config('statement_timeout', %s, false)", (limit,))
             except BaseException:
                 await connection.close()
                 raise
@@ -72,7 +79,9 @@ class Pool:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         """A connection for the time of a block. One that is left in a transaction, or broken, is closed."""
-        async with self._room:
+        async with asyncio.timeout(self.limit if self._room.locked() else None):
+            await self._room.acquire()
+        try:
             connection = self._idle.pop() if self._idle else await self.connect()
             whole = False
             try:
@@ -83,6 +92,13 @@ class Pool:
                     await connection.close()
                 else:
                     self._idle.append(connection)
+        finally:
+            self._room.release()
+
+    @property
+    def limit(self) -> float:
+        """See limit_of."""
+        return limit_of(self._options)
 
     async def run(self, make: Callable[[], Program[T]], *, transaction: bool = False, repeat: bool = True) -> T:
         """Run a program. `transaction`: as one; an answer that is an exception rolls it back.
@@ -94,16 +110,19 @@ class Pool:
 
         again = False
         for turn in range(TURNS):
-            sent = False
+            sent = late = False
             try:
-                async with asyncio.timeout(self._options.statement_timeout + SLACK):
-                    async with self.connection() as connection:
-                        if not repeat:
-                            await fetch(connection, Statement("select 1"))
-                        sent = True
-                        if not transaction:
-                            return await drive(connection, make())
-                        return await _as_one(connection, make())
+                async with self.connection() as connection:
+                    with Deadline(self.limit, connection) as deadline:
+                        try:
+                            if not repeat:
+                                await fetch(connection, Statement("select 1"))
+                            sent = True
+                            if not transaction:
+                                return await drive(connection, make())
+                            return await _as_one(connection, make())
+                        finally:
+                            late = deadline.passed
             except (
                 psycopg.errors.DeadlockDetected,
                 psycopg.errors.SerializationFailure,
@@ -113,6 +132,8 @@ class Pool:
                     raise unavailable(self._options, error) from error
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 await self._drop_idle()
+                if late:
+                    raise BackendUnavailable(f"PostgreSQL did not answer within {self.limit:g} s") from error
                 if again or not _lost(error) or (sent and not repeat):
                     raise unavailable(self._options, error) from error
                 again = True

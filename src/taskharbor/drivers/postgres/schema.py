@@ -57,9 +57,8 @@ async def check_server(connection: psycopg.AsyncConnection[Any]) -> None:
             )
 
 
-async def ensure(connection: psycopg.AsyncConnection[Any], options: Options) -> None:
+async def ensure(connection: psycopg.AsyncConnection[Any], options: Options, found: int) -> None:
     """Create the schema in an empty store; upgrade it if the DSN allows that; otherwise it has to fit."""
-    found = await version_of(connection, options.schema)
     if found == VERSION:
         return
     if found > VERSION:

@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from taskharbor.drivers.connections import run_sync
+from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline
 from taskharbor.drivers.postgres.options import Options
-from taskharbor.drivers.postgres.pool import Pool, arguments, drive, unavailable
+from taskharbor.drivers.postgres.pool import Pool, arguments, drive, limit_of, unavailable
 from taskharbor.drivers.postgres.settling import plain, settle_plain, settle_spawning
 from taskharbor.drivers.postgres.statement import Program
 from taskharbor.model.errors import JobNotFound, TaskHarborError
@@ -59,12 +60,13 @@ class PostgresTransaction:
         if connection is None:
             raise RuntimeError("the transaction has ended, or was never begun")
         try:
-            refused = await drive(connection, _settled(self._options, self._lease, ack, now))
-            if refused is None:
-                await connection.commit()
-            else:
-                await connection.rollback()
-            return refused
+            with Deadline(limit_of(self._options), connection):
+                refused = await drive(connection, _settled(self._options, self._lease, ack, now))
+                if refused is None:
+                    await connection.commit()
+                else:
+                    await connection.rollback()
+                return refused
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise unavailable(self._options, error) from error
         finally:
@@ -109,12 +111,13 @@ class PostgresTransactionSync:
         if connection is None:
             raise RuntimeError("the transaction has ended, or was never begun")
         try:
-            refused: TaskHarborError | None = drive_sync(connection, _settled(self._options, self._lease, ack, now))
-            if refused is None:
-                connection.commit()
-            else:
-                connection.rollback()
-            return refused
+            with ThreadDeadline(limit_of(self._options), connection):
+                refused: TaskHarborError | None = drive_sync(connection, _settled(self._options, self._lease, ack, now))
+                if refused is None:
+                    connection.commit()
+                else:
+                    connection.rollback()
+                return refused
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise unavailable(self._options, error) from error
         finally:

@@ -1,0 +1,61 @@
+"""Time limits that hold on a dead network: the socket is shut down, so that whoever waits on it sees its end.
+
+Cancelling is not enough. A call of psycopg's that is cancelled asks the server to stop, and waits for the answer to
+that: on a network that is gone it never comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+class Deadline:
+    """For the time of a block: after so many seconds the connection is cut, and what it waits for is an error."""
+
+    __slots__ = ("_connection", "_handle", "_seconds", "passed")
+
+    def __init__(self, seconds: float, connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
+        self._seconds = seconds
+        self._connection = connection
+        self._handle: asyncio.TimerHandle | threading.Timer | None = None
+        self.passed = False
+
+    def __enter__(self) -> Deadline:
+        self._handle = asyncio.get_running_loop().call_later(self._seconds, self._cut)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        assert self._handle is not None
+        self._handle.cancel()
+
+    def _cut(self) -> None:
+        self.passed = True
+        if self._connection.closed:
+            return
+        try:
+            copy = socket.socket(fileno=os.dup(self._connection.pgconn.socket))
+        except OSError:
+            return
+        try:
+            copy.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is gone already
+        finally:
+            copy.close()
+
+
+class ThreadDeadline(Deadline):
+    """The same where there is no event loop."""
+
+    def __enter__(self) -> ThreadDeadline:
+        self._handle = threading.Timer(self._seconds, self._cut)
+        self._handle.daemon = True
+        self._handle.start()
+        return self

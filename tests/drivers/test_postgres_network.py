@@ -1,0 +1,256 @@
+"""A network that resets, swallows, cuts and dawdles: noticed within the time-outs, and repeated where that is safe."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from taskharbor.drivers import Ack, BackendUnavailable, JobRecord
+from taskharbor.drivers.postgres import PostgresDriver, hints, pool
+from tests.drivers.postgres_proxy import Proxy, proxy
+from tests.servers import postgres
+
+pytestmark = pytest.mark.lane("postgres")
+LEASE = timedelta(seconds=60)
+PATIENCE = 60.0
+QUICK = "?statement_timeout=1s&connect_timeout=2s"
+
+Scenario = Callable[[Proxy, PostgresDriver, str], Awaitable[None]]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second for the server, and one more until the client gives up."""
+    monkeypatch.setattr(pool, "SLACK", 1.0)
+
+
+def lived(scenario: Scenario, query: str = "") -> None:
+    """Run it on a driver that is open and connected through a proxy."""
+
+    async def live() -> None:
+        server = postgres.shared()
+        address = server.address(server.database())
+        async with asyncio.timeout(PATIENCE), proxy("127.0.0.1", server.port) as between:
+            driver = PostgresDriver(between.address(address) + query)
+            await driver.open()
+            try:
+                await scenario(between, driver, address)
+            finally:
+                await driver.close()
+
+    asyncio.run(live())
+
+
+def whole(driver: PostgresDriver) -> bool:
+    """Every place of the pool is free again, and what idles in it can be used."""
+    found = driver._pool
+    assert found is not None
+    return found._room._value == 10 and all(pool._clean(each) for each in found._idle)
+
+
+def test_connections_that_were_reset_cost_nothing():
+    async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
+        now = await driver.server_time()
+        for turn in range(3):
+            between.reset()
+            assert [each.existed for each in await driver.enqueue([JobRecord(id=f"j{turn}", type="t")], now)] == [False]
+        between.reset()
+        held = await driver.reserve(["default"], now, LEASE, 3)
+        between.reset()
+        assert await driver.settle([Ack(each.lease) for each in held], now) == [None] * 3
+        assert whole(driver)
+
+    lived(scenario)
+
+
+def test_what_is_not_answered_is_given_up(quick):
+    async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
+        now = await driver.server_time()
+        await driver.enqueue([JobRecord(id="a", type="t")], now)
+        (held,) = await driver.reserve(["default"], now, LEASE, 1)
+        between.become("black hole")
+        answers = await asyncio.gather(
+            driver.enqueue([JobRecord(id="b", type="t")], now),
+            driver.settle([Ack(held.lease)], now),
+            driver.reserve(["default"], now, LEASE, 1),
+            driver.cancel(["a"], now),
+            driver.counts(now),
+            driver.wait(["default"], 5),
+            PostgresDriver(between.address(address) + QUICK).open(),
+            return_exceptions=True,
+        )
+        for answer in answers:
+            assert isinstance(answer, BackendUnavailable)
+            assert "did not answer" in str(answer)
+        between.become("whole")
+        between.reset()
+        # What was swallowed may have been carried after all; said again it is the same job, and the same end.
+        await driver.enqueue([JobRecord(id="b", type="t")], now)
+        assert await driver.settle([Ack(held.lease)], now) == [None]
+        assert (await driver.counts(now))["default"]["done"] == 1
+        assert whole(driver)
+
+    lived(scenario, QUICK)
+
+
+def test_a_transaction_that_is_not_answered_is_given_up(quick):
+    """The handler has written, the network dies, and the commit comes to nothing; on the loop and in a thread."""
+
+    async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
+        now = await driver.server_time()
+        await driver.enqueue([JobRecord(id=name, type="t") for name in "ab"], now)
+        one, two = await driver.reserve(["default"], now, LEASE, 2)
+        loose, strict = driver.transaction(one.lease), driver.transaction_sync(two.lease)
+        async with loose as connection:
+            await connection.execute("create table written (n integer)")
+        with_thread = await asyncio.to_thread(strict.__enter__)
+        await asyncio.to_thread(with_thread.execute, "select 1")
+        between.become("black hole")
+        answers = await asyncio.gather(
+            loose.commit(Ack(one.lease), now), asyncio.to_thread(strict.commit, Ack(two.lease), now),
+            return_exceptions=True,
+        )  # fmt: skip
+        assert [type(answer) for answer in answers] == [BackendUnavailable] * 2
+        between.become("whole")
+        between.reset()
+        while len(await driver._do("select 1 from pg_stat_activity where state like 'idle in transaction%'")) > 0:
+            await asyncio.sleep(0.01)
+        assert (await driver.counts(now))["default"] == {"inflight": 2}
+        assert await driver._do("select 1 from pg_class where relname = 'written'") == []
+
+    lived(scenario, QUICK)
+
+
+def test_a_cancelled_call_ends_although_nobody_answers(quick):
+    """psycopg asks the server to stop, and would wait for its answer for ever."""
+
+    async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
+        now = await driver.server_time()
+        between.become("black hole")
+        call = asyncio.create_task(driver.enqueue([JobRecord(id="a", type="t")], now))
+        while not between.swallowed:
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+        between.become("whole")
+        between.reset()
+        await driver.enqueue([JobRecord(id="a", type="t")], now)
+        assert whole(driver)
+
+    lived(scenario, QUICK)
+
+
+def test_replies_that_are_cut(quick):
+    """The server has done it, the reply is lost: enqueue, reserve, extend and settle are sent again by themselves."""
+
+    async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
+        now = await driver.server_time()
+        between.become("cut")
+        jobs = [JobRecord(id=f"j{n}", type="t", idempotency_key=f"k{n}") for n in range(4)]
+        assert {each.id for each in await driver.enqueue(jobs, now)} == {"j0", "j1", "j2", "j3"}
+        between.become("cut")
+        held = await driver.reserve(["default"], now, LEASE, 3)
+        assert [(each.job.id, each.job.deliveries) for each in held] == [("j0", 1), ("j1", 1), ("j2", 1)]
+        between.become("cut")
+        assert await driver.extend([held[0].lease], now, LEASE * 2) == [
+            replace(held[0].lease, expires_at=now + LEASE * 2)
+        ]
+        between.become("cut")
+        assert await driver.settle([Ack(each.lease, b"1") for each in held[:2]], now) == [None, None]
+        between.become("cut")
+        spawning = Ack(held[2].lease, None, (JobRecord(id="next", type="t"),), "next")
+        assert await driver.settle([spawning], now) == [None]
+        between.become("cut")
+        assert await driver.cancel(["j3"], now) == [None]  # sent once, on a connection that has just answered
+        assert between.cuts == 6
+        assert (await driver.counts(now))["default"] == {"done": 3, "ready": 1, "cancelled": 1}
+        assert whole(driver)
+
+    lived(scenario, QUICK)
+
+
+def test_a_slow_network_is_only_slow():
+    async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
+        now = await driver.server_time()
+        between.become("slow")
+        between.reset()
+        await driver.enqueue([JobRecord(id=f"j{n}", type="t", payload=b"x" * 100) for n in range(20)], now)
+        held = await driver.reserve(["default"], now, LEASE, 20)
+        assert await driver.settle([Ack(each.lease) for each in held], now) == [None] * 20
+
+    lived(scenario)
+
+
+def test_a_network_that_is_away_is_said_at_once():
+    async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
+        now = await driver.server_time()
+        between.become("refused")
+        between.reset()
+        with pytest.raises(BackendUnavailable):
+            await driver.reserve(["default"], now, LEASE, 1)
+        between.become("whole")
+        assert await driver.reserve(["default"], now, LEASE, 1) == []
+
+    lived(scenario)
+
+
+@pytest.mark.parametrize("how", ["reset", "black hole"])
+def test_the_listening_connection_comes_back(how, monkeypatch, quick):
+    monkeypatch.setattr(hints, "SILENCE", 0.5)
+    monkeypatch.setattr(hints, "LOOK_EVERY", PATIENCE)  # a hint that is lost would be noticed only after the test
+    monkeypatch.setattr(hints, "LOOK_OFTEN", PATIENCE)
+
+    async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
+        direct = PostgresDriver(address)
+        await direct.open()
+        now = await direct.server_time()
+        assert await driver.wait(["default"], 0.1) is False
+        found = driver._hints
+        assert found is not None
+        assert found._listening.is_set()
+        if how == "black hole":
+            between.become("black hole")
+            while found._listening.is_set():
+                await asyncio.sleep(0.01)
+            between.become("whole")
+        between.reset()
+        while found._listening.is_set() and how == "reset":
+            await asyncio.sleep(0)
+        await found._listening.wait()
+        waiting = asyncio.create_task(driver.wait(["default"], PATIENCE))
+        while not await direct._do("select 1 from taskharbor.waiting"):
+            await asyncio.sleep(0)
+        await direct.enqueue([JobRecord(id="a", type="t")], now)
+        assert await waiting is True
+        await direct.close()
+
+    lived(scenario, QUICK)
+
+
+def test_a_call_cancelled_at_any_moment_leaves_the_pool_whole():
+    """After so many turns of the loop: while it connects, sends, waits, reads. Then everything goes on."""
+
+    async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
+        now = await driver.server_time()
+        calls: list[Callable[[int], Awaitable[object]]] = [
+            lambda n: driver.enqueue([JobRecord(id=f"a{n}", type="t")], now),
+            lambda n: driver.reserve(["default"], now, LEASE, 1),
+            lambda n: driver.prune(now, 1),
+        ]
+        for fresh in (False, True):
+            for call in calls:
+                for turns in range(1, 40, 3):
+                    if fresh:
+                        assert driver._pool is not None
+                        await driver._pool._drop_idle()
+                    task = asyncio.ensure_future(call(turns))
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    task.cancel()
+                    await asyncio.wait([task])
+                    assert whole(driver), (fresh, turns)
+        assert await driver.server_time() >= now
+
+    lived(scenario)
