@@ -81,6 +81,10 @@ class Calls:
         number: int = await self.link.run(load("release"), HOME, (now, False, "", False, worker, keep))
         return number
 
+    async def tend(self, queues: Sequence[str], now: int) -> None:
+        """See to what others left behind: jobs finished by foreign clients, messages of clients that died."""
+        await self.link.run(load("tend"), HOME, (now, False, "", queues))
+
     # Outcomes
 
     async def settle(self, outcomes: Sequence[Outcome], now: int) -> list[int | InvalidJob]:

@@ -232,6 +232,11 @@ class ClusterCalls(Calls):
         args = [(now, True, queue, [queue], worker, keep) for queue in await self.known_queues()]
         return sum(await gathered([self.link.run(load("release"), each[2], each) for each in args]))
 
+    async def tend(self, queues: Sequence[str], now: int) -> None:
+        known = list(dict.fromkeys([*queues, *await self.known_queues()]))
+        await gathered([self.link.run(load("tend"), queue, (now, True, queue, [queue])) for queue in known])
+        await self.outbox.deliver(known)
+
     # Outcomes
 
     async def _settle(self, outcomes: list[Any], now: int) -> list[int]:

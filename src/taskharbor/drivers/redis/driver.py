@@ -6,6 +6,7 @@ An opened driver may be cancelled at any await: a call that was sent is carried 
 from __future__ import annotations
 
 import builtins
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -40,6 +41,7 @@ from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 
 WORKERS = "{th}:workers"
+TEND_EVERY = 2.0  # seconds between two looks of a worker at what others left behind
 STATES = ("ready", "scheduled", "inflight", "blocked", "done", "dlq", "cancelled")
 _worker = msgspec.msgpack.Decoder(WorkerInfo).decode
 
@@ -57,6 +59,7 @@ class RedisDriver(SingleVerbs):
         self._calls: Calls | None = None
         self._hints: Hints | None = None
         self._reader: Reader | None = None
+        self._tend_at = 0.0
 
     @property
     def retention(self) -> timedelta:
@@ -121,6 +124,9 @@ class RedisDriver(SingleVerbs):
         span = lease_for // MILLISECOND
         tokens = list(new_tokens(limit))
         end = from_ms(moment + span)
+        if time.monotonic() >= self._tend_at:
+            self._tend_at = time.monotonic() + TEND_EVERY
+            await calls.tend(names, moment)
         granted = []
         for queue, arrival, jobs in await calls.reserve(names, moment, span, limit, worker, tokens):
             if arrival is not None and self._hints is not None:

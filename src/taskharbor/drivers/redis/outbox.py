@@ -28,6 +28,7 @@ class Message(msgspec.Struct, array_like=True):
     kind: Any
     number: int
     posted: int
+    now: int
     args: msgspec.Raw
 
 
@@ -72,15 +73,14 @@ class Outbox:
         for one in posted:
             parts.setdefault(_target(one), []).append((one, _message(one)))
         link = self._calls.link
-        now = await self._calls.clock()
         for target, messages in parts.items():
             if target.startswith("@"):
                 for one, message in messages:
                     await self._apply_here(message)
                     applied.add(one)
                 continue
-            given = [(message.kind, message.number, message.posted, message.args) for _, message in messages]
-            answers = await link.run(load("deliver"), target, (now, target, YOUNG, given), durable=True)
+            given = [(one.kind, one.number, one.posted, one.now, one.args) for _, one in messages]
+            answers = await link.run(load("deliver"), target, (target, YOUNG, given), durable=True)
             applied.update(one for (one, _), answer in zip(messages, answers, strict=True) if answer)
         return applied
 

@@ -20,7 +20,7 @@ from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 
 PAYLOAD, TYPE, STATE, ATTEMPT, STORED, TOUCHED, GROUP, DUE, CREATED, EXTRA, REAL_MAX, MAX, ERROR, ERROR_AT = range(14)
 FAILURES, LAST, OFFSET, LOST, PRIORITY, KEY, FLOW, EDGES, OLD_TOKEN, OLD_END, SETTLED, AT, SEQ, END = range(14, 28)
-TOKEN, WORKER, HEIR, REASON, FINISHED, RESULT = range(28, 34)
+TOKEN, WORKER, HEIR, REASON, FINISHED, RESULT, UPDATED = range(28, 35)
 PLAIN = 11  # so many values tell all about a job without history
 
 MICROSECOND = timedelta(microseconds=1)
@@ -105,7 +105,7 @@ def reserved(queue: str, granted: Sequence[Any], end: datetime) -> Reserved:
 
 
 def _granted(id: str, queue: str, values: Values) -> JobRecord:
-    whole: list[Any] = [*values, *[None] * (RESULT + 1 - len(values))]
+    whole: list[Any] = [*values, *[None] * (UPDATED + 1 - len(values))]
     record = _record(id, queue, whole, _moment(values[DUE]))
     return msgspec.structs.replace(record, attempts=_whole(values[FAILURES]), deliveries=_whole(values[ATTEMPT]))
 
@@ -139,6 +139,10 @@ def _record(id: str, queue: str, values: Values, run_at: datetime | None) -> Job
     timeout, limit, metadata = _extra(values[EXTRA])
     failures, deliveries = counters(values)
     own = values[STORED] is not None
+    finished, reason = values[FINISHED], values[REASON]
+    if values[STATE] in (b"completed", b"failed") and not finished:  # a foreign client ended it
+        finished = values[UPDATED]
+        reason = values[ERROR] if values[STATE] == b"failed" else reason
     type, group, key, flow, heir = values[TYPE], values[GROUP], values[KEY], values[FLOW], values[HEIR]
     return JobRecord(
         id=id,
@@ -161,9 +165,9 @@ def _record(id: str, queue: str, values: Values, run_at: datetime | None) -> Job
         metadata=metadata or {},
         last_error=_text(values[ERROR]),
         failed_at=_moment(values[ERROR_AT]),
-        reason=_text(values[REASON]),
+        reason=_text(reason),
         created_at=_moment(values[CREATED]) or EPOCH,
-        finished_at=_moment(values[FINISHED]),
+        finished_at=_moment(finished),
         result=values[RESULT],
     )
 

@@ -41,7 +41,7 @@ function operations.requeue(q, id, job)
   else
     th.join(q, id, job, run_at, fields)
   end
-  if job.th_dep then watch(q, id) end
+  if job.th_dep or job.th_flow then watch(q, id, job.th_flow) end
   return 0
 end
 

@@ -1,12 +1,12 @@
--- now, queue, seconds for which a missing dependency may still come, messages (kind, number, posted at, arguments) → for
--- each 1: applied, 0: not yet. On a Cluster; messages may come again.
+-- queue, seconds for which a missing dependency may still come, messages (kind, number, posted at, the `now` of what posted
+-- it, arguments) → for each 1: applied, 0: not yet. On a Cluster; messages may come again.
 local args = cmsgpack.unpack(ARGV[1])
-th.begin(args[1], true, args[2])
+th.begin(0, true, args[1])
 local clock, answers = tonumber(call('TIME')[1]), {}
-for index, message in ipairs(args[4]) do
-  th.number = message[2]
-  th.young = clock - message[3] < args[3]
-  local answer = receive[message[1]](args[2], unpack(message[4]))
+for index, message in ipairs(args[3]) do
+  th.number, th.now = message[2], message[4]
+  th.young = clock - message[3] < args[2]
+  local answer = receive[message[1]](args[1], unpack(message[5]))
   answers[index] = answer == 'later' and 0 or 1
 end
 th.number, th.young = nil, nil

@@ -41,6 +41,7 @@ end
 for _, q in ipairs(args[5] or call('ZRANGE', QUEUES, 0, -1)) do
   prune(q, 'th:done')
   prune(q, 'th:cancelled')
+  th.sweep(q, 200)
 end
 th.finish()
 local names = {}

@@ -142,6 +142,7 @@ local LEAVE = {
 
 -- Out of whatever lane it stands in, with its slot freed. The hash is written by the caller: where it goes next.
 function th.leave(q, id, job)
+  if job.state == 'gone' then return th.book(q, id, false) end
   local out = LEAVE[job.state or '']
   if out then
     out(q, id, job)

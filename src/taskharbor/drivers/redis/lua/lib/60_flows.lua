@@ -17,7 +17,7 @@ th.receive = receive
 local function post(q, kind, args)
   local number = call('INCR', key(th.home, 'th:posted'))
   local clock = call('TIME')
-  call('ZADD', key(th.home, 'th:outbox'), n(number), cmsgpack.pack({q, kind, number, tonumber(clock[1]), args}))
+  call('ZADD', key(th.home, 'th:outbox'), n(number), cmsgpack.pack({q, kind, number, tonumber(clock[1]), th.now, args}))
 end
 
 local function send(q, kind, ...)
@@ -83,8 +83,9 @@ local function set_edge(q, id, dependent, flag, sto, dq)
   end
 end
 
-local function watch(q, id)
-  call('SADD', key(q, 'th:watched'), id)
+-- Somebody else may finish the job, and then nobody tells its run and its dependents: see 98_tend.
+local function watch(q, id, flow)
+  call('HSET', key(q, 'th:watched'), id, flow or '')
   if not th.cluster then call('SADD', WATCHED, q) end
 end
 
@@ -108,7 +109,7 @@ end
 
 -- Answers whether there is something to wait for. `flag` 0: the dependent is finished, the edge is only remembered.
 function receive.link(q, id, dependent, sto, dq, flag)
-  local found = call('HMGET', job_key(q, id), 'state', 'payload')
+  local found = call('HMGET', job_key(q, id), 'state', 'payload', 'th_flow')
   if not found[1] and not found[2] then
     if th.young then return 'later' end     -- perhaps it is not stored yet, by the same call
     if th.cluster and dq ~= th.home then send(dq, 'done', dependent, id) end
@@ -120,7 +121,7 @@ function receive.link(q, id, dependent, sto, dq, flag)
     if th.cluster and dq ~= th.home then send(dq, 'done', dependent, id) end
     return false
   end
-  watch(q, id)
+  watch(q, id, found[3])
   return true
 end
 
@@ -171,7 +172,7 @@ end
 
 function th.release(q, id)
   for _, dependent in ipairs(th.dependents(q, id)) do send(dependent[3], 'done', dependent[1], id) end
-  call('SREM', key(q, 'th:watched'), id)
+  call('HDEL', key(q, 'th:watched'), id)
 end
 
 -- `new` takes the place of the job wherever it stood in the depends_on of these dependents.
@@ -180,7 +181,7 @@ function th.hand_over(q, id, waiting, new, new_q)
     receive.unlink(q, id, dependent[1])
     send(dependent[3], 'repoint', dependent[1], id, new, new_q)
   end
-  call('SREM', key(q, 'th:watched'), id)
+  call('HDEL', key(q, 'th:watched'), id)
 end
 
 -- Make an unfinished job known to its dependencies; answers how many of them are open.
@@ -219,6 +220,7 @@ end
 function th.enter_flow(q, id, flow)
   call('SADD', key(q, 'th:flow:' .. flow), id)
   call('SADD', open_key(q, flow), id)
+  watch(q, id, flow)
   if not th.cluster then call('HSET', flow_key(flow), '=' .. q, '1') end
 end
 
@@ -230,6 +232,7 @@ end
 
 -- Neither run nor dependencies wait for it any more.
 function th.close(q, id, job)
+  if job.th_flow or job.th_dep then call('HDEL', key(q, 'th:watched'), id) end
   if job.th_flow then
     call('SREM', open_key(q, job.th_flow), id)
     if not th.cluster and not flow_is_open(job.th_flow) then

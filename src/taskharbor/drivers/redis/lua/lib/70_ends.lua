@@ -70,7 +70,7 @@ function th.forget(q, id, job)
   if job.th_flow then th.leave_flow(q, id, job.th_flow) end
   call('DEL', job_key(q, id), after_key(q, id), key(q, 'th:open:' .. id))
   call('ZREM', key(q, 'th:ids'), id)
-  call('SREM', key(q, 'th:watched'), id)
+  call('HDEL', key(q, 'th:watched'), id)
   if th.cluster then
     if job.th_sto then post('@ids', 'gone', {id, q}) end
   elseif call('HGET', IDS, id) == q then

@@ -7,7 +7,7 @@ local READ = {
   'payload', 'th_type', 'state', 'attempt', 'th_sto', 'th_f', 'gid', 'due_ms', 'created_ms', 'th_x', 'th_max',
   'max_attempts', 'last_error', 'last_error_ms', 'th_fail', 'th_att', 'th_off', 'th_lost', 'th_pri', 'th_key', 'th_flow',
   'th_deps', 'th_xt', 'th_xu', 'th_st', 'th_at', 'th_seq', 'lock_until_ms', 'lease_token', 'th_worker', 'th_heir',
-  'th_reason', 'th_fin', 'th_res',
+  'th_reason', 'th_fin', 'th_res', 'updated_ms',
 }
 local PLAIN = 11       -- of these tell all about a job without history that nobody has reserved yet
 local TAKEN = 27       -- of these are needed to grant any lease
