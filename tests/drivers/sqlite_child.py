@@ -4,13 +4,15 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from datetime import timedelta
 from typing import Any
 
 from taskharbor import Client, JobRequest, Worker
-from taskharbor.drivers import Ack
+from taskharbor.drivers import Ack, BackendUnavailable, JobRecord
 from taskharbor.drivers.sqlite import SqliteDriver, migrate
+from taskharbor.model.ids import new_id
 from taskharbor.model.times import from_ms
 
 LEASE = timedelta(seconds=1)
@@ -103,6 +105,60 @@ async def hammer(path: str, rounds: str) -> None:
     await store.close()
 
 
+async def stop_with_the_lock(path: str) -> None:
+    """Be stopped (SIGSTOP) in the middle of a transaction; say so before, and again once it is committed."""
+    store = driver(path)
+    await store.open()
+
+    def stop(tx: Any) -> None:
+        say("stopping")
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread first: the others may run on a little
+
+    await store.hub.write(stop)
+    say("committed")
+    await asyncio.Event().wait()
+
+
+async def fill_the_disk(folder: str, ballast: str) -> None:
+    """Enqueue on a small disk until it is full, make room, and go on. Says what became of it."""
+    ballast_file = os.open(f"{folder}/ballast", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.write(ballast_file, bytes(int(ballast)))
+    store = SqliteDriver(f"sqlite:///{folder}/jobs.db")
+    await store.open()
+    await store.enqueue([_job()], now())
+    (held,) = await store.reserve(["default"], now(), timedelta(seconds=600), 1, "w")
+    stored: list[str] = []
+    try:
+        while True:
+            stored += [each.id for each in await store.enqueue([_job(bytes(50_000)), _job(bytes(50_000))], now())]
+    except BackendUnavailable as error:
+        say(f"refused {error}")
+    try:
+        while True:  # the last pages that are left
+            stored += [each.id for each in await store.enqueue([_job(bytes(1_000))], now())]
+    except BackendUnavailable:
+        pass
+    try:
+        await store.settle([Ack(held.lease, bytes(60_000))], now())
+    except BackendUnavailable as error:
+        say(f"refused {error}")
+    found = {item.job.id for item in (await store.list(now=now(), limit=10_000)).items}
+    say(f"lost {len(set(stored) - found)} of {len(stored)}, and {len(found) - len(stored) - 1} that nobody was told of")
+    os.ftruncate(ballast_file, 0)
+    say(f"settled {await store.settle([Ack(held.lease)], now())}")
+    await store.enqueue([_job()], now())
+    await store.close()
+    worker, ran = Worker(SqliteDriver(f"sqlite:///{folder}/jobs.db")), 0
+
+    async def handler() -> None:
+        nonlocal ran
+        ran += 1
+
+    worker.register("t", handler)
+    await worker.arun(until_empty=True)
+    say(f"ran {ran - len(stored) - 1} more than were stored")
+
+
 async def work(path: str, journal: str) -> None:
     """A worker that writes down what it runs, line by line, until it is killed."""
     file = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -117,16 +173,22 @@ async def work(path: str, journal: str) -> None:
     await worker.arun()
 
 
-def _job() -> Any:
-    from taskharbor.drivers import JobRecord
-    from taskharbor.model.ids import new_id
-
-    return JobRecord(id=new_id(int(time.time() * 1000)), type="t")
+def _job(ballast: bytes = b"") -> Any:
+    return JobRecord(id=new_id(int(time.time() * 1000)), type="t", payload=b"{}" + b" " * len(ballast))
 
 
 ROLES = {
     role.__name__: role
-    for role in (reserve_and_hang, enqueue_on_command, open_when_told, die_in_the_migration, hammer, work)
+    for role in (
+        reserve_and_hang,
+        enqueue_on_command,
+        open_when_told,
+        die_in_the_migration,
+        hammer,
+        stop_with_the_lock,
+        fill_the_disk,
+        work,
+    )
 }
 
 if __name__ == "__main__":

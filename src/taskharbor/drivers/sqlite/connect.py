@@ -1,20 +1,13 @@
-"""Opening the file: its mode, its pragmas, what SQLite's errors mean, and the lock beside it.
-
-`<file>-lock` is an advisory lock (flock) that every writer takes before SQLite's own. SQLite lets waiting processes
-sleep and try again, so one may wait for seconds behind luckier ones; the kernel wakes a flock's waiters at once. It
-is for fairness only: whoever does not take it (the application's own connections) is kept apart by SQLite all the same.
-"""
+"""Opening the file: its mode, its pragmas, what SQLite's errors mean, and where it lies."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 
 from taskharbor.model.errors import BackendUnavailable
 
-PATIENCE = 30.0
-"""Seconds after which a store that is locked counts as unavailable."""
+PATIENCE = 30.0  # seconds after which a store that is locked counts as unavailable
 
 _BUSY_MS = 5000
 _NETWORK = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "afs", "ncpfs", "glusterfs", "fuse.glusterfs", "ceph", "lustre")
@@ -95,32 +88,6 @@ def begin(connection: sqlite3.Connection, path: str) -> None:
 
 def is_busy(error: Exception) -> bool:
     return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
-
-
-class FileLock:
-    """The lock beside the file, for the threads of one owner. Writing to it wakes those who wait for work."""
-
-    def __init__(self, path: str) -> None:
-        self.path = f"{path}-lock"
-        self._file = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-
-    def acquire(self) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-
-    def release(self) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_UN)
-
-    def ring(self) -> None:
-        """After a commit: a change of this file is seen by other processes, and what they read then is committed."""
-        try:
-            os.pwrite(self._file, b"!", 0)
-        except OSError:  # a full disk costs a hint, never a job
-            pass
-
-    def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
 
 
 def network_mount(path: str, mounts: str = "/proc/mounts") -> str | None:

@@ -10,6 +10,7 @@ its turn is left out.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import queue
 import sqlite3
@@ -17,10 +18,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from taskharbor.drivers.sqlite.connect import PATIENCE, FileLock, begin, connect, unavailable
+from taskharbor.drivers.sqlite.connect import PATIENCE, begin, connect, unavailable
+from taskharbor.drivers.sqlite.filelock import FileLock
 from taskharbor.drivers.sqlite.hold import Hold
 from taskharbor.drivers.sqlite.tx import Tx
 from taskharbor.model.errors import BackendUnavailable
+
+logger = logging.getLogger("taskharbor.drivers.sqlite")
 
 Work: TypeAlias = Callable[[Tx], Any]
 MOST = 64  # calls in one transaction
@@ -54,6 +58,7 @@ class Lane:
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._ended: list[Call] = []
         self.hold = Hold()
+        self._trouble = ""
         self._thread = threading.Thread(target=self._run, name=f"taskharbor-sqlite-{name}", daemon=True)
         self._thread.start()
 
@@ -97,13 +102,22 @@ class Lane:
 
     def _answers(self, batch: list[Call]) -> list[Any]:
         try:
-            return self.work_off(batch)
+            answers = self.work_off(batch)
         except BaseException as error:
             told = error
             if isinstance(error, sqlite3.Error | OSError):
                 told = unavailable(self.path, error)
             self._after(error)
+            self._log(str(told) if isinstance(told, BackendUnavailable) else "")
             return [Failed(told)] * len(batch)
+        self._log("")
+        return answers
+
+    def _log(self, trouble: str) -> None:
+        """Each trouble is told once until it is over: callers try again and again."""
+        if trouble and trouble != self._trouble:
+            logger.error("%s", trouble)
+        self._trouble = trouble
 
     def _after(self, error: BaseException) -> None:
         connection = self._connection
@@ -211,7 +225,7 @@ class Writer(Lane):
                 "A handler inside `ctx.transaction()` must not await another call to the same file."
             )
         try:
-            self.lock.acquire()
+            self.lock.acquire(PATIENCE)
         except BaseException:
             self.exclusive.release()
             raise
@@ -267,9 +281,12 @@ class Writer(Lane):
 
 def _together(tx: Tx, batch: list[Call]) -> list[Any] | None:
     """The answers of all calls, or None: one of them failed. Nearly none does, and savepoints cost as much as a job."""
-    answers = []
+    answers: list[Any] = []
     try:
         for call in batch:
+            if call.future.cancelled():  # while it waited for its turn
+                answers.append(None)
+                continue
             answers.append(call.work(tx))
             tx.flush()
     except Exception as error:
@@ -281,6 +298,8 @@ def _together(tx: Tx, batch: list[Call]) -> list[Any] | None:
 
 def _apart(connection: sqlite3.Connection, tx: Tx, call: Call) -> Any:
     """The answer of one call, or how it failed, without a trace in the transaction."""
+    if call.future.cancelled():
+        return None
     connection.execute("SAVEPOINT call")
     arrived = dict(tx.arrived)
     try:
