@@ -1,12 +1,13 @@
 """Every path a job can take is told: which events, in which order, with which numbers."""
 
 import asyncio
+import logging
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from taskharbor import JobContext, RetryLater, Snooze
+from taskharbor import Harbor, JobContext, RetryLater, Snooze
 from taskharbor.drivers import Ack
 from taskharbor.events import (
     Event,
@@ -22,6 +23,8 @@ from taskharbor.events import (
     JobSucceeded,
     LeaseLost,
 )
+from taskharbor.flow import chain
+from taskharbor.model.events import Observers
 from taskharbor.policy.retry import Fixed
 from tests.worker.bench import Bench, bench_test, job
 from tests.worker.test_endings import Expansion
@@ -74,6 +77,43 @@ async def test_a_snooze_is_no_failure_and_spends_no_attempt(bench: Bench) -> Non
     await worker.arun(until_empty=True)
     assert told(bench) == ["JobReserved", "JobStarted", "JobSnoozed", "JobReserved", "JobStarted", "JobSucceeded"]
     assert of(bench, JobSnoozed).job.attempts == of(bench, JobSucceeded).job.attempts == 0
+
+
+def test_what_nobody_wants_is_not_even_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: set[str] = set()
+    emit = Observers.emit
+
+    def noting(self: Observers, event: Event) -> None:
+        made.add(type(event).__name__)
+        emit(self, event)
+
+    monkeypatch.setattr(Observers, "emit", noting)
+    logging.getLogger("taskharbor").setLevel(logging.WARNING)
+    harbor = Harbor("memory://", observers=[Deaf()])
+
+    @harbor.task
+    async def work() -> Any:
+        return None
+
+    @harbor.task
+    def split() -> Any:
+        return chain(work.s())
+
+    try:
+        with harbor:
+            harbor.enqueue_many([work.s(), work.s(), split.s()])
+            harbor.worker().run(until_empty=True)
+    finally:
+        logging.getLogger("taskharbor").setLevel(logging.NOTSET)
+    assert made == {"WorkerStarted", "WorkerStopping", "WorkerStopped"}  # once for each worker, whoever hears
+
+
+class Deaf:
+    def wants(self, event_type: type[Event]) -> bool:
+        return False
+
+    def __call__(self, event: Event) -> None:
+        raise AssertionError(event)
 
 
 # What a job brings into being
