@@ -1,11 +1,14 @@
 """The contract through pgbouncer in transaction mode: nothing depends on a session."""
 
+import asyncio
 import functools
+from urllib.parse import quote
 
 import pytest
 
 from taskharbor.conformance import DriverCases
-from taskharbor.drivers.postgres import PostgresDriver
+from taskharbor.drivers import JobRecord
+from taskharbor.drivers.postgres import PostgresDriver, hints
 from tests.drivers.test_conformance_postgres import damage
 from tests.servers import postgres
 
@@ -24,3 +27,33 @@ class TestPgbouncer(DriverCases):
 
     def damage(self, driver, id, how):
         damage(postgres.shared().address(store()), id, how)
+
+
+@pytest.mark.lane("pgbouncer")
+@pytest.mark.parametrize("direct", [True, False])
+def test_hints_come_over_a_direct_connection(direct, monkeypatch):
+    """`listen_dsn` names the server itself: a hint is heard. Without it waiting is looking, and finds the job too."""
+    if direct:
+        monkeypatch.setattr(hints, "LOOK_OFTEN", 600.0)
+        monkeypatch.setattr(hints, "LOOK_EVERY", 600.0)
+    server, name = postgres.shared(), postgres.shared().database()
+    dsn = f"{server.address(name, server.pgbouncer())}?pgbouncer=1"
+    if direct:
+        dsn += f"&listen_dsn={quote(server.address(name), safe='')}"
+
+    async def scenario() -> None:
+        one, two = PostgresDriver(dsn), PostgresDriver(dsn)
+        async with asyncio.timeout(60):
+            await one.open()
+            await two.open()
+            waiting = asyncio.create_task(one.wait(["default"], 600))
+            while not await two._do("select 1 from taskharbor.waiting"):
+                await asyncio.sleep(0)
+            await two.enqueue([JobRecord(id="a", type="t")], await two.server_time())
+            assert await waiting is True
+            assert one._hints is not None
+            assert one._hints._listening.is_set() is direct
+        await one.close()
+        await two.close()
+
+    asyncio.run(scenario())

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -53,6 +54,17 @@ def test_older_and_newer(address):
         connection.execute("update taskharbor.meta set version = %s", (schema.VERSION + 1,))
     with pytest.raises(DriverError, match="upgrade taskharbor"):
         asyncio.run(opened_and_used(address))
+
+
+def test_an_older_one_is_refused_or_upgraded(address, monkeypatch):
+    asyncio.run(opened_and_used(address))
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    for query in ("", "?migrate=create", "?migrate=manual"):
+        with pytest.raises(DriverError, match=r"has version 1, this program needs 2; run `taskharbor migrate`"):
+            asyncio.run(PostgresDriver(address + query).open())
+    asyncio.run(finds(f"{address}?migrate=auto"))
+    with psycopg.connect(address) as connection:
+        assert connection.execute("select version from taskharbor.meta order by 1").fetchall() == [(1,), (2,)]
 
 
 def test_manual_creates_nothing(address):
@@ -140,6 +152,82 @@ def test_the_functions_belong_to_their_version():
     assert DIGESTS[schema.VERSION] == found.hexdigest(), (
         "the SQL has changed: raise schema.VERSION and add its digest here (before the first release, renew this one)"
     )
+
+
+def test_a_standby_is_refused_until_it_is_promoted():
+    """A real one: a copy that follows its primary. Promoted, it is a primary like any other."""
+    primary = postgres.Server()
+    try:
+        name = primary.database()
+        asyncio.run(opened_and_used(primary.address(name)))
+        standby = postgres.Server(of=primary)
+        try:
+            with pytest.raises(DriverError, match=r"is a standby and takes no writes; give the primary's address"):
+                asyncio.run(opened_and_used(standby.address(name)))
+            both = f"postgresql://harbor@127.0.0.1:{standby.port},127.0.0.1:{primary.port}/{name}"
+            asyncio.run(finds(f"{both}?target_session_attrs=primary"))
+            with psycopg.connect(standby.address(name), autocommit=True) as connection:
+                connection.execute("select pg_promote()")
+            asyncio.run(finds(standby.address(name)))
+        finally:
+            standby.stop()
+    finally:
+        primary.stop()
+
+
+async def finds(dsn: str) -> None:
+    driver = PostgresDriver(dsn)
+    await driver.open()
+    try:
+        assert (await driver.inspect("a", NOW)).state == "done"
+        assert await driver.cancel(["nobody"], NOW) != [None]
+    finally:
+        await driver.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "standby", "encoding", "words"),
+    [
+        (140009, False, "UTF8", "expected PostgreSQL 15 or later, got 14"),
+        (150000, True, "UTF8", "is a standby"),
+        (160002, False, "LATIN1", "expected a database with the encoding UTF8, got LATIN1"),
+        (180000, False, "UTF8", ""),
+    ],
+)
+def test_servers_that_will_not_do(number, standby, encoding, words):
+    """What a server says of itself, as one that is not installed here would say it."""
+
+    class Said:
+        async def execute(self, query: str) -> "Said":
+            return self
+
+        async def fetchone(self) -> tuple[object, ...]:
+            return (number, standby, "on", "on", encoding)
+
+    found: Any = Said()
+    if words:
+        with pytest.raises(DriverError, match=words):
+            asyncio.run(schema.check_server(found))
+    else:
+        asyncio.run(schema.check_server(found))
+
+
+def test_writes_that_are_refused_are_no_error_of_ours(address):
+    """A primary that became a standby under us, or a role that may only read: the store is away, not broken."""
+    asyncio.run(opened_and_used(address))
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(f"alter database {connection.info.dbname} set default_transaction_read_only = on".encode())
+
+    async def refused() -> None:
+        driver = PostgresDriver(address)
+        await driver.open()
+        try:
+            with pytest.raises(BackendUnavailable, match="read-only transaction"):
+                await driver.enqueue([JobRecord(id="b", type="work")], NOW)
+        finally:
+            await driver.close()
+
+    asyncio.run(refused())
 
 
 def test_words_at_start_up(address, caplog):

@@ -69,7 +69,8 @@ def free_port() -> int:
 class Server:
     """One PostgreSQL server with databases made on demand."""
 
-    def __init__(self, folders: tuple[str, ...] = FOLDERS, **settings: str) -> None:
+    def __init__(self, folders: tuple[str, ...] = FOLDERS, *, of: "Server | None" = None, **settings: str) -> None:
+        """`of`: a standby of that server, copied from it and following it."""
         self.folders = folders
         self.user = _other_user() if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
         self.folder = tempfile.mkdtemp(prefix="th-pg-", dir="/tmp")
@@ -83,9 +84,12 @@ class Server:
         self.bouncer: subprocess.Popen[bytes] | None = None
         self.made = 0
         self.lock = threading.Lock()
-        self._run(
-            binary("initdb", folders), "-D", self.data, "-U", "harbor", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"
-        )
+        if of is None:
+            more = ("-U", "harbor", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+            self._run(binary("initdb", folders), "-D", self.data, *more)
+        else:
+            source = ("-h", "127.0.0.1", "-p", str(of.port), "-U", "harbor")
+            self._run(binary("pg_basebackup", folders), "-D", self.data, "-R", "-c", "fast", *source)
         self.guard = subprocess.Popen(
             [sys.executable, "-c", GUARD, str(os.getpid()), f"{self.data}/postmaster.pid", self.folder],
             stdin=subprocess.DEVNULL,
@@ -105,7 +109,7 @@ class Server:
     def start(self) -> None:
         options = [f"--{name}={value}" for name, value in self.settings.items()]
         command = self._as_user(binary("postgres", self.folders), "-D", self.data, *options)
-        self.process = self._started(command, "ready to accept connections")
+        self.process = self._started(command, "database system is ready to accept")
 
     def _started(self, command: list[str], word: str) -> subprocess.Popen[bytes]:
         """A process that has said this word. What it says is kept in the file `log`."""
