@@ -5,18 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import postgres
+from tests.servers import postgres, redis
 from tests.supervisor.program import Yard, yard
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def everywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]:
-    """A yard on each durable store."""
+@pytest.fixture
+def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]:
+    """A yard on the store that the test's `on(…)` names."""
     if request.param == "sqlite":
         dsn = f"sqlite:///{tmp_path}/jobs.db"
-    else:
+    elif request.param == "postgres":
         server = postgres.shared()
         dsn = server.address(server.database())
+    else:
+        redis.shared().empty()
+        dsn = redis.shared().url
     with yard(dsn, tmp_path) as made:
         yield made
         print(made.log)  # pytest shows it when the test has failed

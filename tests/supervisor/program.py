@@ -13,13 +13,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import pytest
+
 from taskharbor import Client, JobRequest
 from taskharbor.drivers import Driver, open_driver
 from taskharbor.model.job import JobInfo
+from tests import lanes
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0  # seconds after which a test gives up; never a figure
 T = TypeVar("T")
+STORES = ("sqlite", "postgres", "redis")
+
+
+def on(*stores: str) -> pytest.MarkDecorator:
+    """Run a test in the yard `there`, on these stores; in the larger runs on all."""
+    return pytest.mark.parametrize("there", STORES if lanes.run() == "chaos" else stores, indirect=True)
 
 
 def eventually(look: Callable[[], T], what: str = "") -> T:

@@ -7,39 +7,41 @@ import os
 import signal
 
 from taskharbor.model.job import State
-from tests.supervisor.program import Yard, eventually, exists
+from tests.supervisor.program import STORES, Yard, eventually, exists, on
 
 LONG = ("--lease", "600", "--heartbeat", "200")
 
 
-def test_what_a_killed_process_held_is_run_again_at_once(everywhere: Yard) -> None:
-    jobs = everywhere.enqueue("gate", 3, name="go")
-    everywhere.start(*LONG)
-    [first, *_] = everywhere.started(*jobs)
+@on(*STORES)
+def test_what_a_killed_process_held_is_run_again_at_once(there: Yard) -> None:
+    jobs = there.enqueue("gate", 3, name="go")
+    there.start(*LONG)
+    [first, *_] = there.started(*jobs)
     os.kill(first.pid, signal.SIGKILL)
-    again = everywhere.started(*jobs[:1], times=2)[0]
+    again = there.started(*jobs[:1], times=2)[0]
     assert again.pid != first.pid
     assert again.fence > first.fence
-    everywhere.open("go")
-    everywhere.done(*jobs)
+    there.open("go")
+    there.done(*jobs)
     for job in jobs:
-        record = everywhere.info(job).job
-        assert (record.attempts, record.lost, len(everywhere.starts(job))) == (0, 0, 2)
+        record = there.info(job).job
+        assert (record.attempts, record.lost, len(there.starts(job))) == (0, 0, 2)
 
 
-def test_the_job_that_kills_is_blamed_and_its_neighbours_are_not(here: Yard) -> None:
-    neighbours = here.enqueue("gate", 3, name="go")
-    [killer] = here.enqueue("die")
-    here.start(*LONG, "--concurrency", "4")
-    here.started(killer, *neighbours)
-    here.open("die")
-    here.open("go")
-    eventually(lambda: here.state(killer) == State.DLQ, "the killer is dead")
-    record = here.info(killer).job
+@on("redis")
+def test_the_job_that_kills_is_blamed_and_its_neighbours_are_not(there: Yard) -> None:
+    neighbours = there.enqueue("gate", 3, name="go")
+    [killer] = there.enqueue("die")
+    there.start(*LONG, "--concurrency", "4")
+    there.started(killer, *neighbours)
+    there.open("die")
+    there.open("go")
+    eventually(lambda: there.state(killer) == State.DLQ, "the killer is dead")
+    record = there.info(killer).job
     assert record.reason == "crashed 3 times"
-    assert len(here.starts(killer)) == 3
-    here.done(*neighbours)
-    assert all(here.info(job).job.attempts == 0 for job in neighbours)
+    assert len(there.starts(killer)) == 3
+    there.done(*neighbours)
+    assert all(there.info(job).job.attempts == 0 for job in neighbours)
 
 
 def test_what_a_dead_process_had_started_is_ended_before_its_jobs_run_again(here: Yard) -> None:

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.supervisor.program import Yard, children_of, eventually
+from tests.supervisor.program import STORES, Yard, children_of, eventually, on
 
 LONG = ("--lease", "600", "--heartbeat", "200")
 
@@ -30,16 +30,17 @@ def ended_well(yard: Yard, program: subprocess.Popen[bytes], workers: list[int])
     assert "Traceback" not in yard.log
 
 
-def test_at_term_what_finishes_is_settled_and_the_rest_given_back(everywhere: Yard) -> None:
-    quick, slow = everywhere.enqueue("gate", 2, name="go"), everywhere.enqueue("gate", 2, name="never")
-    program = everywhere.start(*LONG, "--processes", "2", "--concurrency", "4", "--shutdown-timeout", "3")
-    workers = [line.pid for line in everywhere.started(*quick, *slow)]
+@on(*STORES)
+def test_at_term_what_finishes_is_settled_and_the_rest_given_back(there: Yard) -> None:
+    quick, slow = there.enqueue("gate", 2, name="go"), there.enqueue("gate", 2, name="never")
+    program = there.start(*LONG, "--processes", "2", "--concurrency", "4", "--shutdown-timeout", "3")
+    workers = [line.pid for line in there.started(*quick, *slow)]
     program.terminate()
-    stopping(everywhere)
-    everywhere.open("go")
-    ended_well(everywhere, program, workers)
-    assert {everywhere.state(job) for job in quick} == {"done"}
-    given_back(everywhere, *slow)
+    stopping(there)
+    there.open("go")
+    ended_well(there, program, workers)
+    assert {there.state(job) for job in quick} == {"done"}
+    given_back(there, *slow)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -54,15 +55,16 @@ def test_a_second_signal_gives_back_at_once(here: Yard, number: signal.Signals) 
     given_back(here, *jobs)
 
 
-def test_a_third_signal_kills_what_does_not_listen_and_blames_nobody(everywhere: Yard) -> None:
-    [blocked] = everywhere.enqueue("hold", seconds=600)
-    program = everywhere.start(*LONG, "--shutdown-timeout", "600")
-    workers = [line.pid for line in everywhere.started(blocked)]
+@on("redis")
+def test_a_third_signal_kills_what_does_not_listen_and_blames_nobody(there: Yard) -> None:
+    [blocked] = there.enqueue("hold", seconds=600)
+    program = there.start(*LONG, "--shutdown-timeout", "600")
+    workers = [line.pid for line in there.started(blocked)]
     for times in (1, 2, 3):
         program.terminate()
-        stopping(everywhere, times)
-    ended_well(everywhere, program, workers)
-    given_back(everywhere, blocked)
+        stopping(there, times)
+    ended_well(there, program, workers)
+    given_back(there, blocked)
 
 
 def test_one_signal_to_everybody_at_once_drains(here: Yard) -> None:
