@@ -23,6 +23,8 @@ log = logging.getLogger("taskharbor.drivers.postgres")
 VERSION = 1
 OLDEST_SERVER = 150000
 
+_told: set[tuple[object, ...]] = set()  # a program opens many drivers on one database: it is warned once
+
 
 def sources(folder: str) -> list[tuple[str, str]]:
     """The SQL files of a folder with their names, in order."""
@@ -50,11 +52,18 @@ async def check_server(connection: psycopg.AsyncConnection[Any]) -> None:
         raise DriverError(f"expected a database with the encoding UTF8, got {encoding}; create one with it")
     for name, value in (("synchronous_commit", synchronous), ("fsync", fsync)):
         if value == "off":
-            log.warning(
-                "%s is off on this server: jobs that were acknowledged can be lost when it crashes; turn it on for "
-                "this role or database",
-                name,
-            )
+            _warn_once(connection, name)
+
+
+def _warn_once(connection: psycopg.AsyncConnection[Any], name: str) -> None:
+    what = (connection.info.host, connection.info.port, connection.info.dbname, name)
+    if what not in _told:
+        _told.add(what)
+        log.warning(
+            "%s is off on this server: jobs that were acknowledged can be lost when it crashes; turn it on for "
+            "this role or database",
+            name,
+        )
 
 
 async def ensure(connection: psycopg.AsyncConnection[Any], options: Options, found: int) -> None:
