@@ -9,6 +9,7 @@ import pytest
 from taskharbor.cli.main import COMMANDS
 from taskharbor.drivers import JobRecord
 from tests.cli.shell import Answer, Process, kill, program, reserve, store, taskharbor, within
+from tests.servers import redis
 from tests.servers.postgres import free_port, shared
 
 PASSWORD = "canaryPassword9137"
@@ -132,12 +133,23 @@ def test_a_wrong_password(locked: str, command: str):
         assert answer.code == (1 if "doctor" in command else 3)
 
 
+@pytest.mark.parametrize("address", ["postgresql://ada:{0}@127.0.0.1:{1}/jobs", "redis://ada:{0}@127.0.0.1:{1}/0"])
 @pytest.mark.parametrize("command", [*ALL, *SLOW])
-def test_a_server_that_is_not_there(command: str):
-    answer = taskharbor(*command.split(), "--dsn", f"postgresql://ada:{PASSWORD}@127.0.0.1:{free_port()}/jobs")
+def test_a_server_that_is_not_there(command: str, address: str):
+    answer = taskharbor(*command.split(), "--dsn", address.format(PASSWORD, free_port()))
     clean_of_canaries(answer)
-    if "--sql" not in command:
-        assert "Connection refused" in answer.out + answer.err
+    if "--sql" not in command and not (command == "migrate" and "redis" in address):  # which needs no schema
+        assert "did not answer" in answer.out + answer.err
+        assert answer.code == (1 if "doctor" in command else 3)
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_a_password_that_redis_does_not_know(command: str):
+    dsn = redis.shared().url.replace("redis://", f"redis://:{PASSWORD}@")
+    answer = taskharbor(*command.split(), "--dsn", dsn)
+    clean_of_canaries(answer)
+    if not command.startswith("migrate"):
+        assert "AuthenticationError" in answer.out + answer.err
         assert answer.code == (1 if "doctor" in command else 3)
 
 

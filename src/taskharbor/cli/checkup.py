@@ -94,7 +94,7 @@ async def _store(driver: Driver) -> list[Check]:
     try:
         with _warnings() as heard:
             await driver.open()
-        checks.append(Check("store", "ok", "it can be reached, and its schema fits"))
+        checks.append(Check("store", "ok", "it can be reached and used"))
         checks += [Check("store", "warning", told(text)) for text in heard]
         checks += await _pace(driver)
         checks += _life(await survey(driver, await driver.server_time()))
