@@ -68,6 +68,21 @@ def test_every_line_of_a_handler_is_bound_to_its_job_in_threads_and_coroutines(c
     assert {line["event"] for line in written.of("taskharbor")} >= {"JobFailed", "JobRetried", "JobSucceeded"}
 
 
+def test_what_a_line_is_given_is_kept_and_cannot_forge_its_job(configure: Configure):
+    written, harbor = configure(), Harbor("memory://")
+
+    @harbor.task
+    def work(ctx: JobContext) -> None:
+        ctx.log.info("one", extra={"order": 7, "job_id": "forged"})
+        log.info("two", extra={"order": 8})
+
+    with harbor:
+        job = work.enqueue()
+        drain(harbor)
+    told = [(line["message"], line["order"], line["job_id"]) for line in written.objects if "order" in line]
+    assert told == [("one", 7, job.id), ("two", 8, job.id)]
+
+
 def test_jobs_that_run_at_once_do_not_mix_up_their_lines(configure: Configure):
     written = configure()
     harbor = Harbor("memory://")

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from datetime import datetime
 from typing import Any
 
@@ -92,6 +92,13 @@ class CancelSignal:
         callback()
 
 
+class _JobLog(logging.LoggerAdapter[logging.Logger]):
+    """Adds the facts of a job to what a call gives as `extra`. (The adapter itself would throw that away.)"""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        return msg, {**kwargs, "extra": {**(kwargs.get("extra") or {}), **(self.extra or {})}}
+
+
 class JobContext(msgspec.Struct, eq=False, weakref=True):
     """The job a handler runs, its deadline, and the ways to talk back.
 
@@ -130,7 +137,7 @@ class JobContext(msgspec.Struct, eq=False, weakref=True):
         if self._log is None:
             job = self.job
             extra = {"job_id": job.id, "job_type": job.type, "queue": job.queue, "attempt": job.attempts + 1}
-            self._log = logging.LoggerAdapter(logger, extra)
+            self._log = _JobLog(logger, extra)
         return self._log
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
