@@ -110,6 +110,10 @@ def test_values_are_found_in_every_form_an_error_may_quote(value: object, text: 
     assert Reveal(show=True).text(text, job) == text
 
 
+def test_fields_go_by_their_names_however_they_are_written():
+    assert Reveal.of(False, ("PIN",)).value(b'[{"Pin": 1, "pins": 2}]') == [{"Pin": MASK, "pins": 2}]
+
+
 def test_short_values_are_left_in_the_error():
     job = JobRecord(id="j1", type="x", payload=b'{"a": "on", "b": 1, "c": true, "d": null, "e": "   "}')
     assert HIDDEN.text("line 1 went on: true", job) == "line 1 went on: true"

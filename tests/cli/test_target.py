@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from taskharbor.cli.target import Target
 from taskharbor.drivers import JobRecord
 from tests.cli.shell import program, store, taskharbor
 
@@ -128,6 +129,13 @@ def test_an_app_made_with_a_driver_of_its_own(folder: Path, dsn: str):
     assert taskharbor("list", "--app", "own_driver:harbor").out.splitlines()[1].startswith("j1")
     assert taskharbor("migrate", "--app", "own_driver:harbor").out == "the schema is up to date\n"
     assert "memory://" in taskharbor("list", "--app", "own_driver:other").line
+
+
+def test_what_an_apps_tasks_enqueue_goes_to_the_given_store(folder: Path, dsn: str):
+    (folder / "elsewhere.py").write_text("from taskharbor import Harbor\nharbor = Harbor('memory://')\n")
+    harbor = Target(dsn=dsn, driver=None, app="elsewhere:harbor", output=None).harbor
+    assert harbor is not None
+    assert (harbor.client.dsn, type(harbor.driver).__name__) == (dsn, "SqliteDriver")
 
 
 # The program itself
