@@ -46,8 +46,13 @@ class Script:
 def fragments() -> tuple[tuple[str, str], ...]:
     """The fragments, name and text, in the order of their numbers."""
     folder = files(PACKAGE) / "lua" / "lib"
-    found = [(entry.name, entry.read_text(encoding="utf-8")) for entry in folder.iterdir()]
-    return tuple(sorted(item for item in found if item[0].endswith(".lua")))
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".lua"))
+    return tuple((name, source(PACKAGE, f"lib/{name}")) for name in names)
+
+
+def source(package: str, name: str) -> str:
+    """The text of a file in `lua/`."""
+    return files(package).joinpath("lua", *name.split("/")).read_text(encoding="utf-8")
 
 
 def compose(name: str, text: str) -> Script:
@@ -59,8 +64,7 @@ def compose(name: str, text: str) -> Script:
 @functools.cache
 def load(name: str, package: str = PACKAGE) -> Script:
     """The script `lua/<name>.lua` of a package."""
-    text = (files(package) / "lua" / f"{name}.lua").read_text(encoding="utf-8")
-    return compose(name, text)
+    return compose(name, source(package, f"{name}.lua"))
 
 
 def anchor(queue: str) -> str:

@@ -1,0 +1,265 @@
+"""Deliberate mistakes in the Lua of the Redis driver are noticed by the contract's cases.
+
+A mistake is a piece of a file's text and what stands there instead, and the themes of the suite that shall notice it. A
+text that is no longer there is an error of its own: whoever rewrites a script says the mistake again.
+"""
+
+from typing import NamedTuple
+
+import pytest
+import redis
+
+from taskharbor.conformance import run
+from taskharbor.drivers.redis import RedisDriver, scripts
+from tests.drivers.redis_stores import damage, emptied
+from tests.servers import redis as servers
+
+pytestmark = [pytest.mark.lane("mutants-redis"), pytest.mark.xdist_group("mutants-redis")]
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str
+    old: str
+    new: str
+    themes: tuple[str, ...]
+
+
+PLAIN_FENCE = "if found[1] ~= 'active' or found[2] ~= token or"
+MUTANTS = (
+    # The fence
+    Mutant("token check dropped", "settle", PLAIN_FENCE, "if found[1] ~= 'active' or", ("fence",)),
+    Mutant("token check dropped in the fence", "lib/95_fence", "if held ~= token then return 3 end", "", ("fence",)),
+    Mutant("state not checked", "lib/95_fence", "elseif job.state ~= 'active' then", "elseif false then", ("fence",)),
+    Mutant("settled after expiry", "settle", "or (tonumber(found[3]) or 0) <= th.now then", "then", ("lease",)),
+    Mutant(
+        "expiry compared with <",
+        "settle",
+        "(tonumber(found[3]) or 0) <= th.now",
+        "(tonumber(found[3]) or 0) < th.now",
+        ("lease",),
+    ),
+    Mutant(
+        "expiry in the fence compared with <",
+        "lib/95_fence",
+        "<= th.now then return 4",
+        "< th.now then return 4",
+        ("lease",),
+    ),
+    Mutant("a lease may shrink", "extend", "if wanted > over then", "if true then", ("lease",)),
+    Mutant("only the record is extended", "extend", "call('ZADD', key(q, 'active'), n(over), id)", "", ("reserve",)),
+    Mutant(
+        "old tokens forgotten at expiry", "lib/90_take", "'th_xt', job.lease_token or ''", "'th_xt', ''", ("lease",)
+    ),
+    # Repeats
+    Mutant(
+        "settle applied twice",
+        "settle",
+        "elseif refused == 0 then",
+        "elseif refused == 0 or refused == 2 then",
+        ("repeat", "settle"),
+    ),
+    Mutant("repeats not remembered", "settle", "'th_st', settled)", "'th_st', '')", ("repeat",)),
+    Mutant(
+        "repeats of any kind",
+        "settle",
+        "job.th_st == kind .. token",
+        "string.sub(job.th_st or '', 2) == token",
+        ("repeat",),
+    ),
+    Mutant("a repeat outlives the next lease", "lib/90_take", "add(fields, 'th_st', '')", "local _ = 0", ("repeat",)),
+    Mutant("a retry ends nowhere", "settle", "th.join(q, id, job, outcome[5] or nil, fields)", "", ("settle",)),
+    Mutant("known ids stored again", "enqueue", "if known[id] then", "if false then", ("enqueue", "idempotency")),
+    # Time and order
+    Mutant(
+        "due a millisecond late",
+        "lib/90_take",
+        "call('ZRANGEBYSCORE', at, '-inf', n(th.now)",
+        "call('ZRANGEBYSCORE', at, '-inf', n(th.now - 1)",
+        ("schedule",),
+    ),
+    Mutant(
+        "leases end a millisecond late",
+        "lib/90_take",
+        "call('ZRANGEBYSCORE', key(q, 'active'), '-inf', n(th.now)",
+        "call('ZRANGEBYSCORE', key(q, 'active'), '-inf', n(th.now - 1)",
+        ("lease",),
+    ),
+    Mutant(
+        "scheduled jobs start at once",
+        "lib/50_lanes",
+        "if run_at and run_at > now then",
+        "if false then",
+        ("schedule",),
+    ),
+    Mutant("arrival forgotten", "lib/50_lanes", "(at == tail[1] and seq >= tail[2])", "at == tail[1]", ("order",)),
+    Mutant(
+        "the time of joining forgotten",
+        "lib/50_lanes",
+        "if at > tail[1] or (at == tail[1] and seq >= tail[2]) then",
+        "if true then",
+        ("order",),
+    ),
+    Mutant("priority the wrong way round", "lib/50_lanes", "n(-pri)", "n(pri)", ("order",)),
+    Mutant(
+        "low priorities before the line", "lib/90_take", "(positive and tonumber(head[2]) > 0)", "false", ("order",)
+    ),
+    Mutant(
+        "expired jobs join now",
+        "lib/90_take",
+        "th.line_up(q, id, job.gid, job.pri, at, seq)\nend",
+        "th.line_up(q, id, job.gid, job.pri, th.now, seq)\nend",
+        ("order", "groups"),
+    ),
+    # Counting
+    Mutant("lost leases not counted", "lib/90_take", "lost = lost + 1", "lost = lost", ("lost",)),
+    Mutant("releases not counted", "release", "whole(job.th_lost) + 1", "whole(job.th_lost)", ("lost", "release")),
+    Mutant(
+        "lost kept by an outcome",
+        "settle",
+        "if attempts ~= failures then add(fields, 'th_lost', '') end",
+        "",
+        ("lost",),
+    ),
+    Mutant("deliveries not counted", "lib/90_take", "n(attempt + 1 + off)", "n(attempt + off)", ("reserve",)),
+    Mutant(
+        "attempts not recorded",
+        "settle",
+        "add(fields, 'th_fail', n(attempts), 'th_att'",
+        "add(fields, 'th_fail', n(failures), 'th_att'",
+        ("settle",),
+    ),
+    # Groups and pause
+    Mutant("pause ignored", "reserve", "if call('EXISTS', key(q, 'paused')) == 0 then", "if true then", ("pause",)),
+    Mutant("group limit ignored", "lib/40_groups", "call('INCR', group_key(q, gid, 'inflight'))", "", ("groups",)),
+    Mutant(
+        "slot freed twice by the ack",
+        "settle",
+        "then th.free(q, found[6]) end",
+        "then th.free(q, found[6]) th.free(q, found[6]) end",
+        ("slots", "groups"),
+    ),
+    Mutant(
+        "slot not freed by the ack",
+        "settle",
+        "if found[6] and found[6] ~= '' then th.free(q, found[6]) end",
+        "",
+        ("slots", "groups"),
+    ),
+    Mutant(
+        "slot not freed by what else ends a lease",
+        "lib/50_lanes",
+        "> 0 and job.gid then th.free(q, job.gid) end",
+        "> 0 then end",
+        ("slots",),
+    ),
+    Mutant(
+        "slot not freed by expiry",
+        "lib/90_take",
+        "if job.gid then th.free(q, job.gid) end\n  local failures",
+        "local failures",
+        ("slots",),
+    ),
+    Mutant(
+        "a slot freed by whoever waits",
+        "lib/50_lanes",
+        "th.group_ready(q, job.gid)\n      return true",
+        "th.free(q, job.gid)\n      return true",
+        ("slots",),
+    ),
+    Mutant(
+        "limits of later jobs taken",
+        "lib/40_groups",
+        "(tonumber(call('GET', at) or 0) or 0) <= 0 then",
+        "true then",
+        ("groups",),
+    ),
+    Mutant("a busy group first", "lib/40_groups", "turn = tonumber(last[2]) + MARGIN", "turn = 0", ("turns",)),
+    # Flows
+    Mutant(
+        "dependents released before the last ack",
+        "lib/60_flows",
+        "== 1 and call('SCARD', open) == 0 then",
+        "== 1 then",
+        ("flows",),
+    ),
+    Mutant("dependents not released", "lib/60_flows", "send(dependent[3], 'done', dependent[1], id)", "", ("flows",)),
+    Mutant(
+        "unknown dependencies taken",
+        "lib/80_store",
+        "if not found[1] and not found[2] then return false end",
+        "",
+        ("races",),
+    ),
+    Mutant("handed over nowhere", "settle", "if heir then th.hand_over(", "if false then th.hand_over(", ("spawn",)),
+    Mutant(
+        "cancelled runs take jobs",
+        "lib/60_flows",
+        "return call('HEXISTS', flow_key(flow), '!') == 1",
+        "return false",
+        ("runs",),
+    ),
+    Mutant("the outcome without its spawn", "settle", "store(spawn, outcome[8] or nil)", "", ("spawn",)),
+    # Admin and retention
+    Mutant("keys not looked up", "lib/80_store", "call('HGET', key(q, 'th:keys'), name)", "nil", ("idempotency",)),
+    Mutant("delete takes what is needed", "admin", "if needed > 0 then return needed end", "", ("admin",)),
+    Mutant("prune takes what is needed", "prune", "if holders(q, id) > 0 then return true end", "", ("retention",)),
+    Mutant(
+        "prune takes open runs",
+        "prune",
+        "if not flow_is_open(job.th_flow) then return false end",
+        "if true then return false end",
+        ("retention",),
+    ),
+    Mutant("prune takes the moment itself", "prune", "'(' .. n(args[3])", "n(args[3])", ("retention",)),
+    Mutant(
+        "what was needed is never pruned", "lib/60_flows", "if left == 0 then unpark(q, id) end", "", ("retention",)
+    ),
+    Mutant("release takes everybody's", "release", "and (job.th_worker or '') == args[5]", "", ("release",)),
+    Mutant("release takes what is kept", "release", "and not kept[job.lease_token or '']", "", ("release",)),
+    Mutant(
+        "damaged records handed out",
+        "lib/30_record",
+        "if not payload then return 'payload is missing' end",
+        "",
+        ("damaged",),
+    ),
+)
+
+
+def judged(themes):
+    def hook(driver, id, how):
+        with redis.Redis.from_url(servers.shared("redis7").url) as client:
+            damage(client, id, how)
+
+    def make():
+        return RedisDriver(f"{emptied()}?checks=0")
+
+    return run(make, themes=themes, damage=hook, stop_at_first=True)
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch):
+    yield
+    monkeypatch.undo()
+    scripts.fragments.cache_clear()
+    scripts.load.cache_clear()
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_cases_notice(mutant, monkeypatch):
+    true = scripts.source
+    text = true(scripts.PACKAGE, f"{mutant.file}.lua")
+    assert mutant.old in text, f"{mutant.name}: {mutant.old!r} is not in {mutant.file} any more"
+    wrong = text.replace(mutant.old, mutant.new)
+    monkeypatch.setattr(
+        scripts, "source", lambda package, name: wrong if name == f"{mutant.file}.lua" else true(package, name)
+    )
+    scripts.fragments.cache_clear()
+    scripts.load.cache_clear()
+    assert judged(mutant.themes).failed, f"survived: {mutant.name}"
+
+
+def test_without_a_mistake_they_pass():
+    report = judged(sorted({theme for mutant in MUTANTS for theme in mutant.themes}))
+    assert report.ok, str(report)
