@@ -166,6 +166,21 @@ def test_nothing_is_noted_for_nobody(monkeypatch: pytest.MonkeyPatch):
     assert seen[1].id == handle.id
 
 
+def test_a_library_of_other_lines_asks_for_the_facts(configure: Configure):
+    configure()
+    own, harbor, seen = JobFilter(), Harbor("memory://"), list[Any]()
+
+    @harbor.task(name="look", queue="mail")
+    def look() -> None:
+        seen.append(own.facts())
+
+    with harbor:
+        job = look.enqueue()
+        drain(harbor)
+    assert seen == [{"job_id": job.id, "job_type": "look", "queue": "mail", "attempt": 1}]
+    assert own.facts() == {}
+
+
 def test_a_program_that_configures_logging_itself_adds_the_filter(configure: Configure):
     configure()
     stream = io.StringIO()

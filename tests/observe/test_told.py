@@ -22,10 +22,14 @@ from taskharbor.events import (
     JobStarted,
     JobSucceeded,
     LeaseLost,
+    StoreBack,
+    StoreLost,
 )
 from taskharbor.flow import chain
 from taskharbor.model.events import Observers
 from taskharbor.policy.retry import Fixed
+from taskharbor.testing import ManualClock
+from taskharbor.worker.outage import Outage
 from tests.worker.bench import Bench, bench_test, job
 from tests.worker.test_endings import Expansion
 from tests.worker.test_transaction import on_sql
@@ -168,6 +172,23 @@ def test_a_workflow_that_the_store_refuses_is_a_failure_like_any_other(store: st
         assert table == []
 
     scenario()
+
+
+def test_an_outage_lasts_from_the_first_call_that_failed_to_the_last_that_answers() -> None:
+    clock, heard = ManualClock(), list[Event]()
+    outage = Outage("w", clock, Observers([heard.append]))
+    outage.failed("reserve", OSError())
+    clock.advance(5)
+    outage.failed("extend", OSError())
+    clock.advance(5)
+    outage.answered("reserve", "wait")
+    assert outage.seconds == 10
+    clock.advance(10)
+    outage.answered("extend")
+    outage.answered("extend")
+    assert outage.seconds == 0
+    assert [type(event) for event in heard] == [StoreLost, StoreBack]
+    assert heard[1] == StoreBack("w", 20)
 
 
 # Lost, or taken away

@@ -40,11 +40,16 @@ class JobFilter(logging.Filter):
         current.want()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        job = current.CURRENT.get()
-        if job is not None and not hasattr(record, "job_id"):
-            record.job_id, record.job_type, record.queue = job.id, job.type, job.queue
-            record.attempt = job.attempts + 1
+        if not hasattr(record, "job_id"):
+            vars(record).update(self.facts())
         return True
+
+    def facts(self) -> dict[str, str | int]:
+        """The same for a library that does not use records: of the job whose handler calls this, or nothing."""
+        job = current.CURRENT.get()
+        if job is None:
+            return {}
+        return dict(zip(FACTS, (job.id, job.type, job.queue, job.attempts + 1), strict=True))
 
 
 class TextFormatter(logging.Formatter):

@@ -28,17 +28,17 @@ class Outage:
         self._clock = clock
         self._observers = observers
         self._lock = threading.Lock()
-        self._failing: dict[str, float] = {}  # which kinds of call fail, and since when
+        self._failing: set[str] = set()  # which kinds of call fail
+        self._since = 0.0  # when the first of them did
         self.error: BaseException | None = None
 
     def answered(self, *doing: str) -> None:
         """Calls of these kinds succeed again, or are not needed any more."""
-        if not self._failing or self._failing.keys().isdisjoint(doing):
+        if not self._failing or self._failing.isdisjoint(doing):
             return
         with self._lock:
-            since = min(self._failing.values())
-            for kind in doing:
-                self._failing.pop(kind, None)
+            since = self._since
+            self._failing.difference_update(doing)
             over = not self._failing
             if over:
                 self.error = None
@@ -49,8 +49,10 @@ class Outage:
         """A call to the store failed. Anything but BackendUnavailable is a driver's bug, reported with its trace."""
         with self._lock:
             first = not self._failing
+            if first:
+                self._since = self._clock.monotonic()
             self.error = error
-            self._failing.setdefault(doing, self._clock.monotonic())
+            self._failing.add(doing)
         if first:
             self._observers.emit(StoreLost(self._worker, doing, error))
         if not isinstance(error, BackendUnavailable | OSError):
@@ -61,8 +63,7 @@ class Outage:
     @property
     def seconds(self) -> float:
         """How long the store has not answered; 0 while it does."""
-        since = min(self._failing.values(), default=None)
-        return 0.0 if since is None else self._clock.monotonic() - since
+        return self._clock.monotonic() - self._since if self._failing else 0.0
 
 
 class Backoff:
