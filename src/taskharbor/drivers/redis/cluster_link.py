@@ -38,6 +38,8 @@ class ClusterLink(Link):
     async def open(self) -> None:
         await self._refresh()
         await self.ask("PING")
+        for address in self.primaries():
+            await self._check(self._pool_of(address))
 
     async def close(self) -> None:
         for pool in self._pools.values():

@@ -26,6 +26,7 @@ from redis.exceptions import (
 )
 
 from taskharbor.drivers.dsn import conceals
+from taskharbor.drivers.redis import checks
 from taskharbor.drivers.redis.options import Options
 from taskharbor.drivers.redis.pool import Command, Pool, by_hash, by_text, connect, dial
 from taskharbor.drivers.redis.scripts import Script, pack
@@ -48,6 +49,19 @@ class Link:
 
     async def open(self) -> None:
         await self.ask("PING")
+        await self._check(self._pool)
+
+    async def _check(self, pool: Pool) -> None:
+        if not self.options.checks:
+            return
+        try:
+            told = await pool.ask("INFO")
+        except LOST as error:
+            raise self.unavailable(error) from error
+        except ResponseError:
+            return  # this user may not ask
+        host, port = pool.address
+        checks.say(f"redis at {host}:{port}", checks.judge(self.options, checks.info_text(told)))
 
     async def close(self) -> None:
         await self._pool.close()
