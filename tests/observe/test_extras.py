@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-WITHOUT = """
+HIDDEN = """
 import importlib, json, sys
 
 class Hidden:
@@ -13,6 +13,11 @@ class Hidden:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Hidden())
+"""
+
+IMPORTS = (
+    HIDDEN
+    + """
 import taskharbor, taskharbor.worker, taskharbor.observe.log
 told = []
 for adapter in sys.argv[1:]:
@@ -22,11 +27,24 @@ for adapter in sys.argv[1:]:
         told.append(str(error))
 print(json.dumps(told))
 """
+)
+
+COMMAND = (
+    HIDDEN
+    + """
+from taskharbor.cli import main
+main()
+"""
+)
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_a_missing_extra_is_one_line_that_names_it():
-    command = [sys.executable, "-W", "error", "-c", WITHOUT, "opentelemetry", "prometheus", "prometheus.queues"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    ended = run(IMPORTS, "opentelemetry", "prometheus", "prometheus.queues")
     assert ended.returncode == 0, ended.stderr
     metrics = "metrics need the module prometheus_client: pip install 'taskharbor[prometheus]'"
     assert json.loads(ended.stdout) == [
@@ -34,3 +52,11 @@ def test_a_missing_extra_is_one_line_that_names_it():
         metrics,
         metrics,
     ]
+
+
+def test_a_command_that_needs_one_says_so_in_one_line():
+    ended = run(COMMAND, "worker", "run", "--dsn", "memory://", "--metrics-port", "9464")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        "taskharbor: --metrics-port: metrics need the module prometheus_client: pip install 'taskharbor[prometheus]'\n"
+    )
