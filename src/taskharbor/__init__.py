@@ -1,39 +1,39 @@
 """Background jobs for Python: one API, pluggable drivers, the same semantics on each.
 
 Public names only. Events are in `taskharbor.events`, drivers in `taskharbor.drivers`, workflows in `taskharbor.flow`.
-The worker is loaded when it is first asked for: a program that only enqueues does not pay for it.
+A name is loaded when it is first asked for: who only enqueues does not pay for the worker, and a short command of the
+command line for neither.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from taskharbor.client import Client, JobHandle, JobRequest
-from taskharbor.harbor import Harbor
-from taskharbor.model.clock import Clock
-from taskharbor.model.codec import Codec, JsonCodec
-from taskharbor.model.errors import (
-    BackendUnavailable,
-    BlockingCall,
-    Cancel,
-    DriverError,
-    InvalidJob,
-    JobCancelled,
-    JobDead,
-    JobNotFound,
-    JobNotInflight,
-    LeaseExpired,
-    LeaseMismatch,
-    RetryLater,
-    Snooze,
-    TaskHarborError,
-    Unrecoverable,
-    WrongState,
-)
-from taskharbor.model.job import State
-from taskharbor.policy.retry import Exponential, Fixed, Linear
-from taskharbor.tasks.context import JobContext
-from taskharbor.tasks.task import Step, Task
-
 if TYPE_CHECKING:
+    from taskharbor.client import Client, JobHandle, JobRequest
+    from taskharbor.harbor import Harbor
+    from taskharbor.model.clock import Clock
+    from taskharbor.model.codec import Codec, JsonCodec
+    from taskharbor.model.errors import (
+        BackendUnavailable,
+        BlockingCall,
+        Cancel,
+        DriverError,
+        InvalidJob,
+        JobCancelled,
+        JobDead,
+        JobNotFound,
+        JobNotInflight,
+        LeaseExpired,
+        LeaseMismatch,
+        RetryLater,
+        Snooze,
+        TaskHarborError,
+        Unrecoverable,
+        WrongState,
+    )
+    from taskharbor.model.job import State
+    from taskharbor.policy.retry import Exponential, Fixed, Linear
+    from taskharbor.tasks.context import JobContext
+    from taskharbor.tasks.task import Step, Task
     from taskharbor.worker import Worker
 
 __all__ = [
@@ -73,19 +73,32 @@ __all__ = [
 
 __version__: str
 
+_HOMES = {
+    "taskharbor.client": ("Client", "JobHandle", "JobRequest"),
+    "taskharbor.harbor": ("Harbor",),
+    "taskharbor.model.clock": ("Clock",),
+    "taskharbor.model.codec": ("Codec", "JsonCodec"),
+    "taskharbor.model.job": ("State",),
+    "taskharbor.policy.retry": ("Exponential", "Fixed", "Linear"),
+    "taskharbor.tasks.context": ("JobContext",),
+    "taskharbor.tasks.task": ("Step", "Task"),
+    "taskharbor.worker": ("Worker",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "Worker":
-        from taskharbor.worker import Worker
+    from importlib import import_module
 
-        globals()["Worker"] = Worker
-        return Worker
+    found: Any
     if name == "__version__":
-        from importlib.metadata import version  # 20 ms that only who asks for it pays
-
-        globals()["__version__"] = found = version("taskharbor")
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = import_module("importlib.metadata").version("taskharbor")  # 20 ms that only who asks for it pays
+    elif name in __all__:
+        found = getattr(import_module(_HOME_OF.get(name, "taskharbor.model.errors")), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

@@ -122,7 +122,7 @@ IMPORT = """
 import json, sys
 import msgspec  # with whatever it loads itself
 before = set(sys.modules)
-import taskharbor
+from taskharbor import Client, Exponential, Harbor, JobContext, TaskHarborError
 new = {name.partition(".")[0] for name in set(sys.modules) - before}
 print(json.dumps(sorted(name for name in new if name not in sys.stdlib_module_names)))
 print(json.dumps(sorted(set(sys.modules) - before)))

@@ -94,7 +94,7 @@ def test_a_known_key_answers_with_the_job_that_is_there(dsn: str):
         (["--run-at", "tomorrow"], "2030-01-31T09:00:00Z"),
         (["--run-at", "2099-01-01T00:00:00"], "2099-01-01T00:00:00Z for UTC"),
         (["--delay", "soon"], "15m"),
-        (["--delay", "1h", "--run-at", "2099-01-01T00:00:00Z"], "delay or run_at"),
+        (["--delay", "1h", "--run-at", "2099-01-01T00:00:00Z"], "expected one of them"),
         (["--queue", "{mail}"], "braces"),
         (["--max-attempts", "0"], "--max-attempts"),
         (["--max-attempts", "9999999999"], "max_attempts"),

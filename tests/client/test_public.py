@@ -36,7 +36,7 @@ def test_importing_loads_msgspec_and_nothing_else_of_third_parties() -> None:
 import sys, json
 import msgspec  # with what it loads itself
 before = set(sys.modules)
-import taskharbor
+from taskharbor import Client, Exponential, Harbor, JobContext, TaskHarborError
 new = {name.partition(".")[0] for name in set(sys.modules) - before}
 print(json.dumps([sorted(new - set(sys.stdlib_module_names) - {"taskharbor"}), sorted(sys.modules)]))
 """

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from taskharbor.cli import when
 from taskharbor.cli.fault import wrong
 from taskharbor.cli.output import write_json
+from taskharbor.cli.store import ask
 from taskharbor.cli.target import Target, shared
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.ids import new_id
+from taskharbor.model.job import JobRecord, replace
+from taskharbor.model.limits import check_job
+from taskharbor.model.times import moment, round_up, to_ms
 
 if TYPE_CHECKING:
-    from taskharbor.client.handle import JobHandle
+    from taskharbor.harbor import Harbor
     from taskharbor.tasks.prepare import Call
+
+TRIES = 4
+FIRST_PAUSE = 0.1  # seconds, doubled each time
 
 
 @click.command()
@@ -46,43 +58,69 @@ def enqueue(target: Target, name: str, payload: str, **options: Any) -> None:
     JSON: {"id", "type", "queue", "existed"}. existed: the key or id was known, and this is the job that was there.
     """
     given = {option: value for option, value in options.items() if value is not None}
-    call = _call(target, name, _read(payload), given)
-    target.refuse_memory(click.get_current_context().command_path)
-    handle = asyncio.run(_send(target, call))
+    data = _read(payload)
+    harbor = target.harbor
+    if harbor is None:
+        job = _record(name, data, given)
+        target.refuse_memory(click.get_current_context().command_path)
+        type_, queue = job.type, job.queue
+        id, existed = ask(target, lambda driver, now: _store(driver, now, job, given.get("delay")), creates=True)
+    else:
+        call = _call(target, harbor, name, data, given)
+        target.refuse_memory(click.get_current_context().command_path)
+        type_, queue = call.type, call.options.queue or harbor.client.default_queue
+        id, existed = asyncio.run(_send(target, harbor, call))
     if target.json:
-        queue = call.options.queue or _default_queue(target)
-        write_json({"id": handle.id, "type": call.type, "queue": queue, "existed": handle.existed})
+        write_json({"id": id, "type": type_, "queue": queue, "existed": existed})
         return
-    click.echo(handle.id)
-    if handle.existed:
+    click.echo(id)
+    if existed:
         click.echo("it was there already: the idempotency key is known in that queue", err=True)
 
 
-async def _send(target: Target, call: Call) -> JobHandle[Any]:
-    from taskharbor.client.client import Client
+# By name alone: the client, tasks and options are not even loaded, so that this is as quick as a look at the store
 
-    client = Client(target.driver(), default_queue=_default_queue(target))
+
+def _record(name: str, payload: bytes, given: dict[str, Any]) -> JobRecord:
+    """The job, checked as a store would, but without its time."""
+    if "delay" in given and "run_at" in given:
+        raise wrong("--delay and --run-at: expected one of them, got both")
+    fields = {option: value for option, value in given.items() if option != "delay"}
     try:
-        return (await client.aenqueue_calls([call]))[0]
-    finally:
-        await client.aclose()
+        if "run_at" in fields:
+            fields["run_at"] = moment(fields["run_at"], "run_at")
+        job = JobRecord(id="to-be-made", type=name, payload=payload, **fields)
+    except ValueError as error:
+        raise wrong(str(error)) from error
+    check_job(job)
+    return job
 
 
-def _call(target: Target, name: str, payload: bytes, options: dict[str, Any]) -> Call:
-    """The call, checked: against the task where there is an app, else only as JSON."""
-    from taskharbor.client.request import JobRequest
-    from taskharbor.model.codec import JsonCodec
-    from taskharbor.tasks.prepare import Call
+async def _store(driver: Driver, now: datetime, job: JobRecord, delay: timedelta | None) -> tuple[str, bool]:
+    job = replace(job, id=new_id(to_ms(now)), created_at=now)
+    if delay is not None:
+        job = replace(job, run_at=round_up(now + delay))
+    for tried in range(TRIES):
+        try:
+            (answer,) = await driver.enqueue([job], now)
+            return answer.id, answer.existed and not (tried and answer.id == job.id)  # stored, but the reply was lost
+        except BackendUnavailable:
+            if tried + 1 == TRIES:
+                raise
+        await asyncio.sleep(FIRST_PAUSE * 2**tried)
+    raise AssertionError("not reached")
 
-    harbor = target.harbor
+
+# As a task of an app
+
+
+def _call(target: Target, harbor: Harbor, name: str, payload: bytes, options: dict[str, Any]) -> Call:
+    """The call, checked against the task."""
+    task = harbor.tasks.get(name)
+    if task is None:
+        known = ", ".join(sorted(harbor.tasks)) or "none"
+        raise wrong(f"--job: {target.app} has no task {name!r}; it has: {known}. Leave --app out to send it anyway")
     try:
-        if harbor is None:
-            bare = JobRequest(type=name, **options).call(JsonCodec())
-            return Call(bare.type, payload, bare.options)  # the bytes as they were typed: no number is rounded
-        task = harbor.tasks.get(name)
-        if task is None:
-            known = ", ".join(sorted(harbor.tasks)) or "none"
-            raise wrong(f"--job: {target.app} has no task {name!r}; it has: {known}. Leave --app out to send it anyway")
         value = harbor.codec.decode(payload)
         changed = task.options(**options)
         return (changed.s(**value) if isinstance(value, dict) else changed.s(value)).call()
@@ -90,10 +128,19 @@ def _call(target: Target, name: str, payload: bytes, options: dict[str, Any]) ->
         raise wrong(str(error)) from error
 
 
+async def _send(target: Target, harbor: Harbor, call: Call) -> tuple[str, bool]:
+    from taskharbor.client.client import Client
+
+    client = Client(target.driver(), default_queue=harbor.client.default_queue)
+    try:
+        (handle,) = await client.aenqueue_calls([call])
+        return handle.id, handle.existed
+    finally:
+        await client.aclose()
+
+
 def _read(payload: str) -> bytes:
     """The JSON text, checked. What is wrong with it is told without repeating it."""
-    import msgspec
-
     data = sys.stdin.buffer.read() if payload == "-" else payload.encode(errors="surrogateescape")
     try:
         msgspec.json.decode(data)
@@ -103,9 +150,3 @@ def _read(payload: str) -> bytes:
             why = "not UTF-8"
         raise wrong(f'--json: expected JSON such as \'{{"to": "ada"}}\', got text that is not ({why})') from None
     return data.strip()
-
-
-def _default_queue(target: Target) -> str:
-    from taskharbor.model.job import DEFAULT_QUEUE
-
-    return DEFAULT_QUEUE if target.harbor is None else target.harbor.client.default_queue
