@@ -11,12 +11,12 @@ from typing import Any
 
 from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON
 from taskharbor.drivers.redis import planning
-from taskharbor.drivers.redis.link import Link
+from taskharbor.drivers.redis.link import LOST, Link
 from taskharbor.drivers.redis.outcomes import Planned, check, question, spelled
 from taskharbor.drivers.redis.planning import Known, Plan
 from taskharbor.drivers.redis.records import stored
 from taskharbor.drivers.redis.scripts import load
-from taskharbor.model.errors import DriverError, InvalidJob
+from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued, Lease
 from taskharbor.model.outcome import Ack, Fail, Outcome
@@ -67,9 +67,17 @@ class Calls:
         self, queues: Sequence[str], now: int, lease: int, limit: int, worker: str, tokens: Sequence[str]
     ) -> list[tuple[str, bytes | None, list[Any]]]:
         """For each queue its name, the number of its last arrival if nothing is left, and the granted jobs' values."""
-        args = (now, False, "", queues, lease, limit, worker, tokens)
-        answer = await self.link.run(load("reserve"), queues[0], args, repeat=False)
+        answer = await self._reserve(queues[0], (now, False, "", queues, lease, limit, worker, tokens))
         return [(queue.decode(), seq, jobs) for queue, seq, jobs in answer]
+
+    async def _reserve(self, queue: str, args: tuple[Any, ...]) -> Any:
+        """One reserve; if its reply is lost, what it granted is asked for by its tokens."""
+        try:
+            return await self.link.run(load("reserve"), queue, (*args, False), repeat=False)
+        except BackendUnavailable as error:
+            if not isinstance(error.__cause__, LOST):
+                raise
+            return await self.link.run(load("reserve"), queue, (*args, True))
 
     async def extend(self, leases: Sequence[Lease], now: int, span: int) -> list[int]:
         """For each lease its new end, or minus a refusal."""

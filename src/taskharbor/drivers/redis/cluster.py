@@ -208,7 +208,7 @@ class ClusterCalls(Calls):
                 if not share:
                     break
                 args = (now, True, queue, [queue], lease, share, worker, tokens[used : used + share])
-                ((_, arrival, jobs),) = await self.link.run(load("reserve"), queue, args, repeat=False)
+                ((_, arrival, jobs),) = await self._reserve(queue, args)
                 found[queue] += jobs
                 arrivals[queue] = arrival
                 left, used = left - len(jobs), used + len(jobs)

@@ -1,8 +1,19 @@
--- now, cluster, home, queues, lease in ms, limit, worker, tokens → for each queue its name, the number of its last arrival
--- if nothing is left there (else false), and the jobs, each as an array of values.
+-- now, cluster, home, queues, lease in ms, limit, worker, tokens, again → for each queue its name, the number of its last
+-- arrival if nothing is left there (else false), and the jobs (see th.grant). `again`: the reply to the same call was lost;
+-- what it granted, known by its tokens, is answered once more.
 local args = cmsgpack.unpack(ARGV[1])
 th.begin(args[1], args[2], args[3])
 local queues, limit, tokens = args[4], args[6], args[8]
+
+if args[9] then
+  local answer, any = {}, false
+  for _, q in ipairs(queues) do
+    local granted = th.granted(q, args[5], tokens)
+    any = any or #granted > 0
+    answer[#answer + 1] = {q, false, granted}
+  end
+  if any then return answer end
+end
 
 local open = {}
 for _, q in ipairs(queues) do

@@ -323,3 +323,20 @@ function th.grant(q, taken, lease, worker, tokens)
   if #taken > 0 then th.stamp(q, 'reserve') end
   return taken
 end
+
+-- What these tokens hold, if they were granted at this very moment: the answer of a grant that was not heard.
+function th.granted(q, lease, tokens)
+  local mine, found, over = {}, {}, n(th.now + lease)
+  for _, token in ipairs(tokens) do mine[token] = true end
+  for _, id in ipairs(call('ZRANGEBYSCORE', key(q, 'active'), over, over)) do
+    local v = th.read(q, id)
+    local job = v and named(v)
+    if job and job.state == 'active' and job.lease_token and mine[job.lease_token] then
+      local failures, deliveries = th.counters(job)
+      v[ATTEMPT], v[FAIL], v[LOST] = n(deliveries), n(failures), n(whole(job.th_lost))
+      for extra = #READ, XT, -1 do v[extra] = nil end
+      found[#found + 1] = {id, job.lease_token, v}
+    end
+  end
+  return found
+end

@@ -1,0 +1,45 @@
+"""What the tests' child processes do: `python -m tests.drivers.redis_child ROLE DSN …`. They speak in lines."""
+
+import asyncio
+import os
+import sys
+from datetime import timedelta
+from typing import Any
+
+from taskharbor import Worker
+from taskharbor.drivers.redis import RedisDriver
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+async def reserve_and_hang(dsn: str) -> None:
+    """Take a job under a lease of a second, say so, and wait to be killed."""
+    driver = RedisDriver(dsn)
+    await driver.open()
+    held = await driver.reserve(["default"], await driver.server_time(), timedelta(seconds=1), 1, "doomed")
+    say(held[0].job.id)
+    await asyncio.Event().wait()
+
+
+async def work(dsn: str, journal: str) -> None:
+    """A worker that writes down what it runs, line by line, until it is killed."""
+    file = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    worker = Worker(RedisDriver(dsn), queues=["default", "other"], concurrency=8, lease=2.0, poll_interval=0.1)
+
+    async def handler(n: int) -> None:
+        os.write(file, f"{n} {os.getpid()}\n".encode())
+        await asyncio.sleep(0)
+
+    worker.register("t", handler)
+    say("ready")
+    await worker.arun()
+
+
+ROLES = {role.__name__: role for role in (reserve_and_hang, work)}
+
+if __name__ == "__main__":
+    role: Any = ROLES[sys.argv[1]]
+    asyncio.run(role(*sys.argv[2:]))
