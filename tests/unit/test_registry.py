@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskharbor.drivers import open_driver
+from taskharbor.drivers import open_driver, registry
 from taskharbor.drivers.dsn import options_of, redact, scheme_of, span
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.registry import DEFAULT_DSN, resolve_dsn
@@ -90,9 +90,12 @@ def test_a_driver_of_another_package_is_found_by_its_entry_point(packages: Packa
     assert made == ("made", "stone+wall://here?x=1")
 
 
-@pytest.mark.parametrize(("scheme", "extra"), [("redis", "redis"), ("redis+cluster", "redis"), ("rediss", "redis")])
+@pytest.mark.parametrize(("scheme", "extra"), [("granite", "redis"), ("granite+cluster", "postgres")])
 @pytest.mark.parametrize("when", ["import", "call"])
-def test_a_missing_extra_is_one_line_that_names_it(packages: Packages, scheme: str, extra: str, when: str):
+def test_a_missing_extra_is_one_line_that_names_it(
+    packages: Packages, monkeypatch: pytest.MonkeyPatch, scheme: str, extra: str, when: str
+):
+    monkeypatch.setitem(registry._EXTRAS, scheme, extra)
     source = "import outside_nowhere\n" if when == "import" else "def make(dsn):\n    import outside_nowhere\n"
     packages.add("two", f"{scheme} = outside_two:make", outside_two=source)
     with pytest.raises(ModuleNotFoundError) as caught:
