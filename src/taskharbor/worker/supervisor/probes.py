@@ -70,8 +70,8 @@ def describe(slots: Sequence[Slot], fleet: Iterable[Process], now: float, within
     processes = list(fleet)
     for process in processes:
         slot = slots[process.number]
-        if process.polled_at is not None and process.polled_at > (slot.polled_at or 0.0):
-            slot.polled_at = process.polled_at
+        if process.polled_at is not None:
+            slot.polled_at = max(process.polled_at, process.polled_at if slot.polled_at is None else slot.polled_at)
     fresh = all(slot.polled_at is not None and now - slot.polled_at <= within for slot in slots)
     served = any(process.ready.is_set() for process in processes)
     return Report(

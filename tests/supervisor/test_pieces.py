@@ -1,0 +1,318 @@
+"""The supervisor's parts one at a time: what they say to each other, what is renewed, what is read from files."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskharbor import Worker
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.model.errors import JobNotInflight, LeaseMismatch, TaskHarborError
+from taskharbor.model.job import JobRecord
+from taskharbor.model.lease import Lease
+from taskharbor.tasks.handler import Handler, HandlerRegistry
+from taskharbor.testing import ManualClock
+from taskharbor.worker.heart import OVERDUE
+from taskharbor.worker.run import Run
+from taskharbor.worker.supervisor import memory, probes, wire
+from taskharbor.worker.supervisor.keeper import Keeper
+from taskharbor.worker.supervisor.link import Link
+from taskharbor.worker.supervisor.process import Process
+from taskharbor.worker.supervisor.slot import Slot
+from taskharbor.worker.supervisor.sources import Sources
+
+LEASE = timedelta(seconds=30)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def live(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+def taken(token: str, limit: float | None = None) -> wire.TakenLease:
+    return wire.TakenLease(f"job-{token}", "default", token, 1_000_000, 0, limit)
+
+
+def heard(process: Process, message: wire.ToParent) -> None:
+    process._hear(message, lambda ready: None)
+
+
+def tick(**changes: Any) -> wire.Tick:
+    facts: dict[str, Any] = {"ok": True, "state": "running", "busy": False, "running": 0, "polled_seconds_ago": 0.5}
+    return wire.Tick(**{**facts, "store_error": "", "gone": [], "due": [], **changes})
+
+
+# What is renewed
+
+
+@live
+async def test_a_lease_is_renewed_until_its_job_outlives_its_timeout() -> None:
+    clock = ManualClock()
+    process = Process(0, clock)
+    heard(process, wire.Taken([taken("a", limit=5), taken("b")], []))
+    clock.advance(5 + OVERDUE - 1)
+    assert {held.lease.token for held in process.renewable(clock.monotonic())} == {"a", "b"}
+    clock.advance(2)
+    assert {held.lease.token for held in process.renewable(clock.monotonic())} == {"b"}
+    heard(process, tick(due=[("a", 3.0)]))  # it has started later than it was taken
+    assert {held.lease.token for held in process.renewable(clock.monotonic())} == {"a", "b"}
+
+
+@live
+async def test_nothing_is_renewed_for_a_process_that_is_stopped_or_gone() -> None:
+    process = Process(0, ManualClock())
+    heard(process, wire.Taken([taken("a")], []))
+    assert len(process.renewable(0)) == 1
+    process.stopped = True
+    assert process.renewable(0) == []
+    process.stopped = False
+    process.ended(-9)
+    assert process.renewable(0) == []
+    assert process.cause == "signal SIGKILL"
+
+
+@live
+async def test_what_a_process_holds_follows_from_what_it_says() -> None:
+    process = Process(0, ManualClock(), max_jobs=10)
+    heard(process, wire.Taken([taken("a"), taken("b")], []))
+    heard(process, wire.Taken([taken("c")], ["a"]))
+    assert set(process.leases) == {"b", "c"}
+    heard(process, tick(gone=["b"]))
+    assert set(process.leases) == {"c"}
+    heard(process, wire.Taken([taken("d"), taken("e")], [], all=True))
+    assert set(process.leases) == {"d", "e"}
+    assert not process.tired.is_set()
+    heard(process, wire.Taken([taken(str(number)) for number in range(6)], []))
+    assert process.tired.is_set()  # nine of its ten
+    process.kept([], [("d", "LeaseMismatch", "")])
+    assert "d" not in process.leases
+
+
+@live
+async def test_the_keeper_renews_all_in_one_call_and_says_what_is_lost() -> None:
+    store = MemoryDriver("memory://keeper-test")
+    await store.open()
+    await store.enqueue([JobRecord(id=name, type="t") for name in "abc"], NOW)
+    keeper = Keeper("memory://keeper-test", lambda: processes, lease=LEASE, every=3600)
+    await keeper._opened.wait()
+    now = keeper._clock.now()
+    leases = [reserved.lease for reserved in await store.reserve(["default"], now, LEASE, 3, "w")]
+    processes = [Process(number, ManualClock()) for number in (0, 1)]
+    told: list[tuple[list[Any], list[Any]]] = []
+    for process, own in zip(processes, (leases[:2], leases[2:]), strict=True):
+        heard(process, wire.Taken([taken(lease.token) for lease in own], []))
+        for lease in own:
+            process.leases[lease.token].lease = lease
+        process.kept = lambda renewed, lost: told.append((renewed, lost))  # type: ignore[method-assign]
+    await store.cancel([leases[2].job_id], now)
+    await keeper.beat()
+    assert [token for renewed, _ in told for token, _ in renewed] == [lease.token for lease in leases[:2]]
+    assert [(token, name) for _, lost in told for token, name, _ in lost] == [(leases[2].token, "JobNotInflight")]
+    await keeper.stop()
+    await store.close()
+
+
+# The worker's end of the line
+
+
+class Line:
+    """Both ends of a link, and a worker that only notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.parent, child = socket.socketpair()
+        self.child, self.lines = child, child.makefile("rb")
+        self.link = Link(child, self.lines)
+        self.held: dict[str, Run] = {}
+        self.lost: list[tuple[str, TaskHarborError]] = []
+        self.link._held = self.held
+        self.link._on_lost = lambda run, error: self.lost.append((run.lease.token, error))
+
+    def close(self) -> None:
+        for each in (self.parent, self.lines, self.child):
+            each.close()
+
+    def hold(self, token: str, limit: float | None = None) -> Run:
+        self.link.taken([taken(token, limit)])
+        run = Run(JobRecord(id=f"job-{token}", type="t"), Lease(f"job-{token}", "default", token, NOW), None)
+        self.held[token] = run
+        self.link.seen()
+        return run
+
+    def said(self) -> list[wire.ToParent]:
+        self.parent.setblocking(False)
+        data = b""
+        while True:
+            try:
+                data += self.parent.recv(1 << 20)
+            except BlockingIOError:
+                return [wire.read_by_parent(line) for line in data.splitlines()]
+
+
+@pytest.fixture
+def line() -> Any:
+    made = Line()
+    yield made
+    made.close()
+
+
+def test_what_is_held_no_longer_is_said_once(line: Line) -> None:
+    line.hold("a")
+    line.hold("b")
+    del line.held["a"]
+    line.hold("c")
+    [*_, third] = line.said()
+    assert isinstance(third, wire.Taken)
+    assert (third.gone, [each.token for each in third.leases]) == (["a"], ["c"])
+    assert line.link._gone() == []
+
+
+def test_a_lease_that_is_not_held_yet_is_not_called_gone(line: Line) -> None:
+    line.link.taken([taken("a")])
+    assert line.link._gone() == []
+    line.link.seen()
+    assert line.link._gone() == ["a"]  # it was settled before anybody looked
+
+
+def test_a_parent_that_does_not_listen_holds_nobody_up_and_hears_everything_later(line: Line) -> None:
+    number = 0
+    while not line.link._missed:
+        number += 1
+        line.hold(f"token-{number}" * 20)
+    del line.held["token-1" * 20]
+    line.said()
+    line.hold("last")
+    told = [message for message in line.said() if isinstance(message, wire.Taken)]
+    [whole] = [message for message in told if message.all]
+    assert {each.token for each in whole.leases} == set(line.held)
+
+
+def test_what_the_parent_renewed_and_lost_reaches_the_runs(line: Line) -> None:
+    kept, gone, cancelled = line.hold("kept"), line.hold("gone"), line.hold("cancelled")
+    line.link._hear(
+        wire.Kept(
+            [("kept", 5000)], [("gone", "LeaseMismatch", "m"), ("cancelled", "JobNotInflight", ""), ("x", "", "")]
+        )
+    )
+    assert kept.lease.expires_at == datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)
+    assert [(token, type(error)) for token, error in line.lost] == [
+        (gone.lease.token, LeaseMismatch),
+        (cancelled.lease.token, JobNotInflight),
+    ]
+
+
+def test_a_job_that_waits_for_its_start_has_all_of_its_time(line: Line) -> None:
+    waiting, running, free = line.hold("waiting", 5), line.hold("running", 5), line.hold("free")
+    running.task, running.due = waiting.task, 103.0
+    assert free.due is None
+    assert dict(line.link._due(100.0)) == {"waiting": 5.0, "running": 3.0}
+
+
+def test_what_is_asked_before_there_is_a_worker_is_not_forgotten(line: Line) -> None:
+    line.link._hear(wire.Stop())
+    worker = Worker("memory://")
+    line.link.attach(worker)
+    worker.run()  # returns at once
+    assert worker.link is line.link
+
+
+@live
+async def test_what_expired_on_its_way_is_not_started() -> None:
+    line, clock = Line(), ManualClock()
+    driver = MemoryDriver("memory://")
+    await driver.open()
+    await driver.enqueue([JobRecord(id="a", type="t"), JobRecord(id="b", type="t")], clock.now())
+    handlers = HandlerRegistry()
+    handlers.add(Handler("t", lambda: None, timeout=7))
+    handing = line.link.hand_over(driver, clock, handlers)
+    [reserved] = await handing.reserve(["default"], clock.now(), LEASE, 1, "w")
+    assert reserved.job.id == "a"
+    before = clock.now()
+    clock.advance(31)  # the process stood still between the question and the answer
+    assert await handing.reserve(["default"], before, LEASE, 1, "w") == []
+    [told, nothing] = [message for message in line.said() if isinstance(message, wire.Taken)]
+    assert ([each.limit for each in told.leases], nothing.leases) == ([7.0], [])
+    await driver.close()
+    line.close()
+
+
+# Slots, files, memory
+
+
+@live
+async def test_the_pauses_between_starts_grow_and_end_at_half_a_minute() -> None:
+    async def start(number: int) -> Process:
+        raise NotImplementedError
+
+    slot = Slot(0, ManualClock(), start)
+    pauses = []
+    for deaths in range(12):
+        slot._deaths = deaths
+        pauses.append(slot._pause())
+    assert pauses[0] == 0
+    assert all(pauses[n] >= min(30, 0.5 * 2 ** (n - 1)) for n in range(1, 12))
+    assert max(pauses) <= 37.5
+
+
+@live
+async def test_a_slot_is_healthy_while_its_last_poll_is_recent_whoever_polled() -> None:
+    clock = ManualClock()
+    slot, process = Slot(0, clock, lambda number: asyncio.sleep(0)), Process(0, clock)  # type: ignore[arg-type,return-value]
+
+    def ok(fleet: list[Process], stopping: bool = False) -> bool:
+        return probes.describe([slot], fleet, clock.monotonic(), 10.0, stopping).ok
+
+    assert not ok([process])
+    heard(process, tick())
+    assert ok([process])
+    assert not ok([process], stopping=True)
+    clock.advance(5)
+    assert ok([])  # it died, and the next one is about to serve
+    clock.advance(6)
+    assert not ok([])
+    heard(process, tick(busy=True, polled_seconds_ago=100.0))
+    assert ok([process])  # it has no room, and so no need to poll
+    clock.advance(11)
+    heard(process, tick(busy=True, polled_seconds_ago=100.0, store_error="BackendUnavailable"))
+    assert not ok([process])
+
+
+def test_sources_see_changes_and_leave_other_peoples_code_alone(tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text("one")
+    for other in ("env/pyvenv.cfg", "env/lib.py", ".git/x.py", "node_modules/y.py", "data.txt"):
+        (tmp_path / other).parent.mkdir(exist_ok=True)
+        (tmp_path / other).write_text("x")
+    sources = Sources(str(tmp_path))
+    assert sources.changed() is None
+    (tmp_path / "tasks.py").write_text("three")
+    assert sources.changed() == str(tmp_path / "tasks.py")
+    assert sources.changed() is None
+    for other in ("env/lib.py", ".git/x.py", "node_modules/y.py", "data.txt"):
+        (tmp_path / other).write_text("changed")
+    assert sources.changed() is None
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "new.py").write_text("")
+    assert sources.changed() == str(tmp_path / "package" / "new.py")
+    (tmp_path / "tasks.py").unlink()
+    assert sources.changed() == str(tmp_path / "tasks.py")
+
+
+def test_memory_is_measured() -> None:
+    assert memory.measurable()
+    before = memory.resident(os.getpid())
+    assert before > 2**20
+    assert memory.resident(2**22 + 1) == 0
+
+
+def test_nothing_that_travels_shows_a_payload() -> None:
+    named = {name for each in (wire.TakenLease, wire.Taken, wire.Tick, wire.Setup) for name in each.__struct_fields__}
+    assert named.isdisjoint({"payload", "result", "metadata"})
