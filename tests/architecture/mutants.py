@@ -236,7 +236,12 @@ OTHERS = (
         "return State.INFLIGHT if moment is not None and moment > now else State.READY",
         "return State.INFLIGHT if moment is not None and moment >= now else State.READY",
     ),
-    one("a cycle is stored", "enqueue", "        _refuse_cycle(made.fresh)\n", ""),
+    one(
+        "a cycle is stored",
+        "enqueue",
+        "        refuse_cycle({id: record.depends_on for id, record in made.fresh.items()})\n",
+        "",
+    ),
     one(
         "the same token for a whole batch",
         "leases",

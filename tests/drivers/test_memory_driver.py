@@ -16,8 +16,8 @@ from taskharbor.drivers import (
     State,
     open_driver,
 )
+from taskharbor.drivers.cursor import decode_cursor, encode_cursor
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.memory.admin import decode_cursor, encode_cursor
 from taskharbor.drivers.memory.damage import KINDS, damage
 from tests.drivers.memory_recount import recount
 

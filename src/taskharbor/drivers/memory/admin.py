@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -12,6 +9,8 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_SILENCE
+from taskharbor.drivers.cursor import decode_cursor, encode_cursor
+from taskharbor.drivers.graph import flow_info
 from taskharbor.drivers.memory.enqueue import last_of
 from taskharbor.drivers.memory.entry import (
     BLOCKED,
@@ -28,7 +27,7 @@ from taskharbor.drivers.memory.entry import (
 from taskharbor.drivers.memory.flows import link, waiting_for
 from taskharbor.drivers.memory.store import Store
 from taskharbor.model.errors import DriverError, JobNotFound, WrongState
-from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo, flow_status
+from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo
 from taskharbor.model.limits import check_moment, check_name
 
 _REMEMBERED = 10 * WORKER_SILENCE  # a worker with a slow clock must not be forgotten by one with a fast clock
@@ -94,23 +93,6 @@ def list_jobs(
     return Page(tuple(items))
 
 
-def encode_cursor(id: str) -> str:
-    """Opaque, and checked: a cursor that lost a character must not quietly begin somewhere else."""
-    data = id.encode()
-    return base64.urlsafe_b64encode(b"1" + zlib.crc32(data).to_bytes(4, "big") + data).decode()
-
-
-def decode_cursor(cursor: str) -> str:
-    try:
-        data = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
-        id = data[5:].decode()
-    except (AttributeError, UnicodeError, binascii.Error):
-        raise ValueError("cursor: expected one that list answered, got a damaged one") from None
-    if encode_cursor(id) != cursor:
-        raise ValueError("cursor: expected one that list answered, got a damaged one")
-    return id
-
-
 def counts(store: Store, now: datetime) -> dict[str, dict[str, int]]:
     moment = ticks(now)
     answer: dict[str, dict[str, int]] = {}
@@ -132,16 +114,7 @@ def flow(store: Store, flow_id: str, now: datetime) -> FlowInfo:
         raise JobNotFound(f"no flow {flow_id}")
     moment = ticks(now)
     nodes = tuple(info(store, entry, moment) for entry in sorted(found.members, key=_id))
-    jobs = [node.job for node in nodes]
-    times = [at for job in jobs for at in (job.created_at, job.failed_at, job.finished_at) if at is not None]
-    return FlowInfo(
-        flow_id,
-        flow_status([node.state for node in nodes]),
-        min(job.created_at for job in jobs),
-        max(times),
-        nodes,
-        tuple((dependency, job.id) for job in jobs for dependency in job.depends_on),
-    )
+    return flow_info(flow_id, nodes)
 
 
 def results(store: Store, ids: Sequence[str]) -> dict[str, bytes | None]:

@@ -11,10 +11,10 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
+from taskharbor.drivers.graph import refuse_cycle, refuse_cycle_by_handover, unknown_dependency
 from taskharbor.drivers.memory.entry import BLOCKED, CANCELLED, DONE, Entry, ticks
 from taskharbor.drivers.memory.flows import link
 from taskharbor.drivers.memory.store import Store
-from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import EPOCH, JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.limits import check_job
@@ -52,7 +52,7 @@ def plan(store: Store, jobs: Sequence[JobRecord], now: datetime, max_payload: in
                 depends_on = tuple([_resolve(store, made, id, dependency) for dependency in record.depends_on])
                 if depends_on != record.depends_on:
                     made.fresh[id] = replace(record, depends_on=depends_on)
-        _refuse_cycle(made.fresh)
+        refuse_cycle({id: record.depends_on for id, record in made.fresh.items()})
     return made
 
 
@@ -73,23 +73,16 @@ def carry_out(store: Store, made: Plan, now: datetime) -> None:
             entry.queue.join(entry, moment, entry.stored)
 
 
-def refuse_cycle_by_handover(store: Store, made: Plan, new: str, dependents: list[Entry]) -> None:
-    """InvalidJob if the job that takes over waits, over however many edges, for one of those that will wait for it."""
-    targets = {dependent.record.id for dependent in dependents}
-    seen, path = {new}, [new]
-    while path:
-        id = path.pop()
-        if id in targets:
-            raise InvalidJob(f"handover: {new} depends on {id}, which would depend on it; leave one of the edges out")
-        entry = store.entries.get(id)
+def refuse_handover(store: Store, made: Plan, new: str, dependents: list[Entry]) -> None:
+    """InvalidJob if a cycle would come of it."""
+
+    def waits_for(id: str) -> Sequence[str]:
         if id in made.fresh:
-            further = made.fresh[id].depends_on
-        else:
-            further = entry.record.depends_on if entry is not None and entry.standing != DONE else ()
-        for dependency in further:
-            if dependency not in seen:
-                seen.add(dependency)
-                path.append(dependency)
+            return made.fresh[id].depends_on
+        entry = store.entries.get(id)
+        return entry.record.depends_on if entry is not None and entry.standing != DONE else ()
+
+    refuse_cycle_by_handover(new, {dependent.record.id for dependent in dependents}, waits_for)
 
 
 def _known(store: Store, made: Plan, keys: dict[tuple[str, str], str], job: JobRecord) -> str | None:
@@ -145,9 +138,7 @@ def _resolve(store: Store, made: Plan, id: str, dependency: str) -> str:
         return dependency
     entry = store.entries.get(dependency)
     if entry is None:
-        raise InvalidJob(
-            f"depends_on: {id} depends on {dependency}, which is not stored; enqueue it before or in the same call"
-        )
+        raise unknown_dependency(id, dependency)
     return last_of(store, entry).record.id
 
 
@@ -156,23 +147,3 @@ def last_of(store: Store, entry: Entry) -> Entry:
     while entry.record.handed_to is not None and (heir := store.entries.get(entry.record.handed_to)) is not None:
         entry = heir
     return entry
-
-
-def _refuse_cycle(fresh: dict[str, JobRecord]) -> None:
-    """Take away what waits for nothing, again and again; what is left waits for itself."""
-    waits: dict[str, int] = {}
-    dependents: dict[str, list[str]] = {}
-    for id, record in fresh.items():
-        inside = {dependency for dependency in record.depends_on if dependency in fresh}
-        waits[id] = len(inside)
-        for dependency in inside:
-            dependents.setdefault(dependency, []).append(id)
-    free = [id for id, count in waits.items() if not count]
-    for id in free:
-        for dependent in dependents.get(id, ()):
-            waits[dependent] -= 1
-            if not waits[dependent]:
-                free.append(dependent)
-    if len(free) < len(fresh):
-        stuck = next(id for id, count in waits.items() if count)
-        raise InvalidJob(f"depends_on: {stuck} waits for itself over its dependencies; leave one of the edges out")

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.memory.enqueue import Plan, carry_out, plan, refuse_cycle_by_handover
+from taskharbor.drivers.memory.enqueue import Plan, carry_out, plan, refuse_handover
 from taskharbor.drivers.memory.entry import CANCELLED, DLQ, DONE, INFLIGHT, Entry, ticks
 from taskharbor.drivers.memory.flows import hand_over, release_dependents
 from taskharbor.drivers.memory.leases import refusal
@@ -112,7 +112,7 @@ def _heir(store: Store, made: Plan, entry: Entry, outcome: Ack, dependents: list
             f"handover: expected the id of a spawned job, got {outcome.handover!r}; spawn it in the same outcome"
         )
     if dependents:
-        refuse_cycle_by_handover(store, made, heir, dependents)
+        refuse_handover(store, made, heir, dependents)
     return heir
 
 

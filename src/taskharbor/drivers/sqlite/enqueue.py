@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
+from taskharbor.drivers.graph import refuse_cycle, refuse_cycle_by_handover, unknown_dependency
 from taskharbor.drivers.sqlite import flows
 from taskharbor.drivers.sqlite.job import (
     BLOCKED,
@@ -26,7 +27,6 @@ from taskharbor.drivers.sqlite.job import (
 from taskharbor.drivers.sqlite.sql import statement
 from taskharbor.drivers.sqlite.store import finish, line_up
 from taskharbor.drivers.sqlite.tx import Tx
-from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import EPOCH, JobRecord, replace
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.limits import check_job
@@ -82,7 +82,7 @@ def plan(tx: Tx, jobs: Sequence[JobRecord], max_payload: int) -> Plan:
                 depends_on = tuple([_resolve(tx, made, id, dependency) for dependency in record.depends_on])
                 if depends_on != record.depends_on:
                     made.fresh[id] = replace(record, depends_on=depends_on)
-        _refuse_cycle(made.fresh)
+        refuse_cycle({id: record.depends_on for id, record in made.fresh.items()})
     return made
 
 
@@ -190,25 +190,16 @@ def _place(tx: Tx, record: JobRecord, number: int, now: int) -> None:
     tx.save(job)
 
 
-def refuse_cycle_by_handover(tx: Tx, made: Plan, new: str, dependents: Sequence[Job]) -> None:
-    """InvalidJob if the job that takes over waits, over however many edges, for one of those that will wait for it."""
-    targets = {dependent.id for dependent in dependents}
-    seen, path = {new}, [new]
-    while path:
-        id = path.pop()
-        if id in targets:
-            raise InvalidJob(f"handover: {new} depends on {id}, which would depend on it; leave one of the edges out")
-        further: Sequence[str] = ()
+def refuse_handover(tx: Tx, made: Plan, new: str, dependents: Sequence[Job]) -> None:
+    """InvalidJob if a cycle would come of it."""
+
+    def waits_for(id: str) -> Sequence[str]:
         if id in made.fresh:
-            further = made.fresh[id].depends_on
-        else:
-            job = tx.load(id)
-            if job is not None and job.state != DONE:
-                further = job.dependencies
-        for dependency in further:
-            if dependency not in seen:
-                seen.add(dependency)
-                path.append(dependency)
+            return made.fresh[id].depends_on
+        job = tx.load(id)
+        return job.dependencies if job is not None and job.state != DONE else ()
+
+    refuse_cycle_by_handover(new, {dependent.id for dependent in dependents}, waits_for)
 
 
 def _resolve(tx: Tx, made: Plan, id: str, dependency: str) -> str:
@@ -218,9 +209,7 @@ def _resolve(tx: Tx, made: Plan, id: str, dependency: str) -> str:
         return dependency
     found = last_of(tx, dependency)
     if found is None:
-        raise InvalidJob(
-            f"depends_on: {id} depends on {dependency}, which is not stored; enqueue it before or in the same call"
-        )
+        raise unknown_dependency(id, dependency)
     return found
 
 
@@ -231,23 +220,3 @@ def last_of(tx: Tx, id: str) -> str | None:
     while following is not None and (row := tx.one(PLACE, following)) is not None:
         found, following = following, row[0]
     return found
-
-
-def _refuse_cycle(fresh: dict[str, JobRecord]) -> None:
-    """Take away what waits for nothing, again and again; what is left waits for itself."""
-    waits: dict[str, int] = {}
-    dependents: dict[str, list[str]] = {}
-    for id, record in fresh.items():
-        inside = {dependency for dependency in record.depends_on if dependency in fresh}
-        waits[id] = len(inside)
-        for dependency in inside:
-            dependents.setdefault(dependency, []).append(id)
-    free = [id for id, count in waits.items() if not count]
-    for id in free:
-        for dependent in dependents.get(id, ()):
-            waits[dependent] -= 1
-            if not waits[dependent]:
-                free.append(dependent)
-    if len(free) < len(fresh):
-        stuck = next(id for id, count in waits.items() if count)
-        raise InvalidJob(f"depends_on: {stuck} waits for itself over its dependencies; leave one of the edges out")

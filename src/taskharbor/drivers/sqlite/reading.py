@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import zlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -12,12 +9,14 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.contract import WORKER_SILENCE
+from taskharbor.drivers.cursor import decode_cursor, encode_cursor
+from taskharbor.drivers.graph import flow_info
 from taskharbor.drivers.sqlite.enqueue import last_of
 from taskharbor.drivers.sqlite.job import LEASED, moment_of, readable, state_at, ticks
 from taskharbor.drivers.sqlite.sql import COLUMNS, UNKNOWN, statement
 from taskharbor.drivers.sqlite.tx import Tx
 from taskharbor.model.errors import JobNotFound
-from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo, flow_status, replace
+from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo, replace
 
 LOAD = statement("load")
 COUNTS = statement("counts")
@@ -93,23 +92,6 @@ def list_jobs(
     return Page(items, encode_cursor(items[-1].job.id) if len(rows) > limit else None)
 
 
-def encode_cursor(id: str) -> str:
-    """Opaque, and checked: a cursor that lost a character must not quietly begin somewhere else."""
-    data = id.encode()
-    return base64.urlsafe_b64encode(b"1" + zlib.crc32(data).to_bytes(4, "big") + data).decode()
-
-
-def decode_cursor(cursor: str) -> str:
-    try:
-        data = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
-        id = data[5:].decode()
-    except (AttributeError, UnicodeError, binascii.Error):
-        raise ValueError("cursor: expected one that list answered, got a damaged one") from None
-    if encode_cursor(id) != cursor:
-        raise ValueError("cursor: expected one that list answered, got a damaged one")
-    return id
-
-
 def counts(tx: Tx, now: datetime) -> dict[str, dict[str, int]]:
     tx.execute(COUNTS, {"now": ticks(now)})
     answer: dict[str, dict[str, int]] = {}
@@ -129,16 +111,7 @@ def flow(tx: Tx, flow_id: str, now: datetime) -> FlowInfo:
     if not rows:
         raise JobNotFound(f"no flow {flow_id}")
     nodes = tuple(info(tx, row, moment) for row in rows)
-    jobs = [node.job for node in nodes]
-    times = [at for job in jobs for at in (job.created_at, job.failed_at, job.finished_at) if at is not None]
-    return FlowInfo(
-        flow_id,
-        flow_status([node.state for node in nodes]),
-        min(job.created_at for job in jobs),
-        max(times),
-        nodes,
-        tuple((dependency, job.id) for job in jobs for dependency in job.depends_on),
-    )
+    return flow_info(flow_id, nodes)
 
 
 def results(tx: Tx, ids: Sequence[str]) -> dict[str, bytes | None]:

@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from taskharbor.drivers.sqlite.dependents import dependents, hand_over, release_dependents
-from taskharbor.drivers.sqlite.enqueue import Plan, carry_out, plan, refuse_cycle_by_handover
+from taskharbor.drivers.sqlite.enqueue import Plan, carry_out, plan, refuse_handover
 from taskharbor.drivers.sqlite.job import CANCELLED, DLQ, DONE, Job, maybe_ticks, ticks
 from taskharbor.drivers.sqlite.leases import refusal
 from taskharbor.drivers.sqlite.sql import statement
@@ -152,7 +152,7 @@ def _heir(tx: Tx, made: Plan, job: Job, outcome: Ack, waiting: Sequence[Job]) ->
             f"handover: expected the id of a spawned job, got {outcome.handover!r}; spawn it in the same outcome"
         )
     if waiting:
-        refuse_cycle_by_handover(tx, made, heir, waiting)
+        refuse_handover(tx, made, heir, waiting)
     return heir
 
 

@@ -1,0 +1,63 @@
+"""Jobs as a graph: what drivers refuse before they store it, and how a run reads as a whole. No store is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from taskharbor.model.errors import InvalidJob
+from taskharbor.model.job import FlowInfo, JobInfo, flow_status
+
+
+def unknown_dependency(id: str, dependency: str) -> InvalidJob:
+    """A job depends on one that is not there."""
+    return InvalidJob(
+        f"depends_on: {id} depends on {dependency}, which is not stored; enqueue it before or in the same call"
+    )
+
+
+def refuse_cycle(waits_for: Mapping[str, Iterable[str]]) -> None:
+    """InvalidJob if one of the jobs of a call waits for itself. Only edges between them count: what is stored already
+    cannot wait for what is not. Takes away what waits for nothing, again and again; what is left waits for itself."""
+    waits: dict[str, int] = {}
+    dependents: dict[str, list[str]] = {}
+    for id, dependencies in waits_for.items():
+        inside = {dependency for dependency in dependencies if dependency in waits_for}
+        waits[id] = len(inside)
+        for dependency in inside:
+            dependents.setdefault(dependency, []).append(id)
+    free = [id for id, count in waits.items() if not count]
+    for id in free:
+        for dependent in dependents.get(id, ()):
+            waits[dependent] -= 1
+            if not waits[dependent]:
+                free.append(dependent)
+    if len(free) < len(waits):
+        stuck = next(id for id, count in waits.items() if count)
+        raise InvalidJob(f"depends_on: {stuck} waits for itself over its dependencies; leave one of the edges out")
+
+
+def refuse_cycle_by_handover(new: str, dependents: Collection[str], waits_for: Callable[[str], Iterable[str]]) -> None:
+    """InvalidJob if the job that takes over waits, over however many edges, for one of those that will wait for it."""
+    seen, path = {new}, [new]
+    while path:
+        id = path.pop()
+        if id in dependents:
+            raise InvalidJob(f"handover: {new} depends on {id}, which would depend on it; leave one of the edges out")
+        for dependency in waits_for(id):
+            if dependency not in seen:
+                seen.add(dependency)
+                path.append(dependency)
+
+
+def flow_info(flow_id: str, nodes: tuple[JobInfo, ...]) -> FlowInfo:
+    """A run from its jobs, of which there is at least one."""
+    jobs = [node.job for node in nodes]
+    times = [at for job in jobs for at in (job.created_at, job.failed_at, job.finished_at) if at is not None]
+    return FlowInfo(
+        flow_id,
+        flow_status([node.state for node in nodes]),
+        min(job.created_at for job in jobs),
+        max(times),
+        nodes,
+        tuple((dependency, job.id) for job in jobs for dependency in job.depends_on),
+    )
