@@ -14,6 +14,7 @@ import pytest
 
 from tests.docs import pages
 from tests.docs.pages import PAGES, ROOT, name_of
+from tests.servers import redis as servers
 
 SOURCE = ROOT / "src"
 MODULES = sorted(
@@ -38,6 +39,9 @@ def run_script(path: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # an example may write a file
+    if "REDIS_URL" in page.read_text(encoding="utf-8"):
+        servers.shared().empty()
+        monkeypatch.setenv("REDIS_URL", servers.shared().url)
     module = types.ModuleType(page.stem.replace("-", "_") + "_page")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for example in pages.examples(page):
