@@ -79,7 +79,24 @@ def test_a_port_that_is_taken_is_one_clear_line(here: Yard) -> None:
         program = here.start("--health-port", str(other.getsockname()[1]))
         assert here.ended(program) == 2
     assert here.log.startswith("taskharbor: --health-port")
+    assert here.log.endswith(": Address already in use\n")
     assert len(here.log.splitlines()) == 1
+
+
+def test_a_file_that_cannot_be_written_is_one_clear_line_and_later_no_reason_to_end(here: Yard) -> None:
+    folder = here.folder / "probes"
+    program = here.start("--health-file", str(folder / "health"))
+    assert here.ended(program) == 2
+    assert here.log == f"taskharbor: --health-file {folder}/health: No such file or directory\n"
+    folder.mkdir()
+    program = here.start("--health-file", str(folder / "health"))
+    eventually((folder / "health").exists, "it is written")
+    folder.rename(here.folder / "away")
+    eventually(lambda: f"--health-file {folder}/health: No such file" in here.log.split("\n", 1)[1], "it is told")
+    [job] = here.enqueue("note")
+    here.done(job)
+    program.terminate()
+    assert here.ended(program) == 0
 
 
 def test_a_file_that_was_left_behind_is_not_believed(tmp_path: Path) -> None:

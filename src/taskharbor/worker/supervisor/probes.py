@@ -10,6 +10,7 @@ A store that is away makes a worker unready, never dead: restarting every worker
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -18,6 +19,8 @@ import msgspec
 
 from taskharbor.worker.supervisor.process import Process
 from taskharbor.worker.supervisor.slot import Slot
+
+logger = logging.getLogger("taskharbor")
 
 REQUEST_LIMIT = 16 * 1024
 REQUEST_SECONDS = 5.0
@@ -100,6 +103,10 @@ def _one(process: Process, now: float) -> ProcessReport:
     )
 
 
+class Unusable(Exception):
+    """The file or the port that was asked for cannot be had: one line that says why."""
+
+
 class Probes:
     """Writes the file, and answers on the port."""
 
@@ -108,12 +115,20 @@ class Probes:
         self._file = options.health_file
         self._host, self._port = options.health_host, options.health_port
         self._server: asyncio.Server | None = None
+        self._told = False
 
     async def start(self) -> None:
-        """Begin. A port that cannot be had is an OSError."""
+        """Begin, or say in an Unusable what is wrong with the file or the port."""
         if self._port is not None:
-            self._server = await asyncio.start_server(self._answer, self._host, self._port, limit=REQUEST_LIMIT)
-        await self.write()
+            try:
+                self._server = await asyncio.start_server(self._answer, self._host, self._port, limit=REQUEST_LIMIT)
+            except OSError as error:
+                raise Unusable(f"--health-port {self._port} on {self._host}: {_reason(error)}") from error
+        if self._file is not None:
+            try:
+                await self._write(self._file)
+            except OSError as error:
+                raise Unusable(f"--health-file {self._file}: {_reason(error)}") from error
 
     async def stop(self) -> None:
         """Answer no more, and take the file away: a worker that has ended is not healthy."""
@@ -122,14 +137,24 @@ class Probes:
         if self._file is not None:
             try:
                 os.unlink(self._file)
-            except FileNotFoundError:
-                pass
+            except OSError:
+                pass  # it is gone, or too old to be believed
 
     async def write(self) -> None:
-        """Replace the file by what is true now, in one step."""
+        """Write the file, if there is one. A full disk ends no worker: the file grows old, which tells enough."""
         if self._file is not None:
-            content = msgspec.json.encode(self._report()) + b"\n"
-            await asyncio.to_thread(_replace, self._file, content)
+            try:
+                await self._write(self._file)
+            except OSError as error:
+                if not self._told:
+                    logger.warning("--health-file %s: %s", self._file, _reason(error))
+                self._told = True
+            else:
+                self._told = False
+
+    async def _write(self, path: str) -> None:
+        """Replace the file by what is true now, in one step."""
+        await asyncio.to_thread(_replace, path, msgspec.json.encode(self._report()) + b"\n")
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -159,6 +184,11 @@ def _http(status: str, body: bytes, method: bytes) -> bytes:
         "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + (b"" if method == b"HEAD" else body)
+
+
+def _reason(error: OSError) -> str:
+    """What the system says, without the address that Python puts before it."""
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _replace(path: str, content: bytes) -> None:

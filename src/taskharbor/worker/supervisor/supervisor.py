@@ -31,7 +31,7 @@ from taskharbor.worker.supervisor.events import (
 )
 from taskharbor.worker.supervisor.keeper import Keeper
 from taskharbor.worker.supervisor.memory import resident
-from taskharbor.worker.supervisor.probes import Probes, Report, describe
+from taskharbor.worker.supervisor.probes import Probes, Report, Unusable, describe
 from taskharbor.worker.supervisor.process import Process
 from taskharbor.worker.supervisor.slot import Slot
 from taskharbor.worker.supervisor.sources import Sources
@@ -92,8 +92,8 @@ class Supervisor:
         probes = Probes(self._report, self._plan)
         try:
             await probes.start()
-        except OSError as error:
-            self._complain(f"--health-port {self._plan.health_port}: {error.strerror or error}")
+        except Unusable as error:
+            self._complain(str(error))
             return 2
         running = [asyncio.create_task(slot.run()) for slot in self._slots]
         watching = asyncio.create_task(self._watch(probes))
