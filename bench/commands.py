@@ -1,0 +1,60 @@
+"""`python -m bench.commands [DSN …]`: how long short commands take, from the shell's point of view.
+
+On an SQLite file of its own, and on every store that is named, which must be an empty one for trying. Ends with status
+1 if the median of a command misses its aim: 0.3 s on SQLite, 0.6 s with a server.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+
+from bench.layout import machine
+
+ROUNDS = 11
+AIMS = {"sqlite": 0.3}
+WITH_A_SERVER = 0.6
+COMMANDS = ("enqueue --job echo", "list", "inspect {id}", "explain {id}", "queue list", "dlq list", "stats")
+
+
+def main(addresses: Sequence[str]) -> int:
+    """The command; answers its exit status."""
+    missed = 0
+    print(machine())
+    with tempfile.TemporaryDirectory(prefix="taskharbor-bench-") as folder:
+        for dsn in (f"sqlite:///{folder}/jobs.db", *addresses):
+            scheme = dsn.partition(":")[0]
+            aim = AIMS.get(scheme, WITH_A_SERVER)
+            id = _run(dsn, "enqueue --job echo").stdout.strip()
+            for command in COMMANDS:
+                took = sorted(_seconds(dsn, command.format(id=id)) for _ in range(ROUNDS))
+                middle = statistics.median(took)
+                missed += middle > aim
+                told = f"median {middle:.3f} s, {took[0]:.3f} – {took[-1]:.3f}, aim {aim:g} s"
+                print(f"{scheme:<11} {command.partition(' {')[0]:<20} {told}{'  MISSED' if middle > aim else ''}")
+    return 1 if missed else 0
+
+
+def _seconds(dsn: str, command: str) -> float:
+    began = time.perf_counter()
+    _run(dsn, command)
+    return time.perf_counter() - began
+
+
+def _run(dsn: str, command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "taskharbor", *command.split()],
+        env={**os.environ, "TASKHARBOR_DSN": dsn},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
