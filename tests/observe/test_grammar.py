@@ -1,0 +1,96 @@
+"""Under seeded faults, what is told of a delivery always reads as one story: taken, started, one end, right numbers."""
+
+from collections import Counter, defaultdict
+from typing import ClassVar
+
+import pytest
+
+from taskharbor.events import (
+    Event,
+    JobCancelled,
+    JobDeadLettered,
+    JobEnqueued,
+    JobEvent,
+    JobFailed,
+    JobGivenBack,
+    JobProgress,
+    JobReserved,
+    JobRetried,
+    JobSnoozed,
+    JobStarted,
+    JobSucceeded,
+    JobUnknown,
+    LeaseLost,
+    OutcomeRefused,
+)
+from tests.lanes import figure, seed
+from tests.simulation import world
+from tests.simulation.journal import Journal
+from tests.simulation.plan import make_plan
+from tests.simulation.run import play
+
+ENDS = (
+    JobSucceeded,
+    JobRetried,
+    JobDeadLettered,
+    JobSnoozed,
+    JobGivenBack,
+    JobUnknown,
+    JobCancelled,
+    LeaseLost,
+    OutcomeRefused,
+)
+Story = list[JobEvent]
+
+
+class Listener(world.Listener):
+    """Hears everything, and tells the world what it wants to know."""
+
+    stories: ClassVar[dict[tuple[str, int, str], Story]] = defaultdict(list)
+
+    def wants(self, event_type: type[Event]) -> bool:
+        return True
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, JobEvent) and not isinstance(event, JobEnqueued | JobProgress):
+            self.stories[(event.job.id, event.job.deliveries, event.worker)].append(event)
+        super().__call__(event)
+
+
+def objection(story: Story) -> str:
+    """What is wrong with the events of one delivery; empty if nothing is."""
+    kinds = [type(event) for event in story]
+    ends = [index for index, kind in enumerate(kinds) if kind in ENDS]
+    if kinds[0] is not JobReserved or kinds.count(JobReserved) != 1:
+        return "it does not begin with one reserve"
+    if any(kinds.count(kind) > 1 for kind in (JobStarted, JobFailed)):
+        return "started or failed twice"
+    if len(ends) > 1 or (ends and ends[0] != len(kinds) - 1):
+        return "it does not end with its end"
+    last = story[-1]
+    if isinstance(last, JobRetried | JobDeadLettered):
+        crashed = isinstance(last, JobDeadLettered) and last.reason.startswith("crashed")
+        if crashed is (JobFailed in kinds):
+            return "a failure that was not told, or one that was none"
+        if last.attempts != last.job.attempts + (not crashed):
+            return f"attempts {last.attempts} after {last.job.attempts}"
+    elif JobFailed in kinds and not isinstance(last, JobFailed | OutcomeRefused):
+        return "a failure that came to nothing"
+    if isinstance(last, JobSucceeded | JobSnoozed) and JobStarted not in kinds:
+        return "it ended without a start"
+    return ""
+
+
+def test_every_delivery_reads_as_one_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "Listener", Listener)
+    happened: Counter[str] = Counter()
+    for number in range(seed(), seed() + figure(test=30, chaos=1000)):
+        Listener.stories.clear()
+        journal: Journal = play(make_plan(number))
+        assert not journal.problems, f"seed {number}: {journal.problems[0]}"
+        for (id, delivery, _), story in Listener.stories.items():
+            wrong = objection(story)
+            told = [type(event).__name__ for event in story]
+            assert not wrong, f"seed {number}, {id} delivery {delivery}: {wrong}: {told}"
+            happened[told[-1]] += 1
+    assert {"JobSucceeded", "JobRetried", "JobDeadLettered", "JobGivenBack", "LeaseLost"} <= happened.keys()
