@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BATCH = 500
 ROUNDS = 1000  # so many turns of a delivery are work; more are a mistake
-YOUNG = 60  # seconds for which a dependency that is missing may still be on its way
+YOUNG = 24 * 3600  # seconds for which a dependency that is missing may still come, with a call that is sent again
 
 
 class Message(msgspec.Struct, array_like=True):

@@ -108,10 +108,12 @@ function receive.unlink(q, id, dependent)
 end
 
 -- Answers whether there is something to wait for. `flag` 0: the dependent is finished, the edge is only remembered.
-function receive.link(q, id, dependent, sto, dq, flag)
+-- `sure`: a record that is missing is gone. Else, in a message, it may not be stored yet: the call that brings it may have
+-- stopped half way and come again. Nobody runs without its dependency because of that: in the end it stays blocked.
+function receive.link(q, id, dependent, sto, dq, flag, sure)
   local found = call('HMGET', job_key(q, id), 'state', 'payload', 'th_flow')
   if not found[1] and not found[2] then
-    if th.young then return 'later' end     -- perhaps it is not stored yet, by the same call
+    if th.number and not sure then return th.young and 'later' or nil end
     if th.cluster and dq ~= th.home then send(dq, 'done', dependent, id) end
     return false
   end
@@ -150,7 +152,8 @@ function receive.repoint(q, id, old, new, new_q)
   local waits = job.state == 'blocked' and call('SISMEMBER', open, old) == 1
   if waits then call('SADD', open, new) end
   local flag = (job.state == 'completed' or job.state == 'cancelled') and '0' or '1'
-  local to_wait = send(new_q, 'link', new, id, job.th_sto, q, flag)
+  local to_wait = send(new_q, 'link', new, id, job.th_sto, q, flag, false)
+  if to_wait == 'later' then post(new_q, 'link', {new, id, job.th_sto, q, flag, false}) end
   if waits then
     if to_wait == false then receive.done(q, id, new) end
     receive.done(q, id, old)
@@ -185,10 +188,12 @@ function th.hand_over(q, id, waiting, new, new_q)
 end
 
 -- Make an unfinished job known to its dependencies; answers how many of them are open.
-function th.link(q, id, job)
+function th.link(q, id, job, sure)
   local open = {}
   for _, found in ipairs(dependencies(job)) do
-    if send(found[2], 'link', found[1], id, job.th_sto, q) ~= false then open[#open + 1] = found[1] end
+    local answer = send(found[2], 'link', found[1], id, job.th_sto, q, '1', sure or false)
+    if answer == 'later' then post(found[2], 'link', {found[1], id, job.th_sto, q, '1', false}) end
+    if answer ~= false then open[#open + 1] = found[1] end
   end
   local at = key(q, 'th:open:' .. id)
   call('DEL', at)
