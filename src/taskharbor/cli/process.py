@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from typing import Any
 
 from taskharbor.cli.commands.worker import ONE_PROCESS
@@ -43,9 +44,10 @@ def main(number: int) -> int:
         link.fail(f"--app {setup.app}: importing it ended the process with {error.code!r}", 2)
         return 2
     except BaseException as error:
-        if link.ready:
-            raise
         text, code = explained(error)
+        if link.ready:  # it has served: where it broke is what is needed, without texts that may quote secrets
+            logger.error("the worker broke: %s\n%s", text, "".join(traceback.format_tb(error.__traceback__)).rstrip())
+            return code
         link.fail(text, code)
         return code
     return 0

@@ -219,7 +219,8 @@ class Supervisor:
             now = self._clock.monotonic()
             for process in list(self._fleet.values()):
                 self._look_at(process, now)
-            if sources is not None and (path := await asyncio.to_thread(sources.changed)) is not None:
+            path = await asyncio.to_thread(sources.changed) if sources is not None else None
+            if path is not None and not self._ending.is_set():
                 tell(SourcesChanged(path))
                 for slot in self._slots:
                     slot.anew()
@@ -233,7 +234,8 @@ class Supervisor:
             jobs = tuple(held.lease.job_id for held in list(process.leases.values())[:SHOWN])
             tell(ProcessSilent(process.pid, process.number, round(silent, 1), jobs))
         limit = self._plan.max_memory
-        if limit is not None and process.state == "running" and resident(process.pid) > limit:
+        # One that has not taken a job yet is as small as it can be: replacing it would go on for ever.
+        if limit is not None and process.taken and process.state == "running" and resident(process.pid) > limit:
             process.tire(f"{limit} bytes of memory")
 
     def _report(self) -> Report:
