@@ -22,6 +22,7 @@ import resource
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -128,12 +129,15 @@ def count(order: Order) -> None:
     """Time from the first job to the last one; then print the sample and end the process, whatever else it does."""
     global _on_job
     watch, ran, last = Watch(order.server), iter(range(1, sys.maxsize)), order.jobs
+    started = threading.Event()  # jobs may run in several threads
 
     def on_job() -> None:
         number = next(ran)
         if number == 1:
             watch.start()
+            started.set()
         elif number == last:
+            started.wait()
             watch.stop()
             _print(watch.sample(last - 1))  # from the start of the first to the start of the last: one job less
             os._exit(0)

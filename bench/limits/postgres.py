@@ -78,5 +78,7 @@ def enqueue_many(order: Order) -> Measured:
     return watch.sample(order.jobs)
 
 
+MODES: dict[str, meter.Mode] = {"process": process, "enqueue-one": enqueue_one, "enqueue-many": enqueue_many}
+
 if __name__ == "__main__":
-    meter.main({"process": process, "enqueue-one": enqueue_one, "enqueue-many": enqueue_many})
+    meter.main(MODES)

@@ -53,6 +53,8 @@ class Arq:
         await worker.async_run()
 
 
+MODES = async_modes(Arq)
+
 if __name__ == "__main__":
     uvloop.install()
-    meter.main(async_modes(Arq))
+    meter.main(MODES)

@@ -58,5 +58,7 @@ class App:
         ).start()
 
 
+MODES = modes(App)
+
 if __name__ == "__main__":
-    meter.main(modes(App))
+    meter.main(MODES)

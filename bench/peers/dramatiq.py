@@ -42,5 +42,7 @@ class Dramatiq:
         threading.Event().wait()
 
 
+MODES = modes(Dramatiq)
+
 if __name__ == "__main__":
-    meter.main(modes(Dramatiq))
+    meter.main(MODES)

@@ -48,5 +48,7 @@ class Huey:
         ).run()
 
 
+MODES = modes(Huey)
+
 if __name__ == "__main__":
-    meter.main(modes(Huey))
+    meter.main(MODES)

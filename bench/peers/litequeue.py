@@ -40,5 +40,7 @@ class Litequeue:
             self._queue.done(message.message_id)
 
 
+MODES = modes(Litequeue)
+
 if __name__ == "__main__":
-    meter.main(modes(Litequeue))
+    meter.main(MODES)

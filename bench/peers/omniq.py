@@ -36,5 +36,7 @@ class Omniq:
         self._client.consume(queue="bench", handler=meter.job, poll_interval_s=0.001)
 
 
+MODES = modes(Omniq)
+
 if __name__ == "__main__":
-    meter.main(modes(Omniq))
+    meter.main(MODES)

@@ -40,5 +40,7 @@ class PersistQueue:
             self._queue.ack(item)
 
 
+MODES = modes(PersistQueue)
+
 if __name__ == "__main__":
-    meter.main(modes(PersistQueue))
+    meter.main(MODES)

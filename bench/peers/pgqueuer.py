@@ -49,6 +49,8 @@ class Pgqueuer:
         await self._manager.run(batch_size=BATCH)
 
 
+MODES = async_modes(Pgqueuer)
+
 if __name__ == "__main__":
     uvloop.install()
-    meter.main(async_modes(Pgqueuer))
+    meter.main(MODES)

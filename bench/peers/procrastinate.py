@@ -48,6 +48,8 @@ class Procrastinate:
         )
 
 
+MODES = async_modes(Procrastinate)
+
 if __name__ == "__main__":
     logging.getLogger("procrastinate").setLevel(logging.ERROR)
-    meter.main(async_modes(Procrastinate))
+    meter.main(MODES)

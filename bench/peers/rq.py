@@ -33,5 +33,7 @@ class Rq:
         worker.work(logging_level="WARNING")
 
 
+MODES = modes(Rq)
+
 if __name__ == "__main__":
-    meter.main(modes(Rq))
+    meter.main(MODES)

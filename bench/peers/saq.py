@@ -43,6 +43,8 @@ class Saq:
         await Worker(self._queue, functions=[("noop", meter.ajob)], concurrency=SLOTS).start()
 
 
+MODES = async_modes(Saq)
+
 if __name__ == "__main__":
     uvloop.install()
-    meter.main(async_modes(Saq))
+    meter.main(MODES)

@@ -47,6 +47,8 @@ class Taskiq:
         await run_receiver_task(self._broker, max_async_tasks=SLOTS, validate_params=False, run_startup=False)
 
 
+MODES = async_modes(Taskiq)
+
 if __name__ == "__main__":
     uvloop.install()
-    meter.main(async_modes(Taskiq))
+    meter.main(MODES)

@@ -164,17 +164,17 @@ class _client:
         await self._client.aclose()
 
 
+MODES: dict[str, meter.Mode] = {
+    "process": process,
+    "process-wide": process_wide,
+    "backlog": backlog,
+    "enqueue-one": enqueue_one,
+    "enqueue-many": enqueue_many,
+    "latency": latency,
+    "serve": serve,
+    "members": members,
+}
+
 if __name__ == "__main__":
     logging.getLogger("asyncio").setLevel(logging.ERROR)
-    meter.main(
-        {
-            "process": process,
-            "process-wide": process_wide,
-            "backlog": backlog,
-            "enqueue-one": enqueue_one,
-            "enqueue-many": enqueue_many,
-            "latency": latency,
-            "serve": serve,
-            "members": members,
-        }
-    )
+    meter.main(MODES)

@@ -57,12 +57,14 @@ def sqlite() -> Iterator[Places]:
     """Files in a folder on a disk: /tmp may be memory."""
     folder = Path(tempfile.mkdtemp(prefix="th-bench-", dir="/var/tmp" if os.access("/var/tmp", os.W_OK) else None))
     try:
-        yield _Files(folder)
+        yield Files(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Files(Places):
+class Files(Places):
+    """Files in a folder."""
+
     facts = f"SQLite {sqlite3.sqlite_version}"
 
     def __init__(self, folder: Path) -> None:
@@ -81,14 +83,16 @@ def postgres() -> Iterator[Places]:
     """Databases of one server."""
     from tests.servers.postgres import FOLDERS, Server
 
-    server = Server(FOLDERS, **POSTGRES)
+    server = Server(FOLDERS, of=None, **POSTGRES)
     try:
-        yield _Databases(server)
+        yield Databases(server)
     finally:
         server.stop()
 
 
-class _Databases(Places):
+class Databases(Places):
+    """Databases of one PostgreSQL server."""
+
     def __init__(self, server: Server) -> None:
         from tests.servers.postgres import binary
 
@@ -114,10 +118,12 @@ class _Databases(Places):
 @contextlib.contextmanager
 def redis() -> Iterator[Places]:
     """A server for each sample: the file of one that ran before would be rewritten in the middle of the next."""
-    yield _Servers()
+    yield Servers()
 
 
-class _Servers(Places):
+class Servers(Places):
+    """Redis servers."""
+
     def __init__(self) -> None:
         from tests.servers.redis import binary
 

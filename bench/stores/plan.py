@@ -77,7 +77,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 FULL = Sizes()
-QUICK = Sizes(rounds=3, jobs=5_000, seconds=0.4, picks=40, small=5_000, backlog=100_000)
+QUICK = Sizes(rounds=3, jobs=5_000, seconds=0.4, picks=40, small=5_000, backlog=100_000, members=2_000)
 
 
 def _limit(store: str, one: int = COMMIT, relaxed: int = 0) -> Subject:

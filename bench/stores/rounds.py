@@ -106,12 +106,20 @@ def sample(row: Row, mode: str, place: Place, jobs: int, group: int = 0, limit: 
         said, complained = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         os.kill(process.pid, signal.SIGABRT)  # it says where it was
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        _end(process)  # what it started holds its pipes
         said, complained = b"", process.communicate()[1] + f"no answer within {limit:g} seconds".encode()
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        _end(process)
     if process.returncode != 0 or not said.strip():
         text = complained.decode(errors="replace")[-4000:]
         raise Failed(f"{row.name} {mode} ended with status {process.returncode}:\n{text}")
     return msgspec.json.decode(said.splitlines()[-1], type=Sample)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all of its session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
