@@ -10,6 +10,8 @@ STAMP   := $(VENV)/.installed
 PYTHON  ?=
 SECONDS ?= 600
 JOBS    ?= 2
+STORE   ?= all
+OPTIONS ?=
 
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 PYTEST  := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
@@ -127,12 +129,14 @@ soak: $(STAMP) ## the soak lanes again and again with fresh seeds: make soak SEC
 	@echo "make soak: no round failed"
 
 .PHONY: bench
-bench: $(STAMP) ## measure against others' memory queues (installs them first)
+bench: $(STAMP) ## measure beside others on every store (installs them first): make bench STORE=redis OPTIONS=--quick
+	@tests/servers/provision
 	@echo "bench: installing what we compare with"
 	$(call quietly,$(PIP) -e '.[bench]')
-	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.stores.environments
+	@$(BIN)/python -m bench $(STORE) $(OPTIONS)
 
 .PHONY: clean
 clean: ## remove the environment and everything generated
-	@rm -rf $(VENV) .lanes .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
+	@rm -rf $(VENV) .venv-bench .lanes .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
