@@ -129,7 +129,24 @@ def test_a_worker_on_memory_is_alone() -> None:
 
 
 def test_ctrl_c_is_130_and_one_line(tmp_path: Path) -> None:
-    """Also where it ends the usual way: `stats --watch` ends with 0."""
+    """A command that had to be interrupted takes away what it had stored for itself."""
+    dsn = sqlite_store(tmp_path)
+    with Process("bench", "--jobs", "500000", "--dsn", dsn) as measuring:
+        measuring.wait_for("enqueueing")
+        looking_again(lambda: jobs_in(dsn) or None, "a job is stored")
+        measuring.interrupt()
+        assert measuring.process.wait(PATIENCE) == 130
+    assert measuring.seen.split("\n")[-2:] == ["taskharbor: interrupted", ""]
+    assert "Traceback" not in measuring.seen
+    assert jobs_in(dsn) == 0
+
+
+def jobs_in(dsn: str) -> int:
+    answer = taskharbor("queue", "list", "--dsn", dsn, "--output", "json")
+    return sum(sum(row["jobs"].values()) for row in answer.json["queues"]) if answer.code == 0 else 0
+
+
+def test_ctrl_c_is_how_a_watch_ends(tmp_path: Path) -> None:
     dsn = sqlite_store(tmp_path)
     assert taskharbor("migrate", "--dsn", dsn).code == 0
     with Process("stats", "--watch", "--interval", "0.2", "--dsn", dsn, "--output", "json") as watching:

@@ -40,32 +40,32 @@ async def measure(driver: Driver, jobs: int, concurrency: int, tell: Callable[[s
     """Measure, then delete what was stored for it."""
     queue = f"taskharbor-bench-{secrets.token_hex(4)}"
     client = Client(driver, default_queue=queue)
-    ids: list[str] = []
     try:
         tell("enqueueing")
-        one = await _one_by_one(client, min(ALONE, jobs), ids)
-        many = await _in_batches(client, jobs, ids)
+        alone = min(ALONE, jobs)
+        one = await _one_by_one(client, alone)
+        many = await _in_batches(client, jobs)
         tell("running")
-        run = await _drain(driver, queue, concurrency, len(ids))
+        run = await _drain(driver, queue, concurrency, alone + jobs)
         tell("timing an idle worker")
-        times = sorted([took async for took in _pick_up(driver, client, queue, concurrency, ids)])
+        times = sorted([took async for took in _pick_up(driver, client, queue, concurrency)])
     finally:
-        await _forget(driver, ids)
+        await _forget(driver, queue)
         await client.aclose()
     return Figures(jobs, one, many, run, times[len(times) // 2], times[min(len(times) - 1, len(times) * 99 // 100)])
 
 
-async def _one_by_one(client: Client, number: int, ids: list[str]) -> float:
+async def _one_by_one(client: Client, number: int) -> float:
     began = time.perf_counter()
-    ids += [(await client.aenqueue(JobRequest(type=TYPE))).id for _ in range(number)]
+    for _ in range(number):
+        await client.aenqueue(JobRequest(type=TYPE))
     return number / (time.perf_counter() - began)
 
 
-async def _in_batches(client: Client, number: int, ids: list[str]) -> float:
+async def _in_batches(client: Client, number: int) -> float:
     began = time.perf_counter()
     for start in range(0, number, BATCH):
-        requests = [JobRequest(type=TYPE)] * min(BATCH, number - start)
-        ids += [handle.id for handle in await client.aenqueue_many(requests)]
+        await client.aenqueue_many([JobRequest(type=TYPE)] * min(BATCH, number - start))
     return number / (time.perf_counter() - began)
 
 
@@ -80,15 +80,13 @@ async def _drain(driver: Driver, queue: str, concurrency: int, number: int) -> f
     return number / (time.perf_counter() - began)
 
 
-async def _pick_up(
-    driver: Driver, client: Client, queue: str, concurrency: int, ids: list[str]
-) -> AsyncIterator[float]:
+async def _pick_up(driver: Driver, client: Client, queue: str, concurrency: int) -> AsyncIterator[float]:
     """Milliseconds from the enqueue to the first line of the handler, of a worker that has nothing else to do."""
     began: asyncio.Queue[float] = asyncio.Queue()
     async with _at_work(driver, queue, concurrency, began):
         for number in range(PICKED + 1):
             asked = time.perf_counter()
-            ids.append((await client.aenqueue(JobRequest(type=TYPE))).id)
+            await client.aenqueue(JobRequest(type=TYPE))
             started = await asyncio.wait_for(began.get(), 60)
             if number:  # the first one waits for the worker to start
                 yield max(0.0, (started - asked) * 1000)
@@ -110,12 +108,12 @@ async def _at_work(driver: Driver, queue: str, concurrency: int, began: asyncio.
         await running
 
 
-async def _forget(driver: Driver, ids: list[str]) -> None:
-    """Delete what was stored, and only that."""
+async def _forget(driver: Driver, queue: str) -> None:
+    """Delete what was stored: whatever is in the queue, whose name nobody else has, also after a Ctrl-C."""
     cleaner = driver.sibling()
     try:
         await cleaner.open()
-        for start in range(0, len(ids), BATCH):
-            await cleaner.delete(ids[start : start + BATCH])
+        while found := (await cleaner.list(queue=queue, limit=BATCH, now=await cleaner.server_time())).items:
+            await cleaner.delete([info.job.id for info in found])
     finally:
         await cleaner.close()

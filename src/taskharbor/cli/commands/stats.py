@@ -46,10 +46,11 @@ def stats(target: Target, watch: bool, interval: timedelta, count: int | None) -
 
 async def _watch(driver: Driver, now: datetime, target: Target, interval: float, count: int | None) -> None:
     live = None
+    found = None
     if at_terminal() and not target.json:
         from rich.live import Live
 
-        live = Live(console=console(), auto_refresh=False, screen=False)
+        live = Live(console=console(), auto_refresh=False, screen=True)
         live.start()
     try:
         looks = 0
@@ -66,6 +67,8 @@ async def _watch(driver: Driver, now: datetime, target: Target, interval: float,
     finally:
         if live is not None:
             live.stop()
+            if found is not None:  # the screen was the watch's own: what it showed last stays
+                live.console.print(_picture(found, live.console.width))
 
 
 def _tell(found: Survey, target: Target, *, one: bool) -> None:
