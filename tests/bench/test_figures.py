@@ -71,6 +71,12 @@ def test_the_report_names_what_was_missed_and_who_was_left_out(
     assert '"process-ours"' in figures_file.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("store", ["memory", *plan.STORES])
+def test_the_document_has_a_place_for_every_store(store: str) -> None:
+    page = (environments.ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert [page.count(marker) for marker in layout.markers(store)] == [1, 1]
+
+
 def test_only_takes_names_of_rows_and_of_subjects() -> None:
     assert [row.name for row in command.chosen("sqlite", ["latency-ours"])] == ["latency-ours"]
     assert {row.subject.name for row in command.chosen("sqlite", ["limit"])} == {"limit"}
