@@ -1,7 +1,10 @@
 """What a terminal shows: stored text cannot command it, tables fit it, and a pipe gets neither colour nor cuts."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +13,7 @@ from taskharbor.cli.output import Column, fit, plain_table, write_json
 from taskharbor.cli.text import clean, first_line, one_line
 from taskharbor.cli.when import length, relative
 from taskharbor.drivers import JobRecord
-from tests.cli.shell import at_terminal, kill, program, store, taskharbor
+from tests.cli.shell import PATIENCE, at_terminal, environment, kill, program, store, taskharbor
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 NASTY = "\x1b[31mred\x1b[0m \x1b]0;title\x07\x1bP1;2q\x1b\\\x9b2J\x1bc bell\x07 back\x08 \u202eright\u2028line \x00"
@@ -93,6 +96,42 @@ def test_no_color_is_honoured_and_rich_is_not_loaded_for_a_pipe(nasty: str):
     assert "taskharbor.cli.output" in loaded
     heavy = {"rich", "pytest", "psycopg", "redis", "taskharbor.worker", "taskharbor.conformance", "multiprocessing"}
     assert heavy.isdisjoint(loaded)
+
+
+def test_a_terminal_that_cannot_show_a_character_gets_its_number(nasty: str):
+    answer = program("list", "--help", PYTHONIOENCODING="ascii")
+    assert answer.code == 0
+    assert not answer.err
+    store(nasty, JobRecord(id="j9", type="Grüße"))
+    answer = program("list", "--type", "Grüße", "--dsn", nasty, PYTHONIOENCODING="ascii")
+    assert (answer.code, answer.err) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["list", "inspect j1 --output json", "--help"])
+def test_a_reader_that_has_gone_away(dsn: str, command: str):
+    store(dsn, JobRecord(id="j1", type="x"))
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "taskharbor", *command.split()],
+            stdout=write,
+            stderr=subprocess.PIPE,
+            env=environment(TASKHARBOR_DSN=dsn),
+            timeout=PATIENCE,
+            check=False,
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("command", ["inspect \udcff", "explain \udcff", "enqueue --job \udcff", "list --queue \udcff"])
+def test_arguments_that_are_not_utf_8(dsn: str, command: str):
+    store(dsn, JobRecord(id="j1", type="x"))
+    answer = taskharbor(*command.split(), "--dsn", dsn)
+    assert answer.code in (0, 1, 2)
+    assert "mistake in taskharbor" not in answer.err
 
 
 def test_plain_columns_are_as_wide_as_they_have_to_be():

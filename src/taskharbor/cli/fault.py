@@ -102,6 +102,8 @@ def _of_the_store(error: BaseException) -> tuple[str, int]:
         return str(error), NO
     if isinstance(error, BackendUnavailable | DriverError):
         return str(error), STORE
+    if isinstance(error, UnicodeEncodeError):
+        return "expected text that UTF-8 can hold, got bytes that are not UTF-8 in an argument", WRONG
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     hint = f"; set {TRACEBACK}=1 to see where it came from"

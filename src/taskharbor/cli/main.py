@@ -5,6 +5,7 @@ A command's code is loaded when it is called. Errors are one clear line and a no
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import Sequence
@@ -49,6 +50,9 @@ class Program(LazyGroup):
     ) -> Any:
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode, **extra)
+        for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a character gets its number
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         try:
             ended = super().main(args, prog_name or "taskharbor", complete_var, standalone_mode=False, **extra)
         except Exception as error:
