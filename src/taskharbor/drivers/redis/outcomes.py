@@ -58,7 +58,7 @@ def spelled(outcome: Outcome, spawn: Planned = NOTHING) -> tuple[Any, ...]:
     head = (lease.queue, lease.job_id, lease.token)
     if isinstance(outcome, Ack):
         result = binary(outcome.result) if outcome.result is not None else False
-        return (*head, "a", result, *spawn)
+        return (*head, "a", result) if spawn is NOTHING else (*head, "a", result, *spawn)
     if isinstance(outcome, Retry):
         run_at = up_to_ms(outcome.run_at) if outcome.run_at is not None else False
         failed_at = to_ms(outcome.failed_at) if outcome.failed_at is not None else False

@@ -17,6 +17,7 @@ from redis.exceptions import NoScriptError
 
 PACKAGE = "taskharbor.drivers.redis"
 pack = msgspec.msgpack.Encoder().encode
+_WITHOUT = re.compile(r"^-- without: (.*)$", re.MULTILINE)
 _COMMENT = re.compile(rb"^\s*--[^\n]*\n", re.MULTILINE)
 
 
@@ -56,8 +57,14 @@ def source(package: str, name: str) -> str:
 
 
 def compose(name: str, text: str) -> Script:
-    """A script of its own text behind the fragments, without the comments."""
-    whole = "\n".join([*(fragment for _, fragment in fragments()), text])
+    """A script of its own text behind the fragments, without the comments.
+
+    A script runs from its first line each time it is called, fragments included: a line `-- without: 80_store …` leaves
+    out those that it never uses.
+    """
+    left_out = {word for line in _WITHOUT.findall(text) for word in line.split()}
+    used = [fragment for file, fragment in fragments() if file.removesuffix(".lua") not in left_out]
+    whole = "\n".join([*used, text])
     return Script(name, _COMMENT.sub(b"", whole.encode()).decode())
 
 

@@ -1,5 +1,6 @@
 -- cluster, jobs (id, queue or false), keys (queue, key) → for each job its queue, state, heir, the heir's queue and
 -- th_deps, or false; for each key the id that has it, or false. What a client plans edges with.
+-- without: 95_fence 98_tend
 local args = cmsgpack.unpack(ARGV[1])
 th.begin(0, args[1])
 local jobs, keyed = {}, {}

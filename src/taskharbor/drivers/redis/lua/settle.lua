@@ -5,6 +5,7 @@
 --   f  reason, attempts, failed_at or false, error, spawn or false, needed, flows
 --   c  reason
 -- A kind behind a question mark is not applied: 5 says that nothing stands in its way.
+-- without: 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
 th.begin(args[1], args[2], args[3])
 

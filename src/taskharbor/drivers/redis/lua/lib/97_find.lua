@@ -22,12 +22,12 @@ end
 -- Groups that may have waiting jobs: those that are ready, and those that are full, which have active ones.
 function th.groups(q)
   local found, seen = {}, {}
-  local function note(gid)
+  local function remember(gid)
     if gid and gid ~= '' and not seen[gid] then seen[gid] = true; found[#found + 1] = gid end
   end
-  for _, gid in ipairs(call('ZRANGE', key(q, 'groups:ready'), 0, -1)) do note(gid) end
+  for _, gid in ipairs(call('ZRANGE', key(q, 'groups:ready'), 0, -1)) do remember(gid) end
   if call('EXISTS', key(q, 'has_groups')) == 1 then
-    for _, id in ipairs(call('ZRANGE', key(q, 'active'), 0, -1)) do note(call('HGET', job_key(q, id), 'gid')) end
+    for _, id in ipairs(call('ZRANGE', key(q, 'active'), 0, -1)) do remember(call('HGET', job_key(q, id), 'gid')) end
   end
   return found
 end

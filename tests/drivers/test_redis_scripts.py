@@ -1,0 +1,57 @@
+"""The Lua of the Redis driver as a whole: nothing is used that a script has left out, numbers are printed whole."""
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from taskharbor.drivers.redis import scripts
+
+pytestmark = pytest.mark.lane("redis")
+
+SCRIPTS = sorted(
+    entry.name.removesuffix(".lua")
+    for entry in (files(scripts.PACKAGE) / "lua").iterdir()
+    if entry.name.endswith(".lua")
+)
+DEFINED = re.compile(r"^(?:(?:local )?function |(?=th\.))([\w.]+)|^local ([\w, ]+?)(?: =|$)", re.MULTILINE)
+
+
+def names(text: str) -> set[str]:
+    """What a text defines at its top level."""
+    found: set[str] = set()
+    for function, variables in DEFINED.findall(text):
+        found.update([function] if function else [name.strip() for name in variables.split(",")])
+    return found
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_nothing_is_missing(name):
+    composed = scripts.load(name).text.decode()
+    there = names(composed)
+    everything = set().union(*(names(text) for _, text in scripts.fragments()))
+    bare = re.sub(r"'[^']*'|--[^\n]*", "", composed)
+    used = set(re.findall(r"(?<![\w.:])[A-Za-z_][\w]*(?:\.\w+)?", bare))
+    words = used | {word.split(".")[0] for word in used}
+    assert {word for word in everything & words if word not in there} == set()
+    assert {word for word in used if word.startswith("th.") and word not in there} - FIELDS == set()
+
+
+FIELDS = {"th.now", "th.cluster", "th.home", "th.number", "th.young"}
+
+
+def test_every_script_compiles_and_is_found_by_its_hash():
+    from tests.servers import redis as servers
+
+    with servers.shared("redis7").client() as client:
+        for name in SCRIPTS:
+            script = scripts.load(name)
+            assert client.script_load(script.text) in (script.sha, script.sha.encode())
+
+
+def test_bytes_travel_as_they_are():
+    for size in (0, 1, 31, 255, 256, 65535, 65536):
+        data = bytes(range(256)) * (size // 256 + 1)
+        raw = bytes(scripts.binary(data[:size]))
+        assert raw.endswith(data[:size])
+        assert raw[0] in (0xD9, 0xDA, 0xDB)
