@@ -131,7 +131,7 @@ class PostgresDriver(SingleVerbs):
         if limit < 1 or not names:
             return []
         limit = min(limit, _TURN)
-        tokens = "".join(new_tokens(limit))
+        tokens = ",".join(new_tokens(limit))
         ends = now + lease_for
         sent = 0
 

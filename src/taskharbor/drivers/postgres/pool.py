@@ -168,7 +168,8 @@ async def fetch(connection: psycopg.AsyncConnection[Any], statement: Statement) 
     """The rows of one statement."""
     async with connection.cursor(binary=True) as cursor:
         await cursor.execute(statement.sql.replace("?", "%s").encode(), statement.parameters or None)
-        return await cursor.fetchall() if cursor.description else []
+        result = cursor.pgresult  # its description is made anew each time it is asked for: 25 columns
+        return await cursor.fetchall() if result is not None and result.nfields else []
 
 
 class _RolledBack(Exception):

@@ -1,6 +1,6 @@
 -- Reserve up to p_limit runnable jobs: the claim.
--- in:  p_queues JSON array; p_now; p_expires, the end of the leases; p_worker; p_tokens, 32 characters for each job,
---      made by the client; p_again: the same call was sent before and its reply was lost
+-- in:  p_queues JSON array; p_now; p_expires, the end of the leases; p_worker; p_tokens, one for each job with a comma
+--      between them, made by the client; p_again: the same call was sent before and its reply was lost
 -- out: the reserved records in order, each with its token
 -- locks: jobs and groups that nobody else has locked (skip locked). It waits for other reserves of a queue with groups,
 --      and for the counters of groups into whose lines it promotes; for nobody else
@@ -68,17 +68,20 @@ $body$;
 
 -- Where groups have something to give, or something is due to be promoted, reserves of a queue come one at a time: else
 -- one would find nothing, because the other has promoted it and not yet committed, or half filled its group. A line of
--- ungrouped jobs, the common case, is shared by all.
+-- ungrouped jobs, the common case, is shared by all. Answers whether there is anything to promote.
 create or replace function in_turn(p_queues text[], p_now bigint)
-returns void language plpgsql as $body$
+returns boolean language plpgsql as $body$
 declare
     q text;
     locks integer[] := '{}';
+    due boolean := false;
 begin
     foreach q in array p_queues loop
-        if exists (select from groups g where g.queue = q and g.waiting > 0 and g.inflight < g.lim)
-           or exists (select from jobs j where j.queue = q and j.state = 1 and j.wake <= p_now)
+        if exists (select from jobs j where j.queue = q and j.state = 1 and j.wake <= p_now)
            or exists (select from jobs j where j.queue = q and j.state = 3 and j.wake <= p_now) then
+            locks := locks || hashtext(q);
+            due := true;
+        elsif exists (select from groups g where g.queue = q and g.waiting > 0 and g.inflight < g.lim) then
             locks := locks || hashtext(q);
         end if;
     end loop;
@@ -86,6 +89,7 @@ begin
         perform pg_advisory_xact_lock(1952540009, x.lock)
         from (select distinct l as lock from unnest(locks) as l order by 1) as x;
     end if;
+    return due or exists (select from limits l where l.queue = any(p_queues) and not l.applied);
 end
 $body$;
 
@@ -254,6 +258,7 @@ set jit = off set plan_cache_mode = force_generic_plan as $body$
 declare
     names text[];
     sorted text[];
+    tokens text[] := string_to_array(p_tokens, ',');
     hungry text[] := '{}';
     taken text[] := '{}';
     found_ids text[];
@@ -270,28 +275,38 @@ begin
         found_ids := array(
             select j.id from jobs j, json_array_elements_text(p_queues::json) as q
             where j.queue = q and j.state = 3 and j.wake = p_expires
-              and j.token in (select substr(p_tokens, n * 32 - 31, 32) from generate_series(1, p_limit) as n));
+              and j.token in (select unnest(tokens)));
         if found_ids <> '{}' then
             return query select j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
                 j.max_attempts, j.deliveries, j.lost, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id,
                 j.handed_to, j.metadata, j.last_error, j.failed_at, j.reason, j.created_at, j.finished_at, j.result,
                 j.token
-                from jobs j where j.id = any(found_ids) order by strpos(p_tokens, j.token);
+                from jobs j where j.id = any(found_ids) order by array_position(tokens, j.token);
             return;
         end if;
     end if;
-    select array_agg(x.queue order by coalesce(q.served, 0), x.n) into names
-    from (select y.queue, min(y.n) as n
-          from json_array_elements_text(p_queues::json) with ordinality as y(queue, n) group by y.queue) as x
-    left join queues q on q.queue = x.queue collate "C"
-    where not coalesce(q.paused, false);
+    if json_array_length(p_queues::json) = 1 then
+        one := p_queues::json ->> 0;
+        if exists (select from queues q where q.queue = one and q.paused) then
+            return;
+        end if;
+        names := array[one];
+        sorted := names;
+    else
+        select array_agg(x.queue order by coalesce(q.served, 0), x.n) into names
+        from (select y.queue, min(y.n) as n
+              from json_array_elements_text(p_queues::json) with ordinality as y(queue, n) group by y.queue) as x
+        left join queues q on q.queue = x.queue collate "C"
+        where not coalesce(q.paused, false);
+        sorted := array(select n from unnest(names) as n order by n collate "C");
+    end if;
     places := coalesce(cardinality(names), 0);
     if places = 0 then
         return;
     end if;
-    sorted := array(select n from unnest(names) as n order by n collate "C");
-    perform in_turn(sorted, p_now);
-    perform promote(sorted, p_now);
+    if in_turn(sorted, p_now) then
+        perform promote(sorted, p_now);
+    end if;
     left_over := p_limit;
     for turn in 1..places loop
         one := names[turn];
@@ -312,11 +327,11 @@ begin
     end loop;
     -- Turns are no quota: what one queue lacks, the others give.
     if left_over > 0 and hungry <> '{}' then
-        taken := lease(taken, p_expires, p_worker, p_tokens);
+        taken := lease(taken, p_expires, p_worker, tokens);
         foreach one in array hungry loop
             exit when left_over < 1;
             found_ids := take(one, p_now, left_over);
-            found_ids := lease(found_ids, p_expires, p_worker, substr(p_tokens, 32 * (p_limit - left_over) + 1));
+            found_ids := lease(found_ids, p_expires, p_worker, tokens[p_limit - left_over + 1:]);
             left_over := left_over - cardinality(found_ids);
             taken := taken || found_ids;
         end loop;
@@ -333,11 +348,11 @@ begin
     return query
         with moved as (
             update jobs j
-            set state = 3, wake = p_expires, due = p_expires, token = substr(p_tokens, t.n::integer * 32 - 31, 32),
+            set state = 3, wake = p_expires, due = p_expires, token = t.token,
                 worker = p_worker, deliveries = j.deliveries + 1,
                 lost = j.lost + case when j.state = 4 then 1 else 0 end,
                 run_at = case when j.state = 4 then null else j.run_at end, settled = null, settled_as = null
-            from unnest(taken) with ordinality as t(id, n)
+            from unnest(taken, tokens[:cardinality(taken)]) with ordinality as t(id, token, n)
             where j.id = t.id collate "C"
             returning j.*, t.n
         )
@@ -350,15 +365,15 @@ end
 $body$;
 
 -- Put jobs that were taken from their lines under leases. Answers their ids.
-create or replace function lease(p_ids text[], p_expires bigint, p_worker text, p_tokens text)
+create or replace function lease(p_ids text[], p_expires bigint, p_worker text, p_tokens text[])
 returns text[] language plpgsql as $body$
 begin
     update jobs j
-    set state = 3, wake = p_expires, due = p_expires, token = substr(p_tokens, t.n::integer * 32 - 31, 32),
+    set state = 3, wake = p_expires, due = p_expires, token = t.token,
         worker = p_worker, deliveries = j.deliveries + 1,
         lost = j.lost + case when j.state = 4 then 1 else 0 end,
         run_at = case when j.state = 4 then null else j.run_at end, settled = null, settled_as = null
-    from unnest(p_ids) with ordinality as t(id, n)
+    from unnest(p_ids, p_tokens[:cardinality(p_ids)]) as t(id, token)
     where j.id = t.id collate "C";
     return p_ids;
 end

@@ -57,7 +57,8 @@ begin
            array_agg(gone.state) filter (where gone.grp is not null)
     into settled_o, acked, acked_o, group_queues, group_names, group_states from gone;
 
-    if acked is not null and p_release then
+    -- A new look: an edge that was added while we waited for the job is there now.
+    if acked is not null and p_release and exists (select from edges) then
         select r.released_o, r.released_queues into released_o, released_queues
         from release_dependents(acked, acked_o, p_now, base) as r;
     end if;
