@@ -33,7 +33,7 @@ def ended_well(yard: Yard, program: subprocess.Popen[bytes], workers: list[int])
 @on(*STORES)
 def test_at_term_what_finishes_is_settled_and_the_rest_given_back(there: Yard) -> None:
     quick, slow = there.enqueue("gate", 2, name="go"), there.enqueue("gate", 2, name="never")
-    program = there.start(*LONG, "--processes", "2", "--concurrency", "4", "--shutdown-timeout", "3")
+    program = there.start(*LONG, "--processes", "2", "--concurrency", "4", "--shutdown-timeout", "2")
     workers = [line.pid for line in there.started(*quick, *slow)]
     program.terminate()
     stopping(there)
@@ -70,7 +70,7 @@ def test_a_third_signal_kills_what_does_not_listen_and_blames_nobody(there: Yard
 def test_one_signal_to_everybody_at_once_drains(here: Yard) -> None:
     """As systemd does it, and a terminal."""
     [quick], [slow] = here.enqueue("gate", name="go"), here.enqueue("gate", name="never")
-    program = here.start(*LONG, "--processes", "2", "--shutdown-timeout", "3")
+    program = here.start(*LONG, "--processes", "2", "--shutdown-timeout", "2")
     here.started(quick, slow)
     workers = children_of(program.pid)
     assert len(workers) == 2
