@@ -89,6 +89,24 @@ def test_a_damaged_file(dsn: str):
     assert answer.code == 3
 
 
+@pytest.mark.parametrize(
+    ("dsn", "module", "extra"),
+    [("postgresql://h/d", "psycopg", "postgres"), ("redis://h/0", "redis", "redis")],
+)
+@pytest.mark.parametrize("command", ["list", "enqueue --job x", "worker run", "migrate", "bench", "doctor"])
+def test_a_driver_whose_library_is_not_installed(
+    command: str, dsn: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+):
+    ours = f"taskharbor.drivers.{extra}"
+    for name in [name for name in sys.modules if name.startswith((module, ours))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(f"taskharbor.drivers.{extra}", raising=False)
+    monkeypatch.setitem(sys.modules, module, None)
+    answer = taskharbor(*command.split(), "--dsn", dsn)
+    assert f"pip install 'taskharbor[{extra}]'" in (answer.out if command == "doctor" else answer.line)
+    assert answer.code == (1 if command == "doctor" else 2)
+
+
 # --app
 
 

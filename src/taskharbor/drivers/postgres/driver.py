@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import msgspec
@@ -46,6 +47,8 @@ class PostgresDriver(SingleVerbs):
     """
 
     def __init__(self, dsn: str) -> None:
+        if find_spec("psycopg") is None:  # imported when a connection is made; who lacks it is told at once
+            raise ModuleNotFoundError("No module named 'psycopg'", name="psycopg")
         self._dsn = dsn
         self._options = parse(dsn)
         self._schema = self._options.schema
