@@ -104,7 +104,7 @@ MUTANTS = (
         ("groups",),
     ),
     Mutant(
-        "dependents not released", "06_settle", "if acked is not null and p_release then", "if false then", ("flows",)
+        "dependents not released", "06_settle", "if acked is not null and p_release and", "if false and", ("flows",)
     ),
     Mutant("dependents released too early", "06_settle", "where f.open <= 0", "where true", ("flows",)),
     Mutant("repeats not remembered", "06_settle", "is not true then 0", "is not true and false then 0", ("repeat",)),
