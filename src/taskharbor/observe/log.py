@@ -79,6 +79,8 @@ class LogObserver:
                 facts["error"] = self._error(value)
             elif name == "reason" and not self._errors and isinstance(event, e.JobDeadLettered | e.JobCancelled):
                 continue  # what the handler raised may be quoted in it
+            elif name == "seconds":
+                facts[name] = round(value, 6)
             elif value is not None and value != "":
                 facts[name] = _plain(value)
         return facts
