@@ -1,6 +1,5 @@
-"""The seed documents' integration tests on PostgreSQL: a real worker on a real server."""
+"""A worker on PostgreSQL whose handlers share a transaction with their ack; what all stores do is in test_store_worker."""
 
-import asyncio
 import functools
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
@@ -12,7 +11,6 @@ import pytest
 from taskharbor import JobContext
 from taskharbor.drivers import Ack, LeaseExpired, LeaseMismatch
 from taskharbor.drivers.postgres import PostgresDriver
-from taskharbor.events import JobStarted
 from taskharbor.policy.retry import Fixed
 from tests.servers import postgres
 from tests.worker.bench import Bench, job, run
@@ -45,80 +43,6 @@ def on_server() -> Callable[[Callable[[Bench], Coroutine[Any, Any, None]]], None
 
     postgres.empty(address())
     return go
-
-
-def test_enqueue_and_process(on_server):
-    async def scenario(bench: Bench) -> None:
-        seen: list[str] = []
-        worker = bench.worker()
-        worker.register("t", lambda name: seen.append(name))
-        await bench.enqueue(*[job(f"j{n}", payload=b'{"name":"j%d"}' % n) for n in range(200)])
-        await worker.arun(until_empty=True)
-        assert sorted(seen) == sorted(f"j{n}" for n in range(200))
-        assert await bench.driver.counts(bench.clock.now()) == {"default": {"done": 200}}
-
-    on_server(scenario)
-
-
-def test_retry_and_dlq(on_server):
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(retry=Fixed(0))
-
-        async def fails() -> None:
-            raise ValueError("no luck")
-
-        worker.register("t", fails)
-        await bench.enqueue(job("j", max_attempts=3))
-        await worker.arun(until_empty=True)
-        info = await bench.info("j")
-        assert (info.state, info.job.attempts) == ("dlq", 3)
-        assert info.job.last_error.startswith("ValueError: no luck")
-
-    on_server(scenario)
-
-
-def test_an_expired_lease_is_reclaimed(on_server):
-    async def scenario(bench: Bench) -> None:
-        await bench.enqueue(job("j"))
-        held = (await bench.driver.reserve(["default"], bench.clock.now(), LEASE, 1, "gone"))[0]
-        seen: list[int] = []
-        worker = bench.worker()
-        worker.register("t", lambda: seen.append(1))
-        await worker.arun(until_empty=True)
-        assert seen == []
-        bench.clock.advance(30)
-        await worker.arun(until_empty=True)
-        info = await bench.info("j")
-        assert (seen, info.state, info.job.deliveries) == ([1], "done", held.job.deliveries + 1)
-
-    on_server(scenario)
-
-
-def test_several_workers_reserve_without_duplication(on_server):
-    async def scenario(bench: Bench) -> None:
-        seen: list[str] = []
-        workers = [bench.worker(concurrency=5) for _ in range(4)]
-        for worker in workers:
-            worker.register("t", lambda name: seen.append(name))
-        await bench.enqueue(*[job(f"j{n}", payload=b'{"name":"j%d"}' % n) for n in range(300)])
-        await asyncio.gather(*(worker.arun(until_empty=True) for worker in workers))
-        assert sorted(seen) == sorted(f"j{n}" for n in range(300))
-        assert len(bench.of(JobStarted)) == 300
-
-    on_server(scenario)
-
-
-def test_the_same_key_twice_is_one_job(on_server):
-    async def scenario(bench: Bench) -> None:
-        seen: list[int] = []
-        worker = bench.worker()
-        worker.register("t", lambda: seen.append(1))
-        await bench.enqueue(job("a", idempotency_key="k\x00ey"))
-        await bench.enqueue(job("b", idempotency_key="k\x00ey"), job("c", idempotency_key="k"))
-        await worker.arun(until_empty=True)
-        assert len(seen) == 2
-
-    on_server(scenario)
 
 
 @pytest.mark.parametrize("coroutine", [True, False])
