@@ -72,3 +72,30 @@ def test_several_rounds_share_one_commit_and_all_of_them_are_written(tmp_path, m
         await driver.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_the_end_of_the_driver_keeps_nothing_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(hold, "LONGEST", 1000.0)
+    monkeypatch.setattr(hold, "GAP", 1000.0)
+
+    async def scenario():
+        driver = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db")
+        await driver.open()
+        await driver.enqueue([JobRecord(id=f"j{number}", type="t") for number in range(4)], NOW)
+        held = await driver.reserve(["default"], NOW, LEASE, 2, "w")
+        driver.hub.writer.hold.took(1000.0)
+        with driver.hub.writer.guard:  # both calls and the end come together
+            ending = [
+                asyncio.create_task(call)
+                for call in (
+                    driver.settle([Ack(item.lease) for item in held], NOW),
+                    driver.reserve(["default"], NOW, LEASE, 2, "w"),
+                    driver.close(),
+                )
+            ]
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        settled, reserved, _ = await asyncio.gather(*ending)
+        assert (settled, len(reserved)) == ([None, None], 2)
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))

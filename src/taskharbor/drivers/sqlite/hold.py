@@ -46,9 +46,9 @@ class Hold:
         """Seconds for which calls may still come before what is kept back is written; None: nothing is."""
         return min(max(self._until - time.monotonic(), 0.0), GAP) if self._kept else None
 
-    def sort(self, calls: list[Call]) -> list[Call]:
-        """Which calls are to be worked off now."""
-        if self._pause and calls and all(call.light or call.patient for call in calls):
+    def sort(self, calls: list[Call], last: bool = False) -> list[Call]:
+        """Which calls are to be worked off now; `last`: no more will come."""
+        if self._pause and calls and not last and all(call.light or call.patient for call in calls):
             now = time.monotonic()
             if not self._kept:
                 self._until = now + self._pause

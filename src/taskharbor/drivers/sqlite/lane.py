@@ -76,7 +76,7 @@ class Lane:
         stopping = False
         while not stopping:
             calls, stopping = self._gather()
-            batch = [call for call in self.hold.sort(calls) if not call.future.cancelled()]
+            batch = [call for call in self.hold.sort(calls, stopping) if not call.future.cancelled()]
             if batch:
                 with self.guard:
                     answers = self._answers(batch)
