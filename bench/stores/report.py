@@ -48,7 +48,8 @@ class Report(NamedTuple):
         versions, sizes = ", ".join([*ours, *theirs]), self.sizes
         return (
             f"{machine()}; {self.server}; {versions}. {sizes.rounds} rounds, {sizes.jobs:,} jobs in a "
-            f"sample (four times as many for a loop; slower ones: as many as they do in about {sizes.seconds:g} s), {sizes.picks} picks."
+            f"sample (four times as many for a loop; slower ones: as many as they do in about {sizes.seconds:g} s), "
+            f"{sizes.picks} picks."
         )
 
     def tables(self) -> list[Table]:
