@@ -1,4 +1,4 @@
-"""A worker on PostgreSQL whose handlers share a transaction with their ack; what all stores do is in test_store_worker."""
+"""Handlers on PostgreSQL that share a transaction with their ack; what all stores do is in test_store_worker."""
 
 import functools
 from collections.abc import Callable, Coroutine

@@ -18,6 +18,7 @@ from taskharbor.drivers.connections import expect, run
 from taskharbor.drivers.contract import CANCELLED_REASON, WORKER_SILENCE, SingleVerbs
 from taskharbor.drivers.postgres import reading, schema
 from taskharbor.drivers.postgres.deadline import Deadline
+from taskharbor.drivers.postgres.elders import Elders
 from taskharbor.drivers.postgres.enqueueing import enqueue
 from taskharbor.drivers.postgres.hints import Hints
 from taskharbor.drivers.postgres.options import parse
@@ -55,6 +56,7 @@ class PostgresDriver(SingleVerbs):
         self._pool: Pool | None = None
         self._hints: Hints | None = None
         self._time = 0
+        self._elders = Elders()
 
     def __repr__(self) -> str:
         return f"PostgresDriver(schema={self._schema!r})"
@@ -323,6 +325,7 @@ class PostgresDriver(SingleVerbs):
             to_json(msgspec.structs.replace(info, seen_at=now)),
         )
         await self._do(f"delete from {table} where seen_at <= ?", micros(now - _REMEMBERED))
+        await self._run(self._elders.look)
 
     async def workers(self, now: datetime) -> builtins.list[WorkerInfo]:
         rows = await self._do(
