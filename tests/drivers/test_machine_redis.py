@@ -10,7 +10,7 @@ from tests.drivers.redis_stores import emptied
 
 @pytest.mark.lane("machine-redis")
 class TestMachine(DriverMachine):
-    machine_runs = lanes.figure(test=60, chaos=1000)
+    machine_runs = lanes.figure(test=40, chaos=1000)
 
     def make_driver(self):
         return RedisDriver(f"{emptied()}?checks=0")

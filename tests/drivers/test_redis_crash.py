@@ -95,7 +95,7 @@ class Load:
                     await driver.enqueue(jobs, await driver.server_time())
                     break
                 except BackendUnavailable:
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(0)
             async with self.moved:
                 self.sent.update(job.id for job in jobs)
                 self.moved.notify_all()
@@ -122,7 +122,7 @@ class Load:
                 await asyncio.to_thread(line, started[victim])
             await producing
             while await self.left(driver):
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0)
             assert started[2].poll() is None
         await driver.close()
 
@@ -229,7 +229,7 @@ def test_a_lost_primary(durable):
             while (await asyncio.to_thread(acknowledged, primary))[0] != (
                 await asyncio.to_thread(acknowledged, primary)
             )[1]:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
             os.kill(replica.pid, signal.SIGSTOP)
             try:
                 primary.run("CLIENT", "KILL", "TYPE", "replica")  # else the kernel keeps for it what it does not read
@@ -263,7 +263,7 @@ async def found(cluster):
             await driver.open()
             page = await driver.list(now=await driver.server_time(), queue="default", limit=5000)
         except BackendUnavailable:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0)
         else:
             await driver.close()
             return {info.job.id for info in page.items}

@@ -5,8 +5,8 @@ An opened driver may be cancelled at any await: a call that was sent is carried 
 
 from __future__ import annotations
 
+import asyncio
 import builtins
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -124,8 +124,8 @@ class RedisDriver(SingleVerbs):
         span = lease_for // MILLISECOND
         tokens = list(new_tokens(limit))
         end = from_ms(moment + span)
-        if time.monotonic() >= self._tend_at:
-            self._tend_at = time.monotonic() + TEND_EVERY
+        if asyncio.get_running_loop().time() >= self._tend_at:
+            self._tend_at = asyncio.get_running_loop().time() + TEND_EVERY
             await calls.tend(names, moment)
         granted = []
         for queue, arrival, jobs in await calls.reserve(names, moment, span, limit, worker, tokens):

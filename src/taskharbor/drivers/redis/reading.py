@@ -6,10 +6,10 @@ are found in the lanes. Queues that only foreign clients use are found by walkin
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import heapq
-import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ class Reader:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._found: set[str] = set()
-        self._scanned = 0.0
+        self._scanned = float("-inf")
 
     # Queues
 
@@ -49,9 +49,9 @@ class Reader:
     async def _discovered(self, known: set[str]) -> set[str]:
         link = self._calls.link
         size = await link.size()
-        if size > SMALL_STORE and time.monotonic() - self._scanned < SCAN_EVERY:
+        if size > SMALL_STORE and asyncio.get_running_loop().time() - self._scanned < SCAN_EVERY:
             return self._found
-        self._scanned = time.monotonic()
+        self._scanned = asyncio.get_running_loop().time()
         found: set[str] = set()
         async for keys in link.scan("{*}:*", SCAN):
             for key in keys:

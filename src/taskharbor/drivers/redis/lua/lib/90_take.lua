@@ -159,6 +159,7 @@ local function sound(q, id)
     th.set_aside(q, id, job, damage)
     return nil
   end
+  if th.trusting then return values end     -- OmniQ: whoever put it into the line decided that it may run
   local over = tonumber(job.th_xu or '')
   if over and over > th.now then
     th.hold_again(q, id, job)
