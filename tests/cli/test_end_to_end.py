@@ -95,7 +95,7 @@ def test_a_whole_run_with_nothing_but_commands(make: Callable[[Path], str], tmp_
         assert (mail["paused"], mail["workers"], mail["jobs"]["done"]) == (False, 1, 1)
 
         # drain: what runs is finished
-        running = shell.enqueue("--job", "sleep", "--json", '{"seconds": 3}')
+        running = shell.enqueue("--job", "sleep", "--json", '{"seconds": 6}')
         shell.until(running, state="inflight")
     assert worker.code == 0, worker.seen[-2000:]
     assert shell.until(running, state="done")["deliveries"] == 1

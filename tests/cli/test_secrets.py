@@ -8,7 +8,7 @@ import pytest
 
 from taskharbor.cli.main import COMMANDS
 from taskharbor.drivers import JobRecord
-from tests.cli.shell import Answer, Process, kill, program, reserve, store, taskharbor, within
+from tests.cli.shell import Answer, Process, kill, looking_again, program, reserve, store, taskharbor, within
 from tests.servers import redis
 from tests.servers.postgres import free_port, shared
 
@@ -116,8 +116,17 @@ def locked() -> Iterator[str]:
     with psycopg.connect(server.address(), autocommit=True) as connection:
         connection.execute("create role locked login password 'another'")
         connection.execute("select pg_reload_conf()")
-        connection.execute("select pg_sleep(0.2)")  # the server reads the file in its own time
-    yield f"postgresql://locked:{PASSWORD}@127.0.0.1:{server.port}/postgres"
+    address = f"postgresql://locked:{PASSWORD}@127.0.0.1:{server.port}/postgres"
+
+    def refused() -> bool | None:
+        try:
+            psycopg.connect(address).close()
+        except psycopg.OperationalError:
+            return True
+        return None
+
+    looking_again(refused, "the server reads the file in its own time, and then refuses")
+    yield address
     rules.write_text(before)
     with psycopg.connect(server.address(), autocommit=True) as connection:
         connection.execute("drop role locked")
