@@ -85,17 +85,13 @@ def test_the_end_of_the_driver_keeps_nothing_back(tmp_path, monkeypatch):
         held = await driver.reserve(["default"], NOW, LEASE, 2, "w")
         driver.hub.writer.hold.took(1000.0)
         with driver.hub.writer.guard:  # both calls and the end come together
-            ending = [
-                asyncio.create_task(call)
-                for call in (
-                    driver.settle([Ack(item.lease) for item in held], NOW),
-                    driver.reserve(["default"], NOW, LEASE, 2, "w"),
-                    driver.close(),
-                )
-            ]
+            settling = asyncio.create_task(driver.settle([Ack(item.lease) for item in held], NOW))
+            reserving = asyncio.create_task(driver.reserve(["default"], NOW, LEASE, 2, "w"))
+            closing = asyncio.create_task(driver.close())
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-        settled, reserved, _ = await asyncio.gather(*ending)
-        assert (settled, len(reserved)) == ([None, None], 2)
+        assert await settling == [None, None]
+        assert len(await reserving) == 2
+        await closing
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
