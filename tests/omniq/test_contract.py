@@ -320,6 +320,31 @@ def test_promotion_appends(both):
 
 
 @every
+def test_the_order_is_that_of_entering_also_when_a_clock_goes_back(both):
+    both.q.publish("jobs", {}, job_id="a", now_ms_override=NOW + 50)
+    both.q.publish("jobs", {}, job_id="b", now_ms_override=NOW)
+    both.q.publish("jobs", {}, job_id="c", gid="g", now_ms_override=NOW + 50)
+    both.q.publish("jobs", {}, job_id="d", gid="g", now_ms_override=NOW)
+    assert both.store.lines("wait") == ["a", "b"]
+    assert both.store.lines("g:g:wait") == ["c", "d"]
+
+
+@every
+def test_what_was_promoted_may_run_whatever_time_a_reserve_is_told(both):
+    due = now_ms() + 3_600_000
+    both.q.publish("jobs", {}, job_id="a", due_ms=due)
+    assert both.q.promote_delayed("jobs", now_ms_override=due) == 1
+    job = both.q.reserve("jobs")
+    assert isinstance(job, Job)
+    assert job.job_id == "a"
+    assert both.q.reap_expired("jobs", now_ms_override=due) == 1
+    assert both.q.promote_delayed("jobs", now_ms_override=due + 5000) == 1
+    again = both.q.reserve("jobs")
+    assert isinstance(again, Job)
+    assert again.attempt == 2
+
+
+@every
 def test_reap_expired_ends_leases_that_are_over_oldest_first(both):
     for name, timeout in (("b", 20), ("a", 10), ("kept", 100)):
         both.q.publish("jobs", {}, job_id=name, timeout_ms=timeout, max_attempts=2, backoff_ms=7, now_ms_override=NOW)

@@ -280,6 +280,38 @@ def test_a_retry_of_the_driver_is_a_delayed_job_for_a_client(side, server, store
     live(server, story)
 
 
+def test_a_lease_of_one_client_that_another_fails_counts_once(server, sides):
+    async def story(driver: Driver) -> None:
+        await driver.enqueue([JobRecord(id="a", type="t", queue="jobs", max_attempts=5)], await driver.server_time())
+        for failures, (holder, failing) in enumerate((("1.7.0", "ours"), ("4.0.0", "ours"), ("ours", "ours")), 1):
+            at = now_ms() + failures * 100_000
+            for each in ("ours", "4.0.0"):
+                sides[each].verb("promote_delayed", "jobs", now_ms_override=at)
+            job = taken(sides[holder], at)
+            assert sides[failing].held("ack_fail", "jobs", job, at, error="x")[0] == "RETRY"
+            info = await driver.inspect("a", from_ms(at))
+            assert (info.job.attempts, info.job.deliveries) == (failures, failures)
+
+    live(server, story)
+
+
+def test_hazard_7_the_driver_frees_the_slot_of_a_record_that_is_gone(server, sides, store):
+    ours = sides["ours"]
+
+    async def story(driver: Driver) -> None:
+        for each in ("a", "b"):
+            ours.publish("jobs", {}, job_id=each, gid="g", timeout_ms=1000)
+        taken(ours, 0)
+        store.client.delete(store.key("job:a"))
+        later = await driver.server_time() + timedelta(seconds=2)
+        (held,) = await driver.reserve(["jobs"], later, LEASE, 9)
+        assert held.job.id == "b"
+        assert store.number("g:g:inflight") == 1
+        assert store.wrong() == []
+
+    live(server, story)
+
+
 def test_a_chain_runs_over_both_faces(server, sides):
     """A worker runs the first step, an OmniQ consumer the second; the third is the worker's again."""
     harbor = Harbor(dsn(server))

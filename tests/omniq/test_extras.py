@@ -108,13 +108,17 @@ def test_children_are_counted_once_each(both):
 def test_give_back_costs_no_attempt(both):
     q = both.q
     for each in ("a", "b"):
-        q.publish("jobs", {}, job_id=each, gid="g", max_attempts=1, now_ms_override=NOW)
+        q.publish("jobs", {}, job_id=each, gid="g", max_attempts=2, backoff_ms=0, now_ms_override=NOW)
     for _ in range(4):
         job = q.reserve("jobs", now_ms_override=NOW)
         q.give_back("jobs", job.job_id, job.lease_token, now_ms_override=NOW)
     assert both.store.lines("g:g:wait") == ["a", "b"]
     job = q.reserve("jobs", now_ms_override=NOW)
     assert (job.job_id, job.attempt) == ("a", 3)
+    assert q.ack_fail("jobs", "a", job.lease_token, now_ms_override=NOW) == ("RETRY", NOW)
+    q.remove_job("jobs", "b", "gwait")
+    q.promote_delayed("jobs", now_ms_override=NOW)
+    job = q.reserve("jobs", now_ms_override=NOW)
     assert q.ack_fail("jobs", "a", job.lease_token, now_ms_override=NOW) == ("FAILED", None)
     assert both.store.wrong() == []
 

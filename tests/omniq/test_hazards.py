@@ -386,6 +386,7 @@ def test_hazard_21_failed_jobs_can_be_purged(q, store):
         publish(q, f"f{number}", max_attempts=1)
         q.ack_fail("jobs", f"f{number}", taken(q).lease_token, now_ms_override=NOW + number)
     assert q.purge_failed("jobs", before_ms=NOW + 3, max_purge=2) == 2
+    assert store.lines("failed") == ["f4", "f3", "f2"]
     assert q.purge_failed("jobs", before_ms=NOW + 3) == 1
     assert store.lines("failed") == ["f4", "f3"]
     assert store.names("job:*") == {"job:f3", "job:f4"}

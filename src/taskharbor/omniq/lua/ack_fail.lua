@@ -5,12 +5,12 @@ if said == 'FAILED' then return {'FAILED'} end
 if said then return {'RETRY', said} end
 local job, code = held(id, token)
 if not job then return refuse(code) end
-local fields = {'th_st', token, 'th_lost', ''}
+local fields = {'th_lost', ''}
 count(job, fields, 1)
 if message ~= '' then add(fields, 'last_error', message, 'last_error_ms', n(th.now)) end
 call('DEL', key(q, 'th:grant:' .. token))
 if is_last(job) then
-  add(fields, 'failed_ms', n(th.now), 'th_sk', 'f', 'th_reason', message ~= '' and message or 'failed')
+  add(fields, 'failed_ms', n(th.now), 'th_st', 'f' .. token, 'th_reason', message ~= '' and message or 'failed')
   answer(fields, mark, 'FAILED')
   th.dead(q, id, job, fields)
   th.finish()
@@ -19,7 +19,7 @@ end
 local due = th.now + whole(call('HGET', job_key(q, id), 'backoff_ms'))
 th.leave(q, id, job)
 th.no_lease(fields)
-add(fields, 'th_sk', 'r')
+add(fields, 'th_st', 'r' .. token)
 answer(fields, mark, n(due))
 delay(id, due, fields)
 th.finish()

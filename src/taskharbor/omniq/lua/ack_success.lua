@@ -3,7 +3,7 @@ local mark, id, token = argument[3], argument[4], argument[5]
 if answered(id, mark) then return 'OK' end
 local job, code = held(id, token)
 if not job then return refuse(code) end
-local fields = {'completed_ms', n(th.now), 'th_st', token, 'th_sk', 'a', 'th_lost', ''}
+local fields = {'completed_ms', n(th.now), 'th_st', 'a' .. token, 'th_lost', ''}
 count(job, fields, 0)
 answer(fields, mark, 'OK')
 call('DEL', key(q, 'th:grant:' .. token))

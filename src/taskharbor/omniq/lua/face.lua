@@ -43,7 +43,7 @@ end
 local function count(job, fields, failed)
   local failures, deliveries = th.counters(job)
   local attempt = whole(job.attempt)
-  add(fields, 'th_att', n(attempt), 'th_fail', n(failures + failed), 'th_off', n(deliveries - attempt))
+  add(fields, 'th_att', n(attempt), 'th_fail', n(failures + failed), 'th_off', n(deliveries - attempt), 'th_f', '1')
   if not job.th_max and not job.th_sto then add(fields, 'th_max', n(whole(job.max_attempts))) end
 end
 

@@ -4,7 +4,7 @@ local mark, id, token = argument[3], argument[4], argument[5]
 if answered(id, mark) then return 'OK' end
 local job, code = held(id, token)
 if not job then return refuse(code) end
-local fields = {'th_st', token, 'th_sk', 'r', 'due_ms', '', 'max_attempts', n(max(1, whole(job.max_attempts)) + 1)}
+local fields = {'th_st', 'r' .. token, 'due_ms', '', 'max_attempts', n(max(1, whole(job.max_attempts)) + 1)}
 count(job, fields, 0)
 answer(fields, mark, 'OK')
 call('DEL', key(q, 'th:grant:' .. token))

@@ -15,7 +15,7 @@ for index = 1, #over, 2 do
     th.expire_one(q, id, job, at)
   else
     job.state = 'active'
-    local fields = {'last_error', REASON, 'last_error_ms', n(th.now), 'th_st', '', 'th_sk', '',
+    local fields = {'last_error', REASON, 'last_error_ms', n(th.now), 'th_st', '',
                     'th_lost', n(whole(job.th_lost) + 1)}
     count(job, fields, 0)
     if is_last(job) then

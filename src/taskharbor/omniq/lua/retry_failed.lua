@@ -11,7 +11,7 @@ local function again(id)
   local real = th.real_max(job)
   local fields = {
     'attempt', '0', 'max_attempts', th.room(0, real, 0), 'due_ms', '', 'th_att', '0', 'th_fail', '0', 'th_lost', '',
-    'th_off', n(deliveries), 'th_st', '', 'th_sk', '', 'th_reason', '', 'th_fin', '', 'failed_ms', '',
+    'th_off', n(deliveries), 'th_st', '', 'th_reason', '', 'th_fin', '', 'failed_ms', '',
   }
   answer(fields, mark, 'OK')
   th.leave(q, id, job)
