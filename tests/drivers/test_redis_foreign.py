@@ -300,3 +300,32 @@ def test_a_key_whose_record_was_trimmed_is_unknown(foreign):
         assert foreign.client.exists("{q}:th:keys", "{q}:th:ids", "{th:ids:0}") == 0
 
     live(story)
+
+
+def test_a_store_whose_jobs_are_pruned_is_empty(foreign):
+    """Nothing grows without bound: neither names of queues nor groups, runs, keys and edges; only limits stay."""
+
+    async def story(driver):
+        for number in range(5):
+            queue = f"q{number}"
+            await driver.enqueue(
+                [
+                    job(f"a{number}", queue=queue, flow_id=f"run{number}", idempotency_key="k", group="g"),
+                    job(f"b{number}", queue=queue, flow_id=f"run{number}", depends_on=(f"a{number}",), priority=3),
+                    job(f"c{number}", queue=queue, run_at=NOW + timedelta(seconds=1), group="h", group_limit=2),
+                ],
+                NOW,
+            )
+        queues = [f"q{number}" for number in range(5)]
+        at = NOW + timedelta(seconds=2)
+        while taken := await driver.reserve(queues, at, LEASE, 7, "w"):
+            assert await driver.settle([Ack(held.lease, b"r") for held in taken], at) == [None] * len(taken)
+        assert await driver.prune(NOW + timedelta(days=1), 100) == 15
+        assert set(foreign.client.keys("*")) == {
+            *(f"{{q{number}}}:g:h:limit" for number in range(5)),
+            *(f"{{q{number}}}:has_groups" for number in range(5)),
+            "{th}:turns",
+        }
+        assert foreign.client.hlen("{th}:turns") == 1
+
+    live(story)

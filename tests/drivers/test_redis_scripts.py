@@ -37,7 +37,7 @@ def test_nothing_is_missing(name):
     assert {word for word in used if word.startswith("th.") and word not in there} - FIELDS == set()
 
 
-FIELDS = {"th.now", "th.cluster", "th.home", "th.number", "th.young"}
+FIELDS = {"th.now", "th.cluster", "th.home", "th.number", "th.young", "th.trusting"}
 
 
 def test_every_script_compiles_and_is_found_by_its_hash():

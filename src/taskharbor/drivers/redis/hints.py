@@ -49,7 +49,7 @@ class Hints:
                 arrived = await self._look(queues)
                 for queue in queues:
                     self._seen.setdefault(queue, 0)
-                if any(arrived.get(queue, 0) > self._seen[queue] for queue in queues):
+                if any(arrived.get(queue, 0) != self._seen[queue] for queue in queues):
                     self._seen.update(arrived)
                     return True
                 left = deadline - loop.time()

@@ -44,6 +44,9 @@ for _, q in ipairs(args[5] or call('ZRANGE', QUEUES, 0, -1)) do
   th.sweep(q, 200)
 end
 th.finish()
+if not th.cluster then
+  for _, q in ipairs(call('ZRANGE', QUEUES, 0, -1)) do th.forget_queue(q) end
+end
 local names = {}
 for flow in pairs(unknown) do names[#names + 1] = flow end
 return {gone, names}

@@ -38,6 +38,19 @@ function th.tend(q)
   if not th.cluster and call('EXISTS', key(q, 'th:watched')) == 0 then call('SREM', WATCHED, q) end
 end
 
+-- On one server: a queue that holds nothing and is not paused is forgotten, so that names do not pile up. Limits of groups
+-- stay. Its arrivals begin at 1 again.
+function th.forget_queue(q)
+  for _, name in ipairs({'wait', 'delayed', 'active', 'failed', 'completed', 'paused', 'groups:ready', 'th:ids', 'th:prio'}) do
+    if call('EXISTS', key(q, name)) == 1 then return end
+  end
+  call('ZREM', QUEUES, q)
+  call('HDEL', TURNS, q)
+  call('SREM', WATCHED, q)
+  call('DEL', key(q, 'th:seq'), key(q, 'stats'), key(q, 'lane:rr'), key(q, 'th:sweep'), key(q, 'th:watched'))
+  for _, lane in ipairs(LANES) do call('DEL', key(q, 'idx:' .. lane)) end
+end
+
 -- Records that are gone leave their ids, and their keys, in our indexes: a few are looked at each time, all in turn.
 function th.sweep(q, count)
   local at = key(q, 'th:sweep')
