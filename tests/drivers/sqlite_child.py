@@ -162,7 +162,7 @@ async def fill_the_disk(folder: str, ballast: str) -> None:
 async def work(path: str, journal: str) -> None:
     """A worker that writes down what it runs, line by line, until it is killed."""
     file = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    worker = Worker(driver(path), concurrency=4, lease=1.0, poll_interval=0.1)
+    worker = Worker(SqliteDriver(f"sqlite:///{path}"), concurrency=4, lease=1.0, poll_interval=0.1)
 
     async def handler(n: int) -> None:
         os.write(file, f"{n} {os.getpid()}\n".encode())
