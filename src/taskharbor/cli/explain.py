@@ -120,8 +120,8 @@ def _waiting(seen: Situation) -> list[Reason]:
     hint = f"taskharbor job retry {job.id}"
     if job.attempts:
         why = first_line(HIDDEN.text(job.last_error, job)) or "no error was recorded"
-        limit = job.max_attempts or "the default number of"
-        text = f"it failed {job.attempts} of {limit} times and is tried again {due}; the last error was: {why}"
+        times = f"{job.attempts} of {job.max_attempts} times" if job.max_attempts else _count(job.attempts, "time")
+        text = f"it failed {times} and is tried again {due}; the last error was: {why}"
         return [Reason("retry_not_due", text, hint)]
     if job.deliveries:
         text = (
@@ -130,6 +130,10 @@ def _waiting(seen: Situation) -> list[Reason]:
         )
         return [Reason("given_back", text, hint)]
     return [Reason("not_due", f"it is not due before {due}", hint)]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _blocked(seen: Situation) -> list[Reason]:
