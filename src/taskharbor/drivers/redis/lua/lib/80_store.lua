@@ -73,6 +73,53 @@ local function record_of(job, sto)
   return fields
 end
 
+-- Nearly every job: no edges, run, group, key, priority or time. One command, without a table on the way.
+local texts = {}      -- numbers that the jobs of a call share
+
+local function text(number)
+  local found = texts[number]
+  if not found then found = n(number); texts[number] = found end
+  return found
+end
+
+local function store_plain(q, job, sto)
+  local id, now, limit = job[1], text(th.now), job[9]
+  local timeout = job[6] > 0 and text(job[6]) or '60000'
+  if job[15] then
+    call('HSET', job_key(q, id), 'id', id, 'payload', job[4], 'attempt', '0', 'timeout_ms', timeout, 'backoff_ms', '5000',
+         'max_attempts', text(limit > 0 and limit or DEFAULT_MAX), 'created_ms', text(job[16]), 'th_type', job[3],
+         'th_sto', n(sto), 'state', 'wait', 'th_at', now, 'updated_ms', now, 'th_max', text(limit), 'th_x', job[15])
+  else
+    call('HSET', job_key(q, id), 'id', id, 'payload', job[4], 'attempt', '0', 'timeout_ms', timeout, 'backoff_ms', '5000',
+         'max_attempts', text(limit > 0 and limit or DEFAULT_MAX), 'created_ms', text(job[16]), 'th_type', job[3],
+         'th_sto', n(sto), 'state', 'wait', 'th_at', now, 'updated_ms', now, 'th_max', text(limit))
+  end
+  push(q, key(q, 'wait'), id, th.now, sto)
+  th.book(q, id, 'wait')
+  th.hint(q)
+end
+
+-- Any other; what has edges or a run is answered, and placed when all records are there.
+local function store_other(q, job, sto)
+  local id, fields = job[1], record_of(job, sto)
+  local standing = {gid = job[11] or nil, pri = job[7], th_sto = n(sto), th_deps = job[13] or nil,
+                    th_flow = job[14] or nil}
+  if job[10] then call('HSET', key(q, 'th:keys'), job[10], id) end
+  if job[11] then
+    call('SETNX', key(q, 'has_groups'), '1')
+    if job[12] > 0 then th.limit(q, job[11], job[12]) end
+  end
+  if job[14] then th.enter_flow(q, id, job[14]) end
+  if not job[13] and not job[14] then
+    th.join(q, id, standing, job[5] or nil, fields, sto)
+    return nil
+  end
+  add(fields, 'state', 'blocked', 'updated_ms', n(th.now))
+  if job[5] then add(fields, 'due_ms', n(job[5])) end
+  write(q, id, fields)
+  return {q, id, standing, job[5], sto}
+end
+
 -- Store jobs of which none is known. `flows`: on a Cluster, the runs that are cancelled as far as the client read.
 function th.store(jobs, flows)
   if #jobs == 0 then return end
@@ -83,34 +130,15 @@ function th.store(jobs, flows)
     th.stamp(q, 'enqueue')
   end
   note(jobs)
-  local later, now = {}, n(th.now)
+  local later = {}
   for _, job in ipairs(jobs) do
     local id, q = job[1], job[2]
     local sto = seqs[q] + 1
     seqs[q] = sto
-    local fields = record_of(job, sto)
-    local standing = (job[5] or job[7] ~= 0 or job[11] or job[13] or job[14]) and
-                     {gid = job[11] or nil, pri = job[7], th_sto = n(sto), th_deps = job[13] or nil,
-                      th_flow = job[14] or nil}
-    if job[10] then call('HSET', key(q, 'th:keys'), job[10], id) end
-    if job[11] then
-      call('SETNX', key(q, 'has_groups'), '1')
-      if job[12] > 0 then th.limit(q, job[11], job[12]) end
-    end
-    if job[14] then th.enter_flow(q, id, job[14]) end
-    if job[13] or job[14] then
-      add(fields, 'state', 'blocked', 'updated_ms', n(th.now))
-      if job[5] then add(fields, 'due_ms', n(job[5])) end
-      write(q, id, fields)
-      later[#later + 1] = {q, id, standing, job[5], sto}
-    elseif not job[5] and not job[11] and job[7] == 0 then     -- nearly every job
-      add(fields, 'state', 'wait', 'th_at', now, 'updated_ms', now)
-      call('HSET', job_key(q, id), unpack(fields))
-      push(q, key(q, 'wait'), id, th.now, sto)
-      th.book(q, id, 'wait')
-      th.hint(q)
+    if not (job[5] or job[10] or job[11] or job[13] or job[14]) and job[7] == 0 and job[8] == 0 then
+      store_plain(q, job, sto)
     else
-      th.join(q, id, standing, job[5], fields, sto)
+      later[#later + 1] = store_other(q, job, sto)
     end
   end
   for _, each in ipairs(later) do
