@@ -9,6 +9,7 @@ import pytest
 
 from taskharbor.drivers import Driver, JobRecord, WorkerInfo
 from tests.cli.shell import kill, program, store, taskharbor, within
+from tests.servers import redis
 from tests.servers.postgres import shared
 
 
@@ -99,6 +100,13 @@ def test_a_driver_warns_when_it_is_opened():
     assert code == 0
     assert any(status == "warning" and "fsync is off" in text for status, text in found["store"])
     assert found["library"][0][1].startswith("psycopg 3.")
+
+
+def test_what_redis_may_lose_is_told():
+    """The test server writes nothing to its disk, which the driver warns of."""
+    code, found = checks("--dsn", redis.shared().url)
+    assert code == 0
+    assert any(status == "warning" and "appendonly" in text for status, text in found["store"])
 
 
 def test_doctor_on_memory():
