@@ -76,23 +76,23 @@ end
 -- Nearly every job: no edges, run, group, key, priority or time. One command, without a table on the way.
 local texts = {}      -- numbers that the jobs of a call share
 
-local function text(number)
+local function in_words(number)
   local found = texts[number]
   if not found then found = n(number); texts[number] = found end
   return found
 end
 
 local function store_plain(q, job, sto)
-  local id, now, limit = job[1], text(th.now), job[9]
-  local timeout = job[6] > 0 and text(job[6]) or '60000'
+  local id, now, limit = job[1], in_words(th.now), job[9]
+  local timeout = job[6] > 0 and in_words(job[6]) or '60000'
   if job[15] then
     call('HSET', job_key(q, id), 'id', id, 'payload', job[4], 'attempt', '0', 'timeout_ms', timeout, 'backoff_ms', '5000',
-         'max_attempts', text(limit > 0 and limit or DEFAULT_MAX), 'created_ms', text(job[16]), 'th_type', job[3],
-         'th_sto', n(sto), 'state', 'wait', 'th_at', now, 'updated_ms', now, 'th_max', text(limit), 'th_x', job[15])
+         'max_attempts', in_words(limit > 0 and limit or DEFAULT_MAX), 'created_ms', in_words(job[16]), 'th_type', job[3],
+         'th_sto', n(sto), 'state', 'wait', 'th_at', now, 'updated_ms', now, 'th_max', in_words(limit), 'th_x', job[15])
   else
     call('HSET', job_key(q, id), 'id', id, 'payload', job[4], 'attempt', '0', 'timeout_ms', timeout, 'backoff_ms', '5000',
-         'max_attempts', text(limit > 0 and limit or DEFAULT_MAX), 'created_ms', text(job[16]), 'th_type', job[3],
-         'th_sto', n(sto), 'state', 'wait', 'th_at', now, 'updated_ms', now, 'th_max', text(limit))
+         'max_attempts', in_words(limit > 0 and limit or DEFAULT_MAX), 'created_ms', in_words(job[16]), 'th_type', job[3],
+         'th_sto', n(sto), 'state', 'wait', 'th_at', now, 'updated_ms', now, 'th_max', in_words(limit))
   end
   push(q, key(q, 'wait'), id, th.now, sto)
   th.book(q, id, 'wait')
