@@ -37,8 +37,8 @@ MUTANTS = (
     Mutant(
         "runnable a millisecond late",
         "05_reserve",
-        "x.state = 1 and x.wake <= p_now",
-        "x.state = 1 and x.wake < p_now",
+        "and x.wake <= p_now and (x.wake <= 0",
+        "and x.wake < p_now and (x.wake <= 0",
         ("schedule",),
     ),
     Mutant(

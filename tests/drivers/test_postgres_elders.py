@@ -1,14 +1,16 @@
-"""A transaction that stays open somewhere: a worker says which server process it is, once."""
+"""A transaction that stays open somewhere: a worker says which server process it is, and reserving stays bounded."""
 
 import asyncio
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 
-from taskharbor.drivers import WorkerInfo
+from taskharbor.drivers import Ack, JobRecord, WorkerInfo
 from taskharbor.drivers.postgres import PostgresDriver, elders
+from tests import lanes
+from tests.drivers.test_postgres_plans import FILL, TICKS, explained
 from tests.servers import postgres
 
 pytestmark = pytest.mark.lane("postgres")
@@ -41,3 +43,56 @@ def test_it_is_named_once(how, monkeypatch, caplog):
     told = [record.getMessage() for record in caplog.records if "transaction open" in record.getMessage()]
     assert len(told) == (0 if how == "holds nothing" else 1)
     assert all(f"the server process {pid} has had" in text for text in told)
+
+
+PROCESSED = lanes.figure(test=12_000, chaos=100_000)
+LEASE = timedelta(seconds=30)
+
+
+def pages(address: str, floors: str | None) -> int:
+    tokens = ",".join(f"{n:032x}" for n in range(100))
+    given = f"'[\"q0\"]', {TICKS}, {TICKS + 60_000_000}, 100, 'w', '{tokens}', false, %s"
+    return explained(address, f"select * from taskharbor.reserve({given})", (floors,))[1]
+
+
+def test_what_was_claimed_under_an_open_transaction_is_not_stepped_over_again():
+    address = postgres.shared().address(postgres.shared().database())
+
+    async def scenario() -> None:
+        driver = PostgresDriver(address)
+        await driver.open()
+        with psycopg.connect(address) as old, psycopg.connect(address, autocommit=True) as other:
+            other.execute("alter table taskharbor.jobs set (autovacuum_enabled = false)")
+            fill = FILL.format(kind="r", priority=0, state=2, wake=0, grp="null", number=3 * (PROCESSED + 1000))
+            other.execute(fill.encode())
+            before = pages(address, None)
+            old.execute("create table mine (n integer)")
+            for _ in range(0, PROCESSED, 100):
+                held = await driver.reserve(["q0"], NOW, LEASE, 100)
+                assert await driver.settle([Ack(each.lease) for each in held], NOW) == [None] * 100
+            floors = driver._slope._floors
+            assert floors is not None
+            above, all_of_it = pages(address, floors), pages(address, None)
+            assert all_of_it > before + PROCESSED // 15, "nothing had to be stepped over: this test sees nothing"
+            assert above < before + 500, (before, above, all_of_it)
+
+            # Above the floor the order is the line's; a look at all of it finds what joined below.
+            await driver.enqueue([JobRecord(id="urgent", type="work", queue="q0", priority=9)], NOW)
+            driver._slope._until = asyncio.get_running_loop().time() + 60
+            (next_one,) = await driver.reserve(["q0"], NOW, LEASE, 1)
+            assert next_one.job.id == f"r{3 * PROCESSED + 3:09d}"
+            driver._slope._until = 0.0
+            (found,) = await driver.reserve(["q0"], NOW, LEASE, 1)
+            assert found.job.id == "urgent"
+
+            # Nothing above it: the look comes at once. And leases that end are found by it as well.
+            await driver.enqueue([JobRecord(id="below", type="work", queue="q0", priority=9)], NOW)
+            driver._slope._floors, driver._slope._until = f'{{"=q0": [0, {2 * TICKS}, 0]}}', 10.0**12
+            assert [each.job.id for each in await driver.reserve(["q0"], NOW, LEASE, 1)] == ["below"]
+            driver._slope._floors, driver._slope._until = None, 0.0
+            late = await driver.reserve(["q0"], NOW + LEASE, LEASE, 5000)
+            assert {"urgent", "below"} <= {each.job.id for each in late}
+            old.rollback()
+        await driver.close()
+
+    asyncio.run(scenario())

@@ -140,7 +140,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {1: "ac91841d60db6701a321c9a9a0b0adefcac31fb73eee53e2ca5fde74f627ba23"}
+DIGESTS = {1: "52cbe04c16dd6b09842823f6ee9c7bb66651c0861acb92b7539f6a5cb23f6e70"}
 
 
 def test_the_functions_belong_to_their_version():

@@ -6,6 +6,7 @@ caller can look in between, and a connection that is lost in the middle leaves a
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -25,6 +26,7 @@ from taskharbor.drivers.postgres.options import parse
 from taskharbor.drivers.postgres.pool import Pool, unavailable
 from taskharbor.drivers.postgres.records import from_row, micros, moment_of, to_json
 from taskharbor.drivers.postgres.settling import extend, plain, runs, settle_plain, settle_spawning
+from taskharbor.drivers.postgres.slope import Slope
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted
 from taskharbor.drivers.postgres.transaction import PostgresTransaction, PostgresTransactionSync, drive_sync
 from taskharbor.model.errors import BackendUnavailable, DriverError, JobNotFound, TaskHarborError, WrongState
@@ -57,6 +59,7 @@ class PostgresDriver(SingleVerbs):
         self._hints: Hints | None = None
         self._time = 0
         self._elders = Elders()
+        self._slope = Slope()
 
     def __repr__(self) -> str:
         return f"PostgresDriver(schema={self._schema!r})"
@@ -138,7 +141,7 @@ class PostgresDriver(SingleVerbs):
         limit = min(limit, _TURN)
         tokens = ",".join(new_tokens(limit))
         ends = now + lease_for
-        sent = 0
+        loop, sent = asyncio.get_running_loop(), 0
 
         def make() -> Program[Any]:
             nonlocal sent
@@ -154,10 +157,18 @@ class PostgresDriver(SingleVerbs):
                     (worker, "text"),
                     (tokens, "text"),
                     (sent > 1, "boolean"),
+                    (floors, "text"),
                 )
             )
 
-        rows = await self._run(make)
+        while True:
+            floors, began = self._slope.floors(), loop.time()
+            rows = await self._run(make)
+            self._slope.heard(rows, floors, began)
+            if rows or floors is None:
+                break
+            self._slope = Slope()
+            sent = 0
         if self._hints is not None:
             self._hints.reserved(len(rows))
         return [Reserved(from_row(row), Lease(row[0], row[1], row[-1], ends)) for row in rows]

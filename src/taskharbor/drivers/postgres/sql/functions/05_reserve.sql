@@ -1,7 +1,9 @@
 -- Reserve up to p_limit runnable jobs: the claim.
 -- in:  p_queues JSON array; p_now; p_expires, the end of the leases; p_worker; p_tokens, one for each job with a comma
---      between them, made by the client; p_again: the same call was sent before and its reply was lost
--- out: the reserved records in order, each with its token
+--      between them, made by the client; p_again: the same call was sent before and its reply was lost;
+--      p_floors: null, or what an earlier call answered: begin there (see slope.py)
+-- out: the reserved records in order, each with its token; a row without an id, last, if it had to step over many
+--      dead entries: its token says where the next call may begin
 -- locks: jobs and groups that nobody else has locked (skip locked). It waits for other reserves of a queue with groups,
 --      and for the counters of groups into whose lines it promotes; for nobody else
 -- Each queue is asked by itself through one index, so the cost grows with p_limit and with nothing else.
@@ -9,7 +11,7 @@
 -- Bring into the line what is due: scheduled jobs, grouped ones that nobody has seen yet, leases that are over.
 -- Each job comes through here at most once between two reservations; a burst of more than 10,000 takes several calls.
 -- All queues of a call in the order of names, and all their groups after that: so two calls never wait for each other.
-create or replace function promote(p_queues text[], p_now bigint)
+create or replace function promote(p_queues text[], p_now bigint, p_low bigint)
 returns void language plpgsql as $body$
 declare
     one text;
@@ -23,7 +25,8 @@ begin
         for turn in 1..10 loop
             with up as (
                 update jobs j set state = 2
-                where j.id = any(array(select x.id from jobs x where x.queue = one and x.state = 1 and x.wake <= p_now
+                where j.id = any(array(select x.id from jobs x where x.queue = one and x.state = 1
+                                       and x.wake <= p_now and (x.wake <= 0 or x.wake > p_low)
                                        order by x.wake limit 1000 for no key update skip locked))
                 returning j.grp
             )
@@ -39,6 +42,7 @@ begin
             with up as (
                 update jobs j set state = 4
                 where j.id = any(array(select x.id from jobs x where x.queue = one and x.state = 3 and x.wake <= p_now
+                                       and x.wake > p_low
                                        order by x.wake limit 1000 for no key update skip locked))
                 returning j.grp
             )
@@ -69,7 +73,7 @@ $body$;
 -- Where groups have something to give, or something is due to be promoted, reserves of a queue come one at a time: else
 -- one would find nothing, because the other has promoted it and not yet committed, or half filled its group. A line of
 -- ungrouped jobs, the common case, is shared by all. Answers whether there is anything to promote.
-create or replace function in_turn(p_queues text[], p_now bigint)
+create or replace function in_turn(p_queues text[], p_now bigint, p_low bigint)
 returns boolean language plpgsql as $body$
 declare
     q text;
@@ -77,8 +81,9 @@ declare
     due boolean := false;
 begin
     foreach q in array p_queues loop
-        if exists (select from jobs j where j.queue = q and j.state = 1 and j.wake <= p_now)
-           or exists (select from jobs j where j.queue = q and j.state = 3 and j.wake <= p_now) then
+        if exists (select from jobs j where j.queue = q and j.state = 1 and j.wake <= p_now and j.wake > p_low)
+           or exists (select from jobs j where j.queue = q and j.state = 3 and j.wake <= p_now and j.wake > p_low)
+           or (p_low >= 0 and exists (select from jobs j where j.queue = q and j.state = 1 and j.wake <= 0)) then
             locks := locks || hashtext(q);
             due := true;
         elsif exists (select from groups g where g.queue = q and g.waiting > 0 and g.inflight < g.lim) then
@@ -141,6 +146,36 @@ begin
     end loop;
     return taken;
 end
+$body$;
+
+-- The same from behind a place in the line (priority, due, seq). What is damaged waits for a look at all of it.
+create or replace function take_above(p_queue text, p_now bigint, p_limit integer, p_floor bigint[])
+returns text[] language plpgsql as $body$
+declare
+    taken text[] := array(
+        select j.id from jobs j
+        where j.queue = p_queue and j.state in (2, 4) and j.grp is null and j.wake <= p_now
+          and j.priority = p_floor[1] and (j.due, j.seq) > (p_floor[2], p_floor[3]) and damage_of(j) is null
+        order by j.due, j.seq limit p_limit for no key update skip locked);
+begin
+    if cardinality(taken) < p_limit then
+        taken := taken || array(
+            select j.id from jobs j
+            where j.queue = p_queue and j.state in (2, 4) and j.grp is null and j.wake <= p_now
+              and j.priority < p_floor[1] and damage_of(j) is null
+            order by j.priority desc, j.due, j.seq limit p_limit - cardinality(taken)
+            for no key update skip locked);
+    end if;
+    return taken;
+end
+$body$;
+
+-- How many entries of the indexes that a reserve walks this session has read so far, dead ones included.
+create or replace function steps()
+returns bigint language sql as $body$
+    select pg_stat_get_xact_tuples_returned('jobs_line'::regclass)
+           + pg_stat_get_xact_tuples_returned('jobs_leases'::regclass)
+           + pg_stat_get_xact_tuples_returned('jobs_calendar'::regclass);
 $body$;
 
 -- Up to p_more ids, behind those we have, from the lines of the groups of a queue that have room, the group first that
@@ -216,7 +251,7 @@ end
 $body$;
 
 -- Up to p_limit ids of one queue; grouped and ungrouped jobs take turns.
-create or replace function take(p_queue text, p_now bigint, p_limit integer)
+create or replace function take(p_queue text, p_now bigint, p_limit integer, p_floor bigint[])
 returns text[] language plpgsql as $body$
 declare
     taken text[];
@@ -224,7 +259,8 @@ declare
     first_groups boolean;
 begin
     if not exists (select from groups g where g.queue = p_queue and g.waiting > 0 and g.inflight < g.lim) then
-        return take_ungrouped(p_queue, p_now, p_limit);
+        return case when p_floor is null then take_ungrouped(p_queue, p_now, p_limit)
+                    else take_above(p_queue, p_now, p_limit, p_floor) end;
     end if;
     select q.groups_next into first_groups from queues q where q.queue = p_queue for update skip locked;
     if not found then
@@ -232,7 +268,8 @@ begin
         first_groups := random() < 0.5;
     end if;
     more := take_grouped(p_queue, p_now, (p_limit + case when first_groups then 1 else 0 end) / 2, '{}');
-    taken := take_ungrouped(p_queue, p_now, p_limit - cardinality(more));
+    taken := case when p_floor is null then take_ungrouped(p_queue, p_now, p_limit - cardinality(more))
+                  else take_above(p_queue, p_now, p_limit - cardinality(more), p_floor) end;
     if cardinality(more) + cardinality(taken) < p_limit then
         more := take_grouped(p_queue, p_now, p_limit - cardinality(more) - cardinality(taken), more);
     end if;
@@ -246,7 +283,7 @@ end
 $body$;
 
 create or replace function reserve(p_queues text, p_now bigint, p_expires bigint, p_limit integer, p_worker text,
-                                   p_tokens text, p_again boolean)
+                                   p_tokens text, p_again boolean, p_floors text)
 returns table (id text, queue text, type text, payload bytea, run_at bigint, timeout bigint, priority integer,
                attempts integer, max_attempts integer, deliveries integer, lost integer, key bytea, grp text,
                group_limit integer, depends_on text[], flow_id text, handed_to text, metadata text, last_error text,
@@ -266,6 +303,10 @@ declare
     quota integer;
     left_over integer;
     places integer;
+    floors jsonb := coalesce(p_floors::jsonb, '{}');
+    low bigint := coalesce((floors ->> 'low')::bigint, -1);
+    walked bigint;
+    steep boolean := false;
 begin
     perform set_config('synchronous_commit', 'off', true);
     if exists (select from jobs j where j.state < 0 or j.state > 4) then
@@ -304,15 +345,28 @@ begin
     if places = 0 then
         return;
     end if;
-    if in_turn(sorted, p_now) then
-        perform promote(sorted, p_now);
+    walked := steps();
+    if in_turn(sorted, p_now, low) then
+        perform promote(sorted, p_now, low);
+    end if;
+    if steps() - walked > 5000 then
+        floors := floors || jsonb_build_object('low', greatest(p_now - 1000000, 0));
+        steep := true;
     end if;
     left_over := p_limit;
     for turn in 1..places loop
         one := names[turn];
         quota := (left_over + places - turn) / (places - turn + 1);
         continue when quota < 1;
-        found_ids := take(one, p_now, quota);
+        walked := steps();
+        found_ids := take(one, p_now, quota, floor_of(floors, one));
+        if steps() - walked > 1000 + 10 * quota then
+            floors := floors || jsonb_build_object('=' || one, coalesce(
+                (select jsonb_build_array(j.priority, j.due, j.seq) from jobs j
+                 where j.id = found_ids[cardinality(found_ids)] and j.grp is null),
+                jsonb_build_array(0, greatest(p_now - 60000000, 0), 0)));
+            steep := true;
+        end if;
         if cardinality(found_ids) = quota then
             hungry := hungry || one;
         end if;
@@ -330,7 +384,7 @@ begin
         taken := lease(taken, p_expires, p_worker, tokens);
         foreach one in array hungry loop
             exit when left_over < 1;
-            found_ids := take(one, p_now, left_over);
+            found_ids := take(one, p_now, left_over, floor_of(floors, one));
             found_ids := lease(found_ids, p_expires, p_worker, tokens[p_limit - left_over + 1:]);
             left_over := left_over - cardinality(found_ids);
             taken := taken || found_ids;
@@ -340,28 +394,36 @@ begin
             j.handed_to, j.metadata, j.last_error, j.failed_at, j.reason, j.created_at, j.finished_at, j.result,
             j.token
             from unnest(taken) with ordinality as t(id, n) join jobs j on j.id = t.id collate "C" order by t.n;
-        return;
+    elsif taken <> '{}' then
+        return query
+            with moved as (
+                update jobs j
+                set state = 3, wake = p_expires, due = p_expires, token = t.token,
+                    worker = p_worker, deliveries = j.deliveries + 1,
+                    lost = j.lost + case when j.state = 4 then 1 else 0 end,
+                    run_at = case when j.state = 4 then null else j.run_at end, settled = null, settled_as = null
+                from unnest(taken, tokens[:cardinality(taken)]) with ordinality as t(id, token, n)
+                where j.id = t.id collate "C"
+                returning j.*, t.n
+            )
+            select j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
+                j.max_attempts, j.deliveries, j.lost, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id,
+                j.handed_to, j.metadata, j.last_error, j.failed_at, j.reason, j.created_at, j.finished_at, j.result,
+                j.token
+            from moved j order by j.n;
     end if;
-    if taken = '{}' then
-        return;
+    if steep then
+        token := floors::text;
+        return next;
     end if;
-    return query
-        with moved as (
-            update jobs j
-            set state = 3, wake = p_expires, due = p_expires, token = t.token,
-                worker = p_worker, deliveries = j.deliveries + 1,
-                lost = j.lost + case when j.state = 4 then 1 else 0 end,
-                run_at = case when j.state = 4 then null else j.run_at end, settled = null, settled_as = null
-            from unnest(taken, tokens[:cardinality(taken)]) with ordinality as t(id, token, n)
-            where j.id = t.id collate "C"
-            returning j.*, t.n
-        )
-        select j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
-            j.max_attempts, j.deliveries, j.lost, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id,
-            j.handed_to, j.metadata, j.last_error, j.failed_at, j.reason, j.created_at, j.finished_at, j.result,
-            j.token
-        from moved j order by j.n;
 end
+$body$;
+
+-- Where to begin in the line of a queue, or null.
+create or replace function floor_of(p_floors jsonb, p_queue text)
+returns bigint[] language sql immutable as $body$
+    select case when p_floors ? ('=' || p_queue) then array[(p_floors -> ('=' || p_queue) ->> 0)::bigint,
+        (p_floors -> ('=' || p_queue) ->> 1)::bigint, (p_floors -> ('=' || p_queue) ->> 2)::bigint] end;
 $body$;
 
 -- Put jobs that were taken from their lines under leases. Answers their ids.
