@@ -9,12 +9,10 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-import redis
 
 from taskharbor.omniq import Job, OmniQ, OmniQError, now_ms
 from tests.omniq.conftest import DATABASE, url
 from tests.omniq.peers import PROGRAM, VERSIONS, Peer, Refused, Side, python_of
-from tests.omniq.store import Store
 from tests.servers import redis as servers
 
 pytestmark = [pytest.mark.lane("omniq-interop"), pytest.mark.xdist_group("omniq-interop")]
@@ -240,23 +238,3 @@ def _noting(raw: Any) -> Any:
         raw.decr(f"running:{ctx.gid}")
 
     return handler
-
-
-@pytest.mark.xdist_group("redis-cluster")
-def test_on_a_cluster_too():
-    cluster = servers.shared_cluster()
-    cluster.empty()
-    peer = Peer("4.0.0", cluster.nodes[0].port, 0)
-    try:
-        with OmniQ(cluster.url) as q, redis.RedisCluster(host="127.0.0.1", port=cluster.nodes[0].port) as raw:
-            ours, theirs = Side("ours", q), Side("4.0.0", peer)
-            for number in range(6):
-                queue, (a, b) = f"q{number}", (ours, theirs) if number % 2 else (theirs, ours)
-                job_id = a.publish(queue, {"n": 1}, gid="g")
-                job = b.reserve(queue, now_ms() + 1000)
-                assert isinstance(job, Job)
-                assert Store(raw, queue).wrong() == []
-                a.held("ack_success", queue, job, now_ms() + 1001)
-                assert Store(raw, queue).where(job_id) == ["completed"]
-    finally:
-        peer.close()

@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 import msgspec
 import redis
-import redis.asyncio
+import redis.asyncio.retry
+import redis.retry
+from redis.backoff import NoBackoff
 from redis.client import NEVER_DECODE
 
 from taskharbor.drivers.redis.scripts import Script, compose, pack
@@ -128,7 +130,9 @@ def _opened(url: str, plain: Any, cluster: Any) -> Any:
         if url.startswith(scheme):
             return cluster.from_url(real + url.removeprefix(scheme), socket_timeout=TIMEOUT)
     if url.startswith(_PLAIN):
-        return plain.from_url(url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
+        # Once more after a lost connection: every script may be sent again.
+        retry = (redis.asyncio.retry.Retry if plain is redis.asyncio.Redis else redis.retry.Retry)(NoBackoff(), 1)
+        return plain.from_url(url, retry=retry, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
     known = ", ".join((*_PLAIN, *_CLUSTERS))
     raise ValueError(f"expected a URL that begins with one of {known}; got another scheme, or none")
 
