@@ -166,6 +166,7 @@ def test_calls_and_hints_come_back(own):
         await driver.enqueue([JobRecord(id="a", type="t")], now)
         (held,) = await driver.reserve(["default"], now, lease, 1)
         assert await other.wait(["default"], 0.2) is False
+        await driver.pause("other")  # a claim is not flushed by itself; what is committed after it takes it along
         await asyncio.to_thread(own.kill)
         for call in (
             driver.enqueue([JobRecord(id="b", type="t")], now),
