@@ -71,7 +71,9 @@ def test_nothing_has_a_name_that_says_nothing():
                 )
 
 
-@pytest.mark.parametrize("module", ["taskharbor", "taskharbor.drivers", "taskharbor.testing", "taskharbor.events"])
+@pytest.mark.parametrize(
+    "module", ["taskharbor", "taskharbor.drivers", "taskharbor.testing", "taskharbor.events", "taskharbor.omniq"]
+)
 def test_every_public_name_exists_and_is_documented(module: str):
     found = importlib.import_module(module)
     assert list(found.__all__) == sorted(set(found.__all__), key=_as_ruff_sorts)
