@@ -2,8 +2,10 @@
 
 import os
 import signal
+from pathlib import Path
 
-from tests.supervisor.program import Yard, eventually, on
+from tests.servers import postgres
+from tests.supervisor.program import Yard, eventually, on, yard
 
 SHORT = ("--lease", "3", "--heartbeat", "0.5")
 
@@ -47,3 +49,32 @@ def test_a_stopped_process_loses_its_leases_and_nothing_that_it_does_later_count
     assert (info.job.result, info.job.deliveries) == (str(last.pid).encode(), last.fence)
     assert f"event=ProcessStopped pid={zombie.pid}" in there.log
     assert f"event=ProcessContinued pid={zombie.pid}" in there.log
+
+
+def test_a_store_that_was_away_is_found_again_and_nothing_is_run_twice(tmp_path: Path) -> None:
+    server = postgres.Server()
+    try:
+        with yard(server.address(server.database()), tmp_path) as there:
+            [job] = there.enqueue("gate", name="go")
+            program = there.start("--lease", "60", "--heartbeat", "0.5")
+            there.started(job)
+
+            def end() -> float:
+                found = there.info(job).lease_expires_at
+                assert found is not None, "the lease is kept"
+                return found.timestamp()
+
+            taken = end()
+            eventually(lambda: end() > taken + 1, "it is renewed; until then a claim need not outlive its server")
+            server.kill()
+            eventually(lambda: "event=LeasesNotKept" in there.log, "the supervisor could not renew")
+            server.start()
+            back = end()
+            eventually(lambda: end() > back, "the lease is renewed again")
+            there.open("go")
+            there.done(job)
+            assert len(there.starts(job)) == 1
+            program.terminate()
+            assert there.ended(program) == 0
+    finally:
+        server.stop()
