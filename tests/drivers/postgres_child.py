@@ -27,7 +27,7 @@ async def reserve_and_hang(dsn: str) -> None:
 async def work(dsn: str, journal: str) -> None:
     """A worker that writes down what it runs, line by line, until it is killed."""
     file = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    worker = Worker(PostgresDriver(dsn), concurrency=8, lease=2.0, poll_interval=0.1)
+    worker = Worker(PostgresDriver(dsn), concurrency=8, lease=6.0, poll_interval=0.1)
 
     async def handler(n: int) -> None:
         os.write(file, f"{n} {os.getpid()}\n".encode())
