@@ -28,13 +28,13 @@ class Mutant(NamedTuple):
 PLAIN_FENCE = "if found[1] ~= 'active' or found[2] ~= token or"
 MUTANTS = (
     # The fence
-    Mutant("token check dropped", "settle", PLAIN_FENCE, "if found[1] ~= 'active' or", ("fence",)),
+    Mutant("token check dropped", "lib/45_plain", PLAIN_FENCE, "if found[1] ~= 'active' or", ("fence",)),
     Mutant("token check dropped in the fence", "lib/95_fence", "if held ~= token then return 3 end", "", ("fence",)),
     Mutant("state not checked", "lib/95_fence", "elseif job.state ~= 'active' then", "elseif false then", ("fence",)),
-    Mutant("settled after expiry", "settle", "or (tonumber(found[3]) or 0) <= th.now then", "then", ("lease",)),
+    Mutant("settled after expiry", "lib/45_plain", "or (tonumber(found[3]) or 0) <= th.now then", "then", ("lease",)),
     Mutant(
         "expiry compared with <",
-        "settle",
+        "lib/45_plain",
         "(tonumber(found[3]) or 0) <= th.now",
         "(tonumber(found[3]) or 0) < th.now",
         ("lease",),
@@ -59,7 +59,7 @@ MUTANTS = (
         "elseif refused == 0 or refused == 2 then",
         ("repeat", "settle"),
     ),
-    Mutant("repeats not remembered", "settle", "'th_st', settled)", "'th_st', '')", ("repeat",)),
+    Mutant("repeats not remembered", "lib/45_plain", "'th_st', settled)", "'th_st', '')", ("repeat",)),
     Mutant(
         "repeats of any kind",
         "settle",
@@ -134,14 +134,14 @@ MUTANTS = (
     Mutant("group limit ignored", "lib/40_groups", "call('INCR', group_key(q, gid, 'inflight'))", "", ("groups",)),
     Mutant(
         "slot freed twice by the ack",
-        "settle",
+        "lib/45_plain",
         "then th.free(q, found[6]) end",
         "then th.free(q, found[6]) th.free(q, found[6]) end",
         ("slots", "groups"),
     ),
     Mutant(
         "slot not freed by the ack",
-        "settle",
+        "lib/45_plain",
         "if found[6] and found[6] ~= '' then th.free(q, found[6]) end",
         "",
         ("slots", "groups"),

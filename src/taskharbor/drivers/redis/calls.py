@@ -24,6 +24,8 @@ from taskharbor.model.outcome import Ack, Fail, Outcome
 HOME = "th"  # what the anchor is called where a script belongs to no queue
 PLANS = 50  # how often a plan that was overtaken is made again
 STALE = 5
+SLOW_FOR = 20  # calls
+ACK = 5  # so long is an ack without a spawn
 
 
 class Calls:
@@ -31,6 +33,7 @@ class Calls:
 
     def __init__(self, link: Link) -> None:
         self.link = link
+        self._slow: dict[str, int] = {}  # verb → for how many calls its quick script is left alone
 
     # Enqueue
 
@@ -73,6 +76,11 @@ class Calls:
     async def _reserve(self, queue: str, args: tuple[Any, ...]) -> Any:
         """One reserve; if its reply is lost, what it granted is asked for by its tokens."""
         try:
+            if len(args[3]) == 1 and self._quick("reserve"):
+                answer = await self.link.run(load("take"), queue, args, repeat=False)
+                if answer != b"SLOW":
+                    return answer
+                self._slow["reserve"] = SLOW_FOR
             return await self.link.run(load("reserve"), queue, (*args, False), repeat=False)
         except BackendUnavailable as error:
             if not isinstance(error.__cause__, LOST):
@@ -118,9 +126,26 @@ class Calls:
     async def _settle(self, outcomes: list[Any], now: int) -> list[int]:
         if not outcomes:
             return []
-        args = (now, False, "", outcomes)
-        answer: list[int] = await self.link.run(load("settle"), outcomes[0][0], args, durable=True)
-        return answer
+        return await self._apply(outcomes, outcomes[0][0], now, False, "")
+
+    async def _apply(self, outcomes: list[Any], queue: str, now: int, cluster: bool, home: str) -> list[int]:
+        """Outcomes of one script. Acks of plain jobs, which nearly all are, have one of their own."""
+        applied = 0
+        if all(outcome[3] == "a" and len(outcome) == ACK for outcome in outcomes) and self._quick("settle"):
+            applied = await self.link.run(load("ack"), queue, (now, cluster, home, outcomes), durable=True)
+            if applied == len(outcomes):
+                return [0] * applied
+            self._slow["settle"] = SLOW_FOR
+        args = (now, cluster, home, outcomes[applied:])
+        answer: list[int] = await self.link.run(load("settle"), queue, args, durable=True)
+        return [0] * applied + answer
+
+    def _quick(self, verb: str) -> bool:
+        """Whether the quick script of a verb is worth trying: not for a while after it could not do it all."""
+        left = self._slow.get(verb, 0)
+        if left:
+            self._slow[verb] = left - 1
+        return not left
 
     async def _settle_planned(self, outcome: Ack | Fail, now: int) -> int | InvalidJob:
         for _ in range(PLANS):

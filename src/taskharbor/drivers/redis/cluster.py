@@ -243,8 +243,7 @@ class ClusterCalls(Calls):
         answers: dict[int, int] = {}
         parts = by_queue((outcome[0], number) for number, outcome in enumerate(outcomes))
         for queue, numbers in parts.items():
-            args = (now, True, queue, [outcomes[number] for number in numbers])
-            found = await self.link.run(load("settle"), queue, args, durable=True)
+            found = await self._apply([outcomes[number] for number in numbers], queue, now, True, queue)
             answers |= dict(zip(numbers, found, strict=True))
         await self.outbox.deliver(parts)
         return [answers[number] for number in range(len(outcomes))]

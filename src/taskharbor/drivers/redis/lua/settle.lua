@@ -84,50 +84,10 @@ local function planned(outcome)
   return th.plan_holds(here, needed)
 end
 
--- Nearly every outcome: the ack of a job without edges, run or history, held by this token. What it leaves is written for
--- all of them at once. Answers whether it was one.
-local plain = {}      -- queue → ids
-
-local function plain_ack(q, id, token, result)
-  local at = job_key(q, id)
-  local found = call('HMGET', at, 'state', 'lease_token', 'lock_until_ms', 'th_f', 'th_sto', 'gid')
-  if found[1] ~= 'active' or found[2] ~= token or (found[4] and found[4] ~= '') or not found[5]
-     or (tonumber(found[3]) or 0) <= th.now then
-    return false
-  end
-  local now, settled = n(th.now), 'a' .. token
-  if result then
-    call('HSET', at, 'state', 'completed', 'updated_ms', now, 'th_fin', now, 'lease_token', '', 'lock_until_ms', '',
-         'th_st', settled, 'th_res', result)
-  else
-    call('HSET', at, 'state', 'completed', 'updated_ms', now, 'th_fin', now, 'lease_token', '', 'lock_until_ms', '',
-         'th_st', settled)
-  end
-  local ids = plain[q]
-  if not ids then ids = {}; plain[q] = ids end
-  ids[#ids + 1] = id
-  th.book(q, id, false)
-  if found[6] and found[6] ~= '' then th.free(q, found[6]) end
-  return true
-end
-
-local function flush_plain()
-  for q, ids in pairs(plain) do
-    local done, now = {}, n(th.now)
-    for index, id in ipairs(ids) do
-      done[2 * index - 1] = now
-      done[2 * index] = id
-    end
-    many('ZREM', key(q, 'active'), ids)
-    many('ZADD', key(q, 'th:done'), done)
-    th.stamp(q, 'finish')
-  end
-end
-
 local answers = {}
 for index, outcome in ipairs(args[4]) do
   local q, id, token, kind = outcome[1], outcome[2], outcome[3], outcome[4]
-  if kind == 'a' and not outcome[6] and not outcome[9] and plain_ack(q, id, token, outcome[5]) then
+  if kind == 'a' and not outcome[6] and not outcome[9] and th.plain_ack(q, id, token, outcome[5]) then
     answers[index] = 0
   else
   local asking = string.sub(kind, 1, 1) == '?'
@@ -147,6 +107,6 @@ for index, outcome in ipairs(args[4]) do
   answers[index] = refused
   end
 end
-flush_plain()
+th.flush_plain()
 th.finish()
 return answers

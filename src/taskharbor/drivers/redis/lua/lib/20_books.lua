@@ -75,6 +75,16 @@ local function write_stats(q)
   call('HSET', at, unpack(fields))
 end
 
+local buffered = {}      -- list → ids to be appended
+
+function th.flush(list)
+  local ids = buffered[list]
+  if ids then
+    buffered[list] = nil
+    many('RPUSH', list, ids)
+  end
+end
+
 function th.finish()
   for _, list in ipairs(drained) do th.flush(list) end
   for q, ids in pairs(moved) do

@@ -2,7 +2,6 @@
 -- time lies before others' goes between them. What a foreign client appended has no time: nobody goes past it.
 
 local tails = {}      -- list → {at, seq}: not before any job in it, for those that this script looked at
-local buffered = {}   -- list → ids to be appended
 
 local function time_of(q, id)
   local found = call('HMGET', job_key(q, id), 'th_at', 'th_seq', 'th_sto')
@@ -12,14 +11,6 @@ end
 local function is_later(q, id, at, seq)
   local its_at, its_seq = time_of(q, id)
   return its_at > at or (its_at == at and its_seq > seq)
-end
-
-function th.flush(list)
-  local ids = buffered[list]
-  if ids then
-    buffered[list] = nil
-    many('RPUSH', list, ids)
-  end
 end
 
 -- Between those that wait: past a few at the end one by one, else found by halving.

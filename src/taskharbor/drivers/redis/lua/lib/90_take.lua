@@ -9,7 +9,6 @@ local READ = {
   'th_deps', 'th_xt', 'th_xu', 'th_st', 'th_at', 'th_seq', 'lock_until_ms', 'lease_token', 'th_worker', 'th_heir',
   'th_reason', 'th_fin', 'th_res', 'updated_ms',
 }
-local PLAIN = 11       -- of these tell all about a job without history that nobody has reserved yet
 local TAKEN = 27       -- of these are needed to grant any lease
 local P, T, STATE, ATTEMPT, STO, F, GID, DUE, MAX, REAL = 1, 2, 3, 4, 5, 6, 7, 8, 12, 11
 local FAIL, ATT, OFF, LOST, XT, XU, ST = 15, 16, 17, 18, 23, 24, 25
@@ -134,13 +133,8 @@ end
 
 -- An id that was taken from the line: its values if it may run, else nil, and it stands where it belongs.
 local function sound(q, id)
-  local values = call('HMGET', job_key(q, id), 'payload', 'th_type', 'state', 'attempt', 'th_sto', 'th_f', 'gid',
-                      'due_ms', 'created_ms', 'th_x', 'th_max')
-  if values[STATE] == 'wait' and values[P] and values[STO] and values[ATTEMPT] == '0' and is_number(values[REAL])
-     and values[T] and values[T] ~= '' and (not values[F] or values[F] == '') then
-    local due = values[DUE]
-    if not due or due == '' or tonumber(due) <= th.now then return values end
-  end
+  local values = th.plain_values(q, id)
+  if values then return values end
   values = th.read(q, id, TAKEN)
   if not values then
     th.book(q, id, false)
@@ -306,9 +300,7 @@ function th.grant(q, taken, lease, worker, tokens)
   for index, one in ipairs(taken) do
     local id, v, token = one[1], one[2], tokens[index]
     if #v == PLAIN then
-      v[ATTEMPT] = '1'
-      call('HSET', job_key(q, id), 'state', 'active', 'attempt', '1', 'lock_until_ms', until_ms, 'lease_token', token,
-           'timeout_ms', lease_ms, 'updated_ms', now, 'th_worker', worker, 'th_att', '1')
+      th.lease_plain(q, id, v, token, until_ms, lease_ms, worker, now)
     else
       local fields = {'state', 'active', 'lock_until_ms', until_ms, 'lease_token', token, 'timeout_ms', lease_ms,
                       'updated_ms', now, 'th_worker', worker}
