@@ -17,6 +17,7 @@ import msgspec
 
 from taskharbor.drivers.connections import expect, run
 from taskharbor.drivers.contract import CANCELLED_REASON, WORKER_SILENCE, SingleVerbs
+from taskharbor.drivers.dsn import concealed
 from taskharbor.drivers.postgres import reading, schema
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.elders import Elders
@@ -86,12 +87,16 @@ class PostgresDriver(SingleVerbs):
             raise unavailable(self._options, error) from error
         except psycopg.Error as error:
             await pool.close()
-            raise DriverError(f"the schema {self._schema!r} cannot be used: {_told(error)}") from error
+            raise DriverError(f"the schema {self._schema!r} cannot be used: {self._told(error)}") from error
         except BaseException:
             await pool.close()
             raise
         self._pool = pool
         self._hints = Hints(pool, self._options)
+
+    def _told(self, error: Exception) -> str:
+        """What PostgreSQL or its library says, without what the address may hold."""
+        return concealed(self._options.address, (str(error).splitlines() or [""])[0]) or type(error).__name__
 
     async def close(self) -> None:
         pool, hints = self._pool, self._hints
@@ -383,7 +388,3 @@ class PostgresDriver(SingleVerbs):
 
 def _rows(statement: Statement) -> Program[Any]:
     return (yield statement)
-
-
-def _told(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

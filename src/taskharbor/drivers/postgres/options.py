@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -59,6 +60,8 @@ LIBPQ = frozenset(
     }
 )
 MIGRATE = ("create", "auto", "manual")
+# What libpq refuses with a message that repeats it, password or not.
+_REFUSED = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +89,8 @@ def parse(dsn: str) -> Options:
         raise ValueError("expected postgresql://user@host:port/database")
     given = options_of(dsn, OURS | LIBPQ)
     parts = urlsplit(dsn)
+    if _REFUSED.search(parts.netloc + parts.path):
+        raise ValueError("expected no space in it and %25 for each % in a password; write a space as %20")
     rest = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True) if name not in OURS]
     address = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(rest), ""))
     schema = given.get("schema", "taskharbor")
