@@ -42,6 +42,13 @@ def test_help_has_examples_and_fits_80_columns(name: str):
     assert not too_long, too_long
 
 
+@pytest.mark.parametrize("group", ["", "worker", "dlq", "job", "queue", "flow"])
+def test_a_group_without_a_command_shows_its_help(group: str):
+    answer = taskharbor(*group.split())
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == taskharbor(*group.split(), "--help").out
+
+
 @pytest.mark.parametrize("name", sorted(set(ALL) - {"completion", "demo", "worker run", "worker health"}))
 def test_every_command_takes_the_shared_options_and_tells_its_json(name: str):
     command = ALL[name]

@@ -8,6 +8,7 @@ import pytest
 
 from taskharbor.cli.main import COMMANDS
 from taskharbor.drivers import JobRecord
+from taskharbor.model.limits import clean_error
 from tests.cli.shell import Answer, Process, kill, looking_again, program, reserve, store, taskharbor, within
 from tests.servers import redis
 from tests.servers.postgres import free_port, shared
@@ -67,6 +68,19 @@ def test_no_command_shows_a_payload(carrying: str, command: str):
     answer = taskharbor(*command.split(), "--dsn", carrying)
     clean_of_canaries(answer)
     assert answer.out or command.startswith("job cancel")  # which is refused: it is dead
+
+
+LONG = "\n".join((f"first\x00 {SECRET}", SECRET, "x" * 9000 + SECRET))
+
+
+@pytest.mark.parametrize("value", [LONG, f"{SECRET} " * 1000, f"é\ud83d {SECRET}"], ids=["lines", "cut", "half"])
+def test_no_piece_of_a_value_that_an_error_holds_changed_or_cut(dsn: str, value: str):
+    store(dsn, JobRecord(id="dead", type="mail", payload=json.dumps({"text": value}).encode()))
+    kill(dsn, "dead", reason="failed", error=clean_error(f"ValueError: {value}\n  File x.py\nValueError: {value!r}"))
+    for command in ("dlq list", "dlq list --output json", "inspect dead", "explain dead", "inspect dead --output json"):
+        answer = taskharbor(*command.split(), "--dsn", dsn)
+        assert "ValueError" in answer.out
+        clean_of_canaries(answer)
 
 
 @pytest.mark.parametrize(

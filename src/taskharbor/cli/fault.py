@@ -55,6 +55,9 @@ def explained(error: BaseException) -> tuple[str, int]:
 
 def report(error: BaseException) -> int:
     """Say what went wrong in one line on stderr; answers the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # a group without a command: what there is to choose from
+        click.echo(error.format_message(), err=True)
+        return WRONG
     text, code = explained(error)
     sys.stdout.flush()
     click.echo(f"taskharbor: {text}", err=True)

@@ -19,6 +19,7 @@ from taskharbor.model.job import JobRecord
 
 MASK = "•••"
 _SHORTEST = 4  # shorter values say little, and would be found everywhere
+_PIECE = 16  # so much of a value in one run is no accident
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Reveal:
         hidden = {form for value in self._hidden(read(job.payload)) for form in _forms(value)}
         for form in sorted(hidden, key=len, reverse=True):
             text = text.replace(form, MASK)
-        return text
+        return _without_pieces(text, hidden)
 
     def why(self, job: JobRecord) -> str:
         """Why a job ended as it did, in one line: the recorded reason, and the last error where that says more."""
@@ -94,10 +95,29 @@ def _forms(value: Any) -> set[str]:
         return {text} if len(text) >= _SHORTEST else set()
     if len(value.strip()) < _SHORTEST:
         return set()
+    lines = (line.strip() for line in value.splitlines())
     return {
         value,
         value.strip(),
         repr(value)[1:-1],
         json.dumps(value)[1:-1],
         json.dumps(value, ensure_ascii=False)[1:-1],
+        *(line for line in lines if len(line) >= _SHORTEST),
     }
+
+
+def _without_pieces(text: str, forms: set[str]) -> str:
+    """The text without runs of long values: a store cuts long errors, and replaces what it cannot keep."""
+    pieces = {form[at : at + _PIECE] for form in forms for at in range(len(form) - _PIECE + 1)}
+    kept: list[str] = []
+    start = at = 0  # what lies before `start` is dealt with
+    while at + _PIECE <= len(text):
+        if text[at : at + _PIECE] not in pieces:
+            at += 1
+            continue
+        end = at + _PIECE
+        while end < len(text) and text[end - _PIECE + 1 : end + 1] in pieces:
+            end += 1
+        kept += (text[start:at], MASK)
+        start = at = end
+    return "".join((*kept, text[start:]))
