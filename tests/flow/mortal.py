@@ -1,8 +1,8 @@
-"""A worker in a process of its own, for tests that kill it: `python -m tests.flow.mortal DSN JOURNAL [POINT]`.
+"""A worker in a process of its own, for tests that kill it: `python -m tests.flow.mortal DSN JOURNAL [forks]`.
 
-Every execution is a line in the journal. POINT: it kills itself (SIGKILL) at so many-th point, where every call to the
-store has two, before and after it. Without one it tells `running` when a member that is told to wait has started, and
-lets that one return when it is sent a line.
+Every execution is a line in the journal. It tells `running` when a member that is told to wait has started, and lets
+that one return when it is sent a line. `forks`: for each number it is sent, a fork of it works, and kills itself
+(SIGKILL) at so many-th point, where every call to the store has two, before and after it.
 """
 
 import os
@@ -14,6 +14,8 @@ from typing import Any
 from taskharbor import Harbor
 from taskharbor.drivers import open_driver
 from taskharbor.flow import chain, chord
+from taskharbor.worker import Worker as _Worker  # noqa: F401 - once, not in every fork
+from tests.flow.forks import serve
 
 VERBS = ("reserve", "settle", "results")
 
@@ -77,10 +79,19 @@ class Work:
 
 
 def main() -> None:
-    dsn, journal, *point = sys.argv[1:]
-    harbor = Harbor(Mortal(open_driver(dsn), [int(point[0]) if point else 0]))
+    dsn, journal, *forked = sys.argv[1:]
+    points = [0]
+    harbor = Harbor(Mortal(open_driver(dsn), points))
     Work(harbor, journal)
-    harbor.worker(concurrency=1).run(until_empty=True)
+
+    def run(point: int) -> None:
+        points[0] = point
+        harbor.worker(concurrency=1).run(until_empty=True)
+
+    if forked:
+        serve(run)
+    else:
+        run(0)
 
 
 if __name__ == "__main__":

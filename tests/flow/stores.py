@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from taskharbor import Harbor
-from taskharbor.drivers import open_driver
 
 MakeHarbor = Callable[..., Harbor]
 
@@ -31,21 +30,22 @@ def _postgres(folder: Path) -> str | None:
     return _database()
 
 
+def _redis(folder: Path) -> str | None:
+    """One server for a process of tests, emptied for each of them."""
+    from tests.servers import redis
+
+    try:
+        redis.shared().empty()
+    except redis.Missing:
+        return None
+    return redis.shared().url
+
+
 STORES: dict[str, Callable[[Path], str | None]] = {
     "memory": lambda folder: "memory://",
     "sqlite": lambda folder: f"sqlite:///{folder / 'harbor.db'}",
     "postgresql": _postgres,
+    "redis": _redis,
 }
-DURABLE = ("sqlite", "postgresql")
-
-
-def landed(name: str) -> bool:
-    """Whether a driver answers to that scheme."""
-    try:
-        open_driver(f"{name}:///nowhere" if name != "memory" else "memory://")
-    except Exception:
-        return False
-    return True
-
-
-NAMES = [name for name in STORES if landed(name)]
+DURABLE = ("sqlite", "postgresql", "redis")
+NAMES = list(STORES)

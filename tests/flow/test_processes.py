@@ -13,8 +13,9 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.testing import ManualClock, drain
+from tests.flow.forks import forks
 from tests.flow.mortal import Work
-from tests.flow.stores import DURABLE, NAMES, STORES
+from tests.flow.stores import DURABLE, STORES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,13 +38,13 @@ class Place:
         with Harbor(self.dsn, clock=clock) as harbor:
             yield harbor, Work(harbor, str(self.journal))
 
-    def worker(self, *point: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "tests.flow.mortal", self.dsn, str(self.journal), *point]
+    def worker(self) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "tests.flow.mortal", self.dsn, str(self.journal)]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
-@pytest.fixture(params=[name for name in DURABLE if name in NAMES])
+@pytest.fixture(params=DURABLE)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     dsn = STORES[request.param](tmp_path)
     assert dsn is not None, f"{request.param} cannot run here"
@@ -76,15 +77,16 @@ def test_a_chain_goes_on_after_its_worker_was_killed_in_the_middle(place: Place)
 
 
 def test_a_worker_killed_at_every_step_of_a_chord_releases_its_finalizer_once(place: Place) -> None:
-    for point in range(1, 60):
-        place.journal.write_text("")
-        with place.harbor() as (_, work):
-            handle = work.chord().enqueue()
-        code = end(place.worker(str(point)))
-        with place.harbor(later=60) as (harbor, _):
-            drain(harbor)
-            found = harbor.flow(handle.id)
-            assert (found.status, found.result(1)) == ("succeeded", 5)
+    with forks("tests.flow.mortal", place.dsn, place.journal) as worker:
+        for point in range(1, 60):
+            place.journal.write_text("")
+            with place.harbor() as (_, work):
+                handle = work.chord().enqueue()
+            code = worker(point)
+            with place.harbor(later=60) as (harbor, _):
+                drain(harbor)
+                found = harbor.flow(handle.id)
+                assert (found.status, found.result(1)) == ("succeeded", 5)
             lines = place.lines()
             assert lines.index("last") > max(lines.index("step 1"), lines.index("step 2"))
             again = len(lines) - 3
