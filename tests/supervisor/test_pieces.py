@@ -14,6 +14,7 @@ import pytest
 from taskharbor import Worker
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.errors import JobNotInflight, LeaseMismatch, TaskHarborError
+from taskharbor.model.events import Event
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
 from taskharbor.tasks.handler import Handler, HandlerRegistry
@@ -21,6 +22,7 @@ from taskharbor.testing import ManualClock
 from taskharbor.worker.heart import OVERDUE
 from taskharbor.worker.run import Run
 from taskharbor.worker.supervisor import memory, probes, wire
+from taskharbor.worker.supervisor import slot as slot_module
 from taskharbor.worker.supervisor.keeper import Keeper
 from taskharbor.worker.supervisor.link import Link
 from taskharbor.worker.supervisor.process import Process
@@ -261,6 +263,48 @@ async def test_the_pauses_between_starts_grow_and_end_at_half_a_minute() -> None
     assert pauses[0] == 0
     assert all(pauses[n] >= min(30, 0.5 * 2 ** (n - 1)) for n in range(1, 12))
     assert max(pauses) <= 37.5
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (lambda process: process.ended(0), "ProcessReplaced"),  # it took its last job before the next one served
+        (lambda process: process.ended(-9), "ProcessDied"),
+        (lambda process: (process.stop(), process.ended(0)), "ProcessEnded"),
+    ],
+)
+@live
+async def test_how_a_process_that_has_taken_its_jobs_ended_is_told(
+    end: Callable[[Process], object], told: str, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[Event] = []
+    monkeypatch.setattr(slot_module, "tell", events.append)
+    started: list[Process] = []
+
+    async def start(number: int) -> Process:
+        started.append(Process(number, ManualClock(), 1))
+        return started[-1]
+
+    async def until(number: int) -> None:
+        while len(started) < number:
+            await asyncio.sleep(0)
+
+    slot = Slot(0, ManualClock(), start)
+    running = asyncio.create_task(slot.run())
+    await until(1)
+    heard(started[0], wire.Taken([taken("a")], []))
+    if not late:
+        await until(2)  # the next one is about to start
+    end(started[0])
+    started[0].state = "gone"
+    started[0].gone.set()
+    await until(2)
+    while slot.process is not started[1]:
+        await asyncio.sleep(0)
+    assert [type(event).__name__ for event in events] == [told]
+    slot.close()
+    await running
 
 
 @live

@@ -66,3 +66,5 @@ def test_a_changed_program_is_loaded_anew_and_a_broken_one_waits_to_be_mended(he
     program.write_text(APP.format(answer=333))
     assert answered(b"333")
     assert "event=SourcesChanged" in here.log
+    assert "event=ProcessEnded" in here.log
+    assert "event=ProcessDied" not in here.log  # they were told to

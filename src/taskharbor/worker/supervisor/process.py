@@ -52,6 +52,7 @@ class Process:
         self.code: int | None = None
         self.stopped = False  # by SIGSTOP
         self.killed = False  # by us
+        self.told_to_end = False
         self.why = ""  # it is to be replaced
         self.silence_told = False
         self.ready, self.tired, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -91,14 +92,14 @@ class Process:
 
     def retire(self) -> None:
         """Let it take no more jobs, and end when its last one has."""
-        self.state = "retiring"
+        self.state, self.told_to_end = "retiring", True
         self._say(wire.Retire())
 
     def stop(self, *, hurry: bool = False) -> None:
         """Let it finish within its grace period and give back the rest; `hurry`: at once."""
         if self.state == "gone":
             return
-        self.state = "stopping"
+        self.state, self.told_to_end = "stopping", True
         self._say(wire.Stop(hurry))
         if not self.ready.is_set():
             self._signal(signal.SIGTERM)  # it may be busy importing, and holds nothing yet
@@ -108,7 +109,7 @@ class Process:
     def kill(self) -> None:
         """End it, with everything it started."""
         if self.state != "gone":
-            self.killed = True
+            self.killed = self.told_to_end = True
             self._signal(signal.SIGKILL, whole_group=True)
 
     def tire(self, why: str) -> None:
@@ -127,9 +128,9 @@ class Process:
     # Facts ---------------------------------------------------------------------------------------------------
 
     @property
-    def told_to_end(self) -> bool:
-        """Whether its end is our doing."""
-        return self.state in ("retiring", "stopping") or self.killed
+    def done(self) -> bool:
+        """Whether it has ended by itself because it has taken all the jobs it was to take."""
+        return self.code == 0 and self.tired.is_set() and not self.told_to_end
 
     @property
     def cause(self) -> str:

@@ -74,7 +74,9 @@ class Slot:
             return old
         self.process = new
         self.restarts += 1
-        if not old.gone.is_set() and old.state == "running":
+        if old.gone.is_set():
+            self._tell_end(old, 0.0)
+        elif old.state == "running":
             tell(ProcessReplaced(old.pid, self.number, old.why))
             old.retire()
         return new
@@ -85,15 +87,23 @@ class Slot:
             return
         if self.waits_for_change:
             await self._first_of(self._anew.wait())
-        elif process.told_to_end:
-            tell(ProcessEnded(process.pid, self.number, process.cause))
+        elif process.told_to_end or process.done:
+            self._tell_end(process, 0.0)
         else:
             if self._clock.monotonic() - process.started_at > STEADY:
                 self._deaths = 0
             seconds = self._pause()
             self._deaths += 1
-            tell(ProcessDied(process.pid, self.number, process.cause, round(seconds, 1)))
+            self._tell_end(process, seconds)
             await self._first_of(asyncio.sleep(seconds), self._anew.wait())
+
+    def _tell_end(self, process: Process, seconds: float) -> None:
+        if process.told_to_end:
+            tell(ProcessEnded(process.pid, self.number, process.cause))
+        elif process.done:
+            tell(ProcessReplaced(process.pid, self.number, process.why))
+        else:
+            tell(ProcessDied(process.pid, self.number, process.cause, round(seconds, 1)))
 
     def _pause(self) -> float:
         if self._deaths == 0:
