@@ -5,6 +5,7 @@ connection and no thread, for nothing is opened before it.
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,9 +14,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
+STOPPED = -signal.SIGSTOP
+
 
 def serve(child: Callable[[int], None]) -> None:
-    """For each number on stdin run `child(number)` in a fork, and tell how that ended."""
+    """For each number on stdin run `child(number)` in a fork, and tell how that ended.
+
+    One that stops itself (SIGSTOP) is told as STOPPED, goes on after the next line, and is told again when it ends.
+    """
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
@@ -25,12 +31,18 @@ def serve(child: Callable[[int], None]) -> None:
                 sys.excepthook(*sys.exc_info())
                 os._exit(1)
             os._exit(0)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        status = os.waitpid(pid, os.WUNTRACED)[1]
+        if os.WIFSTOPPED(status):
+            print(STOPPED, flush=True)
+            sys.stdin.readline()
+            os.kill(pid, signal.SIGCONT)
+            status = os.waitpid(pid, 0)[1]
+        print(os.waitstatus_to_exitcode(status), flush=True)
 
 
 @contextmanager
 def forks(module: str, dsn: str, journal: Path) -> Iterator[Callable[[int], int]]:
-    """`python -m MODULE DSN JOURNAL forks`, as a function: a number → the exit code of the fork that got it."""
+    """`python -m MODULE DSN JOURNAL forks`, as a function: a number → how the fork that got it ended."""
     command = [sys.executable, "-m", module, dsn, str(journal), "forks"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:

@@ -2,7 +2,8 @@
 
 Each execution is a line of the journal, written when it begins: the id of the job, and the process that runs it. It
 says its name and works until it is killed. `forks`: for each number it is sent, a fork of it works until nothing is
-left, and kills itself (SIGKILL) before so many-th command that it sends to Redis after the last member began.
+left, and kills itself (SIGKILL) before so many-th command that it sends to Redis after the last member began; if the
+number is below zero, it stops itself (SIGSTOP) there.
 """
 
 import asyncio
@@ -71,14 +72,14 @@ class Work:
 
 
 def mortal(work: Work, point: int) -> None:
-    """Let this process die before that command, counted from the beginning of the last member."""
-    left, send = point, Pool.call
+    """Let this process die or stop before that command, counted from the beginning of the last member."""
+    left, send = abs(point), Pool.call
 
     async def call(self: Pool, *commands: Any) -> Any:
         nonlocal left
         left -= work.last_began
         if work.last_began and left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL if point > 0 else signal.SIGSTOP)
         return await send(self, *commands)
 
     Pool.call = call  # type: ignore[method-assign]

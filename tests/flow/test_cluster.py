@@ -17,12 +17,13 @@ import pytest
 
 from taskharbor import Harbor, JobCancelled
 from taskharbor.drivers import Ack
+from taskharbor.flow.run import FlowRun
 from taskharbor.model.errors import JobNotInflight
 from taskharbor.testing import ManualClock, drain
 from tests import lanes
 from tests.flow.crew import WORKERS, Crew, crew, store
-from tests.flow.forks import forks
-from tests.flow.scattered import ANSWER, GROWN, QUEUES, Work
+from tests.flow.forks import STOPPED, forks
+from tests.flow.scattered import ANSWER, GROWN, NORTH, QUEUES, Work
 from tests.flow.stores import MakeHarbor
 from tests.servers import redis as servers
 
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.xdist_group("redis-cluster")
 FLOWS = lanes.figure(10, 200)
 KILLS = lanes.figure(3, 40)
 STRIDE = lanes.figure(2, 1)  # in `make test` every other command
+STOPS = lanes.figure(9, 200)  # the first commands settle the last member and deliver what comes of it
 LEASE = timedelta(seconds=30)
 
 
@@ -71,6 +73,25 @@ def look_at(flow: Any, lines: dict[str, list[int]], killed: set[int]) -> None:
             assert order.index(dependency) < order.index(dependent), f"{dependent} ran before {dependency}"
 
 
+def all_but_the_last_member(dsn: str, journal: Path) -> str:
+    """A nested chord of which one member is left to run, in south; answers its id."""
+    journal.write_text("")
+    with harbor_later(dsn, journal, 0) as (harbor, work):
+        flow: str = work.nested().enqueue().id
+        harbor.worker(queues=[NORTH], heart="loop").run(until_empty=True)
+    assert len(began(journal)) == 2
+    return flow
+
+
+def finished(dsn: str, journal: Path, id: str) -> FlowRun:
+    """The flow after others have done what is left, when leases of the dead are over."""
+    with harbor_later(dsn, journal, 60) as (harbor, _):
+        drain(harbor)
+        flow = harbor.flow(id)
+        assert (flow.status, flow.result(1)) == ("succeeded", ANSWER)
+    return flow
+
+
 @pytest.mark.timeout(600)
 def test_a_worker_killed_at_any_command_after_the_last_member_releases_each_finalizer_once(
     cluster: str, tmp_path: Path
@@ -78,16 +99,9 @@ def test_a_worker_killed_at_any_command_after_the_last_member_releases_each_fina
     journal = tmp_path / "journal"
     with forks("tests.flow.scattered", cluster, journal) as worker:
         for point in range(1 + lanes.seed() % STRIDE, 200, STRIDE):
-            journal.write_text("")
-            with harbor_later(cluster, journal, 0) as (harbor, work):
-                handle = work.nested().enqueue()
-                harbor.worker(queues=QUEUES[:1], heart="loop").run(until_empty=True)
-            assert len(began(journal)) == 2
+            id = all_but_the_last_member(cluster, journal)
             code = worker(point)
-            with harbor_later(cluster, journal, 60) as (harbor, _):
-                drain(harbor)
-                flow = harbor.flow(handle.id)
-                assert (flow.status, flow.result(1)) == ("succeeded", ANSWER), point
+            flow = finished(cluster, journal, id)
             runs = list(began(journal).values())
             assert len(runs) == 5
             assert sum(map(len, runs)) - 5 <= (code != 0), f"killed once, at {point}, and ran again: {runs}"
@@ -96,6 +110,27 @@ def test_a_worker_killed_at_any_command_after_the_last_member_releases_each_fina
                 break
             assert code == -signal.SIGKILL
     assert point > 12, "there were hardly any commands to die at"
+
+
+@pytest.mark.timeout(600)
+def test_a_worker_stopped_at_a_command_after_the_last_member_changes_nothing_when_it_comes_back(
+    cluster: str, tmp_path: Path
+) -> None:
+    """What it has read from an outbox was delivered by others meanwhile, and the finalizers ran: it says it again."""
+    journal = tmp_path / "journal"
+    with forks("tests.flow.scattered", cluster, journal) as worker:
+        for point in range(1, STOPS):
+            id = all_but_the_last_member(cluster, journal)
+            code = worker(-point)
+            before = finished(cluster, journal, id)
+            if code == 0:
+                break
+            assert code == STOPPED
+            lines = began(journal)
+            assert worker(0) == 0  # it goes on
+            after = finished(cluster, journal, id)
+            assert (after.nodes, after.edges) == (before.nodes, before.edges), point
+            assert began(journal) == lines, point
 
 
 @pytest.mark.timeout(1800)
