@@ -66,6 +66,7 @@ def test_a_store_that_is_away_is_waited_for_and_its_password_stays_secret(here: 
     assert program.poll() is None
     program.send_signal(signal.SIGTERM)
     assert here.ended(program) == 0
+    assert "Connection refused" in here.log
     assert "canary" not in here.log
     assert "Traceback" not in here.log
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor import Cancel, Harbor, Snooze, Unrecoverable, events
+from taskharbor import BackendUnavailable, Cancel, Harbor, Snooze, Unrecoverable, events
 from taskharbor.drivers import JobRecord, Lease, LeaseExpired
 from taskharbor.events import Event, JobFailed, JobProgress, JobRetried, JobSucceeded
 from taskharbor.observe.log import LEVELS, LogObserver
@@ -100,6 +100,17 @@ def facts(record: logging.LogRecord) -> dict[str, Any]:
     """What an event added to a record."""
     usual = vars(logging.makeLogRecord({}))
     return {name: value for name, value in vars(record).items() if name not in usual and name != "message"}
+
+
+def test_why_a_store_is_away_is_told_in_its_drivers_words_and_nothing_that_a_handler_raised(lines: Lines):
+    observe = LogObserver()
+    away = raised(BackendUnavailable("PostgreSQL did not answer:\n  connection refused" + "!" * 1000))
+    observe(events.StoreLost("w", "reserve", away))
+    observe(events.JobFailed(JOB, "w", raised(BackendUnavailable(CANARY)), 0.25))
+    lost, failed = (facts(record) for record in lines.records)
+    assert lost["error"].startswith("BackendUnavailable: PostgreSQL did not answer: connection refused!!!")
+    assert len(lost["error"]) < 400
+    assert failed["error"].startswith("BackendUnavailable at ")
 
 
 def test_there_is_an_example_and_a_level_for_every_event():

@@ -3,7 +3,8 @@
 Every record carries its facts as attributes (`event`, `job_id`, `job_type`, `queue`, `attempt`, …), each a plain JSON
 value, so that a JSON formatter needs no parsing. Payloads never appear, and neither does the text of an exception,
 which may quote one: its class and place do, and `last_error` in the store has the rest. `LogObserver(errors=True)`
-shows it. A line of text stays one line: what has spaces or control characters in it is quoted.
+shows it. What a driver says of a store that is away is shown: it holds no secret. A line of text stays one line: what
+has spaces or control characters in it is quoted.
 
 How lines are written, `configure_logging` and its kin, is in `taskharbor.observe.lines`, and can be imported from here.
 """
@@ -16,11 +17,13 @@ from datetime import datetime
 from typing import Any
 
 from taskharbor.model import events as e
+from taskharbor.model.errors import BackendUnavailable
 from taskharbor.observe.lines import JobFilter, JsonFormatter, TextFormatter, configure_logging, written
 
 __all__ = ["LEVELS", "JobFilter", "JsonFormatter", "LogObserver", "TextFormatter", "configure_logging", "logged"]
 
 logger = logging.getLogger("taskharbor")
+_LONGEST = 300  # characters of what a driver says
 
 LEVELS: dict[type[e.Event], int] = {
     e.JobEnqueued: logging.DEBUG,
@@ -76,7 +79,7 @@ class LogObserver:
                     facts |= {"job_id": value.id, "job_type": value.type, "queue": value.queue}
                     facts["attempt"] = value.attempts + 1
             elif name == "error":
-                facts["error"] = self._error(value)
+                facts["error"] = _away(value) if _is_of_store(event) else self._error(value)
             elif name == "reason" and not self._errors and isinstance(event, e.JobDeadLettered | e.JobCancelled):
                 continue  # what the handler raised may be quoted in it
             elif name == "seconds":
@@ -98,6 +101,15 @@ class LogObserver:
         while innermost.tb_next is not None:
             innermost = innermost.tb_next
         return f"{name} at {innermost.tb_frame.f_code.co_filename}:{innermost.tb_lineno}"
+
+
+def _is_of_store(event: e.Event) -> bool:
+    """Whether its error is what a driver says of a store that is away: that repeats no secret, and no payload."""
+    return not hasattr(event, "job") and isinstance(getattr(event, "error", None), BackendUnavailable)
+
+
+def _away(error: BaseException) -> str:
+    return f"{type(error).__qualname__}: {' '.join(str(error).split())[:_LONGEST]}"
 
 
 def logged(observers: Iterable[e.Observer]) -> tuple[e.Observer, ...]:
