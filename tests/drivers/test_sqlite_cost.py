@@ -1,7 +1,8 @@
 """What a reserve costs beside a hundred thousand of everything, in steps of SQLite's machine and not in seconds.
 
 The same reserve is counted on a small file and on a large one. A statement that goes through what it does not need
-costs a thousand times as much there; the intended index is read from the query plan as well.
+costs a thousand times as much there; the intended index is read from the query plan as well. What it costs to write a
+row that holds much is not seen in steps: for members of groups, the bytes that SQLite reads and writes are counted too.
 """
 
 import asyncio
@@ -35,11 +36,11 @@ CROWD = {
 INSERT = """
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})
 INSERT INTO taskharbor_jobs (
-    num, id, queue, state, lined, rank, time, arrival, moment, token, worker, settled, settled_as, open, holds, type,
+    num, id, queue, state, lined, rank, time, arrival, moment, token, worker, settled, settled_as, holds, type,
     payload, run_at, attempts, max_attempts, deliveries, lost, grp, group_limit, last_error, reason, created_at,
     finished_at, priority)
 SELECT {base} + i, '{kind}-' || i, substr('abc', 1 + i % 3, 1), {state}, {lined}, -{priority}, {time} + i, {base} + i,
-    {moment}, '', '', '', '', {open}, 0, 't', CAST('{{}}' AS BLOB), {moment}, 0, 0, 0, 0, {group}, 0, '', '', {time},
+    {moment}, '', '', '', '', 0, 't', CAST('{{}}' AS BLOB), {moment}, 0, 0, 0, 0, {group}, 0, '', '', {time},
     {finished}, {priority}
 FROM n
 """
@@ -62,7 +63,6 @@ def fill(path, count):
                 time=MICROS - 10**9,
                 moment=f"{later} + i" if timed == "moment" else "NULL",
                 finished=f"{MICROS} - i" if timed == "finished_at" else "NULL",
-                open=int(kind == "blocked"),
                 group="NULL",
             )
         )
@@ -79,7 +79,6 @@ def fill(path, count):
             time=MICROS - 10**9,
             moment="NULL",
             finished="NULL",
-            open=0,
             group="'g' || i",
         )
     )
@@ -161,6 +160,9 @@ PLANS = {
     "known_ids": "USING COVERING INDEX taskharbor_jobs_id (id=?)",
     "known_key": "USING INDEX taskharbor_jobs_key (queue=? AND idempotency_key=?)",
     "prunable": "USING INDEX taskharbor_jobs_ended (state=? AND queue=? AND finished_at<?)",
+    "close_edges": "USING PRIMARY KEY (dependency=?)",
+    "released": "USING COVERING INDEX taskharbor_edges_dependent (dependent=? AND open=?)",
+    "waiting_for": "USING COVERING INDEX taskharbor_edges_dependent (dependent=? AND open=?)",
 }
 
 
@@ -179,3 +181,52 @@ def test_the_plan_is_the_intended_one(fast_sqlite_folder, name):
     assert PLANS[name] in plan, plan
     assert "SCAN taskharbor" not in plan
     assert "TEMP B-TREE" not in plan
+
+
+MEMBERS = 10_000
+ASKED = 20  # members whose outcomes are measured, each in a call of its own
+PAGE = 4096
+
+
+def moved():
+    """Bytes that this process has read and written with system calls, whatever cache of the system served them."""
+    with open("/proc/self/io", encoding="ascii") as file:
+        told = dict(line.split(": ") for line in file)
+    return int(told["rchar"]) + int(told["wchar"])
+
+
+async def settled(path, size, analyze):
+    """What the outcome of a member costs on average: hundreds of steps, and bytes where no page is kept in memory.
+    Half of the members of each group are done, the rest is open."""
+    driver = SqliteDriver(f"sqlite:///{path}?synchronous=normal")
+    await driver.open()
+    for start in range(0, MEMBERS, size):
+        ids = [f"01234567-89ab-cdef-0123-{number:012}" for number in range(start, start + size)]
+        final = JobRecord(id=f"final-{start}", type="t", queue="final", depends_on=tuple(ids), flow_id=f"flow-{start}")
+        members = [JobRecord(id=id, type="t", queue="a", flow_id=final.flow_id) for id in ids]
+        await driver.enqueue([*members, final], NOW)
+    held = await driver.reserve(["a"], NOW, LEASE, MEMBERS, "w")
+    assert len(held) == MEMBERS
+    first = [item.lease for number, item in enumerate(held) if number % size < size // 2]
+    last = [item.lease for number, item in enumerate(held) if number % size >= size // 2]
+    assert not any(await driver.settle([Ack(lease, b"1") for lease in first], NOW))
+    if analyze:
+        await driver.hub.write(lambda tx: tx.all("ANALYZE"))
+    await driver.hub.write(lambda tx: tx.all("PRAGMA cache_size = 1"))
+    steps, began = 0, moved()
+    for lease in last[::5][:ASKED]:  # of groups of ten, one each: nobody is released
+        taken, answers = await Meter(driver).of(driver.settle([Ack(lease, b"1")], NOW))
+        assert answers == [None]
+        steps += taken
+    cost = steps / ASKED, (moved() - began) / ASKED
+    await driver.close()
+    path.unlink()
+    return cost
+
+
+@pytest.mark.parametrize("analyze", [False, True])
+def test_settling_a_member_costs_the_same_in_a_group_of_ten_or_ten_thousand(fast_sqlite_folder, analyze):
+    steps, moves = asyncio.run(settled(fast_sqlite_folder / f"few-{analyze}.db", 10, analyze))
+    large_steps, large_moves = asyncio.run(settled(fast_sqlite_folder / f"many-{analyze}.db", MEMBERS, analyze))
+    assert large_steps <= steps + 2, f"{large_steps} hundred steps, {steps} in a group of ten"
+    assert large_moves <= moves + 10 * PAGE, f"{large_moves} bytes, {moves} in a group of ten"

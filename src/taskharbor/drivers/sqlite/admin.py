@@ -54,9 +54,9 @@ def requeue(
             tx.execute("UPDATE taskharbor_flows SET cancelled = 0 WHERE id = ?", (job.flow_id,))
         if was_finished:
             flows.reopen(tx, job)
-        if job.depends_on:
-            flows.link(tx, job)
-        if not job.open:
+        else:
+            flows.hold(tx, job)
+        if not flows.is_open(tx, job):
             join(tx, job, moment)
         tx.save(job)
         return None

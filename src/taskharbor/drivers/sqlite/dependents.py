@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+from taskharbor.drivers.sqlite import flows
 from taskharbor.drivers.sqlite.job import BLOCKED, DONE, Job, ids_json
 from taskharbor.drivers.sqlite.sql import COLUMNS, statement
 from taskharbor.drivers.sqlite.store import join
 from taskharbor.drivers.sqlite.tx import Tx
 
-ONE_LESS = statement("one_less")
+CLOSE_EDGES = statement("close_edges")
+RELEASED = statement("released")
 BY_NUM = f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE num = ?"
 DEPENDENTS = statement("dependents")
 EDGE = "SELECT unfinished FROM taskharbor_edges WHERE dependency = ? AND dependent = ?"
@@ -17,8 +19,9 @@ EDGE = "SELECT unfinished FROM taskharbor_edges WHERE dependency = ? AND depende
 
 def release_dependents(tx: Tx, job: Job, now: int) -> None:
     """The job is done: those that waited for nothing else join the line, in the order in which they were stored."""
-    for num in sorted(num for num, open in tx.all(ONE_LESS, job.num) if not open):
-        _join(tx, num, now)
+    if tx.do(CLOSE_EDGES, job.num):
+        for (num,) in tx.all(RELEASED, job.num):
+            _join(tx, num, now)
 
 
 def _join(tx: Tx, num: int, now: int) -> None:
@@ -44,17 +47,16 @@ def hand_over(tx: Tx, old: Job, waiting: list[Job], new: Job, now: int) -> None:
         dependent.depends_on = ids_json(ids)
         tx.execute("UPDATE taskharbor_jobs SET depends_on = ? WHERE num = ?", (dependent.depends_on, dependent.num))
         _take_over(tx, new, dependent, known)
-        if (known is not None or new.state == DONE) and dependent.state == BLOCKED:
-            dependent.open -= 1
-            if not dependent.open:
-                join(tx, dependent, now)
+        if dependent.state == BLOCKED and not flows.is_open(tx, dependent):
+            join(tx, dependent, now)
             tx.save(dependent)
 
 
 def _take_over(tx: Tx, new: Job, dependent: Job, known: tuple[int] | None) -> None:
     unfinished = not dependent.finished
     if known is None:
-        tx.execute("INSERT INTO taskharbor_edges VALUES (?, ?, ?)", (new.num, dependent.num, int(unfinished)))
+        edge = (new.num, dependent.num, int(unfinished), int(new.state != DONE))
+        tx.execute("INSERT INTO taskharbor_edges VALUES (?, ?, ?, ?)", edge)
     elif unfinished:
         tx.execute(
             "UPDATE taskharbor_edges SET unfinished = 1 WHERE dependency = ? AND dependent = ?",

@@ -180,12 +180,12 @@ def _rows(tx: Tx, records: Iterable[JobRecord], first: int, now: int) -> list[tu
 def _place(tx: Tx, record: JobRecord, number: int, now: int) -> None:
     job = tx.load(record.id)
     assert job is not None
-    flows.link(tx, job)
+    flows.hold(tx, job)
     if record.flow_id is not None and flows.is_cancelled(tx, record.flow_id):
         job.reason = FLOW_CANCELLED_REASON
         finish(tx, job, CANCELLED, now)
         return
-    if not job.open:
+    if not flows.is_open(tx, job):
         line_up(tx, job, now, number)
     tx.save(job)
 

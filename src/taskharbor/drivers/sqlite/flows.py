@@ -1,7 +1,8 @@
 """Edges between jobs, and the runs they belong to.
 
 An edge (dependency, dependent) says whether the dependent is unfinished (neither done nor cancelled); `holds` of a job
-counts those, `open` of a blocked job counts its dependencies that are not done. Both are counted, never searched for.
+counts those. It also says whether the dependency is open (not done): a job is blocked while any edge to it is open,
+which one look into an index tells. The edges are a set: whoever closes one twice releases nobody.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from taskharbor.drivers.sqlite.tx import Tx
 
 HOLD = statement("hold")
 LINK = statement("link")
-COUNT_OPEN = statement("count_open")
+OPEN = "SELECT 1 FROM taskharbor_edges WHERE dependent = ? AND open = 1 LIMIT 1"
 UNHOLD = statement("unhold")
 UNFINISHED = "UPDATE taskharbor_edges SET unfinished = 0 WHERE dependent = ? AND unfinished = 1"
 FORGET_EDGES = "DELETE FROM taskharbor_edges WHERE dependency = :num OR dependent = :num"
@@ -32,14 +33,13 @@ def is_cancelled(tx: Tx, flow_id: str) -> bool:
     return row is not None and bool(row[0])
 
 
-def link(tx: Tx, job: Job) -> None:
-    """Make an unfinished job known to its dependencies, and count those that are not done."""
-    hold(tx, job)
-    job.open = tx.one(COUNT_OPEN, job.num)[0] if job.depends_on else 0
+def is_open(tx: Tx, job: Job) -> bool:
+    """Whether any of its dependencies is not done."""
+    return bool(job.depends_on) and tx.one(OPEN, job.num) is not None
 
 
 def hold(tx: Tx, job: Job) -> None:
-    """The job is unfinished: what it depends on must stay."""
+    """The job is unfinished: it is known to what it depends on, which must stay."""
     if job.depends_on:
         named = {"num": job.num, "ids": ids_json(job.dependencies)}
         tx.execute(HOLD, named)

@@ -72,7 +72,7 @@ class Job(msgspec.Struct, gc=False):
     worker: str
     settled: str
     settled_as: str
-    open: int
+    priority: Any
     holds: int
     type: Any
     payload: Any
@@ -95,7 +95,6 @@ class Job(msgspec.Struct, gc=False):
     created_at: int
     finished_at: int | None
     result: bytes | None
-    priority: Any
 
     @property
     def dependencies(self) -> list[str]:
@@ -176,7 +175,7 @@ def _full_record(row: Sequence[Any], reserved: int, created_at: datetime) -> Job
         payload=row[16],
         run_at=None if run_at is None else EPOCH + timedelta(0, 0, run_at),
         timeout=None if timeout is None else timedelta(0, 0, timeout),
-        priority=row[36],
+        priority=row[13],
         attempts=row[19],
         max_attempts=row[20],
         deliveries=row[21] + reserved,
@@ -258,7 +257,7 @@ def readable(row: Sequence[Any]) -> JobRecord:
 
 
 _KINDS: tuple[tuple[int, type, Any], ...] = (
-    (36, int, 0),
+    (13, int, 0),
     (15, str, ""),
     (16, bytes, b""),
     *((index, int, 0) for index in (19, 20, 21, 22, 25, 33)),

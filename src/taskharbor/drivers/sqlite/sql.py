@@ -11,10 +11,9 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "sql"
 
 COLUMNS = (
-    "num, id, queue, state, lined, rank, time, arrival, moment, token, worker, settled, settled_as, open, holds, "
+    "num, id, queue, state, lined, rank, time, arrival, moment, token, worker, settled, settled_as, priority, holds, "
     "type, payload, run_at, timeout, attempts, max_attempts, deliveries, lost, idempotency_key, grp, group_limit, "
-    "depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, created_at, finished_at, result, "
-    "priority"
+    "depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, created_at, finished_at, result"
 )
 
 

@@ -99,7 +99,6 @@ class Tx:
                 job.worker,
                 job.settled,
                 job.settled_as,
-                job.open,
                 job.run_at,
                 job.attempts,
                 job.lost,

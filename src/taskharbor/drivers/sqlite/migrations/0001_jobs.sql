@@ -25,7 +25,7 @@ CREATE TABLE taskharbor_jobs (
     worker          TEXT,
     settled         TEXT,     -- the token of its last outcome, until it is reserved again
     settled_as      TEXT,     -- the kind of that outcome
-    open            INTEGER,  -- blocked: how many dependencies are not done
+    priority        INTEGER,
     holds           INTEGER,  -- how many unfinished jobs depend on it
     type            TEXT,
     payload         BLOB,
@@ -47,8 +47,7 @@ CREATE TABLE taskharbor_jobs (
     reason          TEXT,
     created_at      INTEGER,
     finished_at     INTEGER,
-    result          BLOB,
-    priority        INTEGER
+    result          BLOB
 );
 CREATE UNIQUE INDEX taskharbor_jobs_id ON taskharbor_jobs (id);
 CREATE UNIQUE INDEX taskharbor_jobs_key ON taskharbor_jobs (queue, idempotency_key) WHERE idempotency_key IS NOT NULL;
@@ -94,13 +93,16 @@ CREATE TABLE taskharbor_flows (
     cancelled INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 
+-- What a join waits for is told here alone: the row of a job with ten thousand dependencies holds all their ids, and
+-- to write it costs as much as a member's whole outcome.
 CREATE TABLE taskharbor_edges (
     dependency INTEGER NOT NULL,
     dependent  INTEGER NOT NULL,
     unfinished INTEGER NOT NULL,  -- whether the dependent is neither done nor cancelled
+    open       INTEGER NOT NULL,  -- whether the dependency is not done
     PRIMARY KEY (dependency, dependent)
 ) WITHOUT ROWID;
-CREATE INDEX taskharbor_edges_dependent ON taskharbor_edges (dependent, dependency);
+CREATE INDEX taskharbor_edges_dependent ON taskharbor_edges (dependent, open, dependency);
 
 CREATE TABLE taskharbor_workers (
     name    TEXT PRIMARY KEY,

@@ -2,6 +2,6 @@
 -- in: the columns below in their order, num
 UPDATE taskharbor_jobs
 SET state = ?, lined = ?, time = ?, arrival = ?, moment = ?, token = ?, worker = ?, settled = ?, settled_as = ?,
-    open = ?, run_at = ?, attempts = ?, lost = ?, handed_to = ?, last_error = ?, failed_at = ?, reason = ?,
+    run_at = ?, attempts = ?, lost = ?, handed_to = ?, last_error = ?, failed_at = ?, reason = ?,
     finished_at = ?, result = ?
 WHERE num = ?
