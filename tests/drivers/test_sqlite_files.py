@@ -14,6 +14,7 @@ import pytest
 from taskharbor.drivers import Ack, BackendUnavailable, DriverError, Enqueued, JobRecord, open_driver
 from taskharbor.drivers.sqlite import SqliteDriver, hub, migrate
 from taskharbor.drivers.sqlite.connect import network_mount, unavailable
+from taskharbor.drivers.sqlite.watch import Watch
 from tests.drivers.sqlite_files import damage
 
 pytestmark = pytest.mark.lane("sqlite")
@@ -388,3 +389,21 @@ def test_no_parameter_is_numbered():
     sources = [*folder.glob("*.py"), *folder.glob("sql/*.sql")]
     assert len(sources) > 40
     assert [path.name for path in sources if re.search(r"\?\d", path.read_text(encoding="utf-8"))] == []
+
+
+# Who watches the file for other processes
+
+
+class EndsEarly(Watch):
+    """Its thread is gone by the time it is rung for: it saw by itself that it is to stop."""
+
+    def ring(self):
+        super().ring()
+        self._thread.join(30)
+        super().ring()
+
+
+def test_a_watch_whose_thread_ended_first_is_stopped_all_the_same(path):
+    """The second ring went to a closed file, or to whatever had been opened under its number since."""
+    watch = EndsEarly(str(path), f"{path}-lock", list, lambda arrived: None)
+    watch.stop()

@@ -71,6 +71,9 @@ class Watch:
         self._stopping = True
         self.ring()
         self._thread.join()
+        # Not in the thread: it may end before it is rung for, and the number would be another file's by then.
+        os.close(self._bell)
+        os.close(self._ringer)
 
     def _run(self) -> None:
         files: list[int] = []
@@ -90,8 +93,6 @@ class Watch:
         finally:
             self._close(files)
             self.disconnect()
-            os.close(self._bell)
-            os.close(self._ringer)
 
     def _round(self, files: list[int]) -> None:
         if not files:
