@@ -22,6 +22,7 @@ from taskharbor.flow import chain, chord, group
 from tests import lanes
 from tests.flow.stores import STORES, MakeHarbor
 from tests.flow.tasks import Tasks
+from tests.servers import redis
 
 LEASE = timedelta(seconds=30)
 
@@ -118,6 +119,39 @@ def test_settling_a_member_touches_as_much_of_postgres_in_a_group_of_ten_or_ten_
         assert dsn is not None, "PostgreSQL cannot run here"
         pages[members] = pages_to_settle_one(dsn, members)
     assert pages[10_000] < pages[10] + 30, pages  # a level more of each index
+
+
+def commands_to_settle_one(members: int) -> dict[str, int]:
+    """How often Redis runs each command in a settle of one member, those of scripts included."""
+
+    async def count() -> dict[str, int]:
+        dsn = STORES["redis"](Path())
+        assert dsn is not None, "Redis cannot run here"
+        driver = open_driver(dsn)
+        harbor = Harbor(driver)
+        tasks = Tasks(harbor)
+        await chord((tasks.add.s(i) for i in range(members)), tasks.total.s()).aenqueue()
+        now = harbor.clock.now()
+        held = await driver.reserve(["default"], now, LEASE, 3)
+        await driver.settle([Ack(held[0].lease, b"1")], now)  # whatever is done once has been done
+        with redis.shared().client(decode_responses=True) as client:
+            client.config_resetstat()
+            assert await driver.settle([Ack(held[1].lease, b"1")], now) == [None]
+            stats = client.info("commandstats")
+        await harbor.aclose()
+        return {name: told["calls"] for name, told in stats.items() if not name.startswith("cmdstat_config")}
+
+    return asyncio.run(count())
+
+
+def test_settling_a_member_costs_redis_the_same_commands_in_a_group_of_ten_or_ten_thousand() -> None:
+    small = commands_to_settle_one(10)
+    assert small == commands_to_settle_one(10_000)
+    assert small["cmdstat_evalsha"] == 1
+    assert sum(small.values()) < 60, small
+    # Those read a key from end to end. HGETALL and HKEYS read who waits for the member, and the queues of the flow.
+    assert small.keys().isdisjoint(f"cmdstat_{name}" for name in ("smembers", "lrange", "zrange", "hvals", "sort"))
+    assert small.get("cmdstat_hgetall", 0) + small.get("cmdstat_hkeys", 0) <= 2
 
 
 @pytest.mark.parametrize("rounds", [30])
