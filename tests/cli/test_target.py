@@ -1,5 +1,6 @@
 """Which store a command works on, and what is said when that cannot be told."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -127,11 +128,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("json:nothing", "found nothing"),
         ("broken_a:harbor", "importing broken_a failed at broken_a.py:2: ZeroDivisionError"),
         ("broken_b:harbor", "importing broken_b failed at broken_b.py:1: ModuleNotFoundError"),
+        ("broken_c:harbor", "importing broken_c failed at broken_c.py:2: SyntaxError"),
     ],
 )
 def test_an_app_that_cannot_be_used(folder: Path, app: str, expected: str):
     (folder / "broken_a.py").write_text("x = 1\ny = x / 0\n")
     (folder / "broken_b.py").write_text("import no_such_module_there\n")
+    (folder / "broken_c.py").write_text("x = 1\ndef harbor(:\n")
     answer = taskharbor("list", "--app", app)
     assert expected in answer.line
     assert answer.code == 2
@@ -194,3 +197,20 @@ def test_completion_answers_a_shell():
     answer = program(_TASKHARBOR_COMPLETE="bash_complete", COMP_WORDS="taskharbor list --state ", COMP_CWORD="3")
     assert answer.out.split() == [f"plain,{state}" for state in
         ("blocked", "scheduled", "ready", "inflight", "done", "dlq", "cancelled")]  # fmt: skip
+
+
+def test_an_empty_address_is_a_variable_that_is_not_set_and_no_wish_for_another_store():
+    for arguments in (["list", "--dsn", ""], ["--dsn", "", "list"], ["worker", "run", "--dsn", ""]):
+        answer = taskharbor(*arguments)
+        assert answer.code == 2
+        assert answer.line == "taskharbor: --dsn: expected an address such as sqlite:///jobs.db, got nothing"
+
+
+def test_a_disk_without_room_for_the_output(dsn: str):
+    store(dsn, JobRecord(id="a", type="t"))
+    done = subprocess.run(
+        f"{sys.executable} -m taskharbor list --dsn '{dsn}' > /dev/full",
+        shell=True, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "taskharbor: the output cannot be written: No space left on device\n"

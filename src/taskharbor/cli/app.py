@@ -42,5 +42,8 @@ def load(path: str) -> Harbor:
 def _broken(path: str, module: str, error: Exception) -> Refusal:
     """The module exists and raised: where, and what. Its own text is the best there is."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    where = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    place = (frames[-1].filename, frames[-1].lineno) if frames else None
+    if isinstance(error, SyntaxError) and error.filename:
+        place = (error.filename, error.lineno)
+    where = f" at {os.path.basename(place[0])}:{place[1]}" if place else ""
     return wrong(f"--app {path}: importing {module} failed{where}: {type(error).__name__}: {error}")

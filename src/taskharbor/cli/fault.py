@@ -7,6 +7,7 @@ Nothing here, and no error that passes through, repeats a password: every line i
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -24,6 +25,7 @@ INTERRUPTED = 130
 
 TRACEBACK = "TASKHARBOR_TRACEBACK"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?=[\w:@/%\[])[^\s\"'<>]+")
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _EXTRA = re.compile(r"Got unexpected extra arguments? \(")
 
 
@@ -105,6 +107,8 @@ def _of_the_store(error: BaseException) -> tuple[str, int]:
         return str(error), NO
     if isinstance(error, BackendUnavailable | DriverError):
         return str(error), STORE
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        return f"the output cannot be written: {error.strerror}", NO
     if isinstance(error, UnicodeEncodeError):
         return "expected text that UTF-8 can hold, got bytes that are not UTF-8 in an argument", WRONG
     frames = traceback.extract_tb(error.__traceback__)

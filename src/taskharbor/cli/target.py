@@ -131,6 +131,8 @@ def shared(function: F) -> F:
     @functools.wraps(function)
     def with_target(*args: Any, **options: Any) -> Any:
         before = click.get_current_context().find_root().params
+        if "" in (options.get("dsn"), before.get("dsn")):  # --dsn "$UNSET": another store than was meant
+            raise wrong("--dsn: expected an address such as sqlite:///jobs.db, got nothing")
         names = ("dsn", "driver", "app", "output")
         target = Target(**{name: options.pop(name, None) or before.get(name) for name in names})
         return function(*args, target=target, **options)
