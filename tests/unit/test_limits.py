@@ -41,8 +41,9 @@ def test_names_may_be_any_text_of_255_bytes(name: str):
 @pytest.mark.parametrize("name", ["", "a" * 256, "é" * 128, "🎉" * 64])
 def test_names_that_are_empty_or_too_long_are_refused_with_their_size(name: str):
     size = len(name.encode())
+    mend = "shorten it" if name else "give it a name"
     for field in ("id", "type", "queue", "group", "flow_id"):
-        assert refused(**{field: name}) == f"{field}: expected 1 to 255 bytes of text, got {size}; shorten it"
+        assert refused(**{field: name}) == f"{field}: expected 1 to 255 bytes of text, got {size}; {mend}"
 
 
 @given(st.integers(0, 0x9F).filter(lambda code: code < 0x20 or code >= 0x7F).map(chr) | st.sampled_from("{}"))

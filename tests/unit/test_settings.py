@@ -29,7 +29,7 @@ def test_the_defaults():
     ("option", "value", "said"),
     [
         ("queues", [], "queues: expected at least one queue name, got none"),
-        ("queues", [""], "queues: expected 1 to 255 bytes of text, got 0; shorten it"),
+        ("queues", [""], "queues: expected 1 to 255 bytes of text, got 0; give it a name"),
         ("queues", ["a{b}"], "queues: expected no control characters and no braces, got 'a{b}'; remove them"),
         ("queues", ["a", 5], "queues: expected text, got int"),
         ("concurrency", 0, "concurrency: expected 1 or more, got 0"),

@@ -35,7 +35,8 @@ def check_name(value: object, what: str) -> None:
         return
     size = _text_bytes(value, what)
     if not 1 <= size <= MAX_NAME:
-        raise InvalidJob(f"{what}: expected 1 to {MAX_NAME} bytes of text, got {size}; shorten it")
+        mend = "shorten it" if size else "give it a name"
+        raise InvalidJob(f"{what}: expected 1 to {MAX_NAME} bytes of text, got {size}; {mend}")
     if _BAD_IN_NAME.search(str(value)):
         raise InvalidJob(f"{what}: expected no control characters and no braces, got {value!r}; remove them")
 
