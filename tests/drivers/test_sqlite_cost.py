@@ -6,8 +6,10 @@ row that holds much is not seen in steps: for members of groups, the bytes that 
 """
 
 import asyncio
+import itertools
 import re
 import sqlite3
+import statistics
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -230,3 +232,21 @@ def test_settling_a_member_costs_the_same_in_a_group_of_ten_or_ten_thousand(fast
     large_steps, large_moves = asyncio.run(settled(fast_sqlite_folder / f"many-{analyze}.db", MEMBERS, analyze))
     assert large_steps <= steps + 2, f"{large_steps} hundred steps, {steps} in a group of ten"
     assert large_moves <= moves + 10 * PAGE, f"{large_moves} bytes, {moves} in a group of ten"
+
+
+def test_a_transaction_that_stores_one_job_writes_four_pages(fast_sqlite_folder):
+    """Its row, its id, its place in line, and its queue's row. A hand-written table with an index writes two."""
+    path = fast_sqlite_folder / "one.db"
+
+    async def scenario():
+        driver = SqliteDriver(f"sqlite:///{path}?synchronous=normal")
+        await driver.open()
+        sizes = []
+        for number in range(30):
+            await driver.enqueue([JobRecord(id=f"job-{number:06}", type="t")], NOW)
+            sizes.append(path.with_name("one.db-wal").stat().st_size)
+        await driver.close()
+        return [(after - before) // PAGE for before, after in itertools.pairwise(sizes)]
+
+    pages = asyncio.run(scenario())
+    assert statistics.median(pages) == 4, pages  # now and then a page is full, and its rows are divided

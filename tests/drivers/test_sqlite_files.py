@@ -383,6 +383,24 @@ def test_an_empty_queue_is_forgotten_with_its_last_record(path):
     on(path, scenario)
 
 
+@pytest.mark.parametrize("how", ["delete", "prune"])
+def test_a_number_is_never_given_again_when_the_job_that_kept_it_goes(path, how):
+    """An arrival of a number that was told before would wake nobody."""
+
+    async def scenario(driver):
+        await driver.enqueue([job("a", queue="q")], NOW)
+        await driver.cancel(["a"], NOW)
+        assert await driver.reserve(["q"], NOW, LEASE, 1) == []  # whatever arrived until now is known
+        if how == "delete":
+            assert await driver.delete(["a"]) == [None]
+        else:
+            assert await driver.prune(NOW + LEASE, 10) == 1
+        await driver.enqueue([job("b", queue="q")], NOW)
+        assert await driver.wait(["q"], 0.01)
+
+    on(path, scenario)
+
+
 def test_no_parameter_is_numbered():
     """Python 3.12.0 to 3.12.3 warn of `?1` with a sequence; `?` and `:name` are understood everywhere."""
     folder = Path(migrate.__file__).parent

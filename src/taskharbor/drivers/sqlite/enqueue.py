@@ -112,6 +112,7 @@ def carry_out(tx: Tx, made: Plan, now: datetime) -> None:
     moment = ticks(now)
     first = tx.next_number(len(fresh))
     _insert(tx, _rows(tx, fresh.values(), first, moment))
+    tx.number_kept(first + len(fresh) - 1)
     for record in fresh.values():
         if record.group is not None and record.group_limit > 0:
             # Perhaps it is the first limit and frees a slot: a hint too many costs nothing.

@@ -97,6 +97,7 @@ def remove(tx: Tx, job: Job) -> None:
     if not job.finished:
         flows.close(tx, job)
     flows.forget(tx, job)
+    tx.number_leaves(job.num)
     tx.execute(DELETE, (job.num,))
 
 

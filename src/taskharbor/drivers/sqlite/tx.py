@@ -2,6 +2,9 @@
 
 What changes often within a call is kept here and written once at its end (`flush`): the last number, the rows of
 queues, how many members of a group are inflight. A call that fails is rolled back to its savepoint and `forget`s.
+
+The last number is that of taskharbor_meta or the highest of a stored job, whichever is more. So an enqueue, which is a
+transaction of its own as a rule, need not write a page for it.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ QUEUE_LOAD = "SELECT paused, at, arrived, served, groups_next FROM taskharbor_qu
 LOOK = statement("look")
 QUEUE_SAVE = statement("queue_save")
 QUEUE_FORGET = statement("queue_forget")
-NUMBER_LOAD = "SELECT number FROM taskharbor_meta"
+NUMBER_LOAD = "SELECT number, (SELECT max(num) FROM taskharbor_jobs) FROM taskharbor_meta"
 NUMBER_SAVE = "UPDATE taskharbor_meta SET number = ?"
 
 
@@ -50,7 +53,9 @@ class Tx:
         self.fetchall = cursor.fetchall
         self._cursor = cursor
         self._number: int | None = None
-        self._stored_number = 0
+        self._meta_number = 0  # as it stands in taskharbor_meta
+        self._kept_number = 0  # the last one that is stored, there or with a job
+        self._told_number = 0  # the last one at the end of the last call
         self._queues: dict[str, Queue] = {}
         self._slots: dict[tuple[str, str], int] = {}
         self._arrivals: set[str] = set()
@@ -117,10 +122,26 @@ class Tx:
     def next_number(self, count: int = 1) -> int:
         """The next number; with a count, the first of so many."""
         if self._number is None:
-            self._number = self._stored_number = self.one(NUMBER_LOAD)[0]
+            self._meta_number, of_jobs = self.one(NUMBER_LOAD)
+            self._number = self._kept_number = self._told_number = max(self._meta_number, of_jobs or 0)
         first = self._number + 1
         self._number += count
         return first
+
+    def number_kept(self, number: int) -> None:
+        """A job was stored under this number."""
+        self._kept_number = max(self._kept_number, number)
+
+    def number_leaves(self, number: int) -> None:
+        """The job of this number is about to go: if nothing else keeps the last number, taskharbor_meta does."""
+        self.next_number(0)
+        if number > self._meta_number:
+            self._save_number()
+
+    def _save_number(self) -> None:
+        assert self._number is not None
+        self.execute(NUMBER_SAVE, (self._number,))
+        self._meta_number = self._kept_number = self._number
 
     def queue(self, name: str) -> Queue:
         """The row of a queue, made with the first job of that name."""
@@ -170,7 +191,9 @@ class Tx:
         if self._slots:
             self.flush_groups()
         if self._arrivals:
-            number = self.next_number()
+            # Whatever this call took a number for is an event as well: its last number is later than any told before.
+            taken = self._number if self._number is not None and self._number > self._told_number else None
+            number = self.next_number() if taken is None else taken
             for name in self._arrivals:
                 queue = self.queue(name)
                 queue.arrived, queue.dirty = number, True
@@ -183,9 +206,10 @@ class Tx:
                     (queue.name, queue.paused, queue.at, queue.arrived, queue.served, queue.groups_next),
                 )
                 queue.dirty = False
-        if self._number is not None and self._number != self._stored_number:
-            self.execute(NUMBER_SAVE, (self._number,))
-            self._stored_number = self._number
+        if self._number is not None:
+            if self._number > self._kept_number:
+                self._save_number()
+            self._told_number = self._number
 
     def flush_groups(self) -> None:
         """Count the slots, and let groups that have a member in line and a free slot stand in turn."""

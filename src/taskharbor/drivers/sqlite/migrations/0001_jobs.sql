@@ -1,7 +1,8 @@
 -- Schema 1: jobs, their queues, groups, flows and edges.
 -- Every name begins with taskharbor_, because the file may be the application's own.
 
--- One row: the schema's number, and the last number given. Whatever has an order of arrival takes a number.
+-- One row: the schema's number, and the last number given, unless a stored job has a higher one. Whatever has an order
+-- of arrival takes a number.
 CREATE TABLE taskharbor_meta (
     one    INTEGER PRIMARY KEY CHECK (one = 1),
     schema INTEGER NOT NULL,
