@@ -140,7 +140,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {1: "52cbe04c16dd6b09842823f6ee9c7bb66651c0861acb92b7539f6a5cb23f6e70"}
+DIGESTS = {1: "c539ccd606bed9d0c9d2945b2209b4f7ea7838115a5b00faae70bc9af33460e9"}
 
 
 def test_the_functions_belong_to_their_version():

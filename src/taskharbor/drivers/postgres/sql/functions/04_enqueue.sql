@@ -150,6 +150,7 @@ declare
     edge_deps text[];
     old_deps text[];
     new_deps text[];
+    done text[] := '{}';
 begin
     select array_agg(e.id), array_agg(e.pos), array_agg(coalesce(a.known, e.dep))
     into edge_ids, edge_pos, edge_deps
@@ -179,16 +180,25 @@ begin
     end if;
     insert into edges (dependency, dependent)
     select distinct e.dep, e.id from unnest(edge_ids, edge_deps) as e(id, dep) on conflict do nothing;
-    update jobs j
-    set depends_on = x.deps, open = x.open,
-        state = case when x.open > 0 then 0
-                     when j.grp is null and coalesce(j.run_at, 0) <= p_now then 2 else 1 end
-    from (select e.id, array_agg(e.dep order by e.pos) as deps,
-                 count(distinct e.dep) filter (where h.id is null) as open
-          from unnest(edge_ids, edge_pos, edge_deps) as e(id, pos, dep)
-          left join history h on h.id = e.dep and h.state + 0 = 5
-          group by e.id) as x
-    where j.id = x.id;
+    -- Only what was stored before can be done already. And one look-up for each of these, one update for each job, never
+    -- a join: a planner whose statistics were made when the tables were empty reads the whole table for every edge.
+    for missing in select distinct n as dep from unnest(new_deps) as n loop
+        if exists (select from history h where h.id = missing.dep and h.state + 0 = 5) then
+            done := done || missing.dep;
+        end if;
+    end loop;
+    for missing in
+        select e.id, array_agg(e.dep order by e.pos) as deps, count(distinct e.dep) filter (where d.dep is null) as open
+        from unnest(edge_ids, edge_pos, edge_deps) as e(id, pos, dep)
+        left join unnest(done) as d(dep) on d.dep = e.dep
+        group by e.id
+    loop
+        update jobs j
+        set depends_on = missing.deps, open = missing.open,
+            state = case when missing.open > 0 then 0
+                         when j.grp is null and coalesce(j.run_at, 0) <= p_now then 2 else 1 end
+        where j.id = missing.id;
+    end loop;
 end
 $body$;
 
