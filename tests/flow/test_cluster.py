@@ -166,7 +166,7 @@ def test_flows_across_slots_under_random_kills_and_cancels(cluster: str, tmp_pat
 
 def wait(harbor: Harbor, workers: Crew, condition: Any) -> None:
     """Until the counts of all queues together fulfil the condition; meanwhile the leases of the dead are given back."""
-    end = time.monotonic() + 300
+    before: dict[str, int] = {}
     while True:
         counts: dict[str, int] = defaultdict(int)
         for states in store(harbor, lambda d, now: d.counts(now)).values():
@@ -174,7 +174,9 @@ def wait(harbor: Harbor, workers: Crew, condition: Any) -> None:
                 counts[state] += number
         if condition(counts):
             return
-        assert time.monotonic() < end, dict(counts)
+        if counts != before:
+            before, end = dict(counts), time.monotonic() + 60
+        assert time.monotonic() < end, f"nothing has moved for a minute: {before}"
         workers.give_back(harbor)
         time.sleep(0.05)
 
