@@ -48,7 +48,7 @@ Commands that cannot be taken back ask first; `--yes` answers. Without a termina
 | code | meaning |
 | --- | --- |
 | 0 | done; a worker ended by TERM or INT has done what it should, too |
-| 1 | the answer is no: there is no such job, one was refused, a case or a check failed; or the output cannot be written |
+| 1 | the answer is no: there is no such job, one was refused, a case or a check failed; the output cannot be written |
 | 2 | the command line is wrong: an option, the DSN, the app, JSON that is none |
 | 3 | the store cannot be used: not there, not reachable, its schema does not fit |
 | 70 | a mistake in taskharbor itself; `TASKHARBOR_TRACEBACK=1` shows where |
