@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 FOLDERS = ("/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/16/bin", "/usr/lib/postgresql/17/bin")
@@ -109,7 +110,15 @@ class Server:
     def start(self) -> None:
         options = [f"--{name}={value}" for name, value in self.settings.items()]
         command = self._as_user(binary("postgres", self.folders), "-D", self.data, *options)
-        self.process = self._started(command, "database system is ready to accept")
+        until = time.monotonic() + 60
+        while True:
+            try:
+                self.process = self._started(command, "database system is ready to accept")
+                return
+            except RuntimeError as error:
+                # What was killed with -9 may take a moment to be gone.
+                if "pre-existing shared memory block" not in str(error)[-600:] or time.monotonic() > until:
+                    raise
 
     def _started(self, command: list[str], word: str) -> subprocess.Popen[bytes]:
         """A process that has said this word. What it says is kept in the file `log`."""
@@ -121,7 +130,7 @@ class Server:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        said = threading.Event()
+        said, ready = threading.Event(), threading.Event()
 
         def read() -> None:
             assert process.stderr is not None
@@ -130,11 +139,14 @@ class Server:
                     log.write(line)
                     log.flush()
                     if word.encode() in line:
+                        ready.set()
                         said.set()
             said.set()
 
         threading.Thread(target=read, daemon=True).start()
-        if not said.wait(60) or process.poll() is not None:
+        if not said.wait(60) or not ready.is_set():
+            process.kill()
+            process.wait()
             raise RuntimeError(f"{command}: {Path(f'{self.folder}/log').read_text()[-2000:]}")
         return process
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -55,9 +56,19 @@ class Program(LazyGroup):
                 stream.reconfigure(errors="backslashreplace")
         try:
             ended = super().main(args, prog_name or "taskharbor", complete_var, standalone_mode=False, **extra)
+            sys.stdout.flush()
         except Exception as error:
+            _drop_output()
             sys.exit(report(error))
         sys.exit(ended if isinstance(ended, int) else 0)
+
+
+def _drop_output() -> None:
+    """What cannot be written is let go of: Python would try it once more at its end, and complain with its own code."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 @click.group(
