@@ -387,3 +387,29 @@ def test_replay():
         recount(driver.store)
 
     asyncio.run(go())
+
+
+def test_what_finished_by_a_clock_that_is_behind_is_pruned_before_what_finished_earlier_by_one_ahead():
+    async def main():
+        driver = MemoryDriver()
+        await driver.enqueue([job("ahead"), job("behind")], NOW)
+        ahead, behind = await driver.reserve(["default"], NOW, LEASE, 2)
+        assert await driver.settle([Ack(ahead.lease)], NOW + 10 * SECOND) == [None]
+        assert await driver.settle([Ack(behind.lease)], NOW) == [None]
+        assert await driver.prune(NOW + 5 * SECOND, 10) == 1
+        assert (await driver.inspect("ahead", NOW)).state == State.DONE
+        recount(driver.store)
+
+    asyncio.run(main())
+
+
+def test_a_lease_of_no_length_ends_at_the_moment_at_which_its_job_was_due():
+    async def main():
+        driver = MemoryDriver()
+        await driver.enqueue([job("a", run_at=NOW)], NOW - SECOND)
+        for deliveries in (1, 2, 3):
+            (held,) = await driver.reserve(["default"], NOW, 0 * SECOND, 1)
+            assert held.job.deliveries == deliveries
+            recount(driver.store)
+
+    asyncio.run(main())
