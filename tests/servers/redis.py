@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -245,11 +245,10 @@ class Cluster:
 
     def primary_of(self, key: str) -> Server:
         """The node that serves this key now."""
-        slot = self._living()[0].run("CLUSTER", "KEYSLOT", key)
-        for low, high, primary, *_ in self._living()[0].run("CLUSTER", "SLOTS"):
-            if low <= slot <= high:
-                return next(node for node in self.nodes if node.port == primary[1])
-        raise LookupError(f"nobody serves slot {slot}")
+        return self._holder(self.slot_of(key))
+
+    def slot_of(self, key: str) -> int:
+        return int(self._living()[0].run("CLUSTER", "KEYSLOT", key))
 
     def replica_of(self, primary: Server) -> Server:
         """The living replica of a primary."""
@@ -258,6 +257,27 @@ class Cluster:
             if role[0] in ("slave", "replica") and role[2] == primary.port:
                 return node
         raise LookupError(f"the primary at port {primary.port} has no living replica")
+
+    def move(self, slot: int, to: Server, keys: int = 1) -> Iterator[int]:
+        """Move a slot to another primary, some keys at a time: each turn answers how many are still at the old one."""
+        source = self._holder(slot)
+        ids = {node.port: node.run("CLUSTER", "MYID") for node in (source, to)}
+        to.run("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source.port])
+        source.run("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[to.port])
+        while left := source.run("CLUSTER", "COUNTKEYSINSLOT", slot):
+            yield left
+            some = source.run("CLUSTER", "GETKEYSINSLOT", slot, keys)
+            source.run("MIGRATE", "127.0.0.1", to.port, "", 0, 10_000, "KEYS", *some)
+        yield 0
+        for node in (to, source, *self._living()):
+            if node.run("ROLE")[0] == "master":
+                node.run("CLUSTER", "SETSLOT", slot, "NODE", ids[to.port])
+
+    def _holder(self, slot: int) -> Server:
+        for low, high, primary, *_ in self._living()[0].run("CLUSTER", "SLOTS"):
+            if low <= slot <= high:
+                return next(node for node in self.nodes if node.port == primary[1])
+        raise LookupError(f"nobody serves slot {slot}")
 
     def empty(self) -> None:
         for node in self._living():

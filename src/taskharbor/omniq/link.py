@@ -6,6 +6,8 @@ in the middle of a character, after the state has changed). A client that was gi
 
 from __future__ import annotations
 
+import asyncio
+import time
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -17,7 +19,9 @@ import redis.retry
 from redis.backoff import NoBackoff
 from redis.client import NEVER_DECODE
 
+from taskharbor.drivers.redis.link import AWAY, AWAY_WORDS
 from taskharbor.drivers.redis.scripts import Script, compose, pack
+from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.omniq.calls import Call
 from taskharbor.omniq.errors import refusal
@@ -27,8 +31,12 @@ T = TypeVar("T")
 TIMEOUT = 5.0  # seconds: a server that says nothing for that long cannot be reached
 _PLAIN = ("redis://", "rediss://", "unix://")
 _CLUSTERS = {"redis+cluster://": "redis://", "rediss+cluster://": "rediss://"}
-_LOST = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException, OSError)
+PATIENCE = 10.0  # seconds for which a call waits while its slot of a Cluster moves or has no primary
+PAUSE = 0.1  # seconds between two tries
+_MOVING = (redis.exceptions.ClusterError, redis.exceptions.AskError, redis.exceptions.TryAgainError)
+_LOST = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException, OSError, *_MOVING, *AWAY)
 _REFUSED = "OMNIQ "
+_monotonic = StoreClock().monotonic
 AS_BYTES: dict[str, Any] = {NEVER_DECODE: []}
 
 
@@ -47,17 +55,21 @@ class Link:
 
     def run(self, call: Call[T]) -> T:
         script, arguments = _prepared(call, self._cluster)
-        try:
+        end = _monotonic() + PATIENCE
+        while True:
             try:
-                reply = self._client.execute_command("EVALSHA", script.sha, *arguments, **AS_BYTES)
-            except redis.exceptions.NoScriptError:
-                reply = self._client.execute_command("EVAL", script.text, *arguments, **AS_BYTES)
-        except (redis.RedisError, OSError) as error:
-            meaning = _meaning(error, call.script)
-            if meaning is None:
-                raise
-            raise meaning from error
-        return call.read(reply)
+                try:
+                    reply = self._client.execute_command("EVALSHA", script.sha, *arguments, **AS_BYTES)
+                except redis.exceptions.NoScriptError:
+                    reply = self._client.execute_command("EVAL", script.text, *arguments, **AS_BYTES)
+                return call.read(reply)
+            except (redis.RedisError, OSError) as error:
+                if not self._cluster or not isinstance(error, _MOVING) or _monotonic() > end:
+                    meaning = _meaning(error, call.script, self._cluster)
+                    if meaning is None:
+                        raise
+                    raise meaning from error
+            time.sleep(PAUSE)
 
     def close(self) -> None:
         if self._own:
@@ -79,17 +91,21 @@ class AsyncLink:
 
     async def run(self, call: Call[T]) -> T:
         script, arguments = _prepared(call, self._cluster)
-        try:
+        end = _monotonic() + PATIENCE
+        while True:
             try:
-                reply = await self._client.execute_command("EVALSHA", script.sha, *arguments, **AS_BYTES)
-            except redis.exceptions.NoScriptError:
-                reply = await self._client.execute_command("EVAL", script.text, *arguments, **AS_BYTES)
-        except (redis.RedisError, OSError) as error:
-            meaning = _meaning(error, call.script)
-            if meaning is None:
-                raise
-            raise meaning from error
-        return call.read(reply)
+                try:
+                    reply = await self._client.execute_command("EVALSHA", script.sha, *arguments, **AS_BYTES)
+                except redis.exceptions.NoScriptError:
+                    reply = await self._client.execute_command("EVAL", script.text, *arguments, **AS_BYTES)
+                return call.read(reply)
+            except (redis.RedisError, OSError) as error:
+                if not self._cluster or not isinstance(error, _MOVING) or _monotonic() > end:
+                    meaning = _meaning(error, call.script, self._cluster)
+                    if meaning is None:
+                        raise
+                    raise meaning from error
+            await asyncio.sleep(PAUSE)
 
     async def close(self) -> None:
         if self._own:
@@ -106,7 +122,10 @@ def script(name: str) -> Script:
 
 def _prepared(call: Call[Any], cluster: bool) -> tuple[Script, tuple[Any, ...]]:
     argument = pack((cluster, *map(_packable, call.arguments)))
-    return script(call.script), (1, f"{call.base}:meta".encode(), argument)
+    keys = [f"{call.base}:meta".encode()]
+    if cluster:  # see `anchors` in drivers/redis/scripts.py
+        keys.append(f"{call.base}:th:meta".encode())
+    return script(call.script), (len(keys), *keys, argument)
 
 
 def _packable(value: Any) -> Any:
@@ -137,11 +156,15 @@ def _opened(url: str, plain: Any, cluster: Any) -> Any:
     raise ValueError(f"expected a URL that begins with one of {known}; got another scheme, or none")
 
 
-def _meaning(error: Exception, where: str) -> Exception | None:
+def _meaning(error: Exception, where: str, cluster: bool) -> Exception | None:
     """What an exception of redis-py means here; None: what it says itself."""
     text = str(error)
     if isinstance(error, redis.ResponseError) and text.startswith(_REFUSED):
         return refusal(text.removeprefix(_REFUSED).split()[0], where)
-    if isinstance(error, _LOST):
+    if isinstance(error, redis.exceptions.AskError) and not cluster:
+        return TypeError(
+            "this server is one node of a Redis Cluster: give the URL redis+cluster://host:port, or a RedisCluster"
+        )
+    if isinstance(error, _LOST) or (text.split() or [""])[0].strip(":") in AWAY_WORDS:
         return BackendUnavailable(f"the Redis server cannot be reached ({type(error).__name__})")
     return None

@@ -1,7 +1,8 @@
 """Running scripts on a Redis Cluster: who serves which slot, and what to do when that has changed.
 
 The map of slots is read from any node and read again when a node says that it is wrong (MOVED) or does not answer.
-While a slot moves (ASK) or has no primary, a call waits a moment and tries again, for as long as `timeout` allows.
+While a slot moves (ASK, then TRYAGAIN: see `anchors` in scripts.py) or has no primary, a call waits a moment and tries
+again, for as long as `timeout` allows.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from taskharbor.model.errors import BackendUnavailable, DriverError
 
 LOST = (ConnectionError, TimeoutError, OSError)
 AWAY = (BusyLoadingError, ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError)
-_AWAY_WORDS = ("MISCONF", "NOREPLICAS", "OOM", "BUSY", "UNBLOCKED")
+AWAY_WORDS = ("MISCONF", "NOREPLICAS", "OOM", "BUSY", "UNBLOCKED")
 
 
 class Link:
@@ -73,14 +73,14 @@ class Link:
     async def run(self, script: Script, queue: str, args: Any, *, repeat: bool = True, durable: bool = False) -> Any:
         """A script, at the server of a queue. `durable`: answer when replicas have it, if the DSN asks for that."""
         argument = pack(args)
-        commands: list[Command] = [by_hash(script, queue, argument)]
+        commands: list[Command] = [by_hash(script, queue, argument, self.cluster)]
         wait = self.options.durable if durable else 0
         if wait:
             commands.append(("WAIT", wait, round(self.options.timeout * 500)))
         try:
             replies = await self._send(f"{{{queue}}}", commands, repeat=repeat)
         except NoScriptError:
-            commands[0] = by_text(script, queue, argument)
+            commands[0] = by_text(script, queue, argument, self.cluster)
             replies = await self._send(f"{{{queue}}}", commands, repeat=repeat)
         if wait and replies[1] < wait:
             raise BackendUnavailable(
@@ -143,7 +143,7 @@ def refused(link: Link, error: ResponseError) -> Exception:
     if isinstance(error, NoScriptError):
         return error
     word = (str(error).split() or [""])[0].strip(":")
-    if isinstance(error, AuthenticationError) or word in _AWAY_WORDS:
+    if isinstance(error, AuthenticationError) or word in AWAY_WORDS:
         return link.unavailable(error)
     return DriverError(f"Redis refused the call: {type(error).__name__} {word if word.isupper() else ''}".rstrip())
 

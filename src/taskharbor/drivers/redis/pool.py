@@ -15,7 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from taskharbor.drivers.redis.options import Options
-from taskharbor.drivers.redis.scripts import Script, anchor
+from taskharbor.drivers.redis.scripts import Script, anchors
 
 Address = tuple[str, int]
 Command = Sequence[Any]
@@ -107,9 +107,11 @@ async def _reply(connection: AbstractConnection) -> Any:
         return error
 
 
-def by_hash(script: Script, queue: str, argument: bytes) -> Command:
-    return ("EVALSHA", script.sha, 1, anchor(queue), argument)
+def by_hash(script: Script, queue: str, argument: bytes, cluster: bool = False) -> Command:
+    keys = anchors(queue, cluster)
+    return ("EVALSHA", script.sha, len(keys), *keys, argument)
 
 
-def by_text(script: Script, queue: str, argument: bytes) -> Command:
-    return ("EVAL", script.text, 1, anchor(queue), argument)
+def by_text(script: Script, queue: str, argument: bytes, cluster: bool = False) -> Command:
+    keys = anchors(queue, cluster)
+    return ("EVAL", script.text, len(keys), *keys, argument)

@@ -1,7 +1,7 @@
 """Scripts: Lua files of a package with the fragments of `lua/lib` before them, run by EVALSHA, loaded when unknown.
 
 `load("reserve")` is a script of this driver; `load("publish", "taskharbor.omniq")` one of another package that uses the
-same fragments. A script gets one key, the anchor of a queue, and one argument, a MessagePack array.
+same fragments. A script gets the anchor of a queue as its key, and one argument, a MessagePack array.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import functools
 import hashlib
 import re
 from importlib.resources import files
-from typing import Any
 
 import msgspec
-from redis.exceptions import NoScriptError
 
 PACKAGE = "taskharbor.drivers.redis"
 pack = msgspec.msgpack.Encoder().encode
@@ -79,17 +77,8 @@ def anchor(queue: str) -> str:
     return f"{{{queue}}}:meta"
 
 
-async def run(client: Any, script: Script, queue: str, argument: bytes) -> Any:
-    """Run a script on an asynchronous client, of one server or of a Cluster."""
-    try:
-        return await client.execute_command("EVALSHA", script.sha, 1, anchor(queue), argument)
-    except NoScriptError:
-        return await client.execute_command("EVAL", script.text, 1, anchor(queue), argument)
-
-
-def run_sync(client: Any, script: Script, queue: str, argument: bytes) -> Any:
-    """The same on a synchronous client."""
-    try:
-        return client.execute_command("EVALSHA", script.sha, 1, anchor(queue), argument)
-    except NoScriptError:
-        return client.execute_command("EVAL", script.text, 1, anchor(queue), argument)
+def anchors(queue: str, cluster: bool) -> tuple[str, ...]:
+    """The keys that are given to a script. On a Cluster two: while a slot moves, a server that has only some of its
+    keys refuses a script with two missing ones (TRYAGAIN), and would run one with a single key on what it has."""
+    first = anchor(queue)
+    return (first, f"{{{queue}}}:th:meta") if cluster else (first,)
