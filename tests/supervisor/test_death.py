@@ -4,6 +4,7 @@ The leases last ten minutes and the tests wait far less: what runs again does so
 """
 
 import os
+import re
 import signal
 
 from taskharbor.model.job import State
@@ -80,3 +81,35 @@ def test_a_supervisor_that_is_killed_takes_nothing_with_it(here: Yard) -> None:
     eventually(lambda: not exists(line.pid), "the worker has ended")
     assert len(here.starts(job)) == 1
     assert here.state(late) == State.READY
+
+
+def test_a_process_that_waits_takes_the_place_of_one_that_dies(here: Yard) -> None:
+    """It has imported the application before; when the supervisor is gone it ends, though it never served."""
+
+    def waiting() -> list[int]:
+        return [int(found) for found in re.findall(r"event=ProcessWaiting pid=(\d+)", here.log)]
+
+    [job] = here.enqueue("gate", name="go")
+    program = here.start(*LONG)
+    [first] = here.started(job)
+    [spare] = eventually(waiting, "a process waits")
+    assert spare != first.pid
+    os.kill(first.pid, signal.SIGKILL)
+    assert here.started(job, times=2)[0].pid == spare
+    here.open("go")
+    here.done(job)
+    eventually(lambda: len(waiting()) == 2, "another one waits")
+    os.kill(program.pid, signal.SIGKILL)
+    program.wait()
+    eventually(lambda: not any(map(exists, waiting())), "both have ended")
+
+
+def test_without_a_spare_the_next_process_is_started(here: Yard) -> None:
+    [job] = here.enqueue("gate", name="go")
+    here.start(*LONG, "--no-spare")
+    [first] = here.started(job)
+    os.kill(first.pid, signal.SIGKILL)
+    here.started(job, times=2)
+    here.open("go")
+    here.done(job)
+    assert "event=ProcessWaiting" not in here.log

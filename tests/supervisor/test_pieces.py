@@ -28,6 +28,7 @@ from taskharbor.worker.supervisor.link import Link
 from taskharbor.worker.supervisor.process import Process
 from taskharbor.worker.supervisor.slot import Slot
 from taskharbor.worker.supervisor.sources import Sources
+from taskharbor.worker.supervisor.spare import LONGEST, SHORT, Spare
 
 LEASE = timedelta(seconds=30)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -348,6 +349,103 @@ def test_sources_see_changes_and_leave_other_peoples_code_alone(tmp_path: Path) 
     assert sources.changed() == str(tmp_path / "package" / "new.py")
     (tmp_path / "tasks.py").unlink()
     assert sources.changed() == str(tmp_path / "tasks.py")
+
+
+class Waiters:
+    """Slots that serve, or not, and a spare for them."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.started: list[Process] = []
+        self.fails = False
+        self.slot = Slot(0, self.clock, lambda number: self.start())
+        self.slot.process = Process(0, self.clock)
+        self.spare = Spare(self.start)
+
+    async def start(self) -> Process:
+        self.started.append(Process(0, self.clock))
+        if self.fails:
+            self.started[-1].not_started()
+        return self.started[-1]
+
+    async def keep(self) -> int:
+        await self.spare.keep([self.slot], self.clock.monotonic())
+        return len(self.started)
+
+
+@live
+async def test_a_spare_is_started_when_all_others_serve_and_is_taken_once() -> None:
+    waiters = Waiters()
+    assert await waiters.keep() == 0  # the first process is not ready
+    assert waiters.slot.process is not None
+    heard(waiters.slot.process, wire.Ready("w", None))
+    assert await waiters.keep() == 1
+    assert await waiters.keep() == 1
+    waiters.clock.advance(100)
+    assert waiters.spare.take() is waiters.started[0]
+    assert waiters.started[0].started_at == waiters.clock.monotonic()  # if it dies soon, that is soon
+    assert waiters.spare.take() is None
+    assert await waiters.keep() == 2
+    waiters.started[1].stopped = True
+    assert waiters.spare.take() is None
+    waiters.started[1].stopped = False
+    waiters.started[1].ended(-9)
+    assert waiters.spare.take() is None
+
+
+@live
+async def test_after_a_spare_has_died_the_next_one_is_in_no_hurry() -> None:
+    waiters = Waiters()
+    assert waiters.slot.process is not None
+    heard(waiters.slot.process, wire.Ready("w", None))
+    pauses = []
+    waiters.fails = True
+    for _ in range(10):
+        begun = waiters.clock.monotonic()
+        before = len(waiters.started)
+        while await waiters.keep() == before:
+            waiters.clock.advance(1)
+        pauses.append(waiters.clock.monotonic() - begun)
+    assert pauses == [0, 5, 10, 20, 40, 80, 160, 320, LONGEST, LONGEST]
+
+
+@live
+async def test_there_is_no_spare_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiters = Waiters()
+    assert waiters.slot.process is not None
+    heard(waiters.slot.process, wire.Ready("w", None))
+    sizes = {"free": 199}
+    monkeypatch.setattr(memory, "resident", lambda pid: 100)
+    monkeypatch.setattr(memory, "free", lambda: sizes["free"])
+    assert await waiters.keep() == 0
+    sizes["free"] = 200
+    assert await waiters.keep() == 0
+    waiters.clock.advance(SHORT)
+    assert await waiters.keep() == 1
+
+
+def test_free_memory_is_that_of_the_narrowest_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def group(name: str, limit: str, used: int, cache: int) -> None:
+        folder = tmp_path / "sys/fs/cgroup" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{used}\n")
+        (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cache}\n")
+
+    assert 0 < memory.free() < 2**50
+    proc = tmp_path / "proc"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 8 kB\n")
+    monkeypatch.setattr(memory, "ROOT", str(tmp_path))
+    assert memory.free() == 8192  # no cgroup
+    (proc / "self/cgroup").write_text("1:name=systemd:/x\n0::/outer/inner\n")
+    assert memory.free() == 8192  # none with a limit
+    group("outer/inner", "max", 10, 0)
+    group("outer", "5000", 4000, 1000)
+    assert memory.free() == 2000
+    (proc / "self/cgroup").write_text("0::/\n")
+    group("", "300", 100, 50)
+    assert memory.free() == 250
 
 
 def test_memory_is_measured() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from taskharbor.cli.commands.worker import ONE_PROCESS
 from taskharbor.cli.fault import explained, wrong
-from taskharbor.cli.target import Target
+from taskharbor.cli.target import Target, family
 from taskharbor.observe.lines import configure_logging
 from taskharbor.worker import Worker
 from taskharbor.worker.supervisor import wire
@@ -38,6 +38,8 @@ def main(number: int) -> int:
     link.listen()
     try:
         worker = make(setup, link)
+        if setup.waits:
+            link.wait()
         link.attach(worker)
         worker.run()
     except SystemExit as error:
@@ -66,6 +68,8 @@ def make(setup: wire.Setup, link: Link) -> Worker:
                 "the app was made with a driver of its own, so the supervisor does not know the store's address: this "
                 "process keeps its leases itself, and what it holds when it dies waits for their end; --dsn mends that"
             )
+        elif setup.waits and family(link.dsn) == "postgres":
+            import psycopg  # noqa: F401  its driver would do so when it opens the store
     options: dict[str, Any] = {
         "queues": setup.queues,
         "concurrency": setup.concurrency,

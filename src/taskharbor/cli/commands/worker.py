@@ -83,6 +83,12 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
     "--max-memory", callback=_size, metavar="SIZE", help="Replace a process that has grown to this, e.g. 512M."
 )
 @click.option("--reload", is_flag=True, help="Start anew when a .py file below this folder changes (for development).")
+@click.option(
+    "--spare/--no-spare",
+    default=True,
+    show_default=True,
+    help="Keep one more process that has imported the app and waits for one to die.",
+)
 @click.option("--health-file", type=click.Path(dir_okay=False), help="Write how the processes are to this file.")
 @click.option("--health-port", type=click.IntRange(1, 65535), metavar="PORT", help="Answer GET /live and /ready here.")
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="Where to; 0.0.0.0: from other hosts, too.")

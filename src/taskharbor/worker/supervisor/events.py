@@ -16,6 +16,19 @@ class ProcessStarted(Event, frozen=True, gc=False):
     worker: str
 
 
+class ProcessWaiting(Event, frozen=True, gc=False):
+    """A spare process has imported the application, and waits to take the place of one that dies."""
+
+    pid: int
+
+
+class SpareDied(Event, frozen=True, gc=False):
+    """The spare process ended by itself, or was killed; it held nothing. Another one follows later."""
+
+    pid: int
+    cause: str
+
+
 class ProcessEnded(Event, frozen=True, gc=False):
     """A worker process ended because it was told to, and gave back what it held."""
 
@@ -110,6 +123,7 @@ LEVELS.update(
         ProcessNotStarted: logging.ERROR,
         ProcessKilled: logging.WARNING,
         ProcessStopped: logging.WARNING,
+        SpareDied: logging.WARNING,
         ProcessSilent: logging.WARNING,
         JobsReleased: logging.WARNING,
         LeasesNotKept: logging.ERROR,

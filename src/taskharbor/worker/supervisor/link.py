@@ -59,10 +59,16 @@ class Link:
         self._handed: dict[str, wire.TakenLease] = {}
         self._fresh: set[str] = set()  # handed over, and not yet in `held`
         self._on_lost: Callable[[Run, TaskHarborError], None] | None = None
+        self._turn = threading.Event()  # a spare's waiting is over
 
     def listen(self) -> None:
         """Hear the parent from now on, in a thread: it is heard also while the worker's loop stands still."""
         threading.Thread(target=self._listen, name="taskharbor-link", daemon=True).start()
+
+    def wait(self) -> None:
+        """Be a spare: until it is this one's turn, or it is told to end, or the parent is gone."""
+        self._say(wire.Waiting())
+        self._turn.wait()
 
     def attach(self, worker: Worker) -> None:
         """Serve this worker, which learns first what was asked of it before."""
@@ -191,6 +197,8 @@ class Link:
     def _hear(self, message: wire.ToChild) -> None:
         if isinstance(message, wire.Kept):
             self._kept(message)
+        elif isinstance(message, wire.Serve):
+            self._turn.set()
         elif isinstance(message, wire.Retire):
             self._ask("retire")
         else:
@@ -201,6 +209,7 @@ class Link:
             worker = self._worker
             if worker is None:
                 self._early.append(what)
+                self._turn.set()
         if worker is not None:
             getattr(worker, what)()
 

@@ -1,7 +1,7 @@
 """One worker process as its parent sees it: started afresh, spoken with over a socket, ended by its own process id.
 
-    starting ──Ready──► running ──Retire──► retiring ──► gone
-        └──────────────────┴──Stop──► stopping ─────────► gone          killed, or died by itself: from any state
+    spare ──Serve──► starting ──Ready──► running ──Retire──► retiring ──► gone
+      └─────────────────┴──────────────────┴──Stop──► stopping ─────────► gone    killed, or died by itself: from any
 
 Each has a process group of its own, so that what a crashed one leaves behind (children that run its jobs) can be
 ended before the jobs are given to somebody else, and Ctrl-C reaches the parent alone.
@@ -23,6 +23,7 @@ from taskharbor.model.lease import Lease
 from taskharbor.model.times import from_ms
 from taskharbor.worker.heart import OVERDUE
 from taskharbor.worker.supervisor import wire
+from taskharbor.worker.supervisor.events import ProcessWaiting, tell
 
 LAST_WORDS = 0.5  # seconds for what a dead process had said; only a stray copy of its socket makes that last
 EARLY = 0.9  # of its jobs: from here on a process is replaced
@@ -89,6 +90,12 @@ class Process:
         self.gone.set()
 
     # Orders --------------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """End the waiting of a spare: from here on it is like one that was started now."""
+        self.state = "starting"
+        self.started_at = self._clock.monotonic()
+        self._say(wire.Serve())
 
     def retire(self) -> None:
         """Let it take no more jobs, and end when its last one has."""
@@ -196,6 +203,8 @@ class Process:
                 self.state = "running"
             on_ready(message)
             self.ready.set()
+        elif isinstance(message, wire.Waiting):
+            tell(ProcessWaiting(self.pid))
         else:
             self.failure = message
 

@@ -26,6 +26,7 @@ from taskharbor.worker.supervisor.events import (
     ProcessStarted,
     ProcessStopped,
     SourcesChanged,
+    SpareDied,
     SupervisorStopping,
     tell,
 )
@@ -35,6 +36,7 @@ from taskharbor.worker.supervisor.probes import Probes, Report, Unusable, descri
 from taskharbor.worker.supervisor.process import Process
 from taskharbor.worker.supervisor.slot import Slot
 from taskharbor.worker.supervisor.sources import Sources
+from taskharbor.worker.supervisor.spare import Spare
 
 LOOK = 1.0  # seconds between two looks at everything
 SILENT = 5.0  # seconds without a sign of life, after which that is told
@@ -51,6 +53,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     max_jobs: int | None = None
     max_memory: int | None = None  # bytes
     reload: str | None = None  # the folder to watch
+    spare: bool = True  # keep a process waiting that takes the place of one that dies
     health_file: str | None = None
     health_host: str = "127.0.0.1"
     health_port: int | None = None
@@ -80,6 +83,7 @@ class Supervisor:
         self._code = 0
         self._signals = 0
         self._recoveries: set[asyncio.Task[None]] = set()
+        self._spare = Spare(self._start_spare)
 
     def run(self) -> int:
         """Until a signal ends it; answers the exit code."""
@@ -114,23 +118,33 @@ class Supervisor:
     # Starting ------------------------------------------------------------------------------------------------
 
     async def _start(self, number: int) -> Process:
-        process = Process(number, self._clock, self._plan.max_jobs)
+        process = self._spare.take()
+        if process is not None:
+            process.number = number
+            return process
+        return await self._launch(Process(number, self._clock, self._plan.max_jobs), self._setup)
 
+    async def _start_spare(self) -> Process:
+        process = Process(0, self._clock, self._plan.max_jobs)
+        process.state = "spare"
+        return await self._launch(process, msgspec.structs.replace(self._setup, waits=True))
+
+    async def _launch(self, process: Process, setup: wire.Setup) -> Process:
         def on_ready(ready: wire.Ready) -> None:
             self._served = True
-            self._slots[number].waits_for_change = False
+            self._slots[process.number].waits_for_change = False
             if self._keeper is None and ready.dsn is not None:
                 settings = self._plan.settings
                 self._keeper = Keeper(ready.dsn, self._fleet.values, lease=settings.lease, every=settings.heartbeat)
                 if self._on_store is not None:
                     self._on_store(ready.dsn)
-            tell(ProcessStarted(process.pid, number, ready.worker))
+            tell(ProcessStarted(process.pid, process.number, ready.worker))
 
-        await process.connect(self._setup, on_ready)
+        await process.connect(setup, on_ready)
         try:
             process.spawn(self._command)
         except OSError as error:
-            tell(ProcessNotStarted(number, error))
+            tell(ProcessNotStarted(process.number, error))
             process.not_started()
             await process.finish()
             return process
@@ -194,6 +208,10 @@ class Supervisor:
         await process.finish()
         if process.failure is not None:
             self._on_failure(process, process.failure)
+        if process is self._spare.process:
+            self._spare.died(self._clock.monotonic())
+            if not process.told_to_end:
+                tell(SpareDied(process.pid, process.cause))
         process.state = "gone"
         process.gone.set()
         self._changed.set()
@@ -224,6 +242,9 @@ class Supervisor:
                 tell(SourcesChanged(path))
                 for slot in self._slots:
                     slot.anew()
+            # Its store must be one from which the keeper can give back: else nothing would be won by being quick.
+            if self._plan.spare and sources is None and self._keeper is not None and not self._ending.is_set():
+                await self._spare.keep(self._slots, now)
             await probes.write()
 
     def _look_at(self, process: Process, now: float) -> None:
@@ -239,9 +260,8 @@ class Supervisor:
             process.tire(f"{limit} bytes of memory")
 
     def _report(self) -> Report:
-        return describe(
-            self._slots, self._fleet.values(), self._clock.monotonic(), self._plan.health_within, self._ending.is_set()
-        )
+        serving = [process for process in self._fleet.values() if process is not self._spare.process]
+        return describe(self._slots, serving, self._clock.monotonic(), self._plan.health_within, self._ending.is_set())
 
     # Ending --------------------------------------------------------------------------------------------------
 

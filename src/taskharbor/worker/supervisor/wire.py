@@ -1,7 +1,7 @@
 """What the parent and a worker process say to each other: one JSON object a line, over a socket of their own.
 
-    parent → child   Setup (the first line), Kept, Retire, Stop
-    child → parent   Ready, Taken, Tick, or Failed instead of Ready
+    parent → child   Setup (the first line), Serve (to a spare), Kept, Retire, Stop
+    child → parent   Waiting (a spare), Ready, Taken, Tick, or Failed instead of Ready
 
 The socket is private to the two, so an address with its password may travel here, and does not stand in a list of
 processes. No payload ever does.
@@ -34,6 +34,11 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     log_level: str = "info"
     alone: bool = True  # no other process serves beside it
     metrics: bool = False  # count what happens, for the supervisor to serve
+    waits: bool = False  # a spare: import everything, open nothing, and wait for Serve
+
+
+class Serve(msgspec.Struct, frozen=True, tag=True):
+    """A spare's turn has come: open the store and work."""
 
 
 class Kept(msgspec.Struct, frozen=True, tag=True):
@@ -51,6 +56,10 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
     """Take no more jobs, finish within the grace period and give back the rest; `hurry`: without a grace period."""
 
     hurry: bool = False
+
+
+class Waiting(msgspec.Struct, frozen=True, tag=True):
+    """A spare has imported everything."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -99,8 +108,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     code: int
 
 
-ToChild: TypeAlias = Kept | Retire | Stop
-ToParent: TypeAlias = Ready | Taken | Tick | Failed
+ToChild: TypeAlias = Serve | Kept | Retire | Stop
+ToParent: TypeAlias = Waiting | Ready | Taken | Tick | Failed
 
 _encoder = msgspec.json.Encoder()
 _setup = msgspec.json.Decoder(Setup)
