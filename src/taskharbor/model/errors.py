@@ -88,7 +88,12 @@ class WrongState(DriverError):
 
 
 class BackendUnavailable(DriverError):
-    """The store cannot be reached. The client library's own exception is the cause."""
+    """The store cannot be reached. The client library's own exception is the cause.
+
+    `lasting`: waiting will not mend it (a wrong password, a file that is no database), so a worker does not start.
+    """
+
+    lasting: bool = False
 
 
 class HandlerSignal(Exception):

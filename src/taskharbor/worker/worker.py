@@ -228,7 +228,7 @@ class Worker:
             self._stop.set()
 
     async def _open(self, driver: Driver) -> bool:
-        """Open the store and follow its clock; wait for one that is away. False: stopped before it came back."""
+        """Open the store and follow its clock; wait for one that is away, unless that is hopeless. False: stopped."""
         backoff = Backoff()
         while not self._stop.is_set():
             try:
@@ -237,6 +237,8 @@ class Worker:
                 self._outage.answered("open")
                 return True
             except (BackendUnavailable, OSError) as error:
+                if isinstance(error, BackendUnavailable) and error.lasting:
+                    raise
                 self._outage.failed("open", error)
             stop = asyncio.ensure_future(self._stop.wait())
             await asyncio.wait((stop,), timeout=backoff.next())

@@ -8,6 +8,7 @@ harmless; then, and for everything else that keeps the store from answering, it 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 TURNS = 8  # how often a transaction that lost against another is begun again
 SLACK = 5.0  # seconds that the server has to give up by itself, before the connection is given up here
+_REFUSED = re.compile(
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|pg_hba\.conf rejects|is not permitted to log in"
+    r"|(?:database|role) \".*\" does not exist|permission denied for database|no such (?:database|user)"
+)
 
 
 def arguments(options: Options, address: str | None = None) -> dict[str, Any]:
@@ -191,7 +196,17 @@ async def _as_one(connection: psycopg.AsyncConnection[Any], program: Program[T])
 def unavailable(options: Options, error: BaseException) -> BackendUnavailable:
     """What callers get, with psycopg's own error as its cause; it repeats nothing of a user or password."""
     told = concealed(options.address, " ".join(str(error).split())[:300]) or type(error).__name__
-    return BackendUnavailable(f"PostgreSQL did not answer: {told}")
+    lasting = _lasting(str(error))
+    made = BackendUnavailable(f"PostgreSQL {'refused' if lasting else 'did not answer'}: {told}")
+    made.lasting = lasting
+    return made
+
+
+def _lasting(text: str) -> bool:
+    """Whether every host that was tried refused for good. libpq gives the server's words and no code for them: a server
+    that speaks another language is waited for."""
+    tried = text.split("\n- ")[1:] or [text]
+    return all(_REFUSED.search(each) is not None for each in tried)
 
 
 def _clean(connection: psycopg.AsyncConnection[Any]) -> bool:

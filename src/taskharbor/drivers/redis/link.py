@@ -128,7 +128,11 @@ class Link:
         told = " ".join(str(error).split())[:300]
         if not told or isinstance(error, AuthenticationError) or not conceals(self._dsn, told):
             told = type(error).__name__
-        return BackendUnavailable(f"Redis did not answer: {told}")
+        made = BackendUnavailable(f"Redis did not answer: {told}")
+        if isinstance(error, AuthenticationError):
+            made = BackendUnavailable(f"Redis refused the login: {told}")
+            made.lasting = True
+        return made
 
 
 def _checked(replies: list[Any]) -> list[Any]:
@@ -145,6 +149,10 @@ def refused(link: Link, error: ResponseError) -> Exception:
     word = (str(error).split() or [""])[0].strip(":")
     if isinstance(error, AuthenticationError) or word in AWAY_WORDS:
         return link.unavailable(error)
+    if "DB index is out of range" in str(error):
+        return DriverError("the server has no database of the number that ends the address; leave it out for 0")
+    if "cluster support disabled" in str(error):
+        return DriverError("the server is part of no Cluster: expected redis://host:port, got redis+cluster://")
     return DriverError(f"Redis refused the call: {type(error).__name__} {word if word.isupper() else ''}".rstrip())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 
@@ -20,7 +21,10 @@ _MEANING = {
     "SQLITE_IOERR": "reading or writing failed",
     "SQLITE_PERM": "access is not permitted",
     "SQLITE_BUSY": "another program has kept it locked",
+    "SQLITE_ERROR": "its tables are not those that TaskHarbor made",
 }
+_LASTING = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_ERROR")
+_LASTING_ERRNO = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG}
 
 
 def unavailable(path: str, error: Exception) -> BackendUnavailable:
@@ -31,7 +35,9 @@ def unavailable(path: str, error: Exception) -> BackendUnavailable:
     meaning = next((text for start, text in _MEANING.items() if name.startswith(start)), "")
     if isinstance(error, OSError):
         meaning = error.strerror or type(error).__name__
+        name = errno.errorcode.get(error.errno or 0, name)
     made = BackendUnavailable(f"{path}: {meaning or 'SQLite failed'} ({name})")
+    made.lasting = name.startswith(_LASTING) or (isinstance(error, OSError) and error.errno in _LASTING_ERRNO)
     made.__cause__ = error
     return made
 
@@ -40,7 +46,9 @@ def create(path: str) -> None:
     """Make an empty file that only its owner may read; SQLite gives -wal and -shm the same mode."""
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
-        raise BackendUnavailable(f"{path}: its folder {folder} does not exist; create it first")
+        missing = BackendUnavailable(f"{path}: its folder {folder} does not exist; create it first")
+        missing.lasting = True
+        raise missing
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:
