@@ -28,13 +28,15 @@ class Mutant(NamedTuple):
 PLAIN_FENCE = "if found[1] ~= 'active' or found[2] ~= token or"
 MUTANTS = (
     # The fence
-    Mutant("token check dropped", "lib/45_plain", PLAIN_FENCE, "if found[1] ~= 'active' or", ("fence",)),
+    Mutant("token check dropped", "lib/46_acks", PLAIN_FENCE, "if found[1] ~= 'active' or", ("fence",)),
     Mutant("token check dropped in the fence", "lib/95_fence", "if held ~= token then return 3 end", "", ("fence",)),
     Mutant("state not checked", "lib/95_fence", "elseif job.state ~= 'active' then", "elseif false then", ("fence",)),
-    Mutant("settled after expiry", "lib/45_plain", "or (tonumber(found[3]) or 0) <= th.now then", "then", ("lease",)),
+    Mutant(
+        "settled after expiry", "lib/46_acks", "\n     or (tonumber(found[3]) or 0) <= th.now then", " then", ("lease",)
+    ),
     Mutant(
         "expiry compared with <",
-        "lib/45_plain",
+        "lib/46_acks",
         "(tonumber(found[3]) or 0) <= th.now",
         "(tonumber(found[3]) or 0) < th.now",
         ("lease",),
@@ -59,7 +61,7 @@ MUTANTS = (
         "elseif refused == 0 or refused == 2 then",
         ("repeat", "settle"),
     ),
-    Mutant("repeats not remembered", "lib/45_plain", "'th_st', settled)", "'th_st', '')", ("repeat",)),
+    Mutant("repeats not remembered", "lib/46_acks", "'th_st', settled)", "'th_st', '')", ("repeat",)),
     Mutant(
         "repeats of any kind",
         "settle",
@@ -70,6 +72,7 @@ MUTANTS = (
     Mutant("a repeat outlives the next lease", "lib/90_take", "add(fields, 'th_st', '')", "local _ = 0", ("repeat",)),
     Mutant("a retry ends nowhere", "settle", "th.join(q, id, job, outcome[5] or nil, fields)", "", ("settle",)),
     Mutant("known ids stored again", "enqueue", "if known[id] then", "if false then", ("enqueue", "idempotency")),
+    Mutant("known plain ids stored again", "put", "then return 'SLOW' end", "then end", ("enqueue",)),
     # Time and order
     Mutant(
         "due a millisecond late",
@@ -100,6 +103,7 @@ MUTANTS = (
         "if true then",
         ("order",),
     ),
+    Mutant("plain jobs always last in line", "put", "> args[1] then return 'SLOW' end", "< 0 then end", ("order",)),
     Mutant("priority the wrong way round", "lib/50_lanes", "n(-pri)", "n(pri)", ("order",)),
     Mutant(
         "low priorities before the line", "lib/90_take", "(positive and tonumber(head[2]) > 0)", "false", ("order",)
@@ -131,18 +135,19 @@ MUTANTS = (
     ),
     # Groups and pause
     Mutant("pause ignored", "reserve", "if call('EXISTS', key(q, 'paused')) == 0 then", "if true then", ("pause",)),
+    Mutant("pause ignored by the quick", "take", "call('EXISTS', key(q, 'paused'), ", "call('EXISTS', ", ("pause",)),
     Mutant("group limit ignored", "lib/40_groups", "call('INCR', group_key(q, gid, 'inflight'))", "", ("groups",)),
     Mutant(
         "slot freed twice by the ack",
-        "lib/45_plain",
-        "then th.free(q, found[6]) end",
-        "then th.free(q, found[6]) th.free(q, found[6]) end",
+        "lib/46_acks",
+        "th.free(q, gid)",
+        "th.free(q, gid) th.free(q, gid)",
         ("slots", "groups"),
     ),
     Mutant(
         "slot not freed by the ack",
-        "lib/45_plain",
-        "if found[6] and found[6] ~= '' then th.free(q, found[6]) end",
+        "lib/46_acks",
+        "th.free(q, gid)",
         "",
         ("slots", "groups"),
     ),

@@ -14,7 +14,7 @@ from taskharbor.drivers.redis import planning
 from taskharbor.drivers.redis.link import LOST, Link
 from taskharbor.drivers.redis.outcomes import Planned, check, question, spelled
 from taskharbor.drivers.redis.planning import Known, Plan
-from taskharbor.drivers.redis.records import stored
+from taskharbor.drivers.redis.records import plain, stored
 from taskharbor.drivers.redis.scripts import load
 from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob
 from taskharbor.model.job import JobRecord
@@ -38,12 +38,22 @@ class Calls:
     # Enqueue
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:
+        if await self._put(jobs, jobs[0].queue, now, False):
+            return [Enqueued(job.id, False) for job in jobs]
         if any(job.depends_on for job in jobs):
             return await self._enqueue_edges(jobs, now)
         script = load("enqueue")
         flat = [stored(job, now) for job in jobs]
         answers = await self.link.run(script, jobs[0].queue, (now, False, "", False, flat, (), False), durable=True)
         return [answered(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+
+    async def _put(self, jobs: Sequence[JobRecord], queue: str, now: int, cluster: bool) -> bool:
+        """Store plain jobs that nobody knows, which nearly all are; False: that is not what these are."""
+        flat = plain(jobs, now)
+        if flat is None:
+            return False
+        answer: bytes = await self.link.run(load("put"), queue, (now, cluster, queue, flat), durable=True)
+        return answer == b"OK"
 
     async def _enqueue_edges(self, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:
         for _ in range(PLANS):
@@ -69,23 +79,29 @@ class Calls:
     async def reserve(
         self, queues: Sequence[str], now: int, lease: int, limit: int, worker: str, tokens: Sequence[str]
     ) -> list[tuple[str, bytes | None, list[Any]]]:
-        """For each queue its name, the number of its last arrival if nothing is left, and the granted jobs' values."""
-        answer = await self._reserve(queues[0], (now, False, "", queues, lease, limit, worker, tokens))
-        return [(queue.decode(), seq, jobs) for queue, seq, jobs in answer]
+        """For each queue its name, the number of its last arrival if nothing is left, and each granted job: id, token
+        and values."""
+        return await self._reserve(queues[0], (now, False, "", queues, lease, limit, worker, tokens))
 
-    async def _reserve(self, queue: str, args: tuple[Any, ...]) -> Any:
+    async def _reserve(self, queue: str, args: tuple[Any, ...]) -> list[tuple[str, bytes | None, list[Any]]]:
         """One reserve; if its reply is lost, what it granted is asked for by its tokens."""
         try:
             if len(args[3]) == 1 and self._quick("reserve"):
                 answer = await self.link.run(load("take"), queue, args, repeat=False)
                 if answer != b"SLOW":
-                    return answer
+                    seq, jobs = answer
+                    granted = [(values[-1], token, values) for values, token in zip(jobs, args[7], strict=False)]
+                    return [(queue, seq, granted)]
                 self._slow["reserve"] = SLOW_FOR
-            return await self.link.run(load("reserve"), queue, (*args, False), repeat=False)
+            answer = await self.link.run(load("reserve"), queue, (*args, False), repeat=False)
         except BackendUnavailable as error:
             if not isinstance(error.__cause__, LOST):
                 raise
-            return await self.link.run(load("reserve"), queue, (*args, True))
+            answer = await self.link.run(load("reserve"), queue, (*args, True))
+        return [
+            (name.decode(), seq, [(id, token.decode(), values) for id, token, values in jobs])
+            for name, seq, jobs in answer
+        ]
 
     async def extend(self, leases: Sequence[Lease], now: int, span: int) -> list[int]:
         """For each lease its new end, or minus a refusal."""

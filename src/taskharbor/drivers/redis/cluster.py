@@ -142,6 +142,9 @@ class ClusterCalls(Calls):
         flows = await self.enter_flows(first.values())
         answers: dict[str, Enqueued] = {id: Enqueued(id, True) for id in elsewhere}
         for queue, part in by_queue((job.queue, job) for id, job in first.items() if id not in elsewhere).items():
+            if await self._put(part, queue, now, True):
+                answers |= {job.id: Enqueued(job.id, False) for job in part}
+                continue
             flat = [stored(job, now) for job in part]
             args = (now, True, queue, False, flat, (), flows or False)
             found = await self.link.run(load("enqueue"), queue, args, durable=True)

@@ -21,7 +21,7 @@ from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 PAYLOAD, TYPE, STATE, ATTEMPT, STORED, TOUCHED, GROUP, DUE, CREATED, EXTRA, REAL_MAX, MAX, ERROR, ERROR_AT = range(14)
 FAILURES, LAST, OFFSET, LOST, PRIORITY, KEY, FLOW, EDGES, OLD_TOKEN, OLD_END, SETTLED, AT, SEQ, END = range(14, 28)
 TOKEN, WORKER, HEIR, REASON, FINISHED, RESULT, UPDATED = range(28, 35)
-PLAIN = 11  # so many values tell all about a job without history
+FEW = 8  # values at most tell all about a plain job: see lua/lib/45_plain.lua
 
 MICROSECOND = timedelta(microseconds=1)
 _STATES = {b"blocked": State.BLOCKED, b"completed": State.DONE, b"cancelled": State.CANCELLED, b"failed": State.DLQ}
@@ -44,23 +44,50 @@ def up_to_ms(moment: datetime) -> int:
     return -(-(moment - EPOCH) // MILLISECOND)
 
 
+def plain(jobs: Sequence[JobRecord], now: int) -> list[Any] | None:
+    """Jobs as put.lua wants them, all values by turns; None unless all are plain, in one queue, each id once."""
+    queue, flat = jobs[0].queue, list[Any]()
+    for job in jobs:
+        if (
+            job.queue != queue
+            or job.priority
+            or job.attempts
+            or job.run_at is not None
+            or job.idempotency_key is not None
+            or job.group is not None
+            or job.flow_id is not None
+            or job.depends_on
+        ):
+            return None
+        created = now if job.created_at == EPOCH else to_ms(job.created_at)
+        flat += (job.id, binary(job.payload), job.type, *_limits(job), created)
+    if len(jobs) > 1 and len(set(flat[::7])) < len(jobs):
+        return None
+    return flat
+
+
+def _limits(job: JobRecord) -> tuple[int, int, Any]:
+    """Its timeout in milliseconds or 0, its max_attempts, and th_x or False."""
+    timeout = job.timeout
+    if timeout is None and not job.group_limit and not job.metadata:
+        return 0, job.max_attempts, False
+    micros = timeout // MICROSECOND if timeout is not None else 0
+    return -(-micros // 1000), job.max_attempts, binary(_pack((micros, job.group_limit, job.metadata or None)))
+
+
 def stored(job: JobRecord, now: int, edges: str | bool = False) -> tuple[Any, ...]:
     """A job as `th.store` wants it."""
-    timeout = job.timeout
-    extra: Any = False
-    if timeout is not None or job.group_limit or job.metadata:
-        micros = timeout // MICROSECOND if timeout is not None else 0
-        extra = binary(_pack((micros, job.group_limit, job.metadata or None)))
+    timeout, limit, extra = _limits(job)
     return (
         job.id,
         job.queue,
         job.type,
         binary(job.payload),
         up_to_ms(job.run_at) if job.run_at is not None else False,
-        -(-timeout // MILLISECOND) if timeout is not None else 0,
+        timeout,
         job.priority,
         job.attempts,
-        job.max_attempts,
+        limit,
         job.idempotency_key if job.idempotency_key is not None else False,
         job.group if job.group is not None else False,
         job.group_limit,
@@ -81,25 +108,26 @@ def edges_of(text: bytes | None) -> list[tuple[str, str]]:
 
 def reserved(queue: str, granted: Sequence[Any], end: datetime) -> Reserved:
     """A job that was just granted: id, token and values."""
-    id, token, values = granted[0].decode(), granted[1].decode(), granted[2]
+    name, token, values = granted
+    id = name.decode()
     lease = Lease(id, queue, token, end)
-    if len(values) > PLAIN:
+    if len(values) > FEW:
         return Reserved(_granted(id, queue, values), lease)
-    due, group, extra = values[DUE], values[GROUP], values[EXTRA]
-    timeout, limit, metadata = _extra(extra) if extra else (None, 0, None)
+    group, due = values[5:7] if len(values) > 6 else (None, None)
+    timeout, limit, metadata = _extra(values[3]) if values[3] else (None, 0, None)
     job = JobRecord(
         id=id,
-        type=values[TYPE].decode(),
+        type=values[1].decode(),
         queue=queue,
-        payload=values[PAYLOAD],
+        payload=values[0],
         run_at=_moment(due) if due else None,
         timeout=timeout,
-        max_attempts=int(values[REAL_MAX] or 0),
+        max_attempts=_whole(values[4]),
         deliveries=1,
         group=group.decode() if group else None,
         group_limit=limit,
         metadata=metadata or {},
-        created_at=_moment(values[CREATED]) or EPOCH,
+        created_at=_moment(values[2]) or EPOCH,
     )
     return Reserved(job, lease)
 

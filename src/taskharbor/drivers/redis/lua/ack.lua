@@ -3,11 +3,21 @@
 -- without: 30_record 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
 th.begin(args[1], args[2], args[3])
-local applied = 0
+local now, applied, queues, freed = n(th.now), 0, {}, {}
 for _, ack in ipairs(args[4]) do
-  if not th.plain_ack(ack[1], ack[2], ack[3], ack[5]) then break end
+  local q, id = ack[1], ack[2]
+  local answer = th.plain_ack(q, id, ack[3], ack[5], now)
+  if not answer then break end
+  if answer == 'freed' then freed[q] = true end
+  local ids = queues[q]
+  if not ids then ids = {}; queues[q] = ids end
+  ids[#ids + 1] = id
   applied = applied + 1
 end
-th.flush_plain()
+for q, ids in pairs(queues) do
+  th.plain_done(q, ids, now)
+  quick_index(q, ids, 'active')
+  if freed[q] then whole_stats(q, now, 0, {finish = true}) else quick_stats(q, now, 'finish') end
+end
 th.finish()
 return applied

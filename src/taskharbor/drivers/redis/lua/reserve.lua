@@ -59,7 +59,7 @@ for _, q in ipairs(queues) do
   for index = 1, #taken do own[index] = tokens[used + index] end
   used = used + #taken
   local granted = th.grant(q, taken, args[5], args[7], own)
-  if #granted > 0 and not th.cluster then call('ZADD', QUEUES, n(th.now), q) end
+  if #granted > 0 and not th.cluster then call('ZADD', QUEUES, 'NX', n(th.now), q) end
   answer[#answer + 1] = {q, false, granted}
 end
 th.finish()

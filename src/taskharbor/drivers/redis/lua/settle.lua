@@ -84,11 +84,14 @@ local function planned(outcome)
   return th.plan_holds(here, needed)
 end
 
-local answers = {}
+local answers, plain, now = {}, {}, n(th.now)     -- plain: queue → ids that were acked
 for index, outcome in ipairs(args[4]) do
   local q, id, token, kind = outcome[1], outcome[2], outcome[3], outcome[4]
-  if kind == 'a' and not outcome[6] and not outcome[9] and th.plain_ack(q, id, token, outcome[5]) then
+  if kind == 'a' and not outcome[6] and not outcome[9] and th.plain_ack(q, id, token, outcome[5], now) then
     answers[index] = 0
+    local ids = plain[q]
+    if not ids then ids = {}; plain[q] = ids end
+    ids[#ids + 1] = id
   else
   local asking = string.sub(kind, 1, 1) == '?'
   if asking then kind = string.sub(kind, 2) end
@@ -107,6 +110,10 @@ for index, outcome in ipairs(args[4]) do
   answers[index] = refused
   end
 end
-th.flush_plain()
+for q, ids in pairs(plain) do
+  th.plain_done(q, ids, now)
+  for _, id in ipairs(ids) do th.book(q, id, false) end
+  th.stamp(q, 'finish')
+end
 th.finish()
 return answers

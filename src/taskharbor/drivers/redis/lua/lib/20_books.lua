@@ -1,7 +1,6 @@
 -- What is written once at the end of a script, however many jobs it moved: OmniQ 4.0's index and statistics, and the
 -- hint that work may have come. An id is taken out of every index and put into one, so what others left is mended.
 
-local LANES = {'wait', 'active', 'delayed', 'failed', 'completed'}
 local moved = {}      -- queue → id → lane, or false: in none
 local grouped = {}    -- queue → by how much the number of waiting grouped jobs changed
 local stamped = {}    -- queue → what happened: enqueue, reserve, finish
@@ -35,13 +34,13 @@ function th.next(q, count)
 end
 
 local function write_index(q, ids)
-  local all, to = {}, {}
+  local all, to, now = {}, {}, n(th.now)
   for id, lane in pairs(ids) do
     all[#all + 1] = id
     if lane then
       local list = to[lane]
       if not list then list = {}; to[lane] = list end
-      list[#list + 1] = n(th.now)
+      list[#list + 1] = now
       list[#list + 1] = id
     end
   end
@@ -55,24 +54,6 @@ local function write_index(q, ids)
       if list then many('ZADD', at, list) end
     end
   end
-end
-
-local function write_stats(q)
-  local at, now = key(q, 'stats'), n(th.now)
-  local waiting = call('LLEN', key(q, 'wait'))
-  local in_groups = tonumber(call('HGET', at, 'group_waiting') or 0) or 0
-  in_groups = max(0, in_groups + (grouped[q] or 0))
-  local fields = {
-    'waiting', waiting, 'group_waiting', n(in_groups), 'waiting_total', n(waiting + in_groups),
-    'active', call('ZCARD', key(q, 'active')), 'delayed', call('ZCARD', key(q, 'delayed')),
-    'failed', call('LLEN', key(q, 'failed')), 'completed_kept', call('LLEN', key(q, 'completed')),
-    'groups_ready', call('ZCARD', key(q, 'groups:ready')), 'last_activity_ms', now,
-  }
-  for what in pairs(stamped[q] or {}) do
-    fields[#fields + 1] = 'last_' .. what .. '_ms'
-    fields[#fields + 1] = now
-  end
-  call('HSET', at, unpack(fields))
 end
 
 local buffered = {}      -- list → ids to be appended
@@ -89,7 +70,7 @@ function th.finish()
   for _, list in ipairs(drained) do th.flush(list) end
   for q, ids in pairs(moved) do
     write_index(q, ids)
-    write_stats(q)
+    whole_stats(q, n(th.now), grouped[q] or 0, stamped[q] or {})
   end
   for q in pairs(hinted) do call('PUBLISH', key(q, 'th:wake'), q) end
 end

@@ -1,63 +1,51 @@
 -- Plain jobs: ours, without edges, run, key, priority or history. Nearly every job is one, and the scripts that see nothing
--- else (take.lua, ack.lua) bring nothing else. What they do for many jobs is written for all of them at once.
+-- else (put.lua, take.lua, ack.lua) bring nothing else. What they do for many jobs is written for all of them at once.
+-- `th_f` tells: missing or empty for a plain job, `p` for one that has a group or a time as well, else it is none.
+-- A field is found by walking the record, so those that are read most come first.
 
-local PLAIN = 11       -- values tell all about a plain job that nobody has reserved yet; the first of READ in 90_take
+local PLAIN = 5       -- values tell all about a plain job that nobody has reserved yet, and two more if it has `th_f`
+local texts = {}      -- numbers that the jobs of a call share
+
+local function in_words(number)
+  local found = texts[number]
+  if not found then found = n(number); texts[number] = found end
+  return found
+end
+
+-- `timeout` in ms or 0, `limit`: max_attempts or 0, `extra`: th_x or false. The time of joining is `updated_ms`.
+function th.put_plain(at, id, payload, type, timeout, limit, extra, created, sto, now)
+  timeout = timeout > 0 and in_words(timeout) or '60000'
+  local shown = in_words(limit > 0 and limit or DEFAULT_MAX)
+  if extra then
+    call('HSET', at, 'state', 'wait', 'attempt', '0', 'payload', payload, 'th_type', type, 'th_max', in_words(limit),
+         'created_ms', in_words(created), 'th_x', extra, 'updated_ms', now, 'timeout_ms', timeout, 'max_attempts', shown,
+         'backoff_ms', '5000', 'id', id, 'th_sto', sto)
+  else
+    call('HSET', at, 'state', 'wait', 'attempt', '0', 'payload', payload, 'th_type', type, 'th_max', in_words(limit),
+         'created_ms', in_words(created), 'updated_ms', now, 'timeout_ms', timeout, 'max_attempts', shown,
+         'backoff_ms', '5000', 'id', id, 'th_sto', sto)
+  end
+end
 
 -- Those values, if the job is plain and may run; else nil.
-function th.plain_values(q, id)
-  local v = call('HMGET', job_key(q, id), 'payload', 'th_type', 'state', 'attempt', 'th_sto', 'th_f', 'gid', 'due_ms',
-                 'created_ms', 'th_x', 'th_max')
-  if v[3] ~= 'wait' or not v[1] or not v[5] or v[4] ~= '0' or not v[2] or v[2] == '' or (v[6] and v[6] ~= '')
-     or (v[11] and not tonumber(v[11])) then
+function th.plain_values(at)
+  local v = call('HMGET', at, 'payload', 'th_type', 'created_ms', 'th_x', 'th_max', 'state', 'attempt', 'th_f')
+  if v[6] ~= 'wait' or v[7] ~= '0' or not v[1] or not v[2] or v[2] == '' or (v[5] and not tonumber(v[5])) then
     return nil
   end
-  local due = v[8]
+  local more = v[8]
+  v[6], v[7], v[8] = nil, nil, nil
+  if not more or more == '' then return v end
+  if more ~= 'p' then return nil end
+  local found = call('HMGET', at, 'gid', 'due_ms')
+  local due = found[2]
   if due and due ~= '' and not ((tonumber(due) or th.now + 1) <= th.now) then return nil end
+  v[6], v[7] = found[1], due
   return v
 end
 
 -- Put a plain job under its first lease.
-function th.lease_plain(q, id, v, token, until_ms, lease_ms, worker, now)
-  v[4] = '1'
-  call('HSET', job_key(q, id), 'state', 'active', 'attempt', '1', 'lock_until_ms', until_ms, 'lease_token', token,
-       'timeout_ms', lease_ms, 'updated_ms', now, 'th_worker', worker, 'th_att', '1')
-end
-
-local plain = {}      -- queue → ids that were acked
-
--- The ack of a plain job that is held by this token. Answers whether it was one.
-function th.plain_ack(q, id, token, result)
-  local at = job_key(q, id)
-  local found = call('HMGET', at, 'state', 'lease_token', 'lock_until_ms', 'th_f', 'th_sto', 'gid')
-  if found[1] ~= 'active' or found[2] ~= token or (found[4] and found[4] ~= '') or not found[5]
-     or (tonumber(found[3]) or 0) <= th.now then
-    return false
-  end
-  local now, settled = n(th.now), 'a' .. token
-  if result then
-    call('HSET', at, 'state', 'completed', 'updated_ms', now, 'th_fin', now, 'lease_token', '', 'lock_until_ms', '',
-         'th_st', settled, 'th_res', result)
-  else
-    call('HSET', at, 'state', 'completed', 'updated_ms', now, 'th_fin', now, 'lease_token', '', 'lock_until_ms', '',
-         'th_st', settled)
-  end
-  local ids = plain[q]
-  if not ids then ids = {}; plain[q] = ids end
-  ids[#ids + 1] = id
-  th.book(q, id, false)
-  if found[6] and found[6] ~= '' then th.free(q, found[6]) end
-  return true
-end
-
-function th.flush_plain()
-  for q, ids in pairs(plain) do
-    local done, now = {}, n(th.now)
-    for index, id in ipairs(ids) do
-      done[2 * index - 1] = now
-      done[2 * index] = id
-    end
-    many('ZREM', key(q, 'active'), ids)
-    many('ZADD', key(q, 'th:done'), done)
-    th.stamp(q, 'finish')
-  end
+function th.lease_plain(at, token, until_ms, lease_ms, worker, now)
+  call('HSET', at, 'state', 'active', 'attempt', '1', 'updated_ms', now, 'timeout_ms', lease_ms, 'lease_token', token,
+       'lock_until_ms', until_ms, 'th_worker', worker, 'th_att', '1')
 end

@@ -4,8 +4,9 @@
 local tails = {}      -- list → {at, seq}: not before any job in it, for those that this script looked at
 
 local function time_of(q, id)
-  local found = call('HMGET', job_key(q, id), 'th_at', 'th_seq', 'th_sto')
-  return tonumber(found[1] or 0) or 0, tonumber(found[2] or found[3] or 0) or 0
+  local found = call('HMGET', job_key(q, id), 'th_at', 'th_seq', 'th_sto', 'updated_ms')
+  local at = found[1] or (found[3] and found[4])      -- one of ours that never went anywhere joined when it was stored
+  return tonumber(at or 0) or 0, tonumber(found[2] or found[3] or 0) or 0
 end
 
 local function is_later(q, id, at, seq)

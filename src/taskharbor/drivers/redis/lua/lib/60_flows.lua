@@ -61,7 +61,8 @@ local function unpark(q, id)
   for _, lane in ipairs({'th:done', 'th:cancelled'}) do
     local score = call('ZSCORE', key(q, lane), id)
     if score == 'inf' then
-      call('ZADD', key(q, lane), call('HGET', job_key(q, id), 'th_fin') or '0', id)
+      local found = call('HMGET', job_key(q, id), 'th_fin', 'updated_ms')
+      call('ZADD', key(q, lane), found[1] or found[2] or '0', id)
     end
   end
 end

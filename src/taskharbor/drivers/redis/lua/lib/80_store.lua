@@ -50,7 +50,7 @@ local function note(jobs)
   for q, list in pairs(sorted) do many('ZADD', key(q, 'th:ids'), list) end
   if not th.cluster then
     many('HSET', IDS, index)
-    for _, q in ipairs(names) do call('ZADD', QUEUES, n(th.now), q) end
+    for _, q in ipairs(names) do call('ZADD', QUEUES, 'NX', n(th.now), q) end
   end
 end
 
@@ -62,7 +62,7 @@ local function record_of(job, sto)
     'th_type', job[3], 'th_sto', n(sto),
   }
   if job[15] then add(fields, 'th_x', job[15]) end
-  if attempts ~= 0 or job[7] ~= 0 or job[10] or job[13] or job[14] then add(fields, 'th_f', '1') end
+  add(fields, 'th_f', (attempts ~= 0 or job[7] ~= 0 or job[10] or job[13] or job[14]) and '1' or 'p')
   if limit ~= 0 then add(fields, 'th_max', n(limit)) end
   if attempts ~= 0 then add(fields, 'th_fail', n(attempts)) end
   if job[11] then add(fields, 'gid', job[11]) end
@@ -73,27 +73,10 @@ local function record_of(job, sto)
   return fields
 end
 
--- Nearly every job: no edges, run, group, key, priority or time. One command, without a table on the way.
-local texts = {}      -- numbers that the jobs of a call share
-
-local function in_words(number)
-  local found = texts[number]
-  if not found then found = n(number); texts[number] = found end
-  return found
-end
-
+-- Nearly every job: no edges, run, group, key, priority or time.
 local function store_plain(q, job, sto)
-  local id, now, limit = job[1], in_words(th.now), job[9]
-  local timeout = job[6] > 0 and in_words(job[6]) or '60000'
-  if job[15] then
-    call('HSET', job_key(q, id), 'id', id, 'payload', job[4], 'attempt', '0', 'timeout_ms', timeout, 'backoff_ms', '5000',
-         'max_attempts', in_words(limit > 0 and limit or DEFAULT_MAX), 'created_ms', in_words(job[16]), 'th_type', job[3],
-         'th_sto', n(sto), 'state', 'wait', 'th_at', now, 'updated_ms', now, 'th_max', in_words(limit), 'th_x', job[15])
-  else
-    call('HSET', job_key(q, id), 'id', id, 'payload', job[4], 'attempt', '0', 'timeout_ms', timeout, 'backoff_ms', '5000',
-         'max_attempts', in_words(limit > 0 and limit or DEFAULT_MAX), 'created_ms', in_words(job[16]), 'th_type', job[3],
-         'th_sto', n(sto), 'state', 'wait', 'th_at', now, 'updated_ms', now, 'th_max', in_words(limit))
-  end
+  local id = job[1]
+  th.put_plain(job_key(q, id), id, job[4], job[3], job[6], job[9], job[15], job[16], sto, in_words(th.now))
   push(q, key(q, 'wait'), id, th.now, sto)
   th.book(q, id, 'wait')
   th.hint(q)

@@ -131,10 +131,11 @@ function th.hold_again(q, id, job)
   th.book(q, id, 'active')
 end
 
--- An id that was taken from the line: its values if it may run, else nil, and it stands where it belongs.
-local function sound(q, id)
-  local values = th.plain_values(q, id)
-  if values then return values end
+-- An id that was taken from the line: its values if it may run, else nil, and it stands where it belongs. A job in the line
+-- of a group is plain only if its record says that it has one: else nobody would free the slot.
+local function sound(q, id, grouped)
+  local values = th.plain_values(job_key(q, id))
+  if values and (not grouped or (values[6] or '') ~= '') then return values end
   values = th.read(q, id, TAKEN)
   if not values then
     th.book(q, id, false)
@@ -195,11 +196,11 @@ local function next_grouped(q)
       local id = call('LPOP', group_key(q, gid, 'wait'))
       if id then
         grouped[q] = (grouped[q] or 0) - 1
-        local values = sound(q, id)
+        local values = sound(q, id, true)
         if values then
           th.hold(q, gid)
           th.group_ready(q, gid)
-          return {id, values}
+          return {id, values, true}
         end
       end
       th.group_ready(q, gid)
@@ -259,8 +260,7 @@ function th.take(q, limit)
     taken[#taken + 1] = one
   end
   if #taken > 0 then
-    local last = taken[#taken][2][GID]
-    call('SET', key(q, 'lane:rr'), (last and last ~= '') and '1' or '0')
+    call('SET', key(q, 'lane:rr'), taken[#taken][3] and '1' or '0')
   end
   return taken
 end
@@ -299,8 +299,8 @@ function th.grant(q, taken, lease, worker, tokens)
   local now, active = n(th.now), {}
   for index, one in ipairs(taken) do
     local id, v, token = one[1], one[2], tokens[index]
-    if #v == PLAIN then
-      th.lease_plain(q, id, v, token, until_ms, lease_ms, worker, now)
+    if #v <= PLAIN + 2 then
+      th.lease_plain(job_key(q, id), token, until_ms, lease_ms, worker, now)
     else
       local fields = {'state', 'active', 'lock_until_ms', until_ms, 'lease_token', token, 'timeout_ms', lease_ms,
                       'updated_ms', now, 'th_worker', worker}

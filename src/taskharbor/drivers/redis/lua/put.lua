@@ -1,0 +1,44 @@
+-- now, cluster, queue, jobs: plain ones, each id once, all values by turns (id, payload, type, timeout in ms or 0, max_attempts,
+-- th_x or false, created_ms) → OK: all are stored. SLOW, and nothing has changed: enqueue.lua is to look at them.
+-- without: 20_books 30_record 40_groups 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend
+local args = cmsgpack.unpack(ARGV[1])
+local cluster, q, jobs = args[2], args[3], args[4]
+local count, now, prefix, wait = #jobs / 7, n(args[1]), job_key(args[3], ''), key(args[3], 'wait')
+local ids, at, noted = {}, {}, {}
+for index = 1, count do
+  local id = jobs[7 * index - 6]
+  ids[index], at[index] = id, prefix .. id
+  noted[2 * index - 1], noted[2 * index] = id, q
+end
+
+-- Known ids, and a line whose last job came later than now.
+local known = 0
+for first = 1, count, 4000 do known = known + call('EXISTS', unpack(at, first, min(first + 3999, count))) end
+if known > 0 then return 'SLOW' end
+if not cluster then
+  for _, found in ipairs(gather('HMGET', IDS, ids)) do
+    if found then return 'SLOW' end
+  end
+end
+local last = call('LINDEX', wait, -1)
+if last then
+  local found = call('HMGET', job_key(q, last), 'th_at', 'th_sto', 'updated_ms')
+  if (tonumber(found[1] or (found[2] and found[3]) or 0) or 0) > args[1] then return 'SLOW' end
+end
+
+local sto = call('INCRBY', key(q, 'th:seq'), count) - count
+for index = 1, count do
+  local first = 7 * index - 6
+  th.put_plain(at[index], ids[index], jobs[first + 1], jobs[first + 2], jobs[first + 3], jobs[first + 4], jobs[first + 5],
+               jobs[first + 6], sto + index, now)
+end
+many('RPUSH', wait, ids)
+many('ZADD', key(q, 'th:ids'), with_score('0', ids))
+if not cluster then
+  many('HSET', IDS, noted)
+  call('ZADD', QUEUES, 'NX', now, q)
+end
+many('ZADD', key(q, 'idx:wait'), with_score(now, ids))
+quick_stats(q, now, 'enqueue')
+call('PUBLISH', key(q, 'th:wake'), q)
+return 'OK'
