@@ -18,7 +18,7 @@ from taskharbor.drivers import (
     LeaseExpired,
     SqlDriver,
 )
-from taskharbor.drivers.sqlite import SqliteDriver, connect, lane, transaction
+from taskharbor.drivers.sqlite import SqliteDriver, connect, transaction, writer
 
 pytestmark = pytest.mark.lane("sqlite")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -233,7 +233,7 @@ def test_others_wait_and_a_long_hold_is_told(driver, monkeypatch):
 
 
 def test_waiting_for_oneself_ends_with_a_clear_word(driver, monkeypatch):
-    monkeypatch.setattr(lane, "PATIENCE", 0.1)
+    monkeypatch.setattr(writer, "PATIENCE", 0.1)
 
     async def scenario():
         held = await take(driver)
@@ -263,7 +263,8 @@ def test_cancelled_while_it_waits_for_the_lock(driver):
 
 
 def test_busy_because_of_a_foreign_writer_is_waited_for(driver, path, monkeypatch):
-    monkeypatch.setattr(connect, "_BUSY_MS", 50)
+    monkeypatch.setattr(connect, "BUSY_MS", 50)
+    monkeypatch.setattr(writer, "BUSY_MS", 50)
 
     async def scenario():
         foreign = sqlite3.connect(path, isolation_level=None)

@@ -15,7 +15,7 @@ import pytest
 
 from taskharbor import Worker
 from taskharbor.drivers import BackendUnavailable, Enqueued, JobRecord
-from taskharbor.drivers.sqlite import SqliteDriver, lane
+from taskharbor.drivers.sqlite import SqliteDriver, writer
 from tests.drivers.sqlite_child import LEASE, now
 from tests.drivers.test_sqlite_processes import PATIENCE, ROOT, children, line, opened
 
@@ -120,18 +120,18 @@ def test_a_worker_outlives_damage_and_goes_on_with_the_backup(tmp_path, caplog, 
                 finished.set()
 
         worker.register("t", handler)
-        reserve = lane.Writer.work_off
+        reserve = writer.Writer.work_off
         tries = 0
 
-        def counted(self, batch):
+        def counted(self, *given, **named):
             nonlocal tries
             tries += 1
             if tries == 4:
                 loop.call_soon_threadsafe(failed.set)
-            return reserve(self, batch)
+            return reserve(self, *given, **named)
 
         loop = asyncio.get_running_loop()
-        monkeypatch.setattr(lane.Writer, "work_off", counted)
+        monkeypatch.setattr(writer.Writer, "work_off", counted)
         running = asyncio.create_task(worker.arun())
         await failed.wait()
         assert not running.done()
@@ -161,7 +161,7 @@ def test_a_process_stopped_with_the_lock_is_named_and_waited_for(tmp_path, monke
     path = tmp_path / "jobs.db"
 
     async def scenario(driver):
-        monkeypatch.setattr(lane, "PATIENCE", 0.2)
+        monkeypatch.setattr(writer, "PATIENCE", 0.2)
         with stopped(path) as child:
             for number in range(3):
                 with pytest.raises(
@@ -172,7 +172,7 @@ def test_a_process_stopped_with_the_lock_is_named_and_waited_for(tmp_path, monke
             shared = driver.transaction_sync(None)
             with pytest.raises(BackendUnavailable, match="has held it"):
                 shared.__enter__()
-            monkeypatch.setattr(lane, "PATIENCE", PATIENCE)
+            monkeypatch.setattr(writer, "PATIENCE", PATIENCE)
             waiting = asyncio.create_task(driver.enqueue([job("patient")], now()))
             cancelled = asyncio.create_task(driver.enqueue([job("cancelled")], now()))
             assert (await asyncio.wait([waiting, cancelled], timeout=0.1))[1] == {waiting, cancelled}

@@ -10,7 +10,7 @@ from taskharbor.model.errors import BackendUnavailable
 
 PATIENCE = 30.0  # seconds after which a store that is locked counts as unavailable
 
-_BUSY_MS = 5000
+BUSY_MS = 5000  # for which SQLite tries again by itself
 _NETWORK = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "afs", "ncpfs", "glusterfs", "fuse.glusterfs", "ceph", "lustre")
 _MEANING = {
     "SQLITE_FULL": "the disk is full",
@@ -59,7 +59,7 @@ def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sql
     """A connection to a file that exists. Transactions are begun and ended by hand."""
     connection = sqlite3.connect(
         path,
-        timeout=_BUSY_MS / 1000,
+        timeout=BUSY_MS / 1000,
         isolation_level=None,
         check_same_thread=False,
         cached_statements=256,
@@ -69,7 +69,7 @@ def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sql
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA temp_store = memory")
         connection.execute("PRAGMA cache_size = -16384")
-        connection.execute("PRAGMA wal_autocheckpoint = 4000")  # 16 MB: the same pages change again and again
+        connection.execute("PRAGMA wal_autocheckpoint = 16000")  # 64 MB: checkpoint.py comes before that
     except BaseException:
         connection.close()
         raise
@@ -85,9 +85,9 @@ def use_wal(connection: sqlite3.Connection, path: str) -> None:
 
 def begin(connection: sqlite3.Connection, path: str) -> None:
     """Begin to write, and wait for whoever else does: the application may write to this file without our lock."""
-    for last in (*[False] * (round(PATIENCE * 1000 / _BUSY_MS) - 1), True):
+    for last in (*[False] * (round(PATIENCE * 1000 / BUSY_MS) - 1), True):
         try:
-            connection.execute("BEGIN IMMEDIATE")  # waits for _BUSY_MS
+            connection.execute("BEGIN IMMEDIATE")  # waits for BUSY_MS
             return
         except sqlite3.OperationalError as error:
             if last or not is_busy(error):

@@ -26,6 +26,9 @@ from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.limits import check_name
 from taskharbor.model.outcome import Outcome
 
+FEW = 128  # jobs that one call may be about and still be called small
+SMALL = 4096  # bytes of payload
+
 ARRIVED = "SELECT name, arrived FROM taskharbor_queues WHERE name = ?"
 
 
@@ -82,7 +85,9 @@ class SqliteDriver(SingleVerbs):
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
         limit = self.address.max_payload
-        answer: builtins.list[Enqueued] = await self.hub.write(lambda tx: enqueue(tx, jobs, now, limit))
+        answer: builtins.list[Enqueued] = await self.hub.write(
+            lambda tx: enqueue(tx, jobs, now, limit), small=_are_small(jobs)
+        )
         return answer
 
     async def reserve(
@@ -93,7 +98,9 @@ class SqliteDriver(SingleVerbs):
         if limit <= 0:
             return []
         taken: builtins.list[Reserved]
-        taken, seen = await self.hub.write(lambda tx: reserve(tx, queues, now, lease_for, limit, worker), light=True)
+        taken, seen = await self.hub.write(
+            lambda tx: reserve(tx, queues, now, lease_for, limit, worker), light=True, small=limit <= FEW
+        )
         self._seen.update(seen)
         return taken
 
@@ -101,14 +108,14 @@ class SqliteDriver(SingleVerbs):
         self, leases: Sequence[Lease], now: datetime, lease_for: timedelta
     ) -> builtins.list[Lease | DriverError]:
         answer: builtins.list[Lease | DriverError] = await self.hub.write(
-            lambda tx: extend(tx, leases, now, lease_for), light=True
+            lambda tx: extend(tx, leases, now, lease_for), light=True, small=len(leases) <= FEW
         )
         return answer
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> builtins.list[TaskHarborError | None]:
         limit = self.address.max_payload
         answer: builtins.list[TaskHarborError | None] = await self.hub.write(
-            lambda tx: settle(tx, outcomes, now, limit), patient=True
+            lambda tx: settle(tx, outcomes, now, limit), small=len(outcomes) <= FEW
         )
         return answer
 
@@ -222,11 +229,21 @@ class SqliteDriver(SingleVerbs):
         return answer
 
     async def beat(self, info: WorkerInfo, now: datetime) -> None:
-        await self.hub.write(lambda tx: admin.beat(tx, info, now), light=True)
+        await self.hub.write(lambda tx: admin.beat(tx, info, now), light=True, small=True)
 
     async def workers(self, now: datetime) -> builtins.list[WorkerInfo]:
         answer: builtins.list[WorkerInfo] = await self.hub.read(lambda tx: reading.workers(tx, now))
         return answer
+
+
+def _are_small(jobs: Sequence[JobRecord]) -> bool:
+    """Whether they are stored in no time. What is no job at all is told by the one who stores it."""
+    if len(jobs) > FEW // 4:
+        return False
+    try:
+        return all(len(job.payload) <= SMALL and len(job.depends_on) <= FEW for job in jobs)
+    except (AttributeError, TypeError):
+        return False
 
 
 def _arrived(tx: Tx, queues: Sequence[str]) -> dict[str, int]:

@@ -35,6 +35,15 @@ class FileLock:
         self._waiting = 0  # turns that the thread has not come to the end of
         self._thread: threading.Thread | None = None
 
+    def acquire_at_once(self) -> bool:
+        """Take the lock if nobody has it or waits for it."""
+        if not self._guard.acquire(blocking=False):
+            return False
+        try:
+            return not self._waiting and self._at_once()
+        finally:
+            self._guard.release()
+
     def acquire(self, patience: float) -> None:
         """Take the lock, or say after so many seconds who has it."""
         with self._guard:

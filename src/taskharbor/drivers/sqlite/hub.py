@@ -18,9 +18,11 @@ from typing import Any
 
 from taskharbor.drivers.sqlite import migrate
 from taskharbor.drivers.sqlite.address import Address
+from taskharbor.drivers.sqlite.checkpoint import Checkpoint
 from taskharbor.drivers.sqlite.connect import begin, create, network_mount, use_wal
-from taskharbor.drivers.sqlite.lane import Call, Reader, Work, Writer
+from taskharbor.drivers.sqlite.lane import Call, Failed, Lane, Reader, Work
 from taskharbor.drivers.sqlite.watch import Watch
+from taskharbor.drivers.sqlite.writer import Writer
 from taskharbor.model.job import EPOCH
 from taskharbor.model.times import from_ms
 
@@ -80,9 +82,19 @@ class Hub:
 
     # Calls
 
-    async def write(self, work: Work, light: bool = False, patient: bool = False) -> Any:
-        call = Call(work, light, patient)
-        self.writer.submit(call)
+    async def write(self, work: Work, light: bool = False, small: bool = False) -> Any:
+        """The answer of a call. `light`: it need not survive a power cut; `small`: it takes a millisecond at most."""
+        call = Call(work, light)
+        done = self.writer.at_once(call) if small else None
+        if done is None:
+            self.writer.submit(call)
+        elif call.log is None:
+            (answer,) = done
+            if isinstance(answer, Failed):
+                raise answer.error
+            return answer
+        else:
+            self.writer.answer([call], done)
         return await call.future
 
     async def read(self, work: Work) -> Any:
@@ -137,8 +149,10 @@ class Hub:
         await self.reader.stop()
         await self.writer.stop()
 
-    def parts(self) -> Iterable[Reader | Writer | Watch]:
-        return (self.writer, self.reader) if self._watch is None else (self.writer, self.reader, self._watch)
+    def parts(self) -> Iterable[Lane | Checkpoint | Watch]:
+        yield from (self.writer, self.reader, self.writer.checkpoint)
+        if self._watch is not None:
+            yield self._watch
 
 
 async def acquire(address: Address) -> Hub:

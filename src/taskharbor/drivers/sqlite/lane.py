@@ -1,28 +1,28 @@
 """Lanes: one thread, one connection, one queue of calls. A process has two for each file: one writes, one reads.
 
-    call ──► SimpleQueue ──► thread: [begin, call, call, …, commit] ──► one hop to each event loop
+    call ──► SimpleQueue ──► thread: call, call, … ──► one hop to each event loop
 
-Calls that wait together are written in one transaction. One that fails spoils no other: the transaction is begun anew,
-with a savepoint before each call. Nobody gets an answer before the commit. A call whose future was cancelled before
-its turn is left out.
+What waits together is worked off together. A call whose future was cancelled before its turn is left out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from taskharbor.drivers.sqlite.connect import PATIENCE, begin, connect, unavailable
-from taskharbor.drivers.sqlite.filelock import FileLock
-from taskharbor.drivers.sqlite.hold import Hold
+from taskharbor.drivers.sqlite.connect import connect, unavailable
 from taskharbor.drivers.sqlite.tx import Tx
 from taskharbor.model.errors import BackendUnavailable
+
+if TYPE_CHECKING:
+    from taskharbor.drivers.sqlite.flush import Log
 
 logger = logging.getLogger("taskharbor.drivers.sqlite")
 
@@ -34,16 +34,24 @@ _FATAL = ("SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CANTOPEN", 
 
 
 class Call:
-    """One call that waits for its turn. `light`: it need not survive a power cut. `patient`: see hold.py."""
+    """One call that waits for its turn. `light`: it need not survive a power cut. `log`: the file that is to be synced
+    before it is answered."""
 
-    __slots__ = ("future", "light", "loop", "patient", "work")
+    __slots__ = ("future", "light", "log", "loop", "work")
 
-    def __init__(self, work: Work, light: bool = False, patient: bool = False) -> None:
+    def __init__(self, work: Work, light: bool = False) -> None:
         self.work = work
         self.light = light
-        self.patient = patient
+        self.log: Log | None = None
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
+
+
+class Signal(enum.Enum):
+    """What a lane's thread is told between calls."""
+
+    STOP = enum.auto()
+    LOOK = enum.auto()  # look around: there is something to do beside calls
 
 
 class Lane:
@@ -55,9 +63,9 @@ class Lane:
         self.guard = threading.Lock()  # held while the connection is used; a fork waits for it
         self._connection: sqlite3.Connection | None = None
         self._identity = (0, 0)
-        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Call | Signal] = queue.SimpleQueue()
+        self._busy = False
         self._ended: list[Call] = []
-        self.hold = Hold()
         self._trouble = ""
         self._thread = threading.Thread(target=self._run, name=f"taskharbor-sqlite-{name}", daemon=True)
         self._thread.start()
@@ -69,51 +77,60 @@ class Lane:
         """Work off what waits, then end the thread."""
         last = Call(lambda tx: None)
         self._ended.append(last)
-        self._calls.put(None)
+        self._calls.put(Signal.STOP)
         await last.future
 
     def _run(self) -> None:
         stopping = False
         while not stopping:
             calls, stopping = self._gather()
-            batch = [call for call in self.hold.sort(calls, stopping) if not call.future.cancelled()]
+            batch = [call for call in calls if not call.future.cancelled()]
             if batch:
                 with self.guard:
                     answers = self._answers(batch)
-                deliver(batch, answers)
+            self._busy = False
+            if batch:
+                self.answer(batch, answers)
+            self.rest()
         with self.guard:
             self.disconnect()
         self.ended()
-        deliver(self._ended, [None] * len(self._ended))
+        deliver((call, None) for call in self._ended)
 
     def _gather(self) -> tuple[list[Call], bool]:
         """The calls that wait together, and whether the lane is to stop after them."""
         calls: list[Call] = []
+        item = self._calls.get()
+        self._busy = True
         try:
-            call = self._calls.get(timeout=self.hold.left())
-            while call is not None:
-                calls.append(call)
+            while item is not Signal.STOP:
+                if isinstance(item, Call):
+                    calls.append(item)
                 if len(calls) == MOST:
-                    break
-                call = self._calls.get_nowait()
+                    return calls, False
+                item = self._calls.get_nowait()
         except queue.Empty:
             return calls, False
-        return calls, call is None
+        return calls, True
 
     def _answers(self, batch: list[Call]) -> list[Any]:
         try:
             answers = self.work_off(batch)
         except BaseException as error:
-            told = error
-            if isinstance(error, sqlite3.Error | OSError):
-                told = unavailable(self.path, error)
-            self._after(error)
-            self._log(str(told) if isinstance(told, BackendUnavailable) else "")
-            return [Failed(told)] * len(batch)
-        self._log("")
+            return [self.refused(error)] * len(batch)
+        self.tell("")
         return answers
 
-    def _log(self, trouble: str) -> None:
+    def refused(self, error: BaseException) -> Failed:
+        """What all calls of a batch are answered that could not be worked off."""
+        told = error
+        if isinstance(error, sqlite3.Error | OSError):
+            told = unavailable(self.path, error)
+        self._after(error)
+        self.tell(str(told) if isinstance(told, BackendUnavailable) else "")
+        return Failed(told)
+
+    def tell(self, trouble: str) -> None:
         """Each trouble is told once until it is over: callers try again and again."""
         if trouble and trouble != self._trouble:
             logger.error("%s", trouble)
@@ -135,6 +152,12 @@ class Lane:
     def work_off(self, batch: list[Call]) -> list[Any]:
         raise NotImplementedError
 
+    def answer(self, batch: list[Call], answers: list[Any]) -> None:
+        deliver(zip(batch, answers, strict=True))
+
+    def rest(self) -> None:
+        """Nothing waits for the moment."""
+
     def ended(self) -> None:
         """The thread ends."""
 
@@ -143,14 +166,14 @@ class Lane:
     def connection(self) -> sqlite3.Connection:
         """The connection; opened now if there is none, refused if the file under it is gone."""
         try:
-            stat = os.stat(self.path)
+            identity = self._identity_now()
         except OSError as error:
             self.disconnect()
             raise unavailable(self.path, error) from error
-        if self._connection is not None and self._identity != (stat.st_dev, stat.st_ino):
+        if self._connection is not None and self._identity != identity:
             self.disconnect()  # what stands there now is another file
         if self._connection is None:
-            self._identity = (stat.st_dev, stat.st_ino)
+            self._identity = identity
             self._connection = connect(self.path, self.synchronous)
             try:
                 self.connected(self._connection)
@@ -158,6 +181,10 @@ class Lane:
                 self.disconnect()  # a file that was refused must not be used by the next call
                 raise
         return self._connection
+
+    def _identity_now(self) -> tuple[int, int]:
+        stat = os.stat(self.path)
+        return stat.st_dev, stat.st_ino
 
     def connected(self, connection: sqlite3.Connection) -> None:
         """A connection was opened."""
@@ -199,139 +226,14 @@ class Reader(Lane):
         return answers
 
 
-class Writer(Lane):
-    """Writes. `exclusive` is this process's turn at the file, `lock` the turn among processes."""
-
-    def __init__(self, path: str, synchronous: str, prepare: Callable[[sqlite3.Connection], None]) -> None:
-        self.lock = FileLock(path)
-        self.exclusive = threading.Lock()
-        self.arrived: Callable[[dict[str, int]], None] = lambda arrived: None
-        self._prepare = prepare
-        self._level = synchronous
-        super().__init__(path, synchronous, "writer")
-
-    def connected(self, connection: sqlite3.Connection) -> None:
-        self._level = self.synchronous
-        self._prepare(connection)
-
-    def ended(self) -> None:
-        self.lock.close()
-
-    def take_turn(self) -> None:
-        """Wait for this process's turn, then for the turn among processes."""
-        if not self.exclusive.acquire(timeout=PATIENCE):
-            raise BackendUnavailable(
-                f"{self.path}: a transaction of this process has held its write lock for {PATIENCE:.0f} s. "
-                "A handler inside `ctx.transaction()` must not await another call to the same file."
-            )
-        try:
-            self.lock.acquire(PATIENCE)
-        except BaseException:
-            self.exclusive.release()
-            raise
-
-    def end_turn(self) -> None:
-        self.lock.release()
-        self.exclusive.release()
-
-    def work_off(self, batch: list[Call]) -> list[Any]:
-        self.take_turn()
-        try:
-            connection = self.connection()
-            self._durability(connection, all(call.light for call in batch))
-            begin(connection, self.path)
-            tx = Tx(connection)
-            answers = _together(tx, batch)
-            if answers is None:
-                connection.execute("ROLLBACK")
-                begin(connection, self.path)
-                tx = Tx(connection)
-                answers = [_apart(connection, tx, call) for call in batch]
-            self._commit(connection)
-            if tx.idle:
-                self.hold.let_go()
-        except BaseException as error:
-            self._after(error)
-            raise
-        finally:
-            self.end_turn()
-        if tx.arrived:
-            self.lock.ring()
-            self.arrived(tx.arrived)
-        return [
-            Failed(unavailable(self.path, answer.error))
-            if isinstance(answer, Failed) and isinstance(answer.error, sqlite3.Error)
-            else answer
-            for answer in answers
-        ]
-
-    def _commit(self, connection: sqlite3.Connection) -> None:
-        if self._level == "full":
-            self.hold.measure(lambda: connection.execute("COMMIT"))
-        else:
-            connection.execute("COMMIT")
-
-    def _durability(self, connection: sqlite3.Connection, light: bool) -> None:
-        # A reservation that a power cut takes back costs nothing: the worker died in the same moment.
-        level = "normal" if light else self.synchronous
-        if level != self._level:
-            connection.execute(f"PRAGMA synchronous = {level}")
-            self._level = level
-
-
-def _together(tx: Tx, batch: list[Call]) -> list[Any] | None:
-    """The answers of all calls, or None: one of them failed. Nearly none does, and savepoints cost as much as a job."""
-    answers: list[Any] = []
-    try:
-        for call in batch:
-            if call.future.cancelled():  # while it waited for its turn
-                answers.append(None)
-                continue
-            answers.append(call.work(tx))
-            tx.flush()
-    except Exception as error:
-        if _spoils_all(error):
-            raise
-        return None
-    return answers
-
-
-def _apart(connection: sqlite3.Connection, tx: Tx, call: Call) -> Any:
-    """The answer of one call, or how it failed, without a trace in the transaction."""
-    if call.future.cancelled():
-        return None
-    connection.execute("SAVEPOINT call")
-    arrived = dict(tx.arrived)
-    try:
-        answer = call.work(tx)
-        tx.flush()
-    except Exception as error:
-        if _spoils_all(error):
-            raise
-        connection.execute("ROLLBACK TO call")
-        connection.execute("RELEASE call")
-        tx.forget()
-        tx.arrived = arrived
-        return Failed(error)
-    connection.execute("RELEASE call")
-    return answer
-
-
-def _spoils_all(error: Exception) -> bool:
-    """Whether the store failed, rather than the call."""
-    return isinstance(error, sqlite3.DatabaseError) and not isinstance(
-        error, sqlite3.IntegrityError | sqlite3.DataError | sqlite3.ProgrammingError
-    )
-
-
-def deliver(batch: list[Call], answers: list[Any]) -> None:
+def deliver(answered: Iterable[tuple[Call, Any]]) -> None:
     """One hop to each event loop."""
     loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
-    for call, answer in zip(batch, answers, strict=True):
+    for call, answer in answered:
         loops.setdefault(call.loop, []).append((call.future, answer))
-    for loop, answered in loops.items():
+    for loop, futures in loops.items():
         try:
-            loop.call_soon_threadsafe(_resolve, answered)
+            loop.call_soon_threadsafe(_resolve, futures)
         except RuntimeError:
             pass  # the loop was closed: nobody is waiting any more
 

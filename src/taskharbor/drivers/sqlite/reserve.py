@@ -174,7 +174,6 @@ def reserve(
         _expire_at_once(tx, grants)
     if len(grants.taken) == limit:
         return grants.taken, {}
-    tx.idle = True
     return grants.taken, {queue.name: queue.arrived for queue in known}
 
 

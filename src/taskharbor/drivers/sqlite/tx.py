@@ -59,7 +59,6 @@ class Tx:
         self._queues: dict[str, Queue] = {}
         self._slots: dict[tuple[str, str], int] = {}
         self._arrivals: set[str] = set()
-        self.idle = False  # whether a reserve found less than it asked for
         self.arrived: dict[str, int] = {}  # queue → number, of all calls so far: who waits is told after the commit
 
     # Rows

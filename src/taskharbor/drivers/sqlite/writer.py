@@ -1,0 +1,246 @@
+"""The lane that writes. `exclusive` is this process's turn at the file, `lock` the turn among processes.
+
+    a small call, and nobody in the way:  begin, call, commit, on the caller's own thread
+    any other: ──► the lane's thread:     begin, call, call, …, commit
+    and then, what must survive a power cut: ──► the flusher's thread: one sync for all that wait
+
+A small call takes less time than two threads that hand it to each other. It never waits there: not for a lock, not
+for a sync, not for a checkpoint. Where writing takes long all the same, for a while the lane's thread does it.
+
+Calls that wait together are written in one transaction. One that fails spoils no other: the transaction is begun anew,
+with a savepoint before each call. Nobody gets an answer before the commit.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from taskharbor.drivers.sqlite.checkpoint import Checkpoint
+from taskharbor.drivers.sqlite.connect import BUSY_MS, PATIENCE, begin, is_busy, unavailable
+from taskharbor.drivers.sqlite.filelock import FileLock
+from taskharbor.drivers.sqlite.flush import Flusher, Log
+from taskharbor.drivers.sqlite.lane import Call, Failed, Lane, Signal, deliver
+from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.model.errors import BackendUnavailable
+
+SLOW = 0.02  # seconds: a call on its caller's thread that took longer was one too many
+PAUSE = 1.0  # seconds after such a one for which every call goes to the lane's thread
+
+
+class InTheWay(Exception):
+    """Something has to be waited for: somebody else writes to the file, or it has to be opened."""
+
+
+class Writer(Lane):
+    """Writes. `arrived` is told which queues got work."""
+
+    def __init__(self, path: str, synchronous: str, prepare: Callable[[sqlite3.Connection], None]) -> None:
+        self.lock = FileLock(path)
+        self.exclusive = threading.Lock()
+        self.arrived: Callable[[dict[str, int]], None] = lambda arrived: None
+        self.durable = synchronous == "full"
+        self.checkpoint = Checkpoint(path, self.take_turn, self.end_turn)
+        self.flusher = Flusher(path, self.checkpoint.make)
+        self._prepare = prepare
+        self._log: Log | None = None
+        self._changes = 0  # rows changed on this connection so far
+        self._checkpoint_due = False
+        self._on_its_thread_until = 0.0
+        super().__init__(path, "normal", "writer")
+
+    def connected(self, connection: sqlite3.Connection) -> None:
+        self._prepare(connection)
+        connection.execute("PRAGMA busy_timeout = 0")
+        self._changes = connection.total_changes
+        self._log = Log(self.path)
+
+    def disconnect(self) -> None:
+        self._log = None
+        super().disconnect()
+
+    def ended(self) -> None:
+        self.flusher.stop()
+        with self.checkpoint.guard:
+            self.checkpoint.disconnect()
+        self.lock.close()
+
+    # Turns
+
+    def take_turn(self) -> None:
+        """Wait for this process's turn, then for the turn among processes."""
+        if not self.exclusive.acquire(timeout=PATIENCE):
+            raise BackendUnavailable(
+                f"{self.path}: a transaction of this process has held its write lock for {PATIENCE:.0f} s. "
+                "A handler inside `ctx.transaction()` must not await another call to the same file."
+            )
+        try:
+            self.lock.acquire(PATIENCE)
+        except BaseException:
+            self.exclusive.release()
+            raise
+
+    def _take_turn_at_once(self) -> bool:
+        if not self.exclusive.acquire(blocking=False):
+            return False
+        if self.lock.acquire_at_once():
+            return True
+        self.exclusive.release()
+        return False
+
+    def end_turn(self) -> None:
+        self.lock.release()
+        self.exclusive.release()
+
+    # Working off
+
+    def at_once(self, call: Call) -> list[Any] | None:
+        """Work off a call here and now; None if anything is in its way."""
+        began = time.monotonic()
+        if self._busy or not self._calls.empty() or self._connection is None or began < self._on_its_thread_until:
+            return None
+        if not self.guard.acquire(blocking=False):
+            return None
+        try:
+            if not self._take_turn_at_once():
+                return None
+            answers = self.work_off([call], wait=False)
+            self.tell("")
+        except InTheWay:
+            return None
+        except BaseException as error:
+            answers = [self.refused(error)]
+        finally:
+            self.guard.release()
+        if time.monotonic() - began > SLOW:
+            self._on_its_thread_until = began + PAUSE
+        return answers
+
+    def work_off(self, batch: list[Call], wait: bool = True) -> list[Any]:
+        """Work off calls in one transaction; without `wait` the turn was taken already, and InTheWay may be raised."""
+        if wait:
+            self.take_turn()
+        try:
+            tx, answers = self._transaction(batch, wait)
+        except BaseException as error:
+            self._after(error)
+            raise
+        finally:
+            self.end_turn()
+        if tx.arrived:
+            self.lock.ring()
+            self.arrived(tx.arrived)
+        return [
+            Failed(unavailable(self.path, answer.error))
+            if isinstance(answer, Failed) and isinstance(answer.error, sqlite3.Error)
+            else answer
+            for answer in answers
+        ]
+
+    def _transaction(self, batch: list[Call], wait: bool) -> tuple[Tx, list[Any]]:
+        connection = self.connection() if wait else self._connection_at_once()
+        self._begin(connection, wait)
+        tx = Tx(connection)
+        answers = _together(tx, batch)
+        if answers is None:
+            connection.execute("ROLLBACK")
+            self._begin(connection, wait)
+            tx = Tx(connection)
+            answers = [_apart(connection, tx, call) for call in batch]
+        connection.execute("COMMIT")
+        if self.durable:
+            for call in batch:
+                call.log = None if call.light else self._log
+        before, self._changes = self._changes, connection.total_changes
+        if self.checkpoint.wrote(self._changes - before) and not self._checkpoint_due:
+            self._checkpoint_due = True
+            self._calls.put(Signal.LOOK)
+        return tx, answers
+
+    def _connection_at_once(self) -> sqlite3.Connection:
+        """The connection, if it is open and the file is still the same."""
+        try:
+            if self._connection is not None and self._identity == self._identity_now():
+                return self._connection
+        except OSError:
+            pass
+        raise InTheWay
+
+    def _begin(self, connection: sqlite3.Connection, wait: bool) -> None:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            if not wait:
+                raise InTheWay from error
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            try:
+                begin(connection, self.path)
+            finally:
+                connection.execute("PRAGMA busy_timeout = 0")
+
+    # Afterwards
+
+    def answer(self, batch: list[Call], answers: list[Any]) -> None:
+        """Answer calls that were worked off, those that must survive a power cut when they do."""
+        now: list[tuple[Call, Any]] = []
+        for call, answer in zip(batch, answers, strict=True):
+            if call.log is None:
+                now.append((call, answer))
+            else:
+                self.flusher.submit(call, answer)
+        deliver(now)
+
+    def rest(self) -> None:
+        if self._checkpoint_due:
+            self._checkpoint_due = False
+            self.checkpoint.make()
+
+
+def _together(tx: Tx, batch: list[Call]) -> list[Any] | None:
+    """The answers of all calls, or None: one of them failed. Nearly none does, and savepoints cost as much as a job."""
+    answers: list[Any] = []
+    try:
+        for call in batch:
+            if call.future.cancelled():  # while it waited for its turn
+                answers.append(None)
+                continue
+            answers.append(call.work(tx))
+            tx.flush()
+    except Exception as error:
+        if _spoils_all(error):
+            raise
+        return None
+    return answers
+
+
+def _apart(connection: sqlite3.Connection, tx: Tx, call: Call) -> Any:
+    """The answer of one call, or how it failed, without a trace in the transaction."""
+    if call.future.cancelled():
+        return None
+    connection.execute("SAVEPOINT call")
+    arrived = dict(tx.arrived)
+    try:
+        answer = call.work(tx)
+        tx.flush()
+    except Exception as error:
+        if _spoils_all(error):
+            raise
+        connection.execute("ROLLBACK TO call")
+        connection.execute("RELEASE call")
+        tx.forget()
+        tx.arrived = arrived
+        return Failed(error)
+    connection.execute("RELEASE call")
+    return answer
+
+
+def _spoils_all(error: Exception) -> bool:
+    """Whether the store failed, rather than the call."""
+    return isinstance(error, sqlite3.DatabaseError) and not isinstance(
+        error, sqlite3.IntegrityError | sqlite3.DataError | sqlite3.ProgrammingError
+    )

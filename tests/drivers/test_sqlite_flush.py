@@ -1,0 +1,235 @@
+"""Who writes, who waits for the disk, who moves pages: small calls at once, one sync for all, checkpoints beside."""
+
+import asyncio
+import errno
+import sqlite3
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from taskharbor.drivers import Ack, BackendUnavailable, Enqueued, JobRecord
+from taskharbor.drivers.sqlite import SqliteDriver, checkpoint, flush, writer
+
+pytestmark = pytest.mark.lane("sqlite")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+
+
+def job(id, **fields):
+    return JobRecord(id=id, type="t", **fields)
+
+
+def on(path, scenario, query=""):
+    """Run a scenario on an opened driver."""
+
+    async def live():
+        driver = SqliteDriver(f"sqlite:///{path}{query}")
+        await driver.open()
+        try:
+            async with asyncio.timeout(60):
+                return await scenario(driver)
+        finally:
+            await driver.close()
+
+    return asyncio.run(live())
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "jobs.db"
+
+
+class Disk:
+    """Stands for fdatasync: counts, waits while it is stopped, fails when told to."""
+
+    def __init__(self, monkeypatch):
+        self.syncs = 0
+        self.error = None
+        self.goes = threading.Event()
+        self.goes.set()
+        self.asked = threading.Semaphore(0)
+        monkeypatch.setattr(flush, "sync_file", self.sync)
+
+    def sync(self, file):
+        self.asked.release()
+        assert self.goes.wait(60)
+        self.syncs += 1
+        if self.error is not None:
+            raise OSError(self.error, "of the disk")
+
+    async def is_asked(self):
+        assert await asyncio.to_thread(self.asked.acquire, True, 60)
+
+
+def test_what_is_acknowledged_is_on_the_disk_and_reserves_do_not_wait_for_it(path, monkeypatch):
+    disk = Disk(monkeypatch)
+
+    async def scenario(driver):
+        await driver.enqueue([job("a"), job("b")], NOW)
+        assert disk.syncs == 1
+        await disk.is_asked()
+        disk.goes.clear()
+        (held,) = await driver.reserve(["default"], NOW, LEASE, 1, "w")
+        settling = asyncio.create_task(driver.settle([Ack(held.lease)], NOW))
+        await disk.is_asked()
+        adding = [asyncio.create_task(driver.enqueue([job(f"j{number}")], NOW)) for number in range(5)]
+        many = asyncio.create_task(driver.enqueue([job(f"k{number}") for number in range(500)], NOW))
+        assert [item.job.id for item in await driver.reserve(["default"], NOW, LEASE, 1, "w")] == ["b"]
+        while (await driver.counts(NOW))["default"].get("ready", 0) < 505:  # all of it can be seen
+            await asyncio.sleep(0)
+        assert not any(task.done() for task in (settling, many, *adding))
+        disk.goes.set()
+        assert await settling == [None]
+        assert await asyncio.gather(*adding) == [[Enqueued(f"j{number}", False)] for number in range(5)]
+        await many
+        assert disk.syncs == 3  # the one that stood still, and one for all that had gathered
+
+    on(path, scenario)
+
+
+def test_a_known_job_is_told_when_it_is_on_the_disk_too(path, monkeypatch):
+    """Whoever stored it may still be waiting for that."""
+    disk = Disk(monkeypatch)
+
+    async def scenario(driver):
+        for existed in (False, True):
+            before = disk.syncs
+            assert await driver.enqueue([job("a")], NOW) == [Enqueued("a", existed)]
+            assert disk.syncs == before + 1
+
+    on(path, scenario)
+
+
+def test_normal_waits_for_no_disk(path, monkeypatch):
+    disk = Disk(monkeypatch)
+    on(path, lambda driver: driver.enqueue([job("a")], NOW), "?synchronous=normal")
+    assert disk.syncs == 0
+
+
+def test_closing_waits_for_the_disk(path, monkeypatch):
+    disk = Disk(monkeypatch)
+    disk.goes.clear()
+
+    async def scenario(driver):
+        adding = asyncio.create_task(driver.enqueue([job("a")], NOW))
+        await disk.is_asked()
+        closing = asyncio.create_task(driver.close())
+        assert (await asyncio.wait([adding, closing], timeout=0.05))[1] == {adding, closing}
+        disk.goes.set()
+        assert await adding == [Enqueued("a", False)]
+        await closing
+
+    on(path, scenario)
+
+
+def test_what_could_not_be_synced_goes_into_the_database_before_anything_is_told(path, monkeypatch):
+    """A second fdatasync may say that all is well when the first has dropped what it could not write."""
+    disk = Disk(monkeypatch)
+
+    async def scenario(driver):
+        disk.error = errno.EIO
+        with pytest.raises(BackendUnavailable, match="of the disk"):
+            await driver.enqueue([job("a")], NOW)
+        disk.error = None
+        reader = sqlite3.connect(path, isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM taskharbor_jobs").fetchone()
+        await driver.reserve(["default"], NOW, LEASE, 1)  # more than the reader sees: it cannot all be moved
+        with pytest.raises(BackendUnavailable, match="a sync of its -wal file has failed"):
+            await driver.enqueue([job("b")], NOW)
+        reader.close()
+        assert await driver.enqueue([job("b")], NOW) == [Enqueued("b", True)]
+        pages = path.read_bytes()
+        assert b"default" in pages
+        assert await driver.enqueue([job("c")], NOW) == [Enqueued("c", False)]
+
+    on(path, scenario)
+
+
+# Who does it
+
+
+def thread(tx):
+    return threading.current_thread().name
+
+
+def test_small_calls_are_worked_off_where_they_are_made(path, monkeypatch):
+    monkeypatch.setattr(writer, "SLOW", 60.0)
+
+    async def scenario(driver):
+        here = threading.current_thread().name
+        assert await driver.hub.write(thread, light=True, small=True) == here
+        assert await driver.hub.write(thread, light=True) == "taskharbor-sqlite-writer"
+        driver.hub.writer.take_turn()  # somebody else writes: it is not waited for on this thread
+        waiting = asyncio.create_task(driver.hub.write(thread, light=True, small=True))
+        behind = asyncio.create_task(driver.hub.write(thread, light=True, small=True))
+        assert (await asyncio.wait([waiting, behind], timeout=0.05))[1] == {waiting, behind}
+        driver.hub.writer.end_turn()
+        assert [await waiting, await behind] == ["taskharbor-sqlite-writer"] * 2
+
+    on(path, scenario)
+
+
+def test_after_a_slow_one_the_lane_does_it(path, monkeypatch):
+    monkeypatch.setattr(writer, "SLOW", 0.0)
+    monkeypatch.setattr(writer, "PAUSE", 3600.0)
+
+    async def scenario(driver):
+        assert await driver.hub.write(thread, light=True, small=True) == threading.current_thread().name
+        assert await driver.hub.write(thread, light=True, small=True) == "taskharbor-sqlite-writer"
+
+    on(path, scenario)
+
+
+def test_a_call_that_fails_at_once_leaves_nothing_behind(path):
+    async def scenario(driver):
+        def fails(tx):
+            tx.execute("UPDATE taskharbor_meta SET number = 1000")
+            raise RuntimeError("of the call")
+
+        with pytest.raises(RuntimeError, match="of the call"):
+            await driver.hub.write(fails, small=True)
+        await driver.enqueue([job("a")], NOW)
+        assert await driver.hub.read(lambda tx: tx.one("SELECT num FROM taskharbor_jobs")) == (1,)
+
+    on(path, scenario)
+
+
+# Checkpoints
+
+
+def test_the_log_is_begun_anew_while_calls_go_on(path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "PAGES", 100)
+    made = []
+    make = checkpoint.Checkpoint.make
+
+    def counted(self):
+        made.append(make(self))
+        return made[-1]
+
+    monkeypatch.setattr(checkpoint.Checkpoint, "make", counted)
+
+    async def scenario(driver):
+        stored = 0
+        while sum(made) < 3:
+            await driver.enqueue([job(f"j{stored}")], NOW)
+            stored += 1
+        other = sqlite3.connect(path)
+        _, written, _ = other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        other.close()
+        assert written < 3 * stored  # an enqueue writes four pages
+        assert await driver.counts(NOW) == {"default": {"ready": stored}}
+
+    on(path, scenario)
+
+
+def test_a_checkpoint_that_cannot_be_made_harms_nobody(path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "PAGES", 1)
+    monkeypatch.setattr(checkpoint, "CHECKPOINT", "SELECT 1 FROM nowhere")
+
+    async def scenario(driver):
+        for number in range(5):
+            assert await driver.enqueue([job(f"j{number}")], NOW) == [Enqueued(f"j{number}", False)]
+
+    on(path, scenario)
