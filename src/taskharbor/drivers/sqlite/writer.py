@@ -27,8 +27,8 @@ from taskharbor.drivers.sqlite.lane import Call, Failed, Lane, Signal, deliver
 from taskharbor.drivers.sqlite.tx import Tx
 from taskharbor.model.errors import BackendUnavailable
 
-SLOW = 0.02  # seconds: a call on its caller's thread that took longer was one too many
-PAUSE = 1.0  # seconds after such a one for which every call goes to the lane's thread
+SLOW = 0.05  # seconds: a call on its caller's thread that took longer was one too many
+PAUSE = 0.5  # seconds after such a one for which every call goes to the lane's thread
 
 
 class InTheWay(Exception):
