@@ -128,7 +128,7 @@ def test_a_job_of_a_killed_process_runs_after_its_lease(tmp_path):
 @pytest.mark.parametrize("inotify", [True, False])
 def test_another_process_wakes_who_waits(tmp_path, monkeypatch, inotify):
     if not inotify:
-        monkeypatch.setattr("taskharbor.drivers.sqlite.watch.inotify", lambda path: None)
+        monkeypatch.setattr("taskharbor.drivers.sqlite.watch.inotify", lambda: None)
 
     async def scenario(driver):
         with children(("enqueue_on_command", tmp_path / "jobs.db")) as (child,):

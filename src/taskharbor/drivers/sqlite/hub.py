@@ -144,10 +144,10 @@ class Hub:
         """Work off what was asked, and end the threads."""
         with self._waiting:
             watch, self._watch = self._watch, None
-        if watch is not None:
-            await asyncio.get_running_loop().run_in_executor(None, watch.stop)
-        await self.reader.stop()
-        await self.writer.stop()
+        ends = [self.reader.stop(), self.writer.stop()]
+        if watch is not None:  # which waits for the kernel to close what it watched
+            ends.append(asyncio.to_thread(watch.stop))
+        await asyncio.gather(*ends)
 
     def parts(self) -> Iterable[Lane | Checkpoint | Watch]:
         yield from (self.writer, self.reader, self.writer.checkpoint)

@@ -9,7 +9,6 @@ data_version` is asked instead, every 20 ms, at a few microseconds each.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import sqlite3
@@ -18,26 +17,12 @@ import time
 from collections.abc import Callable
 
 from taskharbor.drivers.sqlite.connect import connect
+from taskharbor.drivers.sqlite.inotify import Inotify, inotify
 
-_IN_MODIFY, _FLAGS = 0x2, os.O_NONBLOCK | os.O_CLOEXEC
 SETTLE = 0.004  # from a change of the -wal file to the first look at it
 POLL = 0.02  # without inotify
+BELL = -1  # no file's number
 REST = 1.0  # with it: a hint that was lost all the same costs no more
-
-
-def inotify(path: str) -> int | None:
-    """A descriptor that is readable once the file was written to, or None where that is not to be had."""
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        file = int(libc.inotify_init1(_FLAGS))
-        if file < 0:
-            return None
-        if libc.inotify_add_watch(file, os.fsencode(path), _IN_MODIFY) < 0:
-            os.close(file)
-            return None
-    except (AttributeError, OSError):
-        return None
-    return file
 
 
 class Watch:
@@ -50,9 +35,10 @@ class Watch:
         self._lock_path = lock_path
         self._wanted = wanted
         self._heard = heard
-        self._bell, self._ringer = os.pipe2(_FLAGS)
+        self._bell, self._ringer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._stopping = False
-        self.use_inotify = True
+        self._inotify: Inotify | None = None
+        self._lock = self._wal = 0  # the numbers of the two files while they are watched
         self.guard = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._version = -1
@@ -76,51 +62,70 @@ class Watch:
         os.close(self._ringer)
 
     def _run(self) -> None:
-        files: list[int] = []
+        self._inotify = inotify()
         try:
             while not self._stopping:
                 if not self._wanted():
-                    self._close(files)
-                    self._sleep([self._bell], None)
-                    continue
-                if not files and self.use_inotify:
-                    files += [file for path in (self._lock_path, f"{self.path}-wal") if (file := inotify(path))]
+                    self._unwatch()
+                    self._sleep(None)
+                elif self._inotify is None:
+                    self._sleep(POLL)
+                    self._look()
+                elif not self._lock:
+                    self._watch()
                     self._look()  # what came before the watch began
-                    self._pause = SETTLE  # and what was being written
-                    if not files:
-                        self.use_inotify = False
-                self._round(files)
+                    self._pause = SETTLE if self._wal else POLL  # and what was being written
+                else:
+                    self._round()
         finally:
-            self._close(files)
             self.disconnect()
+            if self._inotify is not None:
+                self._inotify.close()
 
-    def _round(self, files: list[int]) -> None:
-        if not files:
-            self._sleep([self._bell], POLL)
-            self._look()
+    def _watch(self) -> None:
+        """Be told of both files, of the -wal file once: it is written to several times for each commit."""
+        assert self._inotify is not None
+        if not self._lock:
+            self._lock = self._inotify.watch(self._lock_path)
+            if not self._lock:  # the lock file has gone, or the system's limit is reached
+                self._inotify.close()
+                self._inotify = None
+                return
+        if not self._wal:
+            self._wal = self._inotify.watch(f"{self.path}-wal", once=True)
+
+    def _unwatch(self) -> None:
+        for number in (self._lock, self._wal):
+            if self._inotify is not None and number:
+                self._inotify.forget(number)
+        self._lock = self._wal = 0
+
+    def _round(self) -> None:
+        changed = self._sleep(self._pause)
+        if changed and not changed & {BELL, self._lock}:
+            if self._wal in changed:  # and not an event of a watch that is over
+                self._wal, self._pause = 0, SETTLE
             return
-        lock, *wal = files
-        changed = self._sleep([self._bell, lock, *(wal if self._pause > SETTLE else ())], self._pause)
-        if changed and changed == wal:
-            self._pause = SETTLE
-        elif self._look():
+        if self._wal in changed:
+            self._wal = 0
+        self._watch()
+        if self._look():
             self._pause = REST
         else:
             self._pause = min(2 * self._pause, REST)
 
-    def _sleep(self, files: list[int], timeout: float | None) -> list[int]:
-        changed = select.select(files, [], [], timeout)[0]
-        for file in changed:
+    def _sleep(self, timeout: float | None) -> set[int]:
+        """Until the bell is rung, a file changes, or the time is over; answers the numbers of those."""
+        files = [self._bell] if self._inotify is None else [self._bell, self._inotify.file]
+        ready = select.select(files, [], [], timeout)[0]
+        changed = self._inotify.changed() if self._inotify is not None and self._inotify.file in ready else set()
+        if self._bell in ready:
             try:
-                os.read(file, 65536)
+                os.read(self._bell, 65536)
             except BlockingIOError:
                 pass
+            changed.add(BELL)
         return changed
-
-    def _close(self, files: list[int]) -> None:
-        for file in files:
-            os.close(file)
-        files.clear()
 
     def _look(self) -> bool:
         """Tell what arrived; False if nothing was committed since the last look."""
