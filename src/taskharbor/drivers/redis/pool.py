@@ -1,4 +1,4 @@
-"""Connections to one server: a small pool of our own over redis-py's connections.
+"""Connections to one server: a small pool of our own over connections that redis-py makes (see wire.py).
 
 A call takes a connection, sends, reads, and gives it back; one whose reply was not read whole is closed, so a cancelled
 call never leaves its reply to the next. Nothing runs beside the calls, and nothing is sent twice here.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
@@ -16,9 +17,12 @@ from redis.backoff import NoBackoff
 
 from taskharbor.drivers.redis.options import Options
 from taskharbor.drivers.redis.scripts import Script, anchors
+from taskharbor.drivers.redis.wire import Wire
 
 Address = tuple[str, int]
 Command = Sequence[Any]
+# redis-py tells the server its name and version, and looks for them among the installed packages each time: 2 ms.
+NAMELESS: dict[str, Any] = {"driver_info": None} if find_spec("redis.driver_info") else {}
 
 
 def connect(options: Options, address: Address, **changes: Any) -> AbstractConnection:
@@ -35,6 +39,7 @@ def connect(options: Options, address: Address, **changes: Any) -> AbstractConne
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
         "client_name": "taskharbor",
+        **NAMELESS,
         **changes,
     }
     if options.tls:
@@ -48,13 +53,21 @@ async def dial(options: Options, connection: AbstractConnection) -> None:
         await connection.connect()  # type: ignore[no-untyped-call]
 
 
+async def hang_up(connection: AbstractConnection) -> None:
+    """Close the connection at once. One with TLS would wait for the server's goodbye, and outlive its event loop."""
+    writer = connection._writer if isinstance(connection, SSLConnection) else None
+    await connection.disconnect(nowait=True)
+    if writer is not None:
+        writer.transport.abort()
+
+
 class Pool:
     """The connections of one event loop to one server."""
 
     def __init__(self, options: Options, address: Address) -> None:
         self.address = address
         self._options = options
-        self._idle: list[AbstractConnection] = []
+        self._idle: list[Wire] = []
         self._room = asyncio.Semaphore(options.pool_size)
         self._closed = False
 
@@ -66,29 +79,36 @@ class Pool:
         """Close what is not in use: after an outage these lead nowhere."""
         idle, self._idle = self._idle, []
         for connection in idle:
-            await connection.disconnect(nowait=True)
+            await connection.disconnect()
 
     async def call(self, *commands: Command) -> list[Any]:
         """Send commands on one connection and answer their replies; an error of the server is one of the replies."""
         async with self._room:
-            connection = self._idle.pop() if self._idle else connect(self._options, self.address)
+            wire = await self._wire()
             whole = False
             try:
-                if not connection.is_connected:
-                    await dial(self._options, connection)
-                async with asyncio.timeout(self._options.timeout):
-                    if len(commands) == 1:
-                        await connection.send_command(*commands[0], check_health=False)
-                    else:
-                        await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-                    replies = [await _reply(connection) for _ in commands]
+                replies = await wire.call(commands)
                 whole = True
                 return replies
             finally:
                 if whole and not self._closed:
-                    self._idle.append(connection)
+                    self._idle.append(wire)
                 else:
-                    await connection.disconnect(nowait=True)
+                    await wire.disconnect()
+
+    async def _wire(self) -> Wire:
+        while self._idle:
+            wire = self._idle.pop()
+            if not wire.closed:
+                return wire
+            await wire.disconnect()
+        connection = connect(self._options, self.address)
+        try:
+            await dial(self._options, connection)
+            return Wire(connection, self._options.timeout)
+        except BaseException:
+            await hang_up(connection)
+            raise
 
     async def ask(self, *command: Any) -> Any:
         """One command; an error of the server is raised."""
@@ -96,15 +116,6 @@ class Pool:
         if isinstance(reply, Exception):
             raise reply
         return reply
-
-
-async def _reply(connection: AbstractConnection) -> Any:
-    from redis.exceptions import ResponseError
-
-    try:
-        return await connection.read_response(disable_decoding=True)
-    except ResponseError as error:
-        return error
 
 
 def by_hash(script: Script, queue: str, argument: bytes, cluster: bool = False) -> Command:

@@ -1,0 +1,150 @@
+"""A connection to one server at work: bytes out, replies in, one call at a time.
+
+redis-py makes the connection (address, TLS, login, database); from then on its transport is read and written here,
+without streams, timeouts and tasks for each reply, which cost more than the call itself. A call that was cancelled or
+ran out of time leaves its connection closed, never its reply to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import hiredis
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    ConnectionError,
+    InvalidResponse,
+    MasterDownError,
+    MovedError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+Command = Sequence[Any]
+_MORE = object()
+_WORDS: dict[str, type[ResponseError]] = {
+    "ASK": AskError,
+    "CLUSTERDOWN": ClusterDownError,
+    "MASTERDOWN": MasterDownError,
+    "MOVED": MovedError,
+    "NOSCRIPT": NoScriptError,
+    "READONLY": ReadOnlyError,
+    "TRYAGAIN": TryAgainError,
+}
+_LOGIN = ("NOAUTH", "WRONGPASS")
+
+
+def error_of(text: str) -> RedisError:
+    """An error of the server as redis-py calls it.
+
+    >>> error_of("NOSCRIPT No matching script.")
+    NoScriptError('No matching script.')
+    """
+    word, _, rest = text.partition(" ")
+    if word in _WORDS:
+        return _WORDS[word](rest)
+    if word == "LOADING":
+        return BusyLoadingError(rest)
+    return AuthenticationError(text) if word in _LOGIN else ResponseError(text)
+
+
+def packed(command: Command) -> bytes:
+    """A command as the server reads it.
+
+    >>> packed(("GET", b"key"))
+    b'*2\\r\\n$3\\r\\nGET\\r\\n$3\\r\\nkey\\r\\n'
+    """
+    parts = [b"*%d\r\n" % len(command)]
+    for given in command:
+        data = given if type(given) is bytes else str(given).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(parts)
+
+
+class Wire(asyncio.Protocol):
+    """A connection that redis-py has made."""
+
+    def __init__(self, connection: AbstractConnection, timeout: float) -> None:
+        self._connection = connection
+        self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=error_of, notEnoughData=_MORE)
+        self._replies: list[Any] = []
+        self._wanted = 0
+        self._waiter: asyncio.Future[list[Any]] | None = None
+        self._deadline = 0.0
+        self._watch: asyncio.TimerHandle | None = None  # one for all calls: it looks when the next may be overdue
+        self.closed = False
+        writer = connection._writer
+        assert writer is not None, "the connection is made"
+        self._transport: asyncio.WriteTransport = writer.transport
+        self._transport.set_protocol(self)
+
+    async def call(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands and answer their replies; an error of the server is one of the replies."""
+        if self.closed:
+            raise ConnectionError("the connection is closed")
+        waiter: asyncio.Future[list[Any]] = self._loop.create_future()
+        self._waiter = waiter
+        self._wanted, self._replies = len(commands), []
+        self._deadline = self._loop.time() + self._timeout
+        if self._watch is None:
+            self._watch = self._loop.call_at(self._deadline, self._look)
+        self._transport.write(packed(commands[0]) if len(commands) == 1 else b"".join(map(packed, commands)))
+        try:
+            return await waiter
+        finally:
+            self._waiter = None
+
+    def _look(self) -> None:
+        """Whether the call under way has had its time."""
+        self._watch = None
+        if self._waiter is None:
+            return
+        if self._loop.time() >= self._deadline:
+            self._fail(TimeoutError(f"no answer within {self._timeout:g} s"))
+        else:
+            self._watch = self._loop.call_at(self._deadline, self._look)
+
+    def _fail(self, error: BaseException) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+        self.closed = True
+
+    # What the transport tells
+
+    def data_received(self, data: bytes) -> None:
+        reader, waiter = self._reader, self._waiter
+        try:
+            reader.feed(data)
+            while (reply := reader.gets(False)) is not _MORE:
+                self._replies.append(reply)
+        except Exception as error:  # what comes is not Redis' language
+            self._fail(ConnectionError(f"not a reply of Redis: {type(error).__name__}"))
+            return
+        if waiter is None or len(self._replies) > self._wanted:
+            self._fail(ConnectionError("more replies than commands"))
+        elif len(self._replies) == self._wanted and not waiter.done():
+            waiter.set_result(self._replies)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(ConnectionError(f"the connection was lost: {exc}" if exc else "the server closed the connection"))
+
+    async def disconnect(self) -> None:
+        """Close it, without waiting for the other side."""
+        self.closed = True
+        if self._watch is not None:
+            self._watch.cancel()
+        await self._connection.disconnect(nowait=True)
+        if self._transport.get_extra_info("ssl_object") is not None:
+            self._transport.abort()  # else it would wait for the server's goodbye, and outlive its event loop
