@@ -44,6 +44,13 @@ def test_dlq_list_says_why(dead: str):
     ] == ["d2"]
 
 
+def test_a_reason_that_the_error_repeats_is_told_once(dsn: str):
+    store(dsn, JobRecord(id="d1", type="x"))
+    kill(dsn, "d1", reason="no such address", error="Unrecoverable: no such address\n  at x.py")
+    (_, row) = taskharbor("dlq", "list", "--dsn", dsn).out.splitlines()
+    assert row.split("ago")[1].strip() == "Unrecoverable: no such address"
+
+
 def test_dlq_list_has_pages(dead: str):
     answer = taskharbor("dlq", "list", "--dsn", dead, "--limit", "2", "--output", "json").json
     rest = taskharbor("dlq", "list", "--dsn", dead, "--cursor", answer["cursor"], "--output", "json").json

@@ -33,7 +33,7 @@ def test_what_was_typed_wins_over_the_environment(dsn: str):
 def test_without_anything_a_file_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     answer = taskharbor("list")
-    assert f"there is no store at {tmp_path}/taskharbor.db" in answer.line
+    assert f"there is no store at {tmp_path}/taskharbor.db; name yours with --dsn, $TASKHARBOR_DSN or" in answer.line
     assert answer.code == 3
     assert list(tmp_path.iterdir()) == []
     assert taskharbor("enqueue", "--job", "x").code == 0
@@ -79,6 +79,7 @@ def test_a_command_that_only_looks_makes_no_store(dsn: str):
     for command in ("list", "inspect j1", "explain j1", "dlq list", "queue list", "stats", "doctor", "flow show f1"):
         answer = taskharbor(*command.split(), "--dsn", dsn)
         assert "there is no store at" in answer.out + answer.err, command
+        assert "name yours" not in answer.out + answer.err  # it was
         assert answer.code == (1 if command == "doctor" else 3)
     assert not Path(dsn.removeprefix("sqlite:///")).exists()
 

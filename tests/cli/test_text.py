@@ -166,3 +166,22 @@ def test_moments():
     assert relative(now + timedelta(minutes=5), now) == "in 5m"
     assert relative(now - timedelta(hours=2), now) == "2h ago"
     assert relative(None, now) == ""
+
+
+def test_a_name_that_does_not_fit_shows_its_end(dsn: str):
+    store(dsn, JobRecord(id="j" * 26, type="shop.checkout.tasks.receipts.send_receipt", queue="mail"))
+    code, seen = at_terminal("list", "--dsn", dsn, columns=80, NO_COLOR="1")
+    assert code == 0
+    assert re.search(r"…[a-z.]*\.send_receipt ", seen)
+    assert "shop." not in seen
+
+
+def test_a_mistake_is_broken_between_words_on_a_terminal_and_never_in_a_pipe(dsn: str):
+    command = ("list", "--dsn", dsn, "--state", "bogus")
+    code, seen = at_terminal(*command, columns=60)
+    assert code == 2
+    whole = program(*command).err
+    assert len(whole.splitlines()) == 1
+    assert seen.split() == whole.split()
+    assert all(len(line) <= 60 for line in seen.splitlines())
+    assert len(seen.splitlines()) > 1

@@ -62,10 +62,22 @@ def report(error: BaseException) -> int:
         return WRONG
     text, code = explained(error)
     sys.stdout.flush()
-    click.echo(f"taskharbor: {text}", err=True)
+    complain(text)
     if code > WRONG and os.environ.get(TRACEBACK):
         click.echo(_frames(error), err=True)
     return code
+
+
+def complain(text: str) -> None:
+    """One line on stderr; on a terminal broken between words, elsewhere never."""
+    line = f"taskharbor: {text}"
+    if sys.stderr.isatty():
+        import shutil
+        import textwrap
+
+        width = shutil.get_terminal_size().columns
+        line = "\n".join(textwrap.wrap(line, max(width, 20), break_long_words=False, break_on_hyphens=False))
+    click.echo(line, err=True)
 
 
 def _frames(error: BaseException) -> str:

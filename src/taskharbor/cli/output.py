@@ -48,11 +48,13 @@ STYLES = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. `whole`: never cut, because it will be copied. `right`: numbers."""
+    """A column of a table. `whole`: never cut, because it will be copied. `right`: numbers. `tail`: where it is cut,
+    its end says more than its beginning."""
 
     title: str
     whole: bool = False
     right: bool = False
+    tail: bool = False
 
 
 def at_terminal() -> bool:
@@ -135,6 +137,8 @@ def rich_table(
     for number, row in enumerate((titles, *rows)):
         line = Text(no_wrap=True, overflow="fold")
         for column, room, cell in zip(columns, widths, row, strict=True):
+            if column.tail and _width(cell) > room:
+                cell = _end(cell, room)
             text = Text(cell, style="bold" if not number else STYLES.get(cell, ""))
             text.truncate(room, overflow="ellipsis")
             gap = " " * (room - text.cell_len)
@@ -178,6 +182,17 @@ def colour(word: str) -> str | None:
     """The colour of a state, as click names it."""
     style = STYLES.get(word.partition(" ")[0])
     return None if style in (None, "dim") else style
+
+
+def _end(text: str, room: int) -> str:
+    """The end of a text that does not fit.
+
+    >>> _end("shop.tasks.send_receipt", 14)
+    '….send_receipt'
+    """
+    while text and _width(text) >= room:
+        text = text[1:]
+    return f"…{text}"
 
 
 def _width(text: str) -> int:

@@ -52,6 +52,8 @@ class Reveal:
     def why(self, job: JobRecord) -> str:
         """Why a job ended as it did, in one line: the recorded reason, and the last error where that says more."""
         reason, error = first_line(self.text(job.reason, job)), first_line(self.text(job.last_error, job))
+        if reason and reason in error:  # the text of an Unrecoverable is both
+            return error
         return f"{reason}: {error}" if reason and error and error not in reason else reason or error
 
     def _masked(self, value: Any) -> Any:

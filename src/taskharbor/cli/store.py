@@ -30,7 +30,7 @@ def ask(target: Target, call: Callable[[Driver, datetime], Awaitable[T]], *, cre
     async def run() -> T:
         driver = target.driver()
         if not creates:
-            refuse_missing(driver)
+            refuse_missing(driver, target)
         try:
             await driver.open()
             return await call(driver, await driver.server_time())
@@ -40,8 +40,11 @@ def ask(target: Target, call: Callable[[Driver, datetime], Awaitable[T]], *, cre
     return asyncio.run(run())
 
 
-def refuse_missing(driver: Driver) -> None:
+def refuse_missing(driver: Driver, target: Target) -> None:
     """Refuse a file that does not exist."""
     path = getattr(getattr(driver, "address", None), "path", None)
     if isinstance(path, str) and not os.path.exists(path):
-        raise Refusal(f"there is no store at {path}; `taskharbor enqueue` or `taskharbor worker run` makes one", STORE)
+        hint = "`taskharbor enqueue` or `taskharbor worker run` makes one"
+        if target.given is None and target.app is None:  # nobody named it: it is where we look by default
+            hint = "name yours with --dsn, $TASKHARBOR_DSN or --app; `taskharbor enqueue` or `worker run` makes one"
+        raise Refusal(f"there is no store at {path}; {hint}", STORE)

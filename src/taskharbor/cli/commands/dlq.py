@@ -22,7 +22,7 @@ from taskharbor.model.job import Page, State
 BATCH = 500
 COLUMNS = (
     Column("id", whole=True),
-    Column("type"),
+    Column("type", tail=True),
     Column("queue"),
     Column("tries", whole=True),
     Column("dead since", whole=True),

@@ -18,7 +18,7 @@ from taskharbor.model.job import FlowInfo
 
 COLUMNS = (
     Column("id", whole=True),
-    Column("type"),
+    Column("type", tail=True),
     Column("state", whole=True),
     Column("tries", whole=True),
     Column("took", right=True),
@@ -42,6 +42,8 @@ def show(target: Target, id: str, mermaid: bool) -> None:
     Examples:
       taskharbor flow show 01JQZ5X7T0A8C2E4G6J8M0P2R4
       taskharbor flow show 01JQZ5X7T0A8C2E4G6J8M0P2R4 --mermaid > flow.mmd
+
+    Took: from the moment nothing held a job up any more to its end, the wait for a worker included.
 
     JSON: {"id", "status", "created_at", "updated_at", "done", "total", "jobs": [as of `taskharbor list`],
     "edges": [[ID, ID]]}. An edge: the second waits for the first.

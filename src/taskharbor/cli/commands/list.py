@@ -18,7 +18,7 @@ from taskharbor.model.job import JobInfo, Page, State
 
 COLUMNS = (
     Column("id", whole=True),
-    Column("type"),
+    Column("type", tail=True),
     Column("queue"),
     Column("state", whole=True),
     Column("tries", whole=True),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from taskharbor.cli import when
-from taskharbor.cli.fault import NO, Refusal, told, wrong
+from taskharbor.cli.fault import NO, Refusal, complain, told, wrong
 from taskharbor.cli.target import Target, shared
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def _metrics(host: str, port: int, served: ExitStack) -> Callable[[str], None]:
 
 
 def _complain(text: str) -> None:
-    click.echo(f"taskharbor: {told(text)}", err=True)
+    complain(told(text))
 
 
 def _interpreter_flags() -> list[str]:
