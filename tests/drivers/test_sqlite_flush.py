@@ -226,6 +226,8 @@ def test_the_log_is_begun_anew_while_calls_go_on(path, monkeypatch):
 
 def test_a_checkpoint_that_cannot_be_made_harms_nobody(path, monkeypatch):
     monkeypatch.setattr(checkpoint, "PAGES", 1)
+    monkeypatch.setattr(checkpoint, "LOOK", 1)
+    monkeypatch.setattr(checkpoint, "AGAIN", 1)
     monkeypatch.setattr(checkpoint, "CHECKPOINT", "SELECT 1 FROM nowhere")
 
     async def scenario(driver):

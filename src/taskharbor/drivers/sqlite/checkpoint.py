@@ -10,12 +10,16 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from taskharbor.drivers.sqlite.connect import connect
 
+if TYPE_CHECKING:
+    from taskharbor.drivers.sqlite.flush import Log
+
 PAGES = 4000  # 16 MB: the same pages change again and again
-EACH = 4  # pages that a commit writes at least
-ROWS = 8  # changed rows for each page beyond
+LOOK = 16  # commits of this process from one look at the log's length to the next
+AGAIN = 256  # commits after one that could not be made to the end: somebody reads, or another process makes it
 
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 BEGIN_ANEW = "UPDATE taskharbor_meta SET schema = schema"
@@ -30,26 +34,31 @@ class Checkpoint:
         self._end_turn = end_turn
         self.guard = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        self._pages = 0
+        self._commits = LOOK  # until the next look
 
-    def wrote(self, rows: int) -> bool:
-        """A commit changed so many rows; answers whether enough was written for a checkpoint."""
-        self._pages += EACH + rows // ROWS
-        return self._pages >= PAGES
+    def is_due(self, log: Log | None) -> bool:
+        """After a commit: whether one is to be made."""
+        self._commits -= 1
+        if self._commits > 0 or log is None:
+            return False
+        self._commits = LOOK
+        return log.holds(PAGES)
 
     def make(self) -> bool:
         """Make one. False: it could not be done to the end, which harms nobody: the next one goes on with it."""
-        self._pages = 0
+        self._commits = AGAIN
         with self.guard:
             try:
                 if self._connection is None:
                     self._connection = connect(self._path, "normal")
-                self._connection.execute(CHECKPOINT).fetchone()
+                if self._connection.execute(CHECKPOINT).fetchone()[0]:
+                    return False
                 self._take_turn()
                 try:
                     busy, written, moved = self._connection.execute(CHECKPOINT).fetchone()
                     if not busy and written == moved:
                         self._connection.execute(BEGIN_ANEW)
+                        self._commits = LOOK
                         return True
                 finally:
                     self._end_turn()

@@ -34,6 +34,7 @@ from taskharbor.model.limits import check_job
 INSERT = statement("insert")
 MANY = 50
 INSERT_MANY = INSERT.replace(values := INSERT.partition("VALUES ")[2], ", ".join([values] * MANY))
+KNOWN_ID = "SELECT 1 FROM taskharbor_jobs WHERE id = ?"
 KNOWN_IDS = statement("known_ids")
 KNOWN_KEY = statement("known_key")
 SET_LIMIT = statement("set_limit")
@@ -65,7 +66,7 @@ def plan(tx: Tx, jobs: Sequence[JobRecord], max_payload: int) -> Plan:
     for job in jobs:
         check_job(job, max_payload)
     made = Plan()
-    stored = {id for (id,) in tx.all(KNOWN_IDS, ids_json([job.id for job in jobs]))} if jobs else set()
+    stored = _stored(tx, jobs)
     keys: dict[tuple[str, str], str] = {}
     edges = False
     for job in jobs:
@@ -84,6 +85,13 @@ def plan(tx: Tx, jobs: Sequence[JobRecord], max_payload: int) -> Plan:
                     made.fresh[id] = replace(record, depends_on=depends_on)
         refuse_cycle({id: record.depends_on for id, record in made.fresh.items()})
     return made
+
+
+def _stored(tx: Tx, jobs: Sequence[JobRecord]) -> set[str]:
+    """Which ids are known."""
+    if len(jobs) == 1:  # as nearly always: a look into an index, without a list
+        return {jobs[0].id} if tx.one(KNOWN_ID, jobs[0].id) is not None else set()
+    return {id for (id,) in tx.all(KNOWN_IDS, ids_json([job.id for job in jobs]))} if jobs else set()
 
 
 def _known(tx: Tx, made: Plan, stored: set[str], keys: dict[tuple[str, str], str], job: JobRecord) -> str | None:

@@ -43,6 +43,12 @@ class Log:
             self._named = True
         sync_file(self._file)
 
+    def holds(self, pages: int) -> bool:
+        """Whether so many pages were written to it since it was begun anew: each bears the mark of its time."""
+        head = os.pread(self._file, 24, 0)
+        size, mark = int.from_bytes(head[8:12], "big"), head[16:24]
+        return os.pread(self._file, 8, 32 + (pages - 1) * (size + 24) + 8) == mark != b""
+
 
 class Flusher:
     """The thread that waits for the disk. `rescue` is asked to save what could not be synced another way."""

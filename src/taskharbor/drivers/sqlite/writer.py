@@ -47,7 +47,6 @@ class Writer(Lane):
         self.flusher = Flusher(path, self.checkpoint.make)
         self._prepare = prepare
         self._log: Log | None = None
-        self._changes = 0  # rows changed on this connection so far
         self._checkpoint_due = False
         self._on_its_thread_until = 0.0
         super().__init__(path, "normal", "writer")
@@ -55,7 +54,6 @@ class Writer(Lane):
     def connected(self, connection: sqlite3.Connection) -> None:
         self._prepare(connection)
         connection.execute("PRAGMA busy_timeout = 0")
-        self._changes = connection.total_changes
         self._log = Log(self.path)
 
     def disconnect(self) -> None:
@@ -154,8 +152,7 @@ class Writer(Lane):
         if self.durable:
             for call in batch:
                 call.log = None if call.light else self._log
-        before, self._changes = self._changes, connection.total_changes
-        if self.checkpoint.wrote(self._changes - before) and not self._checkpoint_due:
+        if not self._checkpoint_due and self.checkpoint.is_due(self._log):
             self._checkpoint_due = True
             self._calls.put(Signal.LOOK)
         return tx, answers
