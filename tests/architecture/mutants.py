@@ -46,8 +46,8 @@ REQUIRED = (
     Mutant(
         "token check dropped",
         (
-            Edit("leases", "if entry.token != lease.token:", "if False:"),
-            Edit("settle", "            or entry.token != lease.token\n", ""),
+            Edit("leases", "if held is None or held.token != lease.token:", "if held is None:"),
+            Edit("settle", "            or held.token != lease.token\n", ""),
         ),
     ),
     Mutant(
@@ -79,7 +79,7 @@ REQUIRED = (
                 "queue",
                 "        if standing in IN_LINE:\n",
                 "        if standing in IN_LINE:\n"
-                "            if entry.token and entry.record.group:\n"
+                "            if entry.lease and entry.record.group:\n"
                 "                self.groups.free(entry.record.group)\n",
             ),
         ),
@@ -118,7 +118,7 @@ OTHERS = (
     one("requeue leaves the flow's flag", "admin", "store.flows[record.flow_id].cancelled = False", "pass"),
     one("requeue forgets open dependencies", "admin", "            link(store, entry)", "            pass"),
     one("key not freed by delete", "store", "del queue.keys[record.idempotency_key]", "pass"),
-    one("release ignores keep", "leases", " and entry.token not in kept", ""),
+    one("release ignores keep", "leases", " and entry.lease.token not in kept", ""),
     one(
         "release counts nothing",
         "leases",
@@ -257,7 +257,7 @@ OTHERS = (
     one(
         "another kind counts as a repetition",
         "settle",
-        "entry.settled == lease.token and entry.settled_as is type(outcome):",
+        "entry.settled == lease.token and entry.settled_as is kind:",
         "entry.settled == lease.token:",
     ),
     one(

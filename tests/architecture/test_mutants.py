@@ -78,7 +78,7 @@ class RetryInTwoSteps(MemoryDriver):
 
     async def _retry(self, outcome, now):
         entry = self.store.entries.get(outcome.lease.job_id)
-        if entry is None or entry.token != outcome.lease.token:
+        if entry is None or entry.lease is None or entry.lease.token != outcome.lease.token:
             return (await super().settle([outcome], now))[0]
         before = entry.record
         refused = (await super().settle([Cancelled(outcome.lease, "on its way")], now))[0]

@@ -35,17 +35,16 @@ def recount(store: Store) -> None:
         for entry in own:
             moment, run_at = entry.moment, entry.record.run_at
             if entry.standing in LEASED:
-                assert entry.expires_at is not None
-                assert moment == ticks(entry.expires_at)
+                assert entry.lease is not None
+                assert moment == ticks(entry.lease.expires_at)
                 assert (entry.standing == EXPIRED) == (moment <= now)
-                assert entry.token
             elif entry.standing in (READY, SCHEDULED):
                 assert moment == (None if run_at is None else ticks(run_at))
                 assert (entry.standing == SCHEDULED) == (moment is not None and moment > now)
-                assert not entry.token
+                assert not entry.lease
             else:
                 assert moment is None
-                assert not entry.token
+                assert not entry.lease
         held = {(entry.moment, entry.record.id) for entry in own if entry.moment is not None}
         sides = [*calendar.ahead.items(), *calendar.behind.items()]
         assert {(moment, entry.record.id) for moment, bucket in sides for entry in bucket} == held

@@ -92,7 +92,7 @@ def leases_are_never_extended(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def suspects_run_in_company(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Executor, "_take_suspect", lambda self, run: self._launch(run))
+    patch.setattr(Executor, "_take_suspect", lambda self, run: self._launch(run, run.handler))
 
 
 @mutation
@@ -100,7 +100,7 @@ def a_suspect_does_not_wait_for_outcomes_on_their_way(patch: pytest.MonkeyPatch)
     def launch(self: Any) -> None:
         suspect = self._suspect
         if suspect is not None and suspect.task is None and all(run.decided for run in self.running):
-            self._launch(suspect)
+            self._launch(suspect, suspect.handler)
 
     patch.setattr(Executor, "_launch_suspect", launch)
 

@@ -22,6 +22,22 @@ from tests.worker.bench import Bench, bench_test, job
 
 
 @bench_test
+async def test_a_job_runs_in_a_task_that_bears_its_id(bench: Bench) -> None:
+    names: list[str] = []
+
+    async def handler() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        names.append(task.get_name())
+
+    worker = bench.worker()
+    worker.register("t", handler)
+    await bench.enqueue(job("one"), job("two"))
+    await worker.arun(until_empty=True)
+    assert names == ["one", "two"]
+
+
+@bench_test
 async def test_middleware_wraps_in_order_and_sees_the_result(bench: Bench) -> None:
     trail: list[Any] = []
 

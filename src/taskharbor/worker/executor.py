@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from taskharbor.drivers.contract import SqlDriver
 from taskharbor.model.clock import Clock
@@ -42,6 +42,7 @@ from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.marks import JOIN_TYPE
 from taskharbor.tasks.options import PROCESS_KEY
 from taskharbor.worker.binder import Unbindable
+from taskharbor.worker.change import Change
 from taskharbor.worker.children import Children
 from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.endings import Endings, Refusal
@@ -92,7 +93,7 @@ class Executor:
         self._suspect: Run | None = None
         self._cautious = False
         self._stopping = False
-        self.changed = asyncio.Event()
+        self.changed = Change()
         self._create_task = _task_maker(asyncio.get_running_loop())
         self._monotonic = clock.monotonic
 
@@ -113,21 +114,27 @@ class Executor:
         """
         tells = self._observers.hears(JobReserved)
         self._tells_start = self._observers.hears(JobStarted)
+        self._tells_success = self._observers.hears(JobSucceeded)
         self._notes_current = is_wanted()
         self._cautious = False
         # A suspect that an idle worker finds runs at once. What came with it goes back: waiting beside it, it would be
         # blamed for its crash; and run before it, it might be a killer itself, for which the suspect would be blamed.
         suspects = not self._held and any(reserved.job.lost for reserved in batch)
-        held, handlers = self._held, self._handlers
+        held, handler_of, launch = self._held, self._handlers.get, self._launch
+        # Told apart once, not for each job.
+        plain = not (tells or self._stopping or unbound or suspects)
         for reserved in batch:
-            job = reserved.job
-            lease = reserved.lease
-            run = held[lease.token] = Run(job, lease, handlers.get(job.type))
+            job, lease = reserved.job, reserved.lease
+            handler = handler_of(job.type)
+            run = held[lease.token] = Run(job, lease, handler)
+            if plain and handler is not None and not job.lost:
+                launch(run, handler)
+                continue
             if tells:
                 self._observers.emit(JobReserved(job, self._settings.name))
             if self._stopping:
                 self._give_back(run, SHUTDOWN)
-            elif run.handler is None:
+            elif handler is None:
                 self._without_handler(run)
             elif unbound and (problem := unbound.get(lease.token)) is not None:
                 self._without_results(run, problem)
@@ -136,8 +143,9 @@ class Executor:
             elif suspects:
                 self._give_back(run, "a suspect runs alone first")
             else:
-                self._launch(run)
-        self._launch_suspect()
+                launch(run, handler)
+        if self._suspect is not None:
+            self._launch_suspect()
 
     def _without_handler(self, run: Run) -> None:
         if run.job.type == JOIN_TYPE:
@@ -171,30 +179,32 @@ class Executor:
         """Once nothing else is held: an outcome still on its way would be lost with the process, and its job blamed."""
         suspect = self._suspect
         if suspect is not None and suspect.task is None and all(run is suspect for run in self._held.values()):
-            self._launch(suspect)
+            assert suspect.handler is not None
+            self._launch(suspect, suspect.handler)
 
     def on_settled(self) -> None:
         """The settler has written, or given up, what it had."""
         if self._suspect is not None:
             self._launch_suspect()
-        self.changed.set()
+        self.changed.give()
 
     # Running -------------------------------------------------------------------------------------------------
 
-    def _launch(self, run: Run) -> None:
-        handler = run.handler
-        assert handler is not None
-        timeout = run.job.timeout or handler.timeout
+    def _launch(self, run: Run, handler: Handler) -> None:
+        job = run.job
+        timeout = job.timeout or handler.timeout
         if timeout is not None:
             run.deadline = self._clock.now() + timeout
             run.due = self._monotonic() + timeout.total_seconds()
             self.deadlines.watch(run.due)
         self.running[run] = None
-        run.task = self._create_task(self._execute(run, handler))
+        create_task = self._create_task
+        run.task = create_task(self._execute(run, handler), name=job.id)
 
     async def _execute(self, run: Run, handler: Handler) -> None:
         """One job from the call of its handler to its outcome. The first branch is the hot path: no step too many."""
-        monotonic = self._monotonic
+        # What is kept in an attribute and called is read first: CPython finds a call of it as a method slowly.
+        monotonic, submit, bind = self._monotonic, self.submit, handler.bind
         run.began = monotonic()
         run.started = True
         if run.stop_reason:  # it was interrupted between its launch and this first step
@@ -206,7 +216,7 @@ class Executor:
             self._observers.emit(JobStarted(run.job, self._settings.name))
         try:
             if handler.is_direct and not (self._middleware or run.job.metadata):
-                args, kwargs = handler.bind(run.job.payload, self._context(run) if handler.takes_context else NOBODY)
+                args, kwargs = bind(run.job.payload, self._context(run) if handler.takes_context else NOBODY)
                 value = await handler.function(*args, **kwargs)
             elif self._middleware:
                 value = await wrap(self._middleware, partial(self._invoke, run, handler))(self._context(run))
@@ -218,14 +228,17 @@ class Executor:
                 await run.transaction.rollback()
             self._on_raised(run, unwrap(error))
         else:
-            run.seconds = monotonic() - run.began
-            if run.transaction is not None:
-                await self._commit(run, run.transaction, value)
-            elif value is None and not (run.decided or run.stop_reason):  # the most common ending of all
+            if value is None and not (run.transaction or run.decided or run.stop_reason):  # the most common ending
+                if self._tells_success:
+                    run.seconds = monotonic() - run.began
                 run.decided = True
-                self.submit(run, Ack(run.lease))
+                submit(run, Ack(run.lease))
             else:
-                self._on_returned(run, value)
+                run.seconds = monotonic() - run.began
+                if run.transaction is not None:
+                    await self._commit(run, run.transaction, value)
+                else:
+                    self._on_returned(run, value)
         return self._on_ended(run)
 
     def _context(self, run: Run) -> JobContext:
@@ -318,7 +331,8 @@ class Executor:
                 self._suspect = None
             else:
                 self._launch_suspect()
-        self.changed.set()
+        if not self.changed.given:
+            self.changed.give()
 
     # From outside --------------------------------------------------------------------------------------------
 
@@ -408,7 +422,11 @@ class Executor:
             await asyncio.gather(*over, return_exceptions=True)
 
 
-def _task_maker(loop: asyncio.AbstractEventLoop) -> Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]:
+class _MakesTasks(Protocol):
+    def __call__(self, coroutine: Coroutine[Any, Any, None], /, *, name: str) -> asyncio.Task[None]: ...
+
+
+def _task_maker(loop: asyncio.AbstractEventLoop) -> _MakesTasks:
     """`loop.create_task` without its wrapping (a tenth of what a job costs), where the loop adds nothing to it."""
     if loop.get_task_factory() is None and type(loop).create_task is asyncio.BaseEventLoop.create_task:
         return partial(asyncio.Task, loop=loop)

@@ -19,6 +19,7 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Reserved
 from taskharbor.tasks.marks import BIND_KEY
 from taskharbor.worker.binder import Binder
+from taskharbor.worker.change import Change
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.run import Run
 from taskharbor.worker.service import Service
@@ -37,7 +38,7 @@ class Fetcher(Service):
         outage: Outage,
         held: dict[str, Run],
         room: Callable[[], int],
-        changed: asyncio.Event,
+        changed: Change,
         start: Callable[[list[Reserved], dict[str, Exception]], None],
         binder: Binder,
         until_empty: bool,
@@ -49,7 +50,7 @@ class Fetcher(Service):
         self._outage = outage
         self._held = held
         self._room = room
-        self._changed = changed  # set whenever a job has ended or was settled
+        self._changed = changed  # given whenever a job has ended or was settled
         self._start = start
         self._binder = binder
         self._until_empty = until_empty

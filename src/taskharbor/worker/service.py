@@ -19,7 +19,7 @@ class Service(ABC):
 
     def __init__(self) -> None:
         self.stopping = False
-        self._asked = asyncio.Event()
+        self._over: asyncio.Future[None] | None = None  # what a rest ends with
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
@@ -35,7 +35,8 @@ class Service(ABC):
     def ask_to_stop(self) -> None:
         """Tell the loop to end; `stop` waits for it."""
         self.stopping = True
-        self._asked.set()
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
 
     async def stop(self) -> None:
         """Ask, and wait for the end. Safe to call again, and before `start`. What the loop raised stays in `task`."""
@@ -52,10 +53,23 @@ class Service(ABC):
 
     async def rest(self, *waiters: asyncio.Future[Any]) -> None:
         """Wait for the first of these or for the wish to stop; what is unfinished then is cancelled."""
-        everything = (*waiters, asyncio.ensure_future(self._asked.wait()))
+        over = self._over = asyncio.get_running_loop().create_future()
+
+        def end(waiter: asyncio.Future[Any]) -> None:
+            if not waiter.cancelled():
+                waiter.exception()  # looked at: whoever rests does not care how it ended
+            if not over.done():
+                over.set_result(None)
+
+        for waiter in waiters:
+            waiter.add_done_callback(end)
         try:
-            await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
+            if not self.stopping:
+                await over
         finally:
-            for waiter in everything:
+            self._over = None
+            unfinished = [waiter for waiter in waiters if not waiter.done()]
+            for waiter in unfinished:
                 waiter.cancel()
-            await asyncio.gather(*everything, return_exceptions=True)
+            if unfinished:
+                await asyncio.gather(*unfinished, return_exceptions=True)

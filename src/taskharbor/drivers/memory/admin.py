@@ -40,10 +40,10 @@ def info(store: Store, entry: Entry, now: int) -> JobInfo:
     state = state_at(entry, now)
     record = outward(entry.record) if damage_of(entry) is None else readable(entry)
     if state is State.INFLIGHT:
-        return JobInfo(record, state, entry.worker, entry.expires_at)
+        return JobInfo(record, state, entry.worker, entry.lease.expires_at if entry.lease else None)
     if state is State.BLOCKED:
         return JobInfo(record, state, waiting_for=waiting_for(store, entry))
-    if state is State.READY and entry.token:  # its lease is over
+    if state is State.READY and entry.lease:  # its lease is over
         return JobInfo(replace(record, run_at=None), state)
     return JobInfo(record, state)
 

@@ -20,6 +20,8 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.contract import DAMAGED_PREFIX
 from taskharbor.model.job import EPOCH, JobRecord, State
+from taskharbor.model.lease import Lease
+from taskharbor.model.outcome import Ack
 
 if TYPE_CHECKING:
     from taskharbor.drivers.memory.queue import Queue
@@ -76,11 +78,10 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     arrival: int = 0  # its place among those that joined at that time
     moment: int | None = None  # what the queue's calendar holds it under: the end of its lease, else its run_at
     place: int | None = None  # the ticket of the item in a line that stands for it; any other item is stale
-    token: str = ""
-    worker: str = ""
-    expires_at: datetime | None = None
-    settled: str = ""  # the token of its last outcome, until it is reserved again
-    settled_as: type | None = None  # the kind of that outcome
+    lease: Lease | None = None  # the last one, until it is settled or given back: also after it has ended
+    worker: str = ""  # who holds that lease
+    settled: str | None = None  # the token of its last outcome, until it is reserved again
+    settled_as: type = Ack  # the kind of that outcome
     open: int = 0  # how many dependencies are not done, while it is blocked
     dependents: dict[Entry, bool] | None = None  # who depends on it → whether that one is unfinished
     holds: int = 0  # how many of its dependents are unfinished

@@ -68,24 +68,23 @@ def grant(taken: list[Entry], now: datetime, lease_for: timedelta, worker: str) 
         if entry.moment is not None:
             calendar.remove(entry)
             bucket = calendar.bucket(expires)  # again: a bucket that was left empty is gone
-        record = entry.record
-        if entry.standing == EXPIRED:
+        record, standing = entry.record, entry.standing
+        if standing == EXPIRED:
             record = replace(record, deliveries=record.deliveries + 1, lost=record.lost + 1, run_at=None)
         else:
             record = replace(record, deliveries=record.deliveries + 1)
-        counts[entry.standing] -= 1
+        counts[standing] -= 1
         counts[INFLIGHT] += 1
+        lease = Lease(record.id, name, token, expires_at)
         entry.standing = INFLIGHT
         entry.record = record
-        entry.token = token
+        entry.lease = lease
         entry.worker = worker
-        entry.expires_at = expires_at
-        entry.settled, entry.settled_as = "", None
         entry.moment = expires
+        if entry.settled:
+            entry.settled = None
         bucket[entry] = None
-        if record.metadata:
-            record = outward(record)
-        granted.append(Reserved(record, Lease(record.id, name, token, expires_at)))
+        granted.append(Reserved(outward(record) if record.metadata else record, lease))
     if lease_for <= _NONE:
         for entry in taken:
             entry.queue.expire(entry)
@@ -98,10 +97,11 @@ def refusal(entry: Entry | None, lease: Lease, now: int) -> DriverError | None:
         return JobNotFound(f"no job {lease.job_id}")
     if entry.standing not in LEASED:
         return JobNotInflight(f"job {lease.job_id} is not inflight")
-    if entry.token != lease.token:
+    held = entry.lease
+    if held is None or held.token != lease.token:
         return LeaseMismatch(f"job {lease.job_id} was reserved again: another lease holds it")
     if entry.moment is None or entry.moment <= now:
-        return LeaseExpired(f"the lease on job {lease.job_id} ended at {entry.expires_at}")
+        return LeaseExpired(f"the lease on job {lease.job_id} ended at {held.expires_at}")
     return None
 
 
@@ -125,9 +125,9 @@ def extend(store: Store, leases: Sequence[Lease], now: datetime, lease_for: time
                 queue.move(moment)  # somebody with a faster clock saw it expire; here it is held, and stays so
             queue.calendar.remove(entry)
             queue.calendar.add(entry, until)
-            entry.expires_at = wanted
-        assert entry.expires_at is not None
-        answers.append(Lease(lease.job_id, entry.record.queue, lease.token, entry.expires_at))
+            entry.lease = Lease(lease.job_id, queue.name, lease.token, wanted)
+        assert entry.lease is not None
+        answers.append(entry.lease)
     return answers
 
 
@@ -141,7 +141,7 @@ def release(store: Store, worker: str, now: datetime, keep: Sequence[str]) -> in
             entry
             for bucket in queue.calendar.ahead.values()
             for entry in bucket
-            if entry.standing == INFLIGHT and entry.worker == worker and entry.token not in kept
+            if entry.standing == INFLIGHT and entry.worker == worker and entry.lease and entry.lease.token not in kept
         ]
     for entry in sorted(held, key=_arrival):
         store.join(entry, replace(entry.record, lost=entry.record.lost + 1, run_at=None), moment)

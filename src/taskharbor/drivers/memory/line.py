@@ -132,6 +132,13 @@ class Line(Heap):
         """Up to so many entries, which leave: as many calls of `pop`, at half their price while the heap is empty."""
         popped: list[Entry] = []
         run, heap = self.run, self.heap
+        if not heap and not self.stale:  # every item stands for an entry, and they are in order
+            pop = run.popleft
+            for _ in range(min(limit, len(run))):
+                entry = pop()[-1]
+                entry.place = None
+                popped.append(entry)
+            return popped
         while len(popped) < limit:
             if heap or not run:
                 entry = self.pop()
@@ -151,9 +158,10 @@ class Line(Heap):
         """`push` for a line that is ordered by time alone, to which nearly every entry comes as the last."""
         run = self.run
         if run and time < run[-1][0]:
-            return self.push((time,), entry)
-        entry.place = ticket = _next_ticket()
-        return run.append((time, ticket, entry))
+            self.push((time,), entry)
+        else:
+            entry.place = ticket = _next_ticket()
+            run.append((time, ticket, entry))
 
     def size(self) -> int:
         return len(self.run) + len(self.heap)

@@ -111,14 +111,12 @@ class Queue:
         if entry.moment is not None:
             self.calendar.remove(entry)
         if standing == INFLIGHT:  # first, because it is what a worker's outcomes meet
-            entry.token = entry.worker = ""
-            entry.expires_at = None
+            entry.lease = None
             group = entry.record.group
             return group is not None and self.groups.free(group)
         if standing in IN_LINE:
             self._step_out(entry)
-            entry.token = entry.worker = ""
-            entry.expires_at = None
+            entry.lease = None
         return False
 
     def _line_up(self, entry: Entry) -> None:
@@ -158,7 +156,10 @@ class Queue:
         # No group has anything to give: the whole rest from the line, without asking them again for each job.
         while len(taken) < limit and (popped := self.line.pop_many(limit - len(taken))):
             for entry in popped:
-                (taken if not entry.tampered or sound(entry) else damaged).append(entry)
+                if entry.tampered and not sound(entry):
+                    damaged.append(entry)
+                else:
+                    taken.append(entry)
 
     def _next_ungrouped(self, damaged: list[Entry]) -> Entry | None:
         while (entry := self.line.pop()) is not None and entry.tampered and not sound(entry):

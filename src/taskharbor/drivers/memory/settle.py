@@ -20,28 +20,27 @@ from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
 def settle(store: Store, outcomes: Sequence[Outcome], now: datetime, max_payload: int) -> list[TaskHarborError | None]:
     """Apply outcomes one after the other; a refused one is answered in its place."""
-    moment = ticks(now)
-    entries = store.entries
+    moment, find = ticks(now), store.entries.get
     answers: list[TaskHarborError | None] = []
     for outcome in outcomes:
-        lease = outcome.lease
-        entry = entries.get(lease.job_id)
+        lease, kind = outcome.lease, type(outcome)
+        entry = find(lease.job_id)
         # Held by this token and not expired, as nearly every one is? `refusal` tells the others apart.
         if (
             entry is None
             or entry.standing != INFLIGHT
-            or entry.token != lease.token
+            or (held := entry.lease) is None
+            or held.token != lease.token
             or entry.moment is None
             or entry.moment <= moment
         ):
-            if entry is not None and entry.settled == lease.token and entry.settled_as is type(outcome):
+            if entry is not None and entry.settled == lease.token and entry.settled_as is kind:
                 answers.append(None)
                 continue
             refused = refusal(entry, lease, moment)
-            if refused is not None:
+            if entry is None or refused is not None:
                 answers.append(refused)
                 continue
-        assert entry is not None
         try:
             if type(outcome) is Ack and not outcome.spawn and outcome.handover is None:
                 _ack(store, entry, outcome, now, moment)
@@ -50,7 +49,9 @@ def settle(store: Store, outcomes: Sequence[Outcome], now: datetime, max_payload
         except InvalidJob as invalid:
             answers.append(invalid)
         else:
-            entry.settled, entry.settled_as = lease.token, type(outcome)
+            entry.settled = lease.token
+            if entry.settled_as is not kind:
+                entry.settled_as = kind
             answers.append(None)
     return answers
 
@@ -61,10 +62,10 @@ def _ack(store: Store, entry: Entry, outcome: Ack, now: datetime, moment: int) -
     if result is not None:
         _check_result(outcome)
     record = replace(entry.record, result=result, finished_at=now, lost=0)
-    if entry.standing == INFLIGHT:
-        store.done(entry, record, moment)
-    else:  # expired for somebody whose clock is ahead
+    if entry.standing != INFLIGHT:  # expired for somebody whose clock is ahead
         store.finish(entry, DONE, record, moment)
+    else:
+        store.done(entry, record, moment)
     if entry.dependents:
         release_dependents(store, entry, moment)
 

@@ -135,18 +135,22 @@ class Store:
 
     def done(self, entry: Entry, record: JobRecord, now: int) -> None:
         """`finish` of a job that is held by a lease: the same, in one piece, because every job comes through here."""
-        queue = entry.queue
-        calendar, counts = queue.calendar, queue.counts
-        calendar.remove(entry)
-        entry.token = entry.worker = ""
-        entry.expires_at = None
-        if record.group is not None and queue.groups.free(record.group):
-            queue.arrived = self.next_number()
+        queue, moment = entry.queue, entry.moment
+        assert moment is not None
+        leases = queue.calendar.ahead  # its lease is over for nobody yet
+        bucket = leases[moment]
+        del bucket[entry]
+        if not bucket:
+            del leases[moment]
+        entry.moment = entry.lease = None
         entry.record = record
+        entry.standing = DONE
+        counts = queue.counts
         counts[INFLIGHT] -= 1
         counts[DONE] += 1
-        entry.standing = DONE
         self.finished.append(now, entry)
+        if record.group is not None and queue.groups.free(record.group):
+            queue.arrived = self.next_number()
         if record.flow_id is not None or record.depends_on:
             self.close(entry)
 
