@@ -1,6 +1,7 @@
 """Closing what listens for hints, at the worst moment."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,12 +11,16 @@ from taskharbor.drivers.redis.hints import Hints
 pytestmark = pytest.mark.lane("unit")
 
 
-class SilentConnection:
-    async def send_command(self, *_: object, **__: object) -> None:
+class SilentTransport(asyncio.Transport):
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Nothing."""
 
-    async def read_response(self, **_: object) -> Any:
-        await asyncio.Event().wait()
+    def write(self, data: object) -> None:
+        """Nothing."""
+
+
+class SilentConnection:
+    _writer = SimpleNamespace(transport=SilentTransport())
 
     async def disconnect(self, nowait: bool = False) -> None:
         """Nothing."""

@@ -21,6 +21,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued, Lease
 from taskharbor.model.outcome import Ack, Fail, Outcome
 
+WATCHED = "{th}:watched"  # queues with jobs on which others depend, or that belong to a run
 HOME = "th"  # what the anchor is called where a script belongs to no queue
 PLANS = 50  # how often a plan that was overtaken is made again
 STALE = 5
@@ -115,6 +116,8 @@ class Calls:
 
     async def tend(self, queues: Sequence[str], now: int) -> None:
         """See to what others left behind: jobs finished by foreign clients, messages of clients that died."""
+        if not await self.link.ask("EXISTS", WATCHED, *(f"{{{queue}}}:completed" for queue in queues)):
+            return  # nothing that they could have
         await self.link.run(load("tend"), HOME, (now, False, "", queues))
 
     # Outcomes

@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
+
+from taskharbor.drivers.redis.wire import Ear, hang_up
 
 LOOK_EVERY = 1.0  # seconds
 FIRST = 2.0  # seconds for which a wait lets the subscription come up
@@ -27,10 +30,9 @@ class Hints:
         self._connect = connect
         self._look = look
         self._seen: dict[str, int] = {}  # queue → its last arrival when a reserve of this driver left nothing there
-        self._waiters: dict[asyncio.Future[None], frozenset[str]] = {}
+        self._waiters: dict[asyncio.Future[bool], frozenset[str]] = {}
         self._task: asyncio.Task[None] | None = None
-        self._connection: AbstractConnection | None = None
-        self._asked: set[str] = set()
+        self._ear: Ear | None = None
         self._heard: dict[str, asyncio.Event] = {}
 
     def drained(self, queue: str, arrival: int) -> None:
@@ -40,12 +42,13 @@ class Hints:
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         """True as soon as work may have arrived, False after `timeout` seconds."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._waiters[waiter] = frozenset(queues)
-        try:
-            await self._subscribe(queues, timeout)
-            while True:
+        deadline, names = loop.time() + timeout, frozenset(queues)
+        await self._subscribe(queues, timeout)
+        while True:
+            waiter: asyncio.Future[bool] = loop.create_future()
+            self._waiters[waiter] = names  # before the look: nothing that comes after it is missed
+            timer = None
+            try:
                 arrived = await self._look(queues)
                 for queue in queues:
                     self._seen.setdefault(queue, 0)
@@ -55,12 +58,13 @@ class Hints:
                 left = deadline - loop.time()
                 if left <= 0:
                     return False
-                done, _ = await asyncio.wait([waiter], timeout=min(left, LOOK_EVERY))
-                if done:
+                timer = loop.call_later(min(left, LOOK_EVERY), settle, waiter, False)
+                if await waiter:
                     return True
-        finally:
-            self._waiters.pop(waiter, None)
-            waiter.cancel()
+            finally:
+                del self._waiters[waiter]
+                if timer is not None:
+                    timer.cancel()
 
     # Listening
 
@@ -71,7 +75,7 @@ class Hints:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep_listening(), name="taskharbor-hints")
         elif new:
-            await self._ask(new)
+            self._ask(new)
         events = [self._heard[queue] for queue in queues if not self._heard[queue].is_set()]
         if events:
             with contextlib.suppress(TimeoutError):
@@ -79,11 +83,9 @@ class Hints:
                     for event in events:
                         await event.wait()
 
-    async def _ask(self, queues: Sequence[str]) -> None:
-        connection = self._connection
-        if connection is not None:
-            with contextlib.suppress(RedisError, OSError):
-                await connection.send_command("SUBSCRIBE", *(channel(queue) for queue in queues), check_health=False)
+    def _ask(self, queues: Sequence[str]) -> None:
+        if self._ear is not None:
+            self._ear.send("SUBSCRIBE", *(channel(queue) for queue in queues))
 
     async def _keep_listening(self) -> None:
         pause = 0.1
@@ -91,31 +93,31 @@ class Hints:
             connection = None
             try:
                 connection = await self._connect()
-                self._connection = connection
-                await self._ask(list(self._heard))
-                while True:
-                    kind, name, *_ = await connection.read_response(disable_decoding=True, timeout=float("inf"))
-                    queue = queue_of(name)
-                    if kind == b"message":
-                        self._wake(queue)
-                    elif kind == b"subscribe" and queue in self._heard:
-                        pause = 0.1
-                        self._heard[queue].set()
-            except (RedisError, OSError, ValueError, TypeError):
+                self._ear = Ear(connection, self._hear)
+                self._ask(list(self._heard))
+                await self._ear.over
+            except (RedisError, OSError):
                 pass
             finally:
-                self._connection = None
+                self._ear = None
+                if any(event.is_set() for event in self._heard.values()):
+                    pause = 0.1
                 for event in self._heard.values():
                     event.clear()
                 if connection is not None:
-                    await connection.disconnect(nowait=True)
+                    await hang_up(connection)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
 
-    def _wake(self, queue: str) -> None:
-        for waiter, queues in self._waiters.items():
-            if queue in queues and not waiter.done():
-                waiter.set_result(None)
+    def _hear(self, reply: Any) -> None:
+        kind, name, *_ = reply
+        queue = queue_of(name)
+        if kind == b"message":
+            for waiter, queues in self._waiters.items():
+                if queue in queues:
+                    settle(waiter, True)
+        elif kind == b"subscribe" and queue in self._heard:
+            self._heard[queue].set()
 
     async def close(self) -> None:
         """Stop listening."""
@@ -126,6 +128,11 @@ class Hints:
                 await asyncio.wait([task], timeout=CANCEL_AGAIN)
             await asyncio.gather(task, return_exceptions=True)
         self._heard.clear()
+
+
+def settle(waiter: asyncio.Future[bool], answer: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(answer)
 
 
 def channel(queue: str) -> str:

@@ -1,4 +1,4 @@
-"""A connection to one server at work: bytes out, replies in, one call at a time.
+"""A connection to one server at work: bytes out, replies in, one call at a time; or one that only listens.
 
 redis-py makes the connection (address, TLS, login, database); from then on its transport is read and written here,
 without streams, timeouts and tasks for each reply, which cost more than the call itself. A call that was cancelled or
@@ -8,11 +8,11 @@ ran out of time leaves its connection closed, never its reply to the next.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import hiredis
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, SSLConnection
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -70,6 +70,50 @@ def packed(command: Command) -> bytes:
     return b"".join(parts)
 
 
+async def hang_up(connection: AbstractConnection) -> None:
+    """Close a connection at once. One with TLS would wait for the server's goodbye, and outlive its event loop."""
+    writer = connection._writer if isinstance(connection, SSLConnection) else None
+    await connection.disconnect(nowait=True)
+    if writer is not None:
+        writer.transport.abort()
+    if isinstance(connection, SSLConnection):
+        await asyncio.sleep(0)  # a transport that is aborted closes its socket in the next turn of the loop
+
+
+def taken_over(connection: AbstractConnection, protocol: asyncio.Protocol) -> asyncio.WriteTransport:
+    """The transport of a connection; what it hears goes to the protocol from now on."""
+    writer = connection._writer
+    assert writer is not None, "the connection is made"
+    transport: asyncio.WriteTransport = writer.transport
+    transport.set_protocol(protocol)
+    return transport
+
+
+class Ear(asyncio.Protocol):
+    """A connection that only listens: whatever comes is told in the turn in which it comes. `over` ends with it."""
+
+    def __init__(self, connection: AbstractConnection, tell: Callable[[Any], None]) -> None:
+        self._tell = tell
+        self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=error_of, notEnoughData=_MORE)
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport = taken_over(connection, self)
+
+    def send(self, *command: Any) -> None:
+        self._transport.write(packed(command))
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._reader.feed(data)
+            while (reply := self._reader.gets(False)) is not _MORE:
+                self._tell(reply)
+        except Exception:  # not Redis' language, or not what one hears
+            self.connection_lost(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.over.done():
+            self.over.set_result(None)
+
+
 class Wire(asyncio.Protocol):
     """A connection that redis-py has made."""
 
@@ -84,10 +128,7 @@ class Wire(asyncio.Protocol):
         self._deadline = 0.0
         self._watch: asyncio.TimerHandle | None = None  # one for all calls: it looks when the next may be overdue
         self.closed = False
-        writer = connection._writer
-        assert writer is not None, "the connection is made"
-        self._transport: asyncio.WriteTransport = writer.transport
-        self._transport.set_protocol(self)
+        self._transport = taken_over(connection, self)
 
     async def call(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands and answer their replies; an error of the server is one of the replies."""
@@ -145,6 +186,6 @@ class Wire(asyncio.Protocol):
         self.closed = True
         if self._watch is not None:
             self._watch.cancel()
-        await self._connection.disconnect(nowait=True)
+        await hang_up(self._connection)
         if self._transport.get_extra_info("ssl_object") is not None:
             self._transport.abort()  # else it would wait for the server's goodbye, and outlive its event loop

@@ -32,13 +32,13 @@ for index = 1, count do
   th.put_plain(at[index], ids[index], jobs[first + 1], jobs[first + 2], jobs[first + 3], jobs[first + 4], jobs[first + 5],
                jobs[first + 6], sto + index, now)
 end
-many('RPUSH', wait, ids)
+local waiting = many('RPUSH', wait, ids)
 many('ZADD', key(q, 'th:ids'), with_score('0', ids))
 if not cluster then
   many('HSET', IDS, noted)
   call('ZADD', QUEUES, 'NX', now, q)
 end
 many('ZADD', key(q, 'idx:wait'), with_score(now, ids))
-quick_stats(q, now, 'enqueue')
+quick_stats(q, now, 'enqueue', waiting)
 call('PUBLISH', key(q, 'th:wake'), q)
 return 'OK'
