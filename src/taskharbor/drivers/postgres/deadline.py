@@ -37,18 +37,23 @@ class Deadline:
 
     def _cut(self) -> None:
         self.passed = True
-        if self._connection.closed:
-            return
-        try:
-            copy = socket.socket(fileno=os.dup(self._connection.pgconn.socket))
-        except OSError:
-            return
-        try:
-            copy.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # it is gone already
-        finally:
-            copy.close()
+        cut(self._connection)
+
+
+def cut(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
+    """Shut the socket down; closing it is left to whoever waits on it."""
+    if connection.closed:
+        return
+    try:
+        copy = socket.socket(fileno=os.dup(connection.pgconn.socket))
+    except OSError:
+        return
+    try:
+        copy.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it is gone already
+    finally:
+        copy.close()
 
 
 class ThreadDeadline(Deadline):

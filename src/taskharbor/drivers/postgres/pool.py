@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from taskharbor.drivers.dsn import concealed
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.options import Options
-from taskharbor.drivers.postgres.statement import Program, Statement
+from taskharbor.drivers.postgres.statement import Program, Statement, numbered
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
 if TYPE_CHECKING:
     import psycopg
+
+    from taskharbor.drivers.postgres.wire import Wire
 
 T = TypeVar("T")
 TURNS = 8  # how often a transaction that lost against another is begun again
@@ -42,8 +44,8 @@ def arguments(options: Options, address: str | None = None) -> dict[str, Any]:
         "keepalives_count": 3,
         "tcp_user_timeout": 10_000,
         "application_name": "taskharbor",
-        # A plan is kept by each function, so preparing the calls would gain nothing; and pgbouncer cannot carry it.
-        "prepare_threshold": None,
+        "client_encoding": "UTF8",
+        "prepare_threshold": None,  # by psycopg: see wire.py
         "autocommit": True,
     }
 
@@ -58,7 +60,7 @@ class Pool:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._idle: list[psycopg.AsyncConnection[Any]] = []
+        self._idle: list[Wire] = []
         self._room = asyncio.Semaphore(options.pool_size)
         self._closed = False
 
@@ -66,12 +68,13 @@ class Pool:
         self._closed = True
         await self._drop_idle()
 
-    async def connect(self) -> psycopg.AsyncConnection[Any]:
+    async def connect(self) -> Wire:
         """A new connection, outside the pool."""
-        import psycopg
+        from taskharbor.drivers.postgres.wire import Wire
 
-        connection = await psycopg.AsyncConnection.connect(**arguments(self._options))
+        connection = await Wire.connect(**arguments(self._options))
         if not self._options.pgbouncer:
+            connection.prepares = True
             try:
                 limit = str(round(self._options.statement_timeout * 1000))
                 with Deadline(self._options.connect_timeout, connection):
@@ -82,21 +85,33 @@ class Pool:
         return connection
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async def connection(self) -> AsyncIterator[Wire]:
         """A connection for the time of a block. One that is left in a transaction, or broken, is closed."""
-        async with asyncio.timeout(self.limit if self._room.locked() else None):
+        connection, whole = await self._take(), False
+        try:
+            yield connection
+            whole = True
+        finally:
+            await self._give(connection, whole)
+
+    async def _take(self) -> Wire:
+        if self._room.locked():
+            async with asyncio.timeout(self.limit):
+                await self._room.acquire()
+        else:
             await self._room.acquire()
         try:
-            connection = self._idle.pop() if self._idle else await self.connect()
-            whole = False
-            try:
-                yield connection
-                whole = True
-            finally:
-                if self._closed or connection.closed or (not whole and not _clean(connection)):
-                    await connection.close()
-                else:
-                    self._idle.append(connection)
+            return self._idle.pop() if self._idle else await self.connect()
+        except BaseException:
+            self._room.release()
+            raise
+
+    async def _give(self, connection: Wire, whole: bool) -> None:
+        try:
+            if self._closed or connection.closed or (not whole and not _clean(connection)):
+                await connection.close()
+            else:
+                self._idle.append(connection)
         finally:
             self._room.release()
 
@@ -113,21 +128,22 @@ class Pool:
         """
         import psycopg
 
-        again = False
+        again, loop, limit = False, asyncio.get_running_loop(), self.limit
         for turn in range(TURNS):
-            sent = late = False
+            sent = late = whole = False
             try:
-                async with self.connection() as connection:
-                    with Deadline(self.limit, connection) as deadline:
-                        try:
-                            if not repeat:
-                                await fetch(connection, Statement("select 1"))
-                            sent = True
-                            if not transaction:
-                                return await drive(connection, make())
-                            return await _as_one(connection, make())
-                        finally:
-                            late = deadline.passed
+                connection = await self._take()
+                connection.until = loop.time() + limit
+                try:
+                    if not repeat:
+                        await fetch(connection, Statement("select 1"))
+                    sent = True
+                    answer = await (_as_one(connection, make()) if transaction else drive(connection, make()))
+                    whole = True
+                    return answer
+                finally:
+                    late, connection.until = connection.late, None
+                    await self._give(connection, whole)
             except (
                 psycopg.errors.DeadlockDetected,
                 psycopg.errors.SerializationFailure,
@@ -171,6 +187,8 @@ async def drive(connection: psycopg.AsyncConnection[Any], program: Program[T]) -
 
 async def fetch(connection: psycopg.AsyncConnection[Any], statement: Statement) -> list[Any]:
     """The rows of one statement."""
+    if connection.autocommit and hasattr(connection, "ask"):
+        return await connection.ask(numbered(statement.sql), statement.parameters)  # type: ignore[no-any-return]
     async with connection.cursor(binary=True) as cursor:
         await cursor.execute(statement.sql.replace("?", "%s").encode(), statement.parameters or None)
         result = cursor.pgresult  # its description is made anew each time it is asked for: 25 columns

@@ -6,6 +6,7 @@ a pooled connection, and on any connection of the caller's, asynchronous or not.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Generator, Sequence
@@ -41,6 +42,17 @@ def quoted(name: str) -> str:
     return 'U&"' + escaped.replace('"', '""') + '"'
 
 
+@functools.lru_cache(maxsize=256)
+def numbered(sql: str) -> str:
+    """The same with PostgreSQL's own marks.
+
+    >>> numbered("select ? where ?")
+    'select $1 where $2'
+    """
+    first, *others = sql.split("?")
+    return first + "".join(f"${number}{text}" for number, text in enumerate(others, 1))
+
+
 def array(values: Sequence[str]) -> str:
     """Texts as a JSON array: one parameter that every kind of connection can send."""
     return json.dumps(list(values))
@@ -48,7 +60,16 @@ def array(values: Sequence[str]) -> str:
 
 def call(schema: str, function: str, *parameters: tuple[Any, str], columns: str = "*") -> Statement:
     """A call of one of our functions; each parameter comes with its type."""
-    given = ", ".join(f"cast(? as {kind})" for _, kind in parameters)
-    return Statement(
-        f"select {columns} from {quoted(schema)}.{function}({given})", tuple(value for value, _ in parameters)
-    )
+    sql = f"select {columns} from {_call(schema, function, tuple([kind for _, kind in parameters]))}"
+    return Statement(sql, tuple([value for value, _ in parameters]))
+
+
+def value(schema: str, function: str, *parameters: tuple[Any, str]) -> Statement:
+    """The same of one that answers a single value."""
+    sql = f"select {_call(schema, function, tuple([kind for _, kind in parameters]))}"
+    return Statement(sql, tuple([value for value, _ in parameters]))
+
+
+@functools.lru_cache(maxsize=256)
+def _call(schema: str, function: str, kinds: tuple[str, ...]) -> str:
+    return f"{quoted(schema)}.{function}({', '.join(f'cast(? as {kind})' for kind in kinds)})"
