@@ -103,9 +103,7 @@ MUTANTS = (
         "update groups g set lim = g.lim",
         ("groups",),
     ),
-    Mutant(
-        "dependents not released", "06_settle", "if acked is not null and p_release and", "if false and", ("flows",)
-    ),
+    Mutant("dependents not released", "06_settle", "exists (select from edges)", "false", ("flows",)),
     Mutant("dependents released too early", "06_settle", "where f.open <= 0", "where true", ("flows",)),
     Mutant("repeats not remembered", "06_settle", "is not true then 0", "is not true and false then 0", ("repeat",)),
     Mutant("repeats of any kind", "06_settle", "and coalesce(j.settled_as, h.settled_as) = g.was", "", ("repeat",)),

@@ -140,7 +140,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {1: "c539ccd606bed9d0c9d2945b2209b4f7ea7838115a5b00faae70bc9af33460e9"}
+DIGESTS = {1: "1c12aed6907226b2286d048caa8b0af5f673440e86059dc1f31d50bb3f9cc758"}
 
 
 def test_the_functions_belong_to_their_version():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import operator
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from importlib.util import find_spec
@@ -40,6 +41,7 @@ from taskharbor.model.outcome import Outcome
 T = TypeVar("T")
 _REMEMBERED = 10 * WORKER_SILENCE
 _NOTED = msgspec.json.Decoder(WorkerInfo).decode
+_TOKEN = operator.itemgetter(-1)
 _TURN = 10_000  # jobs of one reserve: more would make tokens by the megabyte
 
 
@@ -144,7 +146,7 @@ class PostgresDriver(SingleVerbs):
         if limit < 1 or not names:
             return []
         limit = min(limit, _TURN)
-        tokens = ",".join(new_tokens(limit))
+        tokens = ",".join(sorted(new_tokens(limit)))  # given out in the order of the line: so it can be told from them
         ends = now + lease_for
         loop, sent = asyncio.get_running_loop(), 0
 
@@ -174,6 +176,7 @@ class PostgresDriver(SingleVerbs):
                 break
             self._slope = Slope()
             sent = 0
+        rows.sort(key=_TOKEN)
         if self._hints is not None:
             self._hints.reserved(len(rows))
         return [Reserved(from_row(row), Lease(row[0], row[1], row[-1], ends)) for row in rows]

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from taskharbor.drivers.postgres.records import base64_of, micros, to_json, to_row
-from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted
+from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
@@ -22,6 +22,9 @@ def enqueue(
         check_job(job, max_payload)
     if not jobs:
         return []
+    if len(jobs) == 1 and _ordinary(jobs[0]):
+        rows = yield _one(schema, jobs[0], now, gently)
+        return [Enqueued(jobs[0].id, rows[0][0])]
     firsts: dict[str, JobRecord] = {}
     for job in jobs:
         firsts.setdefault(job.id, job)
@@ -40,6 +43,33 @@ def enqueue(
         answers.append(Enqueued(found or job.id, found is not None or job.id in seen))
         seen.add(job.id)
     return answers
+
+
+def _ordinary(job: JobRecord) -> bool:
+    """Whether it is nothing but a job: no key, no dependencies, no flow, no limit for its group."""
+    return job.idempotency_key is None and not job.depends_on and job.flow_id is None and not job.group_limit
+
+
+def _one(schema: str, job: JobRecord, now: datetime, gently: bool) -> Statement:
+    row = to_row(job, 0)
+    return value(
+        schema,
+        "enqueue_one",
+        (job.id, "text"),
+        (job.queue, "text"),
+        (job.type, "text"),
+        (base64_of(job.payload), "text"),
+        (row.run_at, "bigint"),
+        (row.timeout, "bigint"),
+        (job.priority, "integer"),
+        (job.attempts, "integer"),
+        (job.max_attempts, "integer"),
+        (job.group, "text"),
+        (row.metadata, "text"),
+        (row.created_at, "bigint"),
+        (micros(now), "bigint"),
+        (gently, "boolean"),
+    )
 
 
 def _statement(schema: str, jobs: Sequence[JobRecord], now: datetime, gently: bool) -> Statement:

@@ -143,9 +143,9 @@ def info_from(row: Sequence[Any], now: int) -> JobInfo:
 _FINISHED = {5: State.DONE, 6: State.DLQ, 7: State.CANCELLED}
 
 
-def base64_of(data: bytes | None) -> str | None:
-    """Bytes as they travel inside JSON."""
-    return None if data is None else base64.b64encode(data).decode()
+def base64_of(data: bytes) -> str:
+    """Bytes as they travel inside text."""
+    return base64.b64encode(data).decode()
 
 
 def _read_metadata(text: str) -> dict[str, str]:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.postgres.enqueueing import enqueue
-from taskharbor.drivers.postgres.records import micros, moment_of, to_json
-from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted
+from taskharbor.drivers.postgres.records import base64_of, micros, moment_of, to_json
+from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
 from taskharbor.model.errors import (
     DriverError,
     InvalidJob,
@@ -72,9 +72,50 @@ def settle_plain(
     schema: str, outcomes: Sequence[Outcome], now: datetime, *, release: bool = True
 ) -> Program[tuple[list[TaskHarborError | None], set[int]]]:
     """Settle a run of plain outcomes; the answers, and the places of what was applied by an earlier call."""
+    answers: list[TaskHarborError | None] = [None] * len(outcomes)
+    left: Sequence[int] = range(len(outcomes))
+    acks = _acks(schema, outcomes, now) if release else None
+    if acks is not None:
+        rows = yield acks
+        if rows[0][0] is None:
+            return answers, set()
+        left = [int(place) for place in rows[0][0].split(",")]
+    before = yield from _settle(schema, outcomes, left, now, release, answers)
+    return answers, before
+
+
+def _acks(schema: str, outcomes: Sequence[Outcome], now: datetime) -> Statement | None:
+    """The statement for outcomes that are all acks, if these are, and nothing in them is out of the ordinary."""
+    ids, tokens, results = list[str](), list[str](), list[str]()
+    for outcome in outcomes:
+        if type(outcome) is not Ack:
+            return None
+        lease, result = outcome.lease, outcome.result
+        if result is not None and type(result) is not bytes:
+            return None
+        ids.append(lease.job_id)
+        tokens.append(lease.token)
+        results.append("-" if result is None else " " + base64_of(result))  # so that an empty one is there as well
+    given, proofs = "\n".join(ids), ",".join(tokens)
+    if given.count("\n") + 1 != len(ids) or proofs.count(",") + 1 != len(ids) or not all(ids) or not all(tokens):
+        return None
+    said = ",".join(results) if any(result != "-" for result in results) else None
+    return value(schema, "ack", (given, "text"), (proofs, "text"), (said, "text"), (micros(now), "bigint"))
+
+
+def _settle(
+    schema: str,
+    outcomes: Sequence[Outcome],
+    places: Sequence[int],
+    now: datetime,
+    release: bool,
+    answers: list[TaskHarborError | None],
+) -> Program[set[int]]:
+    """Settle the outcomes at these places, whatever kind they are of."""
     invalid: dict[int, InvalidJob] = {}
     given = []
-    for place, outcome in enumerate(outcomes):
+    for place in places:
+        outcome = outcomes[place]
         try:
             given.append(_given(place, outcome))
         except InvalidJob as error:
@@ -89,16 +130,16 @@ def settle_plain(
         (release, "boolean"),
         columns="o, code, ends",
     )
-    answers: list[TaskHarborError | None] = [None] * len(given)
     before: set[int] = set()
     for place, code, ends in rows:
+        id = outcomes[place].lease.job_id
         if code == _APPLIED_BEFORE:
             before.add(place)
         elif code == _HOLDS:
-            answers[place] = invalid.get(place) or JobNotInflight(f"job {given[place].id} is not inflight")
+            answers[place] = invalid.get(place) or JobNotInflight(f"job {id} is not inflight")
         else:
-            answers[place] = refusal(code, given[place].id, ends)
-    return answers, before
+            answers[place] = refusal(code, id, ends)
+    return before
 
 
 def settle_spawning(

@@ -290,9 +290,11 @@ returns table (id text, queue text, type text, payload bytea, run_at bigint, tim
                failed_at bigint, reason text, created_at bigint, finished_at bigint, result bytea, token text)
 language plpgsql
 set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
-set jit = off set plan_cache_mode = force_generic_plan as $body$
+set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan as $body$
 #variable_conflict use_column
 declare
+    number integer := 0;
+    odd boolean;
     names text[];
     sorted text[];
     tokens text[] := string_to_array(p_tokens, ',');
@@ -308,6 +310,70 @@ declare
     walked bigint;
     steep boolean := false;
 begin
+    if floors = '{}' and not p_again and json_array_length(p_queues::json) = 1 then
+        -- The common case, in two statements: one queue, of which nothing but the line of the ungrouped is to be seen.
+        -- The line is looked at once (materialized), and its rows are found by their places: whatever a planner
+        -- believes, it has no other way.
+        one := p_queues::json ->> 0;
+        walked := steps();
+        select set_config('synchronous_commit', 'off', true) is null
+               or exists (select from jobs j where j.queue = one and j.state = 3 and j.wake <= p_now)
+               or exists (select from jobs j where j.queue = one and j.state = 1 and j.wake <= p_now)
+               or exists (select from groups g where g.queue = one and g.waiting > 0 and g.inflight < g.lim)
+               or exists (select from queues q where q.queue = one and q.paused)
+               or exists (select from limits l where l.queue = one and not l.applied)
+               or exists (select from jobs j where j.state < 0 or j.state > 4)
+        into odd;
+        if not odd and steps() - walked < 5000 then
+            walked := steps();
+            return query
+                with line as materialized (
+                    select j.ctid as place,
+                           case when j.type <> '' and j.payload is not null and j.attempts + j.max_attempts is not null
+                                     and j.deliveries + j.lost is not null then null else 'damaged' end as damage
+                    from jobs j
+                    where j.queue = one and j.state in (2, 4) and j.grp is null and j.wake <= p_now
+                    order by j.priority desc, j.due, j.seq
+                    limit p_limit
+                    for no key update skip locked
+                )
+                update jobs j
+                set state = 3, wake = p_expires, due = p_expires, token = tokens[t.n],
+                    worker = p_worker, deliveries = j.deliveries + 1,
+                    lost = j.lost + case when j.state = 4 then 1 else 0 end,
+                    run_at = case when j.state = 4 then null else j.run_at end, settled = null, settled_as = null
+                from (select l.place, row_number() over () as n from line l where l.damage is null) as t
+                where j.ctid = t.place
+                returning j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
+                    j.max_attempts, j.deliveries, j.lost, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id,
+                    j.handed_to, j.metadata, j.last_error, j.failed_at, j.reason, j.created_at, j.finished_at,
+                    j.result, j.token;
+            get diagnostics number = row_count;
+            if steps() - walked > 1000 + 10 * p_limit then
+                floors := jsonb_build_object('=' || one, coalesce(
+                    (select jsonb_build_array(j.priority, j.due, j.seq - 1) from jobs j
+                     where j.queue = one and j.state in (2, 4) and j.grp is null
+                     order by j.priority desc, j.due, j.seq limit 1),
+                    jsonb_build_array(0, greatest(p_now - 60000000, 0), 0)));
+                steep := true;
+            elsif number < p_limit and exists (select from jobs j where j.queue = one and j.state in (2, 4)
+                                               and j.grp is null and j.wake <= p_now) then
+                -- Damaged, or in other hands.
+                found_ids := lease(take_ungrouped(one, p_now, p_limit - number), p_expires, p_worker,
+                                   tokens[number + 1:]);
+                return query select j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
+                    j.max_attempts, j.deliveries, j.lost, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id,
+                    j.handed_to, j.metadata, j.last_error, j.failed_at, j.reason, j.created_at, j.finished_at,
+                    j.result, j.token
+                    from unnest(found_ids) as t(id) join jobs j on j.id = t.id collate "C";
+            end if;
+            if steep then
+                token := floors::text;
+                return next;
+            end if;
+            return;
+        end if;
+    end if;
     perform set_config('synchronous_commit', 'off', true);
     if exists (select from jobs j where j.state < 0 or j.state > 4) then
         perform set_strange_aside(p_now);

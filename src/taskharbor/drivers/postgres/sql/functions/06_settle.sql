@@ -120,6 +120,73 @@ begin
 end
 $body$;
 
+-- The same for the common case, outcomes that are all acks.
+-- in:  p_ids    with a line feed between two, each job once; p_tokens and p_results with a comma between two: the
+--               tokens, and null or for each job its result (a space and base64, or - for none); p_now
+-- out: null: all are applied; else the places of those that are not, for settle to apply or to say why
+-- One look-up for each job, and its row by its place: whatever a planner believes, it has no other way.
+create or replace function ack(p_ids text, p_tokens text, p_results text, p_now bigint)
+returns text language plpgsql
+set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan as $body$
+declare
+    ids text[] := string_to_array(p_ids, e'\n');
+    acked text[];
+    acked_o integer[];
+    group_queues text[];
+    group_names text[];
+    group_states integer[];
+    told text[];
+begin
+    with gone as (
+        delete from jobs j
+        using (select x.place, i.token, i.result, i.o
+               from unnest(ids, string_to_array(p_tokens, ','), string_to_array(p_results, ',', '-'))
+                    with ordinality as i(id, token, result, o),
+                    lateral (select y.ctid as place from jobs y where y.id = i.id collate "C" limit 1) as x) as g
+        where j.ctid = g.place
+          and j.token = g.token collate "C" and j.state in (3, 4) and j.wake > p_now
+        returning j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts, j.max_attempts,
+                  j.deliveries, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id, j.handed_to, j.metadata,
+                  j.last_error, j.failed_at, j.reason, j.created_at, j.due, j.seq, j.stored, j.token, j.state,
+                  g.result, g.o
+    ), kept as (
+        insert into history (id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries,
+                             key, grp, group_limit, depends_on, flow_id, handed_to, metadata, last_error, failed_at,
+                             reason, created_at, due, seq, stored, settled, settled_as, state, finished_at, lost, result)
+        select x.id, x.queue, x.type, x.payload, x.run_at, x.timeout, x.priority, x.attempts, x.max_attempts,
+               x.deliveries, x.key, x.grp, x.group_limit, x.depends_on, x.flow_id, x.handed_to, x.metadata,
+               x.last_error, x.failed_at, x.reason, x.created_at, x.due, x.seq, x.stored, x.token, 1, 5, p_now, 0,
+               decode(x.result, 'base64')
+        from gone x
+    )
+    select array_agg(gone.id), array_agg(gone.o - 1),
+           array_agg(gone.queue) filter (where gone.grp is not null),
+           array_agg(gone.grp) filter (where gone.grp is not null),
+           array_agg(gone.state) filter (where gone.grp is not null)
+    into acked, acked_o, group_queues, group_names, group_states from gone;
+
+    if acked is not null and exists (select from edges) then
+        select r.released_queues into told
+        from release_dependents(acked, acked_o, p_now, nextval('arrival') << 20) as r;
+    end if;
+    if group_names is not null then
+        perform regroup(group_queues, group_names,
+                        array(select case when s = 3 then -1 else 0 end from unnest(group_states) as s),
+                        array(select case when s = 4 then -1 else 0 end from unnest(group_states) as s));
+        told := told || group_queues;
+    end if;
+    if told is not null then
+        perform hint(told, false);
+    end if;
+    if cardinality(acked) is distinct from cardinality(ids) then
+        return (select string_agg(o::text, ',') from generate_series(0, cardinality(ids) - 1) as o
+                where acked_o is null or o <> all(acked_o));
+    end if;
+    return null;
+end
+$body$;
+
 -- Jobs are done: count them off where they are waited for; what waits for nothing else joins the line.
 -- in: their ids, and their places in the batch; out: for each released job the place of the ack and its queue
 create or replace function release_dependents(p_done text[], p_places integer[], p_now bigint, p_base bigint,
