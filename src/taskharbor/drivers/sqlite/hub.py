@@ -145,7 +145,7 @@ class Hub:
         with self._waiting:
             watch, self._watch = self._watch, None
         ends = [self.reader.stop(), self.writer.stop()]
-        if watch is not None:  # which waits for the kernel to close what it watched
+        if watch is not None:
             ends.append(asyncio.to_thread(watch.stop))
         await asyncio.gather(*ends)
 

@@ -1,7 +1,7 @@
 """Linux's inotify, over ctypes: which files were written to. Nothing here knows what the files are.
 
 Closing a descriptor waits for the kernel, 10 to 30 ms as a rule; adding and taking away a file costs microseconds. So
-one descriptor is kept as long as anybody may want to know.
+a descriptor that is no longer needed is kept for the next who needs one.
 """
 
 from __future__ import annotations
@@ -37,12 +37,31 @@ class Inotify:
             return set()
         return {int.from_bytes(events[at : at + 4], "little") for at in range(0, len(events), _EVENT)}
 
-    def close(self) -> None:
-        os.close(self.file)
+    def let_go(self) -> None:
+        """Nobody needs it any more, and it watches nothing."""
+        if _spare:
+            os.close(self.file)
+        else:
+            _spare.append(self)
+
+
+_spare: list[Inotify] = []
+
+
+def _after_fork_in_child() -> None:
+    while _spare:
+        os.close(_spare.pop().file)  # what it hears its parent would not
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def inotify() -> Inotify | None:
-    """A new descriptor, or None where that is not to be had."""
+    """A descriptor that watches nothing yet, or None where that is not to be had."""
+    try:
+        return _spare.pop()
+    except IndexError:
+        pass
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         file = int(libc.inotify_init1(_FLAGS))

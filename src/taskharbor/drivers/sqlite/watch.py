@@ -79,8 +79,9 @@ class Watch:
                     self._round()
         finally:
             self.disconnect()
+            self._unwatch()
             if self._inotify is not None:
-                self._inotify.close()
+                self._inotify.let_go()
 
     def _watch(self) -> None:
         """Be told of both files, of the -wal file once: it is written to several times for each commit."""
@@ -88,7 +89,7 @@ class Watch:
         if not self._lock:
             self._lock = self._inotify.watch(self._lock_path)
             if not self._lock:  # the lock file has gone, or the system's limit is reached
-                self._inotify.close()
+                self._inotify.let_go()
                 self._inotify = None
                 return
         if not self._wal:
