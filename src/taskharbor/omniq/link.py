@@ -11,6 +11,7 @@ import time
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 import redis
@@ -19,7 +20,9 @@ import redis.retry
 from redis.backoff import NoBackoff
 from redis.client import NEVER_DECODE
 
+from taskharbor.drivers.redis import tls
 from taskharbor.drivers.redis.link import AWAY, AWAY_WORDS
+from taskharbor.drivers.redis.options import OURS, hosts_of
 from taskharbor.drivers.redis.scripts import Script, compose, pack
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import BackendUnavailable
@@ -34,7 +37,10 @@ _CLUSTERS = {"redis+cluster://": "redis://", "rediss+cluster://": "rediss://"}
 PATIENCE = 10.0  # seconds for which a call waits while its slot of a Cluster moves or has no primary
 PAUSE = 0.1  # seconds between two tries
 _MOVING = (redis.exceptions.ClusterError, redis.exceptions.AskError, redis.exceptions.TryAgainError)
-_LOST = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException, OSError, *_MOVING, *AWAY)
+_LOST = (
+    *(redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException, OSError),
+    *(*AWAY, redis.exceptions.OutOfMemoryError, *_MOVING),
+)
 _REFUSED = "OMNIQ "
 _monotonic = StoreClock().monotonic
 AS_BYTES: dict[str, Any] = {NEVER_DECODE: []}
@@ -145,15 +151,30 @@ def _packable(value: Any) -> Any:
 
 
 def _opened(url: str, plain: Any, cluster: Any) -> Any:
-    for scheme, real in _CLUSTERS.items():
-        if url.startswith(scheme):
-            return cluster.from_url(real + url.removeprefix(scheme), socket_timeout=TIMEOUT)
-    if url.startswith(_PLAIN):
+    """A client for a URL, of one server or of a Cluster."""
+    scheme = next((each for each in (*_PLAIN, *_CLUSTERS) if url.startswith(each)), None)
+    if scheme is None:
+        known = ", ".join((*_PLAIN, *_CLUSTERS))
+        raise ValueError(f"expected a URL that begins with one of {known}; got another scheme, or none")
+    awaited = plain is redis.asyncio.Redis
+    parts = urlsplit(url)
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    encrypted = scheme.startswith("rediss") or given.get("tls") == "1"
+    settings: dict[str, Any] = {**dict(tls.settings(given, encrypted)), "socket_timeout": TIMEOUT}
+    # The driver's options may stand in the same address: they say nothing to a client of OmniQ.
+    rest = {name: value for name, value in given.items() if name not in OURS | tls.OPTIONS | {"tls"}}
+    if scheme in _CLUSTERS:
+        real, (who, at, where) = "redis://", parts.netloc.rpartition("@")
+        node = redis.asyncio.cluster.ClusterNode if awaited else redis.cluster.ClusterNode
+        settings["startup_nodes"] = [node(host, port) for host, port in hosts_of(where, several=True)]
+        netloc = f"{who}{at}{where.partition(',')[0]}"
+    else:
         # Once more after a lost connection: every script may be sent again.
-        retry = (redis.asyncio.retry.Retry if plain is redis.asyncio.Redis else redis.retry.Retry)(NoBackoff(), 1)
-        return plain.from_url(url, retry=retry, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
-    known = ", ".join((*_PLAIN, *_CLUSTERS))
-    raise ValueError(f"expected a URL that begins with one of {known}; got another scheme, or none")
+        settings["retry"] = (redis.asyncio.retry.Retry if awaited else redis.retry.Retry)(NoBackoff(), 1)
+        settings["socket_connect_timeout"] = TIMEOUT
+        real, netloc = scheme, parts.netloc
+    address = f"{'rediss://' if encrypted else real}{netloc}{parts.path}?{urlencode(rest)}"
+    return (cluster if scheme in _CLUSTERS else plain).from_url(address, **settings)
 
 
 def _meaning(error: Exception, where: str, cluster: bool) -> Exception | None:
@@ -166,5 +187,5 @@ def _meaning(error: Exception, where: str, cluster: bool) -> Exception | None:
             "this server is one node of a Redis Cluster: give the URL redis+cluster://host:port, or a RedisCluster"
         )
     if isinstance(error, _LOST) or (text.split() or [""])[0].strip(":") in AWAY_WORDS:
-        return BackendUnavailable(f"the Redis server cannot be reached ({type(error).__name__})")
+        return BackendUnavailable(f"the Redis server cannot be reached ({type(error).__name__}){tls.advice(error)[0]}")
     return None

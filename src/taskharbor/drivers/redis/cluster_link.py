@@ -18,6 +18,7 @@ from redis.exceptions import AskError, MovedError, NoScriptError, RedisError, Re
 from taskharbor.drivers.redis.link import AWAY, LOST, Link, refused
 from taskharbor.drivers.redis.options import Options
 from taskharbor.drivers.redis.pool import Address, Command, Pool, connect, dial
+from taskharbor.drivers.redis.wire import hang_up
 from taskharbor.model.errors import BackendUnavailable
 
 PAUSE = 0.1  # seconds between two tries
@@ -167,6 +168,9 @@ class ClusterLink(Link):
                 return made
             except (RedisError, OSError) as error:
                 last = error
-                await made.disconnect(nowait=True)
+                await hang_up(made)
+            except BaseException:
+                await hang_up(made)
+                raise
         await self._quietly_refresh()
         raise last or OSError("no node is known")

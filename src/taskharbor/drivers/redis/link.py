@@ -26,10 +26,11 @@ from redis.exceptions import (
 )
 
 from taskharbor.drivers.dsn import conceals
-from taskharbor.drivers.redis import checks
+from taskharbor.drivers.redis import checks, tls
 from taskharbor.drivers.redis.options import Options
 from taskharbor.drivers.redis.pool import Command, Pool, by_hash, by_text, connect, dial
 from taskharbor.drivers.redis.scripts import Script, pack
+from taskharbor.drivers.redis.wire import hang_up
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
 LOST = (ConnectionError, TimeoutError, OSError)
@@ -105,7 +106,11 @@ class Link:
     async def connection(self) -> AbstractConnection:
         """A connection of its own, for a subscription."""
         made = connect(self.options, self.options.hosts[0])
-        await dial(self.options, made)
+        try:
+            await dial(self.options, made)
+        except BaseException:
+            await hang_up(made)
+            raise
         return made
 
     async def _send(self, key: str, commands: list[Command], *, repeat: bool) -> list[Any]:
@@ -128,7 +133,9 @@ class Link:
         told = " ".join(str(error).split())[:300]
         if not told or isinstance(error, AuthenticationError) or not conceals(self._dsn, told):
             told = type(error).__name__
-        made = BackendUnavailable(f"Redis did not answer: {told}")
+        advice, lasting = tls.advice(error) if self.options.tls else ("", False)
+        made = BackendUnavailable(f"Redis did not answer: {told.rstrip('.')}{advice}")
+        made.lasting = lasting
         if isinstance(error, AuthenticationError):
             made = BackendUnavailable(f"Redis refused the login: {told}")
             made.lasting = True

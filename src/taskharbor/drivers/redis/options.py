@@ -10,10 +10,10 @@ from urllib.parse import unquote, urlsplit
 
 from taskharbor.drivers.contract import DEFAULT_RETENTION
 from taskharbor.drivers.dsn import options_of, scheme_of, span
+from taskharbor.drivers.redis import tls
 from taskharbor.model.limits import MAX_PAYLOAD
 
 OURS = frozenset({"retention", "max_payload", "durable", "pool_size", "connect_timeout", "timeout", "checks"})
-TLS = frozenset({"ssl_cert_reqs", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname"})
 SCHEMES = ("redis", "rediss", "redis+cluster")
 _PORT = 6379
 _HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(?::(\d+))?")
@@ -44,16 +44,16 @@ def parse(dsn: str) -> Options:
     scheme = scheme_of(dsn)
     if scheme not in SCHEMES or not dsn[len(scheme) + 1 :].startswith("//"):
         raise ValueError("expected redis://host:6379/0, rediss://… or redis+cluster://host:7000,host:7001")
-    cluster, tls = scheme == "redis+cluster", scheme == "rediss"
-    given = options_of(dsn, OURS | TLS | {"tls"})
-    tls = tls or _flag(given.get("tls", "0"), "tls")
+    cluster = scheme == "redis+cluster"
+    given = options_of(dsn, OURS | tls.OPTIONS | {"tls"})
+    encrypted = scheme == "rediss" or _flag(given.get("tls", "0"), "tls")
     parts = urlsplit(dsn)
     who, _, where = parts.netloc.rpartition("@")
     user, _, password = who.partition(":")
     return Options(
-        hosts=_hosts(where, several=cluster),
+        hosts=hosts_of(where, several=cluster),
         cluster=cluster,
-        tls=tls,
+        tls=encrypted,
         database=_database(parts.path, cluster=cluster),
         username=unquote(user) or None,
         password=unquote(password) or None,
@@ -64,11 +64,12 @@ def parse(dsn: str) -> Options:
         connect_timeout=_seconds(given.get("connect_timeout", "5s"), "connect_timeout"),
         timeout=_seconds(given.get("timeout", "30s"), "timeout"),
         checks=_flag(given.get("checks", "1"), "checks"),
-        ssl=_tls_options(given) if tls else (),
+        ssl=tls.settings(given, encrypted),
     )
 
 
-def _hosts(where: str, *, several: bool) -> tuple[tuple[str, int], ...]:
+def hosts_of(where: str, *, several: bool) -> tuple[tuple[str, int], ...]:
+    """Hosts and ports, as they stand in an address."""
     texts = where.split(",") if several else [where]
     found = []
     for text in texts:
@@ -88,13 +89,6 @@ def _database(path: str, *, cluster: bool) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 6:
         raise ValueError("expected the number of a database behind the host, such as /0")
     return int(text)
-
-
-def _tls_options(given: dict[str, str]) -> tuple[tuple[str, Any], ...]:
-    found: dict[str, Any] = {name: value for name, value in given.items() if name in TLS}
-    if "ssl_check_hostname" in found:
-        found["ssl_check_hostname"] = _flag(found["ssl_check_hostname"], "ssl_check_hostname")
-    return tuple(found.items())
 
 
 def _flag(text: str, name: str) -> bool:

@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 
 from taskharbor.drivers.redis.options import Options
 from taskharbor.drivers.redis.scripts import Script, anchors
-from taskharbor.drivers.redis.wire import Wire
+from taskharbor.drivers.redis.wire import Wire, hang_up
 
 Address = tuple[str, int]
 Command = Sequence[Any]
@@ -51,14 +51,6 @@ async def dial(options: Options, connection: AbstractConnection) -> None:
     """Make the connection."""
     async with asyncio.timeout(2 * options.connect_timeout):
         await connection.connect()  # type: ignore[no-untyped-call]
-
-
-async def hang_up(connection: AbstractConnection) -> None:
-    """Close the connection at once. One with TLS would wait for the server's goodbye, and outlive its event loop."""
-    writer = connection._writer if isinstance(connection, SSLConnection) else None
-    await connection.disconnect(nowait=True)
-    if writer is not None:
-        writer.transport.abort()
 
 
 class Pool:

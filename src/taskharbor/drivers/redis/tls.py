@@ -1,0 +1,56 @@
+"""TLS: the options of an address that say whom to trust, and what to do about a handshake that failed.
+
+The server's certificate and its name are checked unless the address says otherwise. No I/O.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+OPTIONS = frozenset({"ssl_cert_reqs", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname"})
+CHECKS = ("required", "optional", "none")
+
+_TRUST = "name the CA that signed the server's certificate with ssl_ca_certs=/path/to/ca.pem"
+_NAME = "give the host that the certificate names, or ssl_check_hostname=0 to trust it for any"
+_FILES = "ssl_ca_certs, ssl_certfile and ssl_keyfile name files in PEM that this process can read"
+_OWN = "if the server asks for a certificate, name one that it trusts with ssl_certfile and ssl_keyfile"
+_PORT = "does the server speak TLS at this port?"
+# What the text of an error has in it, what to do, and whether waiting cannot mend it; the first that fits.
+_ADVICE = (
+    ("not valid for", _NAME, True),
+    ("CERTIFICATE_VERIFY_FAILED", _TRUST, True),
+    ("No such file", _FILES, True),
+    ("Permission denied", _FILES, True),
+    ("NO_CERTIFICATE_OR_CRL_FOUND", _FILES, True),
+    ("PEM", _FILES, True),
+    ("KEY_VALUES_MISMATCH", _FILES, True),
+    ("CERTIFICATE_REQUIRED", _OWN, True),
+    ("alert", _OWN, False),
+    ("reset by peer", _OWN, False),
+    ("Timeout connecting", _PORT, False),
+    ("WRONG_VERSION_NUMBER", _PORT, False),
+    ("RECORD_LAYER_FAILURE", _PORT, False),
+)
+
+
+def settings(given: dict[str, str], tls: bool) -> tuple[tuple[str, Any], ...]:
+    """What redis-py is told, from the options of an address; ValueError that says what was expected."""
+    found: dict[str, Any] = {name: value for name, value in given.items() if name in OPTIONS}
+    if not tls:
+        if found:
+            raise ValueError(f"{min(found)}: expected TLS with it; write rediss:// (a Cluster: tls=1), or leave it out")
+        return ()
+    checks = found.setdefault("ssl_cert_reqs", "required")
+    if checks not in CHECKS:
+        raise ValueError(f"ssl_cert_reqs: expected {', '.join(CHECKS)}, got {checks[:40]!r}")
+    text = found.get("ssl_check_hostname", "0" if checks == "none" else "1")
+    if text not in {"0", "1"}:
+        raise ValueError(f"ssl_check_hostname: expected 0 or 1, got {text[:40]!r}")
+    found["ssl_check_hostname"] = text == "1"
+    return tuple(found.items())
+
+
+def advice(error: BaseException) -> tuple[str, bool]:
+    """What to do about an error of a connection with TLS, behind a semicolon, and whether waiting cannot mend it."""
+    text = str(error)
+    return next(((f"; {what}", lasting) for mark, what, lasting in _ADVICE if mark in text), ("", False))
