@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import shutil
 import sqlite3
 import threading
 from datetime import UTC, datetime, timedelta
@@ -97,6 +98,35 @@ def test_a_known_job_is_told_when_it_is_on_the_disk_too(path, monkeypatch):
             before = disk.syncs
             assert await driver.enqueue([job("a")], NOW) == [Enqueued("a", existed)]
             assert disk.syncs == before + 1
+
+    on(path, scenario)
+
+
+def test_a_power_cut_leaves_what_was_acknowledged(path, monkeypatch, tmp_path):
+    """What a sync has not seen is gone then: here, all that was written after the last one."""
+
+    def keep(file):
+        for end in ("", "-wal"):
+            shutil.copy(f"{path}{end}", f"{tmp_path}/left.db{end}")
+
+    monkeypatch.setattr(flush, "sync_file", keep)
+
+    def left():
+        connection = sqlite3.connect(tmp_path / "left.db")
+        rows = dict(connection.execute("SELECT id, state FROM taskharbor_jobs"))
+        connection.close()
+        return rows
+
+    async def scenario(driver):
+        await driver.enqueue([job("a"), job("b")], NOW)
+        assert left() == {"a": 1, "b": 1}
+        held = await driver.reserve(["default"], NOW, LEASE, 2)
+        assert left() == {"a": 1, "b": 1}  # a lease need not survive
+        assert await driver.settle([Ack(held[0].lease)], NOW) == [None]
+        assert left() == {"a": 3, "b": 2}
+        await driver.enqueue([job(f"j{number}") for number in range(200)], NOW)
+        assert await driver.cancel(["b"], NOW) == [None]
+        assert left() == {"a": 3, "b": 5} | {f"j{number}": 1 for number in range(200)}
 
     on(path, scenario)
 
