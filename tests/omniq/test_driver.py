@@ -295,6 +295,30 @@ def test_a_lease_of_one_client_that_another_fails_counts_once(server, sides):
     live(server, story)
 
 
+@pytest.mark.parametrize("worker", ["", "w"])
+def test_a_release_gives_back_nothing_that_a_client_holds(side, server, store, worker):
+    """An OmniQ consumer has no name: a lease of its own is none of a nameless worker, nor of one that had the job."""
+    now = now_ms()
+
+    async def story(driver: Driver) -> None:
+        await driver.enqueue([JobRecord(id="a", type="t", queue="jobs")], from_ms(now))
+        assert len(await driver.reserve(["jobs"], from_ms(now), LEASE, 1, "w")) == 1
+        side.verb("reap_expired", "jobs", now_ms_override=now + 60_000)
+        side.verb("promote_delayed", "jobs", now_ms_override=now + 3600_000)
+        later = now + 3600_001
+        job = taken(side, later)
+        await driver.enqueue([JobRecord(id="b", type="t", queue="jobs")], from_ms(later))
+        assert len(await driver.reserve(["jobs"], from_ms(later + 1), LEASE, 1, worker)) == 1
+        info = await driver.inspect("a", from_ms(later + 1))
+        assert (str(info.state), info.worker) == ("inflight", "")
+        assert await driver.release(worker, from_ms(later + 1)) == 1
+        assert store.where("a") == ["active"]
+        side.held("ack_success", "jobs", job, later + 2)
+
+    live(server, story)
+    assert store.where("b") == ["wait"]
+
+
 def test_hazard_7_the_driver_frees_the_slot_of_a_record_that_is_gone(server, sides, store):
     ours = sides["ours"]
 

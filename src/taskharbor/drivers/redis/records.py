@@ -154,7 +154,8 @@ def info(id: str, queue: str, open: Sequence[bytes] | None, values: Values, now:
 
 def _standing(values: Values, now: int) -> tuple[State | None, datetime | None, str, datetime | None]:
     state, due = values[STATE], _moment(values[DUE])
-    worker = (values[WORKER] or b"").decode(errors="replace")
+    is_ours = _whole(values[ATTEMPT]) == _whole(values[LAST])  # else a foreign client leased it since: it has no name
+    worker = (values[WORKER] or b"").decode(errors="replace") if is_ours else ""
     if state == b"active" or (state == b"wait" and values[OLD_TOKEN]):
         end = _whole(values[END] if state == b"active" else values[OLD_END])
         return (State.INFLIGHT, due, worker, _moment(end)) if end > now else (State.READY, None, "", None)

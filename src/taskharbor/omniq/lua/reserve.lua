@@ -22,6 +22,7 @@ local id = taken[1][1]
 local lease = tonumber(call('HGET', job_key(q, id), 'timeout_ms') or 0) or 0
 if lease <= 0 then lease = 60000 end
 th.grant(q, taken, lease, '', {token})
+call('HDEL', job_key(q, id), 'th_worker')   -- not even an empty name: no worker's release may give this lease back
 local now = n(th.now)
 call('HSETNX', job_key(q, id), 'first_started_ms', now)
 call('HSET', job_key(q, id), 'last_started_ms', now)

@@ -4,11 +4,19 @@ local args = cmsgpack.unpack(ARGV[1])
 th.begin(args[1], args[2], args[3])
 local kept, number = {}, 0
 for _, token in ipairs(args[6]) do kept[token] = true end
+
+-- Whether the lease is one that the driver granted to the worker. A foreign client leaves `th_att` and the name of an
+-- earlier worker as they are; a consumer of `taskharbor.omniq` has no name at all, where a nameless worker has an empty one.
+local function is_its_own(q, id, job)
+  return job.state == 'active' and (job.th_worker or '') == args[5] and whole(job.attempt) == whole(job.th_att)
+         and (args[5] ~= '' or call('HGET', job_key(q, id), 'th_worker') ~= false)
+end
+
 for _, q in ipairs(args[4] or call('ZRANGE', QUEUES, 0, -1)) do
   local held = {}
   for _, id in ipairs(call('ZRANGEBYSCORE', key(q, 'active'), '(' .. n(th.now), '+inf')) do
     local job = th.load(q, id)
-    if job and job.state == 'active' and (job.th_worker or '') == args[5] and not kept[job.lease_token or ''] then
+    if job and is_its_own(q, id, job) and not kept[job.lease_token or ''] then
       held[#held + 1] = {id, job, whole(job.th_seq)}
     end
   end
