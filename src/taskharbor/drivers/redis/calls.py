@@ -13,6 +13,7 @@ from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON
 from taskharbor.drivers.redis import planning
 from taskharbor.drivers.redis.link import LOST, Link
 from taskharbor.drivers.redis.outcomes import Planned, check, question, spelled
+from taskharbor.drivers.redis.outcomes import plain as plain_acks
 from taskharbor.drivers.redis.planning import Known, Plan
 from taskharbor.drivers.redis.records import plain, stored
 from taskharbor.drivers.redis.scripts import load
@@ -26,7 +27,6 @@ HOME = "th"  # what the anchor is called where a script belongs to no queue
 PLANS = 50  # how often a plan that was overtaken is made again
 STALE = 5
 SLOW_FOR = 20  # calls
-ACK = 5  # so long is an ack without a spawn
 
 
 class Calls:
@@ -124,7 +124,10 @@ class Calls:
 
     async def settle(self, outcomes: Sequence[Outcome], now: int) -> list[int | InvalidJob]:
         """For each outcome 0, a refusal, or why it is invalid. Those with a spawn are planned one by one."""
-        answers: list[int | InvalidJob] = []
+        applied = await self._ack(outcomes, now)
+        answers: list[int | InvalidJob] = [0] * applied
+        if applied:
+            outcomes = outcomes[applied:]
         run: list[Any] = []
         for outcome in outcomes:
             invalid = check(outcome, self.link.options.max_payload)
@@ -142,22 +145,29 @@ class Calls:
         answers += await self._settle(run, now)
         return answers
 
+    async def _ack(self, outcomes: Sequence[Outcome], now: int) -> int:
+        """Acks of plain jobs, which nearly all outcomes are, have a script of their own. Answers how many of the
+        outcomes, from the first on, it has applied."""
+        flat = plain_acks(outcomes) if self._quick("settle") else None
+        if not flat or (home := self.one_home(flat[::4])) is None:
+            return 0
+        applied: int = await self.link.run(load("ack"), flat[0], (now, self.link.cluster, home, flat), durable=True)
+        if applied < len(outcomes):
+            self._slow["settle"] = SLOW_FOR
+        return applied
+
+    def one_home(self, queues: Sequence[str]) -> str | None:
+        """Where one script reaches all of these queues; None: nowhere."""
+        return ""
+
     async def _settle(self, outcomes: list[Any], now: int) -> list[int]:
         if not outcomes:
             return []
         return await self._apply(outcomes, outcomes[0][0], now, False, "")
 
     async def _apply(self, outcomes: list[Any], queue: str, now: int, cluster: bool, home: str) -> list[int]:
-        """Outcomes of one script. Acks of plain jobs, which nearly all are, have one of their own."""
-        applied = 0
-        if all(outcome[3] == "a" and len(outcome) == ACK for outcome in outcomes) and self._quick("settle"):
-            applied = await self.link.run(load("ack"), queue, (now, cluster, home, outcomes), durable=True)
-            if applied == len(outcomes):
-                return [0] * applied
-            self._slow["settle"] = SLOW_FOR
-        args = (now, cluster, home, outcomes[applied:])
-        answer: list[int] = await self.link.run(load("settle"), queue, args, durable=True)
-        return [0] * applied + answer
+        answer: list[int] = await self.link.run(load("settle"), queue, (now, cluster, home, outcomes), durable=True)
+        return answer
 
     def _quick(self, verb: str) -> bool:
         """Whether the quick script of a verb is worth trying: not for a while after it could not do it all."""

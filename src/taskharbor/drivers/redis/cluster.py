@@ -242,6 +242,9 @@ class ClusterCalls(Calls):
 
     # Outcomes
 
+    def one_home(self, queues: Sequence[str]) -> str | None:
+        return queues[0] if len(set(queues)) == 1 else None
+
     async def _settle(self, outcomes: list[Any], now: int) -> list[int]:
         answers: dict[int, int] = {}
         parts = by_queue((outcome[0], number) for number, outcome in enumerate(outcomes))

@@ -131,7 +131,7 @@ class RedisDriver(SingleVerbs):
         for queue, arrival, jobs in await calls.reserve(names, moment, span, limit, worker, tokens):
             if arrival is not None and self._hints is not None:
                 self._hints.drained(queue, int(arrival))
-            granted += [records.reserved(queue, values, end) for values in jobs]
+            granted += records.reserved(queue, jobs, end)
         return granted
 
     async def extend(
@@ -149,6 +149,8 @@ class RedisDriver(SingleVerbs):
         if not outcomes:
             return []
         answers = await self.calls.settle(outcomes, to_ms(now))
+        if not any(answers):
+            return [None] * len(answers)
         return [
             answer if isinstance(answer, InvalidJob) else refusal(outcome.lease, answer) if answer else None
             for outcome, answer in zip(outcomes, answers, strict=True)

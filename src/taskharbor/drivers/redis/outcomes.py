@@ -70,6 +70,22 @@ def spelled(outcome: Outcome, spawn: Planned = NOTHING) -> tuple[Any, ...]:
     return (*head, "c", clean_error(outcome.reason))
 
 
+def plain(outcomes: Sequence[Outcome]) -> list[Any] | None:
+    """Outcomes as ack.lua wants them, all values by turns; None unless all are acks and nothing more."""
+    flat: list[Any] = []
+    for outcome in outcomes:
+        if type(outcome) is not Ack or outcome.spawn or outcome.handover is not None:
+            return None
+        lease, result = outcome.lease, outcome.result
+        if result is None:
+            flat += (lease.queue, lease.job_id, lease.token, False)
+        elif type(result) is bytes:
+            flat += (lease.queue, lease.job_id, lease.token, binary(result))
+        else:
+            return None
+    return flat
+
+
 def question(outcome: Outcome) -> tuple[Any, ...]:
     """The same kind of outcome, not to be applied: answered with the refusal for the lease, or "plan again"."""
     lease = outcome.lease

@@ -106,30 +106,51 @@ def edges_of(text: bytes | None) -> list[tuple[str, str]]:
     return [(id, queue) for id, _, queue in pairs]
 
 
-def reserved(queue: str, granted: Sequence[Any], end: datetime) -> Reserved:
-    """A job that was just granted: id, token and values."""
-    name, token, values = granted
-    id = name.decode()
-    lease = Lease(id, queue, token, end)
-    if len(values) > FEW:
-        return Reserved(_granted(id, queue, values), lease)
+def reserved(queue: str, granted: Sequence[Any], end: datetime) -> list[Reserved]:
+    """Jobs that were just granted: id, token and values of each."""
+    found = []
+    types: dict[bytes, str] = {}  # what the jobs of a call share is read once
+    times: dict[Any, datetime | None] = {}
+    limits: dict[Any, int] = {}
+    for name, token, values in granted:
+        id = name.decode()
+        lease = Lease(id, queue, token, end)
+        if len(values) > FEW:
+            found.append(Reserved(_granted(id, queue, values), lease))
+            continue
+        payload, type, created, extra, limit = values[:5]
+        if (kind := types.get(type)) is None:
+            kind = types[type] = type.decode()
+        if created not in times:
+            times[created] = _moment(created)
+        if limit not in limits:
+            limits[limit] = _whole(limit)
+        job = JobRecord(
+            id=id,
+            type=kind,
+            queue=queue,
+            payload=payload,
+            max_attempts=limits[limit],
+            deliveries=1,
+            created_at=times[created] or EPOCH,
+        )
+        if extra or len(values) > 6:
+            job = _with_extra(job, values)
+        found.append(Reserved(job, lease))
+    return found
+
+
+def _with_extra(job: JobRecord, values: Values) -> JobRecord:
+    timeout, limit, metadata = _extra(values[3])
     group, due = values[5:7] if len(values) > 6 else (None, None)
-    timeout, limit, metadata = _extra(values[3]) if values[3] else (None, 0, None)
-    job = JobRecord(
-        id=id,
-        type=values[1].decode(),
-        queue=queue,
-        payload=values[0],
+    return msgspec.structs.replace(
+        job,
         run_at=_moment(due) if due else None,
         timeout=timeout,
-        max_attempts=_whole(values[4]),
-        deliveries=1,
         group=group.decode() if group else None,
         group_limit=limit,
         metadata=metadata or {},
-        created_at=_moment(values[2]) or EPOCH,
     )
-    return Reserved(job, lease)
 
 
 def _granted(id: str, queue: str, values: Values) -> JobRecord:

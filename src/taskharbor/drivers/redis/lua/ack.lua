@@ -1,12 +1,12 @@
--- now, cluster, home, acks (queue, id, token, `a`, result or false) → how many of them, from the first on, were of plain jobs
--- and are applied. The rest is for settle.lua.
+-- now, cluster, home, acks: all values by turns (queue, id, token, result or false) → how many of them, from the first on,
+-- were of plain jobs and are applied. The rest is for settle.lua.
 -- without: 30_record 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
 th.begin(args[1], args[2], args[3])
-local now, applied, queues, freed = n(th.now), 0, {}, {}
-for _, ack in ipairs(args[4]) do
-  local q, id = ack[1], ack[2]
-  local answer = th.plain_ack(q, id, ack[3], ack[5], now)
+local now, applied, queues, freed, acks = n(th.now), 0, {}, {}, args[4]
+for first = 1, #acks, 4 do
+  local q, id = acks[first], acks[first + 1]
+  local answer = th.plain_ack(q, id, acks[first + 2], acks[first + 3], now)
   if not answer then break end
   if answer == 'freed' then freed[q] = true end
   local ids = queues[q]

@@ -51,12 +51,12 @@ local function quick_index(q, ids, from, to, scored)
   if to then many('ZADD', key(q, 'idx:' .. to), scored) end
 end
 
--- Ids with the same score, as ZADD wants them.
+-- Ids with the same score, as ZADD wants them; the last first: a small set is searched from its smallest member on.
 local function with_score(score, ids)
-  local list = {}
-  for index, id in ipairs(ids) do
+  local list, size = {}, #ids
+  for index = 1, size do
     list[2 * index - 1] = score
-    list[2 * index] = id
+    list[2 * index] = ids[size + 1 - index]
   end
   return list
 end
