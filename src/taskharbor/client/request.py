@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from taskharbor.model.codec import Codec
 from taskharbor.model.limits import check_name
@@ -46,7 +47,9 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
         check_name(self.type, "type")
         if self.id is not None:
             check_name(self.id, "id")
-        given = {name: value for name, plain in _OPTIONS if (value := getattr(self, name)) is not plain}
+        given: dict[str, Any] = {}
+        if astuple(self)[2:-1] != _PLAIN_OPTIONS:
+            given = {name: value for name, plain in _OPTIONS if (value := getattr(self, name)) is not plain}
         try:
             payload = codec.encode(self.payload)
         except (TypeError, ValueError) as error:
@@ -56,6 +59,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _PLAIN = JobRequest(type="plain")
+_PLAIN_OPTIONS = astuple(_PLAIN)[2:-1]  # all but type, payload and id
 _OPTIONS = tuple(
     (name, getattr(_PLAIN, name)) for name in JobRequest.__struct_fields__ if name not in ("type", "payload", "id")
 )

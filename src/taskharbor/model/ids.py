@@ -14,11 +14,13 @@ from collections.abc import Iterator
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = tuple(a + b for a in _ALPHABET for b in _ALPHABET)  # ten bits at a time: 13 look-ups make an id
 _SHIFTS = tuple(range(120, -1, -10))
+_LOW = (1 << 80) - 1
+_RANDOM = tuple(range(70, -1, -10))  # the last eight pairs are the random part
 
 
-def _render(number: int) -> str:
+def _render(number: int, shifts: tuple[int, ...] = _SHIFTS) -> str:
     pairs = _PAIRS
-    return "".join([pairs[(number >> shift) & 1023] for shift in _SHIFTS])
+    return "".join([pairs[(number >> shift) & 1023] for shift in shifts])
 
 
 class IdSource:
@@ -27,6 +29,7 @@ class IdSource:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last = 0
+        self._moment, self._prefix = -1, ""  # the first ten characters stay the same for a millisecond
         self._pool, self._at = b"", 0
         os.register_at_fork(after_in_child=self._forget)
 
@@ -48,7 +51,12 @@ class IdSource:
                 self._last += 1 + int.from_bytes(self._pool[at : at + 4], "big")
             else:
                 self._last = (milliseconds << 80) | secrets.randbits(79)
-            return _render(self._last)
+            moment = self._last >> 80
+            if moment == self._moment:
+                return self._prefix + _render(self._last & _LOW, _RANDOM)
+            id = _render(self._last)
+            self._moment, self._prefix = moment, id[:10]
+            return id
 
 
 _SOURCE = IdSource()

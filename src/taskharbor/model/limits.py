@@ -26,13 +26,21 @@ INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 
 _BAD_IN_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/\-]{1,255}").fullmatch  # the common case, decided by one match
+_SEEN: set[str] = set()  # names that were found plain: a program has few of them, and says them with every job
+_REMEMBERED = 1_000
+_ZERO = 0  # the interpreter has one of them: a quick yes for what nearly every new record has
 _BAD_IN_ERROR = re.compile("[\x00\ud800-\udfff]")
 
 
 def check_name(value: object, what: str) -> None:
     """An id or a queue, type, group or worker name: 1 to 255 bytes of UTF-8, no control characters, no braces."""
-    if type(value) is str and _PLAIN_NAME(value):
-        return
+    if type(value) is str:
+        if value in _SEEN:
+            return
+        if _PLAIN_NAME(value):
+            if len(_SEEN) < _REMEMBERED:
+                _SEEN.add(value)
+            return
     size = _text_bytes(value, what)
     if not 1 <= size <= MAX_NAME:
         mend = "shorten it" if size else "give it a name"
@@ -70,7 +78,8 @@ def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD) -> None:
     """Raise InvalidJob unless every field of the record may be stored."""
     if not isinstance(job, JobRecord):
         raise InvalidJob(f"job: expected a JobRecord, got {type(job).__name__}")
-    check_name(job.id, "id")
+    if type(job.id) is not str or not _PLAIN_NAME(job.id):
+        check_name(job.id, "id")
     check_name(job.type, "type")
     check_name(job.queue, "queue")
     if type(job.payload) is not bytes:
@@ -82,15 +91,11 @@ def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD) -> None:
         )
     if job.priority != 0 or type(job.priority) is not int:
         check_number(job.priority, "priority")
-    for value, what in (
-        (job.attempts, "attempts"),
-        (job.max_attempts, "max_attempts"),
-        (job.group_limit, "group_limit"),
-        (job.deliveries, "deliveries"),
-        (job.lost, "lost"),
-    ):
-        if type(value) is not int or not 0 <= value <= INT_MAX:
-            check_number(value, what, 0)
+    if type(job.max_attempts) is not int or not 0 <= job.max_attempts <= INT_MAX:
+        check_number(job.max_attempts, "max_attempts", 0)
+    if not (job.attempts is _ZERO and job.group_limit is _ZERO and job.deliveries is _ZERO and job.lost is _ZERO):
+        for name in ("attempts", "group_limit", "deliveries", "lost"):
+            check_number(getattr(job, name), name, 0)
     if job.run_at is not None:
         check_moment(job.run_at, "run_at")
     check_moment(job.created_at, "created_at")
