@@ -120,7 +120,8 @@ class Executor:
         # A suspect that an idle worker finds runs at once. What came with it goes back: waiting beside it, it would be
         # blamed for its crash; and run before it, it might be a killer itself, for which the suspect would be blamed.
         suspects = not self._held and any(reserved.job.lost for reserved in batch)
-        held, handler_of, launch = self._held, self._handlers.get, self._launch
+        held, running, handler_of = self._held, self.running, self._handlers.get
+        create_task, execute = self._create_task, self._execute
         # Told apart once, not for each job.
         plain = not (tells or self._stopping or unbound or suspects)
         for reserved in batch:
@@ -128,7 +129,11 @@ class Executor:
             handler = handler_of(job.type)
             run = held[lease.token] = Run(job, lease, handler)
             if plain and handler is not None and not job.lost:
-                launch(run, handler)
+                timeout = job.timeout or handler.timeout
+                if timeout is not None:
+                    self._watch(run, timeout)
+                running[run] = None
+                run.task = create_task(execute(run, handler), name=job.id)
                 continue
             if tells:
                 self._observers.emit(JobReserved(job, self._settings.name))
@@ -143,7 +148,7 @@ class Executor:
             elif suspects:
                 self._give_back(run, "a suspect runs alone first")
             else:
-                launch(run, handler)
+                self._launch(run, handler)
         if self._suspect is not None:
             self._launch_suspect()
 
@@ -191,15 +196,16 @@ class Executor:
     # Running -------------------------------------------------------------------------------------------------
 
     def _launch(self, run: Run, handler: Handler) -> None:
-        job = run.job
-        timeout = job.timeout or handler.timeout
+        timeout = run.job.timeout or handler.timeout
         if timeout is not None:
-            run.deadline = self._clock.now() + timeout
-            run.due = self._monotonic() + timeout.total_seconds()
-            self.deadlines.watch(run.due)
+            self._watch(run, timeout)
         self.running[run] = None
-        create_task = self._create_task
-        run.task = create_task(self._execute(run, handler), name=job.id)
+        run.task = self._create_task(self._execute(run, handler), name=run.job.id)
+
+    def _watch(self, run: Run, timeout: timedelta) -> None:
+        run.deadline = self._clock.now() + timeout
+        run.due = self._monotonic() + timeout.total_seconds()
+        self.deadlines.watch(run.due)
 
     async def _execute(self, run: Run, handler: Handler) -> None:
         """One job from the call of its handler to its outcome. The first branch is the hot path: no step too many."""

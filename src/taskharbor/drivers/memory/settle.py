@@ -43,7 +43,16 @@ def settle(store: Store, outcomes: Sequence[Outcome], now: datetime, max_payload
                 continue
         try:
             if type(outcome) is Ack and not outcome.spawn and outcome.handover is None:
-                _ack(store, entry, outcome, now, moment)
+                # The most common outcome of all: done, with nothing spawned.
+                if outcome.result is not None:
+                    _check_result(outcome)
+                record = replace(entry.record, result=outcome.result, finished_at=now, lost=0)
+                if entry.standing != INFLIGHT:  # expired for somebody whose clock is ahead
+                    store.finish(entry, DONE, record, moment)
+                else:
+                    store.done(entry, record, moment)
+                if entry.dependents:
+                    release_dependents(store, entry, moment)
             else:
                 _apply(store, entry, outcome, now, moment, max_payload)
         except InvalidJob as invalid:
@@ -54,20 +63,6 @@ def settle(store: Store, outcomes: Sequence[Outcome], now: datetime, max_payload
                 entry.settled_as = kind
             answers.append(None)
     return answers
-
-
-def _ack(store: Store, entry: Entry, outcome: Ack, now: datetime, moment: int) -> None:
-    """The most common outcome of all: done, with nothing spawned."""
-    result = outcome.result
-    if result is not None:
-        _check_result(outcome)
-    record = replace(entry.record, result=result, finished_at=now, lost=0)
-    if entry.standing != INFLIGHT:  # expired for somebody whose clock is ahead
-        store.finish(entry, DONE, record, moment)
-    else:
-        store.done(entry, record, moment)
-    if entry.dependents:
-        release_dependents(store, entry, moment)
 
 
 def _apply(store: Store, entry: Entry, outcome: Outcome, now: datetime, moment: int, max_payload: int) -> None:
