@@ -46,8 +46,8 @@ _LOGIN = ("NOAUTH", "WRONGPASS")
 def error_of(text: str) -> RedisError:
     """An error of the server as redis-py calls it.
 
-    >>> error_of("NOSCRIPT No matching script.")
-    NoScriptError('No matching script.')
+    >>> type(error_of("NOSCRIPT No matching script.")).__name__
+    'NoScriptError'
     """
     word, _, rest = text.partition(" ")
     if word in _WORDS:
