@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from taskharbor.drivers import Ack, BackendUnavailable, JobRecord
-from taskharbor.drivers.postgres import PostgresDriver, hints, pool
+from taskharbor.drivers.postgres import PostgresDriver, hints, pool, wire
 from tests.drivers.postgres_proxy import Proxy, proxy
 from tests.servers import postgres
 
@@ -252,5 +252,24 @@ def test_a_call_cancelled_at_any_moment_leaves_the_pool_whole():
                     await asyncio.wait([task])
                     assert whole(driver), (fresh, turns)
         assert await driver.server_time() >= now
+
+    lived(scenario)
+
+
+def test_a_session_that_forgets_what_was_prepared():
+    """As behind a pooler that the address does not tell of: calls are sent in full from then on."""
+
+    async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
+        now = await driver.server_time()
+        for turn in range(wire.OFTEN + 1):
+            await driver.enqueue([JobRecord(id=f"j{turn}", type="t")], now)
+        (prepared,) = await driver._do("select count(*) from pg_prepared_statements where name like 'taskharbor%'")
+        assert prepared == (1,)
+        await driver._do("deallocate all")
+        assert [each.existed for each in await driver.enqueue([JobRecord(id="a", type="t")], now)] == [False]
+        for turn in range(wire.OFTEN + 1):
+            assert [each.existed for each in await driver.enqueue([JobRecord(id="a", type="t")], now)] == [True], turn
+        assert await driver._do("select 1 from pg_prepared_statements where name like 'taskharbor%'") == []
+        assert whole(driver)
 
     lived(scenario)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from taskharbor.drivers.dsn import concealed
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.options import Options
-from taskharbor.drivers.postgres.statement import Program, Statement, numbered
+from taskharbor.drivers.postgres.statement import Program, Statement
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
 if TYPE_CHECKING:
@@ -94,13 +94,17 @@ class Pool:
         finally:
             await self._give(connection, whole)
 
-    async def _take(self) -> Wire:
+    async def _take(self, sql: str = "") -> Wire:
+        """A free connection; rather one that has sent this before: the server's side of it has the plans."""
         if self._room.locked():
             async with asyncio.timeout(self.limit):
                 await self._room.acquire()
         else:
             await self._room.acquire()
         try:
+            for place in range(len(self._idle) - 1, -1, -1):
+                if sql in self._idle[place].sent:
+                    return self._idle.pop(place)
             return self._idle.pop() if self._idle else await self.connect()
         except BaseException:
             self._room.release()
@@ -132,13 +136,18 @@ class Pool:
         for turn in range(TURNS):
             sent = late = whole = False
             try:
-                connection = await self._take()
+                program = make()
+                try:
+                    first = next(program)
+                except StopIteration as stop:
+                    return stop.value  # type: ignore[no-any-return]
+                connection = await self._take(first.sql)
                 connection.until = loop.time() + limit
                 try:
                     if not repeat:
                         await fetch(connection, Statement("select 1"))
                     sent = True
-                    answer = await (_as_one(connection, make()) if transaction else drive(connection, make()))
+                    answer = await (_as_one if transaction else drive)(connection, program, first)
                     whole = True
                     return answer
                 finally:
@@ -175,10 +184,10 @@ class Pool:
             await connection.close()
 
 
-async def drive(connection: psycopg.AsyncConnection[Any], program: Program[T]) -> T:
-    """Run a program's statements on a connection of psycopg's."""
+async def drive(connection: psycopg.AsyncConnection[Any], program: Program[T], first: Statement | None = None) -> T:
+    """Run a program's statements on a connection of psycopg's; `first`: it has been asked for its first one."""
     try:
-        statement = next(program)
+        statement = first or next(program)
         while True:
             statement = program.send(await fetch(connection, statement))
     except StopIteration as stop:
@@ -188,7 +197,7 @@ async def drive(connection: psycopg.AsyncConnection[Any], program: Program[T]) -
 async def fetch(connection: psycopg.AsyncConnection[Any], statement: Statement) -> list[Any]:
     """The rows of one statement."""
     if connection.autocommit and hasattr(connection, "ask"):
-        return await connection.ask(numbered(statement.sql), statement.parameters)  # type: ignore[no-any-return]
+        return await connection.ask(statement.sql, statement.parameters)  # type: ignore[no-any-return]
     async with connection.cursor(binary=True) as cursor:
         await cursor.execute(statement.sql.replace("?", "%s").encode(), statement.parameters or None)
         result = cursor.pgresult  # its description is made anew each time it is asked for: 25 columns
@@ -199,11 +208,11 @@ class _RolledBack(Exception):
     """Ends a transaction whose program answered with an error."""
 
 
-async def _as_one(connection: psycopg.AsyncConnection[Any], program: Program[T]) -> T:
+async def _as_one(connection: psycopg.AsyncConnection[Any], program: Program[T], first: Statement) -> T:
     answer: T
     try:
         async with connection.transaction():
-            answer = await drive(connection, program)
+            answer = await drive(connection, program, first)
             if isinstance(answer, Exception):
                 raise _RolledBack
     except _RolledBack:

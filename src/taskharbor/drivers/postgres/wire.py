@@ -20,6 +20,7 @@ from psycopg.pq import ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from taskharbor.drivers.postgres.deadline import cut
+from taskharbor.drivers.postgres.statement import numbered
 
 OFTEN = 3  # a statement is prepared when it is sent for the third time
 MOST = 50  # statements that one connection prepares
@@ -36,37 +37,46 @@ class Wire(psycopg.AsyncConnection[Any]):
         self.until: float | None = None  # when the call under way is given up, by the loop's time
         self.late = False
         self.__timer: asyncio.TimerHandle | None = None
-        self.__sent: dict[str, int] = {}
+        self.sent: dict[str, int] = {}  # which statements, and how often until they were prepared
         self.__names: dict[str, bytes] = {}
         self.__watched: tuple[asyncio.AbstractEventLoop, int] | None = None
         self.__answer: asyncio.Future[PGresult] | None = None
         self.__last: PGresult | None = None
 
     async def ask(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
-        """The rows of one statement: `$1`, `$2`, … are texts, numbers, booleans or None."""
+        """The rows of one statement; its parameters are texts, numbers, booleans or None."""
         given = [_text(value) for value in parameters]
         name = self.__names.get(sql)
         if name is None and self.prepares:
             name = await self.__prepared(sql)
-        if name is None:
-            self.pgconn.send_query_params(sql.encode(), given, result_format=Format.BINARY)
-        else:
-            self.pgconn.send_query_prepared(name, given, result_format=Format.BINARY)
-        result = await self.__result()
+        try:
+            result = await self.__sent_as(name, sql, given)
+        except errors.InvalidSqlStatementName:  # a pooler that nobody told us of gives each call another session
+            self.prepares = False
+            self.__names.clear()
+            result = await self.__sent_as(None, sql, given)
         if not result.ntuples:
             return []
         made = Transformer(self)
         made.set_pgresult(result)
         return made.load_rows(0, result.ntuples, tuple)
 
+    async def __sent_as(self, name: bytes | None, sql: str, given: list[bytes | None]) -> PGresult:
+        if name is None:
+            self.pgconn.send_query_params(numbered(sql).encode(), given, result_format=Format.BINARY)
+        else:
+            self.pgconn.send_query_prepared(name, given, result_format=Format.BINARY)
+        return await self.__result()
+
     async def __prepared(self, sql: str) -> bytes | None:
-        times = self.__sent[sql] = self.__sent.get(sql, 0) + 1
+        times = self.sent[sql] = self.sent.get(sql, 0) + 1
         if times < OFTEN or len(self.__names) >= MOST:
             return None
         # Named by what it says: no name ever stands for two statements, whoever shares the session.
         name = b"taskharbor_" + hashlib.md5(sql.encode(), usedforsecurity=False).hexdigest().encode()
-        self.pgconn.send_prepare(name, sql.encode())
-        await self.__result()
+        self.pgconn.send_prepare(name, numbered(sql).encode())
+        with contextlib.suppress(errors.DuplicatePreparedStatement):
+            await self.__result()
         self.__names[sql] = name
         return name
 
