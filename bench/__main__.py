@@ -28,6 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(steps.report())
         return 0
     stores = ("memory", *STORES) if options.store == "all" else (options.store,)
+    if options.write:
+        try:  # now, not when everything was measured
+            for store in stores:
+                layout.place(Path(options.write), store)
+        except ValueError as error:
+            raise SystemExit(f"bench: --write: {error}") from None
     status = 0
     for store in stores:
         status |= _memory(options) if store == "memory" else _store(store, options)

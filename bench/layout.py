@@ -54,14 +54,22 @@ def markers(store: str) -> tuple[str, str]:
     return f"<!-- figures of {store}: begin -->", f"<!-- figures of {store}: end -->"
 
 
-def write(path: Path, store: str, figures: str) -> None:
-    """Replace what stands between a store's markers."""
-    content = path.read_text(encoding="utf-8")
+def place(path: Path, store: str) -> tuple[str, str]:
+    """What stands before and after a store's figures; ValueError if the document has no place for them."""
+    if not path.is_file():
+        raise ValueError(f"{path}: expected a document to write into, such as docs/benchmarks.md; there is none")
     first, last = markers(store)
-    before, begin, rest = content.partition(first)
+    before, begin, rest = path.read_text(encoding="utf-8").partition(first)
     _, end, after = rest.partition(last)
     if not begin or not end:
         raise ValueError(f"{path}: expected the markers {first} and {last}")
+    return before, after
+
+
+def write(path: Path, store: str, figures: str) -> None:
+    """Replace what stands between a store's markers."""
+    before, after = place(path, store)
+    first, last = markers(store)
     path.write_text(f"{before}{first}\n\n{figures}\n\n{last}{after}", encoding="utf-8")
 
 

@@ -37,13 +37,14 @@ PIPE = "TASKHARBOR_BENCH_PIPE"
 @dataclass(frozen=True)
 class Order:
     """What is to be measured, and where. `group`: members of one group; `server`: its process; `relaxed`: do not wait
-    for the disk with each commit, where one may choose."""
+    for the disk with each commit, where one may choose; `width`: how many jobs a hand-written loop takes at a time."""
 
     address: str
     jobs: int
     group: int = 0
     server: int = 0
     relaxed: bool = False
+    width: int = 100
 
 
 Measured = dict[str, Any]

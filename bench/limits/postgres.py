@@ -1,4 +1,4 @@
-"""Postgres' limit: psycopg 3, one connection; `for update skip locked` of a hundred, `delete` of the same hundred.
+"""Postgres' limit: psycopg 3, one connection; `for update skip locked` of some, `delete` of the same.
 
 An acknowledgement is as durable as the server's settings say; a claim is not flushed, as in our driver: one that a
 crash takes back costs nothing. Statements are prepared.
@@ -17,7 +17,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 CLAIM = """
 update jobs set taken = now() where id = any(array(
-  select id from jobs where taken is null order by id limit 100 for update skip locked))
+  select id from jobs where taken is null order by id limit %s for update skip locked))
 returning id, payload
 """
 ACK = "delete from jobs where id = any(cast(%s as bigint[]))"  # one text: psycopg is slow at lists
@@ -35,14 +35,14 @@ def _open(address: str) -> Connection:
     return connection
 
 
-def _work(address: str, connection: Connection, jobs: int) -> int:
+def _work(order: Order, connection: Connection) -> int:
     done = 0
     # Two connections instead of a `set` before each statement: one for what need not be flushed.
-    with psycopg.connect(address, autocommit=True, prepare_threshold=0) as claiming:
+    with psycopg.connect(order.address, autocommit=True, prepare_threshold=0) as claiming:
         claiming.execute("set synchronous_commit = off")
         claiming.execute("set enable_seqscan = off")
-        while done < jobs:
-            claimed = claiming.execute(CLAIM).fetchall()
+        while done < order.jobs:
+            claimed = claiming.execute(CLAIM, (order.width,)).fetchall()
             if not claimed:
                 break
             connection.execute(ACK, ("{" + ",".join([str(row[0]) for row in claimed]) + "}",))
@@ -51,12 +51,12 @@ def _work(address: str, connection: Connection, jobs: int) -> int:
 
 
 def process(order: Order) -> Measured:
-    """Claimed and deleted, a hundred at a time."""
+    """Claimed and deleted, so many at a time."""
     with _open(order.address) as connection:
         connection.execute(INSERT, (order.jobs,))
         connection.execute("vacuum analyze jobs")
         with meter.Watch(order.server) as watch:
-            done = _work(order.address, connection, order.jobs)
+            done = _work(order, connection)
     return watch.sample(done)
 
 

@@ -1,4 +1,4 @@
-"""Redis' limit: a script that takes a hundred jobs from a list and notes them as active, and one that forgets them.
+"""Redis' limit: a script that takes some jobs from a list and notes them as active, and one that forgets them.
 
 redis-py with hiredis, one connection, no event loop. As durable as the server's settings say.
 """
@@ -14,7 +14,7 @@ from bench import meter
 from bench.meter import Measured, Order
 
 CLAIM = """
-local ids = redis.call('LPOP', KEYS[1], 100)
+local ids = redis.call('LPOP', KEYS[1], ARGV[2])
 if not ids then return {} end
 local active = {}
 for index, id in ipairs(ids) do
@@ -49,10 +49,10 @@ class _Queue:
         for size in meter.batches(jobs):
             self._enqueue(keys=(NEXT, WAIT, JOBS), args=(0, *[b"{}"] * size))
 
-    def work(self, jobs: int) -> int:
+    def work(self, jobs: int, width: int) -> int:
         done = 0
         while done < jobs:
-            claimed = self._claim(keys=(WAIT, ACTIVE, JOBS), args=(time.time(),))
+            claimed = self._claim(keys=(WAIT, ACTIVE, JOBS), args=(time.time(), width))
             if not claimed:
                 break
             ids, _ = claimed
@@ -62,11 +62,11 @@ class _Queue:
 
 
 def process(order: Order) -> Measured:
-    """Taken and forgotten, a hundred at a time."""
+    """Taken and forgotten, so many at a time."""
     queue = _Queue(order.address)
     queue.enqueue(order.jobs)
     with meter.Watch(order.server) as watch:
-        done = queue.work(order.jobs)
+        done = queue.work(order.jobs, order.width)
     return watch.sample(done)
 
 

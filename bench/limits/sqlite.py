@@ -1,4 +1,4 @@
-"""SQLite's limit: a table with a partial index, `UPDATE … RETURNING` of a hundred, `DELETE` of the same hundred.
+"""SQLite's limit: a table with a partial index, `UPDATE … RETURNING` of some, `DELETE` of the same.
 
 WAL, and `synchronous` as our driver has it by default: FULL for what is acknowledged, NORMAL for a claim.
 Relaxed: NORMAL for both.
@@ -13,7 +13,7 @@ from bench import meter
 from bench.meter import Measured, Order
 
 CLAIM = """
-update jobs set taken = ? where id in (select id from jobs where taken is null order by id limit 100)
+update jobs set taken = ? where id in (select id from jobs where taken is null order by id limit ?)
 returning id, payload
 """
 
@@ -34,16 +34,16 @@ def _enqueue(connection: sqlite3.Connection, jobs: int) -> None:
         connection.execute("commit")
 
 
-def _work(connection: sqlite3.Connection, jobs: int, relaxed: bool) -> int:
+def _work(connection: sqlite3.Connection, order: Order) -> int:
     done = 0
-    while done < jobs:
+    while done < order.jobs:
         connection.execute("pragma synchronous = normal")
         connection.execute("begin immediate")
-        claimed = connection.execute(CLAIM, (time.time(),)).fetchall()
+        claimed = connection.execute(CLAIM, (time.time(), order.width)).fetchall()
         connection.execute("commit")
         if not claimed:
             break
-        if not relaxed:
+        if not order.relaxed:
             connection.execute("pragma synchronous = full")
         connection.execute("begin immediate")
         connection.executemany("delete from jobs where id = ?", [(row[0],) for row in claimed])
@@ -53,11 +53,11 @@ def _work(connection: sqlite3.Connection, jobs: int, relaxed: bool) -> int:
 
 
 def process(order: Order) -> Measured:
-    """Claimed and deleted, a hundred at a time."""
+    """Claimed and deleted, so many at a time."""
     connection = _open(order.address)
     _enqueue(connection, order.jobs)
     with meter.Watch() as watch:
-        done = _work(connection, order.jobs, order.relaxed)
+        done = _work(connection, order)
     return watch.sample(done)
 
 

@@ -16,6 +16,7 @@ LATENCY = "Pick-up by an idle worker in another process"
 BACKLOG = "A worker on the first jobs of a long queue"
 MEMBERS = "Settling a member of a group that a finalizer waits for"
 
+SLOTS = 16  # of a worker, if nobody asks for others: what the hand-written loop may hold as well
 FAST = 1_000_000  # jobs a second: of those that get all the jobs there are
 COMMIT = 500  # of those that wait for a disk with each
 
@@ -48,6 +49,7 @@ class Row(msgspec.Struct, frozen=True):
     base: str = ""
     waiting: str = ""  # "small" or "backlog": so many jobs wait in its queue, which is kept from round to round
     relaxed: bool = False
+    width: int = 100  # how many jobs a loop takes at a time
     group: str = ""  # "few" or "members": so many are in each group
 
 
@@ -139,14 +141,22 @@ def rows(store: str) -> list[Row]:
     """Every row of a store. The first of a section is the limit, where there is one."""
     made: list[Row] = []
     for each in STORES[store]:
-        made.append(_row(each, PROCESS, "process", each.process, "process-limit"))
-        if each.name == "ours":
+        if each.name == "limit":
+            wide = _row(each, PROCESS, "process", each.process, title=f"{each.title}, 100 at a time")
+            narrow = msgspec.structs.replace(
+                wide, name=f"narrow-{each.name}", title=f"{each.title}, {SLOTS} at a time", width=SLOTS
+            )
+            made += [narrow, wide]
+        elif each.name == "ours":
+            made.append(_row(each, PROCESS, "process", each.process, "narrow-limit", f"{each.title}, {SLOTS} slots"))
             made.append(_row(each, PROCESS, "process-wide", each.process, "process-limit", f"{each.title}, 100 slots"))
-    made += [
-        Row(f"relaxed-{each.name}", RELAXED, each.title, each, "process", each.relaxed, "relaxed-limit", relaxed=True)
-        for each in STORES[store]
-        if each.relaxed
-    ]
+        else:
+            made.append(_row(each, PROCESS, "process", each.process, "narrow-limit"))
+    for each in STORES[store]:
+        if each.relaxed:
+            base = "" if each.name == "limit" else "relaxed-limit"
+            name = f"relaxed-{each.name}"
+            made.append(Row(name, RELAXED, each.title, each, "process", each.relaxed, base, relaxed=True, width=SLOTS))
     made += [_row(each, ONE, "enqueue-one", each.one, "enqueue-one-limit") for each in STORES[store] if each.one]
     made += [_row(each, MANY, "enqueue-many", each.many, "enqueue-many-limit") for each in STORES[store] if each.many]
     made += [_row(each, LATENCY, "latency") for each in STORES[store] if each.picks]

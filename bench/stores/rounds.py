@@ -95,7 +95,7 @@ def _measured(row: Row, sizes: Sizes, places: Places, kept: dict[str, Place]) ->
 def sample(row: Row, mode: str, place: Place, jobs: int, group: int = 0, limit: float = LIMIT) -> Sample:
     """One sample, in a process of its own."""
     subject = row.subject
-    order = Order(subject.address.format(place.address), jobs, group, place.server, row.relaxed)
+    order = Order(subject.address.format(place.address), jobs, group, place.server, row.relaxed, row.width)
     python = str(environments.python(subject.peer)) if subject.peer else sys.executable
     command = [python, "-X", "faulthandler", "-m", subject.module, mode, msgspec.json.encode(asdict(order)).decode()]
     # A session of its own: what it started, such as an idle worker, ends with it.

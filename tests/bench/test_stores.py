@@ -53,7 +53,7 @@ def named(case: tuple[str, Row]) -> str:
 def measured(row: Row, mode: str, place: places.Place, jobs: int) -> dict[str, Any]:
     """A sample in this process."""
     group = getattr(TINY, row.group) if row.group else 0
-    order = Order(row.subject.address.format(place.address), jobs, group, place.server, row.relaxed)
+    order = Order(row.subject.address.format(place.address), jobs, group, place.server, row.relaxed, row.width)
     answer = import_module(row.subject.module).MODES[mode](order)
 
     async def awaited() -> Any:
@@ -77,7 +77,8 @@ def test_a_subject_does_every_job(store: str, row: Row, place: places.Place) -> 
     sample = measured(row, row.mode, place, jobs)
     assert sample["wall"] > 0
     # A worker that its handler stops runs a few more before it hears of it; a loop claims a hundred at a time.
-    assert jobs <= sample["jobs"] <= jobs + (getattr(TINY, row.waiting) if row.waiting else 0)
+    # (One more waits than was asked for: the call that opens the store brings it.)
+    assert jobs <= sample["jobs"] <= jobs + (getattr(TINY, row.waiting) + 1 if row.waiting else 0)
 
 
 @pytest.mark.parametrize("store", plan.STORES)
