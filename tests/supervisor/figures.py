@@ -22,9 +22,9 @@ def stores(folder: Path) -> dict[str, str]:
     return {"SQLite": f"sqlite:///{folder}/jobs.db", "Postgres": server.address(server.database())}
 
 
-def recovery(made: Yard, processes: int) -> list[float]:
+def recovery(made: Yard, *options: str) -> list[float]:
     """Seconds from the kill to the first line of the next run."""
-    made.start("--lease", "600", "--heartbeat", "200", "--processes", str(processes), "--max-lost", "1000")
+    made.start("--lease", "600", "--heartbeat", "200", "--max-lost", "1000", *options)
     taken = []
     for number in range(ROUNDS):
         [job] = made.enqueue("gate", name=f"go{number}")
@@ -49,12 +49,12 @@ def blocked(made: Yard) -> int:
 
 
 def main() -> None:
-    for processes in (1, 2):
+    for options in ("--processes 1", "--processes 2", "--processes 1 --no-spare"):
         for name in ("SQLite", "Postgres"):
             with tempfile.TemporaryDirectory() as folder, yard(stores(Path(folder))[name], Path(folder)) as made:
-                taken = recovery(made, processes)
+                taken = recovery(made, *options.split())
                 print(
-                    f"{name}, --processes {processes}: runs again after "
+                    f"{name}, {options}: runs again after "
                     f"{statistics.median(taken):.2f} s (median of {ROUNDS}), {max(taken):.2f} s at most",
                     flush=True,
                 )
