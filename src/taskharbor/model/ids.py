@@ -29,8 +29,8 @@ class IdSource:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last = 0
-        self._moment, self._prefix = -1, ""  # the first ten characters stay the same for a millisecond
         self._pool, self._at = b"", 0
+        self._moment, self._prefix = -1, ""  # the first ten characters stay the same for a millisecond
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
@@ -38,6 +38,7 @@ class IdSource:
         self._lock = threading.Lock()
         self._last = 0
         self._pool, self._at = b"", 0
+        self._moment, self._prefix = -1, ""
 
     def make(self, milliseconds: int) -> str:
         """The next id for a moment, given as milliseconds since 1970."""
