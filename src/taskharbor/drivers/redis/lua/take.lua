@@ -11,6 +11,7 @@ if call('EXISTS', key(q, 'paused'), key(q, 'th:prio'), key(q, 'groups:ready')) >
    or call('ZRANGEBYSCORE', active, '-inf', now, 'LIMIT', 0, 1)[1] then
   return 'SLOW'
 end
+local marks = call('MGET', key(q, 'lane:rr'), key(q, 'th:seq'))
 local ids, granted, at, prefix = call('LPOP', wait, limit) or {}, {}, {}, job_key(q, '')
 for index, id in ipairs(ids) do
   at[index] = prefix .. id
@@ -29,9 +30,8 @@ if #ids > 0 then
     values[#values + 1] = ids[index]
   end
   many('ZADD', active, with_score(over, ids))
-  call('SET', key(q, 'lane:rr'), '0')
-  if not args[2] then call('ZADD', QUEUES, 'NX', now, q) end
+  if marks[1] ~= '0' then call('SET', key(q, 'lane:rr'), '0') end
   quick_index(q, ids, 'wait', 'active', with_score(now, ids))
   quick_stats(q, now, 'reserve')
 end
-return {#ids < limit and (call('GET', key(q, 'th:seq')) or '0'), granted}
+return {#ids < limit and (marks[2] or '0'), granted}
