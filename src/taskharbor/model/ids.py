@@ -14,13 +14,11 @@ from collections.abc import Iterator
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = tuple(a + b for a in _ALPHABET for b in _ALPHABET)  # ten bits at a time: 13 look-ups make an id
 _SHIFTS = tuple(range(120, -1, -10))
-_LOW = (1 << 80) - 1
-_RANDOM = tuple(range(70, -1, -10))  # the last eight pairs are the random part
 
 
-def _render(number: int, shifts: tuple[int, ...] = _SHIFTS) -> str:
+def _render(number: int) -> str:
     pairs = _PAIRS
-    return "".join([pairs[(number >> shift) & 1023] for shift in shifts])
+    return "".join([pairs[(number >> shift) & 1023] for shift in _SHIFTS])
 
 
 class IdSource:
@@ -30,7 +28,7 @@ class IdSource:
         self._lock = threading.Lock()
         self._last = 0
         self._pool, self._at = b"", 0
-        self._moment, self._prefix = -1, ""  # the first ten characters stay the same for a millisecond
+        self._upper, self._prefix = -1, ""
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
@@ -52,12 +50,15 @@ class IdSource:
                 self._last += 1 + int.from_bytes(self._pool[at : at + 4], "big")
             else:
                 self._last = (milliseconds << 80) | secrets.randbits(79)
-            moment = self._last >> 80
-            if moment == self._moment:
-                return self._prefix + _render(self._last & _LOW, _RANDOM)
-            id = _render(self._last)
-            self._moment, self._prefix = moment, id[:10]
-            return id
+            return self._written()
+
+    def _written(self) -> str:
+        """The last id as text. A random step rarely reaches beyond the last eight characters: the others are kept."""
+        last, pairs = self._last, _PAIRS
+        if last >> 40 != self._upper:
+            self._upper, self._prefix = last >> 40, _render(last)[:18]
+        low = pairs[last >> 30 & 1023] + pairs[last >> 20 & 1023] + pairs[last >> 10 & 1023] + pairs[last & 1023]
+        return self._prefix + low
 
 
 _SOURCE = IdSource()
