@@ -12,7 +12,7 @@ from typing import Any
 from taskharbor.model.clock import StoreClock
 from taskharbor.omniq import calls, tasks
 from taskharbor.omniq.calls import BACKOFF_MS, CHILDREN_TTL_MS, MAX_ATTEMPTS, TIMEOUT_MS
-from taskharbor.omniq.consuming import Settings, consuming
+from taskharbor.omniq.consuming import Settings, check_handler, consuming
 from taskharbor.omniq.link import AsyncLink
 from taskharbor.omniq.values import AckFailResult, BatchItem, Lane, ReserveResult
 
@@ -129,6 +129,7 @@ class AsyncOmniQ:
         With `drain` the current job is finished first; without it, or at the second signal, the handler is interrupted
         and its job given back. A handler whose lease is lost is interrupted, and nothing is acked.
         """
+        check_handler(handler, awaited=True)
         settings = Settings(
             queue=queue,
             drain=drain,

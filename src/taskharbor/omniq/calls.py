@@ -11,7 +11,7 @@ redis-py after a lost connection) is answered again, and does nothing twice.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from taskharbor.model.codec import JsonCodec
@@ -27,6 +27,7 @@ LONGEST_MS = 10**12  # 31 years: a duration
 LATEST_MS = 10**14 - 1  # the year 5138: a moment
 MOST = 2**31 - 1
 BATCH = 100
+LARGEST = 500_000_000  # bytes of a payload: Redis takes no text of 512 MB, and hangs up
 MAX_ERROR = 4096  # bytes: longer ones are cut by other clients, in the middle of a character
 CHILDREN_TTL_MS = 30 * 24 * 3600 * 1000
 
@@ -59,12 +60,14 @@ def publish(
 ) -> Call[str]:
     if not isinstance(payload, dict | list):
         raise TypeError(f"payload: expected a dict or a list, got {type(payload).__name__}; put it into a dict")
-    group = _group(gid)
+    group, data = _group(gid), _json.encode(payload)
+    if len(data) > LARGEST:
+        raise ValueError(f"payload: expected at most {LARGEST} bytes of JSON, got {len(data)}; store it elsewhere")
     arguments = (
         _moment(now_ms_override, "now_ms_override"),
         _mark(),
         ulid() if job_id is None else checked(job_id, "job_id"),
-        _json.encode(payload),
+        data,
         _number(max_attempts, "max_attempts", 1, MOST),
         _number(timeout_ms, "timeout_ms", 1, LONGEST_MS),
         _number(backoff_ms, "backoff_ms", 0, LONGEST_MS),
@@ -255,15 +258,19 @@ def _id(value: str) -> bytes:
     """An id as the server has it: one that is not UTF-8 came from `reserve` with its bytes escaped."""
     if not isinstance(value, str):
         raise TypeError(f"job_id: expected text, got {type(value).__name__}")
-    return value.encode("utf-8", "surrogateescape")
+    try:
+        return value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError("job_id, lease_token: expected text without lone surrogates; give it as it came") from None
 
 
-def _ids(values: Sequence[str], where: str) -> Sequence[str]:
-    if isinstance(values, str) or not values:
+def _ids(values: Iterable[str], where: str) -> Sequence[str]:
+    ids = [] if isinstance(values, str) or values is None else list(values)
+    if not ids:
         raise refusal("BAD_ARGS", where)
-    if len(values) > BATCH:
+    if len(ids) > BATCH:
         raise refusal("BATCH_TOO_LARGE", where)
-    return values
+    return ids
 
 
 # What comes out: bytes, whatever kind of client was given

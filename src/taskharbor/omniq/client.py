@@ -13,7 +13,7 @@ from typing import Any
 from taskharbor.model.clock import StoreClock
 from taskharbor.omniq import calls, threads
 from taskharbor.omniq.calls import BACKOFF_MS, CHILDREN_TTL_MS, MAX_ATTEMPTS, TIMEOUT_MS
-from taskharbor.omniq.consuming import Settings, consuming
+from taskharbor.omniq.consuming import Settings, check_handler, consuming
 from taskharbor.omniq.link import Link
 from taskharbor.omniq.values import AckFailResult, BatchItem, Lane, ReserveResult
 
@@ -132,6 +132,7 @@ class OmniQ:
         With `drain` the current job is finished first; without it, or at the second signal, the handler is interrupted
         and its job given back. A handler whose lease is lost is interrupted, and nothing is acked.
         """
+        check_handler(handler, awaited=False)
         settings = Settings(
             queue=queue,
             drain=drain,

@@ -11,6 +11,7 @@ functions, `tasks.py` for coroutines. It must not read a clock of its own; it is
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -255,6 +256,15 @@ class _Consumer:
 def consuming(settings: Settings, monotonic: Callable[[], float]) -> Steps:
     """The steps of a consumer, until it is stopped."""
     return _Consumer(settings, monotonic).steps()
+
+
+def check_handler(handler: object, *, awaited: bool) -> None:
+    """TypeError for what cannot be run: a job must not be reserved, and acked, for nothing."""
+    if not callable(handler):
+        raise TypeError(f"handler: expected a function that takes the context, got {type(handler).__name__}")
+    if not awaited and any(map(inspect.iscoroutinefunction, (handler, getattr(handler, "__call__", None)))):  # noqa: B004
+        raise TypeError("handler: expected a plain function, got a coroutine function, which nobody would await; "
+                        "use AsyncOmniQ")  # fmt: skip
 
 
 def described(error: BaseException) -> str:

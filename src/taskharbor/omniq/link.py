@@ -186,6 +186,7 @@ def _meaning(error: Exception, where: str, cluster: bool) -> Exception | None:
         return TypeError(
             "this server is one node of a Redis Cluster: give the URL redis+cluster://host:port, or a RedisCluster"
         )
+    advice = tls.advice(error)[0] if "SSL" in text or "CERTIFICATE" in text else ""
     if isinstance(error, _LOST) or (text.split() or [""])[0].strip(":") in AWAY_WORDS:
-        return BackendUnavailable(f"the Redis server cannot be reached ({type(error).__name__}){tls.advice(error)[0]}")
+        return BackendUnavailable(f"the Redis server cannot be reached ({type(error).__name__}){advice}")
     return None

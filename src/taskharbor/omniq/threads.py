@@ -9,6 +9,7 @@ does not end in its grace period is left alone, and what it returns is thrown aw
 from __future__ import annotations
 
 import ctypes
+import inspect
 import queue
 import signal
 import threading
@@ -83,12 +84,20 @@ class _Hand:
             while (context := self._work.get()) is not None:
                 error: BaseException | None = None
                 try:
-                    self._handler(context)
+                    _awaited_by_nobody(self._handler(context))
                 except BaseException as raised:  # every exception is a failure, SystemExit too; none ends the consumer
                     error = raised
                 self._inbox.ended(self, error)
         except BaseException:
             self._inbox.ended(self, None)  # interrupted between two steps of this loop: nobody waits for a result
+
+
+def _awaited_by_nobody(answer: object) -> None:
+    """A handler that only returned a coroutine has done nothing."""
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise TypeError("the handler returned an awaitable, which nobody awaits here; use AsyncOmniQ")
 
 
 def run(steps: Steps, inbox: Inbox, handler: Handler, do: Callable[[Call[Any]], Any]) -> None:

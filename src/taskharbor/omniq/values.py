@@ -84,5 +84,5 @@ def parsed(payload: str) -> Any:
     """JSON text as a value; ValueError if it is none. The text itself is never quoted."""
     try:
         return msgspec.json.decode(payload.encode("utf-8", "surrogateescape"))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"the payload is not JSON: {type(error).__name__}") from None

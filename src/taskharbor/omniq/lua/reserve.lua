@@ -6,7 +6,7 @@ local given_key = key(q, 'th:grant:' .. token)
 
 local function reply(id)
   local v = call('HMGET', job_key(q, id), 'payload', 'lock_until_ms', 'attempt', 'gid', 'max_attempts', 'timeout_ms')
-  return {'JOB', id, v[1], v[2], v[3], v[4] or '', token, v[5] or '1', v[6]}
+  return {'JOB', id, v[1], v[2], v[3], v[4] or '', token, n(max(1, whole(v[5]))), v[6]}
 end
 
 local given = call('GET', given_key)
