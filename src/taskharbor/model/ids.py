@@ -36,7 +36,7 @@ class IdSource:
         self._lock = threading.Lock()
         self._last = 0
         self._pool, self._at = b"", 0
-        self._moment, self._prefix = -1, ""
+        self._upper, self._prefix = -1, ""
 
     def make(self, milliseconds: int) -> str:
         """The next id for a moment, given as milliseconds since 1970."""
