@@ -14,7 +14,7 @@ STORE   ?= all
 OPTIONS ?=
 
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
-PYTEST  := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
+PYTEST  := $(BIN)/python -m pytest -q -n $(JOBS) --dist load --maxschedchunk 2
 CHECKED := $(wildcard src tests bench examples)
 
 # A recipe line that runs a tool in silence and shows what it said only if it failed.

@@ -16,7 +16,7 @@ from taskharbor.drivers.postgres import PostgresDriver, schema
 from tests.drivers.test_conformance_postgres import damage
 from tests.servers import postgres
 
-pytestmark = [pytest.mark.lane("mutants-postgres"), pytest.mark.xdist_group("mutants-postgres")]
+pytestmark = pytest.mark.lane("mutants-postgres")
 
 
 class Mutant(NamedTuple):

@@ -27,8 +27,6 @@ from tests.flow.scattered import ANSWER, GROWN, NORTH, QUEUES, Work
 from tests.flow.stores import MakeHarbor
 from tests.servers import redis as servers
 
-pytestmark = pytest.mark.xdist_group("redis-cluster")
-
 FLOWS = lanes.figure(10, 200)
 KILLS = lanes.figure(3, 40)
 STRIDE = lanes.figure(2, 1)  # in `make test` every other command

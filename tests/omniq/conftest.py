@@ -74,17 +74,9 @@ class Both(NamedTuple):
     store: Store
 
 
-def every_kind() -> list[Any]:
-    """Parameters for `both`. What needs the Cluster runs in one process, which starts it once."""
-    return [
-        pytest.param(name, marks=pytest.mark.xdist_group("redis-cluster")) if kind.server is None else name
-        for name, kind in KINDS.items()
-    ]
-
-
 @pytest.fixture
 def both(request: pytest.FixtureRequest) -> Iterator[Both]:
-    """Every kind of client, on an empty server. Parametrize it with `every_kind()`."""
+    """Every kind of client, on an empty server. Parametrize it with `KINDS`."""
     kind = KINDS[request.param]
     with ExitStack() as stack:
         if kind.server is None:

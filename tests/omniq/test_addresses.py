@@ -36,14 +36,12 @@ def test_a_socket_in_the_file_system(tmp_path):
         server.stop()
 
 
-@pytest.mark.xdist_group("redis-cluster")
 def test_a_cluster_of_which_the_first_node_is_down():
     cluster = servers.shared_cluster()
     cluster.empty()
     assert opened(f"redis+cluster://127.0.0.1:{servers.free_port()},127.0.0.1:{cluster.nodes[1].port}") == ["a", "b"]
 
 
-@pytest.mark.xdist_group("redis-cluster")
 def test_one_node_of_a_cluster_is_no_server_of_its_own():
     cluster = servers.shared_cluster()
     cluster.empty()

@@ -6,10 +6,10 @@ import re
 import pytest
 
 from taskharbor.omniq import PAUSED, Job, NotActive, OmniQError, TokenMismatch, now_ms, queue_base, ulid
-from tests.omniq.conftest import Both, every_kind
+from tests.omniq.conftest import KINDS, Both
 
 NOW = 1_800_000_000_000
-every = pytest.mark.parametrize("both", every_kind(), indirect=True)
+every = pytest.mark.parametrize("both", KINDS, indirect=True)
 
 
 def taken(both: Both, now: int = NOW) -> Job:

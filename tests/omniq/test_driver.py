@@ -18,7 +18,7 @@ from tests.omniq.peers import VERSIONS, Peer, Side
 from tests.servers import redis as servers
 from tests.servers.redis import until
 
-pytestmark = [pytest.mark.lane("omniq-interop"), pytest.mark.xdist_group("omniq-interop")]
+pytestmark = pytest.mark.lane("omniq-interop")
 
 LEASE = timedelta(seconds=30)
 

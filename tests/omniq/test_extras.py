@@ -6,10 +6,10 @@ import pytest
 
 import taskharbor.omniq
 from taskharbor.omniq import AsyncOmniQ, BatchItem, Job, OmniQ, OmniQError
-from tests.omniq.conftest import every_kind
+from tests.omniq.conftest import KINDS
 
 NOW = 1_800_000_000_000
-every = pytest.mark.parametrize("both", every_kind(), indirect=True)
+every = pytest.mark.parametrize("both", KINDS, indirect=True)
 
 
 def fail(q, job_id, **options):

@@ -441,7 +441,6 @@ def test_hazard_26_names_without_a_hash_tag_are_refused(q, name):
             call()
 
 
-@pytest.mark.xdist_group("redis-cluster")
 def test_hazard_26_every_accepted_name_works_on_a_cluster():
     from taskharbor.omniq import OmniQ
 

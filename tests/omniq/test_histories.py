@@ -16,7 +16,7 @@ from tests.omniq.peers import VERSIONS, Peer, Refused, Side
 from tests.omniq.store import Store
 from tests.servers import redis as servers
 
-pytestmark = [pytest.mark.lane("omniq-interop"), pytest.mark.xdist_group("omniq-interop")]
+pytestmark = pytest.mark.lane("omniq-interop")
 
 SEEDS = lanes.figure(5, 150)
 STEPS = lanes.figure(120, 400)

@@ -15,7 +15,7 @@ from tests.omniq.conftest import DATABASE, url
 from tests.omniq.peers import PROGRAM, VERSIONS, Peer, Refused, Side, python_of
 from tests.servers import redis as servers
 
-pytestmark = [pytest.mark.lane("omniq-interop"), pytest.mark.xdist_group("omniq-interop")]
+pytestmark = pytest.mark.lane("omniq-interop")
 
 
 @pytest.fixture(scope="module")

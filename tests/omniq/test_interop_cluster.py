@@ -9,7 +9,6 @@ from tests.servers import redis as servers
 
 
 @pytest.mark.lane("omniq-interop")
-@pytest.mark.xdist_group("redis-cluster")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_one_publishes_the_other_reserves_the_first_acks(version):
     cluster = servers.shared_cluster()

@@ -373,9 +373,13 @@ def _dismiss(guard: subprocess.Popen[bytes]) -> None:
         guard.wait()
 
 
-@functools.cache
 def shared(kind: Kind = "redis7") -> Server:
     """The server of this kind of this process, started when first asked for."""
+    return _started_once(kind)
+
+
+@functools.cache
+def _started_once(kind: Kind) -> Server:
     return Server(kind)
 
 
