@@ -119,6 +119,16 @@ async def stop_with_the_lock(path: str) -> None:
     await asyncio.Event().wait()
 
 
+async def die_with_the_lock(path: str) -> None:
+    """Leave a forked child behind, which lives until standard input ends, and be killed inside of a transaction."""
+    store = driver(path)
+    await store.open()
+    if os.fork() == 0:
+        sys.stdin.read()
+        os._exit(0)
+    await store.hub.write(lambda tx: os.kill(os.getpid(), signal.SIGKILL))
+
+
 async def fill_the_disk(folder: str, ballast: str) -> None:
     """Enqueue on a small disk until it is full, make room, and go on. Says what became of it."""
     ballast_file = os.open(f"{folder}/ballast", os.O_WRONLY | os.O_CREAT, 0o600)
@@ -186,6 +196,7 @@ ROLES = {
         die_in_the_migration,
         hammer,
         stop_with_the_lock,
+        die_with_the_lock,
         fill_the_disk,
         work,
     )

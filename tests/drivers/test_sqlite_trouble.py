@@ -185,3 +185,15 @@ def test_a_process_stopped_with_the_lock_is_named_and_waited_for(tmp_path, monke
         assert [item.job.id for item in (await driver.list(now=now())).items] == ["last", "patient"]
 
     opened(path, scenario)
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path, monkeypatch):
+    path = tmp_path / "jobs.db"
+
+    async def scenario(driver):
+        monkeypatch.setattr(writer, "PATIENCE", 5.0)
+        with children(("die_with_the_lock", path)) as (child,):
+            assert await asyncio.to_thread(child.wait, PATIENCE) == -signal.SIGKILL
+            assert await driver.enqueue([job("a")], now()) == [Enqueued("a", False)]
+
+    opened(path, scenario)

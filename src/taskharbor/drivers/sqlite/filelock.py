@@ -98,7 +98,8 @@ class FileLock:
         return "another process"
 
     def release(self) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_UN)
+        if self._file >= 0:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def ring(self) -> None:
         """After a commit: a change of this file is seen by other processes, and what they read then is committed."""
@@ -106,6 +107,12 @@ class FileLock:
             os.pwrite(self._file, b"!", 0)
         except OSError:  # a full disk costs a hint, never a job
             pass
+
+    def forget(self) -> None:
+        """In a forked child: the lock is the parent's, also if that dies with it."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
     def close(self) -> None:
         """Let go of the file; if the thread still waits for somebody who gave up, it does so later."""

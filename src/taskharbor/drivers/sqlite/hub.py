@@ -207,6 +207,8 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     global _LOCK
+    for hub in _HUBS.values():
+        hub.writer.lock.forget()
     _HUBS.clear()
     _LOCK = threading.Lock()
 
