@@ -7,6 +7,7 @@ import pytest
 
 from taskharbor import Cancel, JobContext, RetryLater, Snooze
 from taskharbor.events import (
+    Event,
     JobCancelled,
     JobDeadLettered,
     JobFailed,
@@ -19,6 +20,8 @@ from taskharbor.events import (
     PolicyFailed,
 )
 from taskharbor.policy.retry import Fixed
+from taskharbor.tasks.marks import JOIN_TYPE
+from taskharbor.worker import Worker
 from tests.worker.bench import Bench, bench_test, job
 
 
@@ -31,6 +34,35 @@ async def test_events_of_a_success_come_in_order_with_the_job(bench: Bench) -> N
     kinds = [type(event) for event in bench.events if getattr(event, "job", None) is not None]
     assert kinds == [JobReserved, JobStarted, JobSucceeded]
     assert (await bench.info("j")).job.result == b'{"a":1}'
+
+
+@bench_test
+async def test_a_success_tells_how_long_it_took_also_to_one_who_asked_while_it_ran(bench: Bench) -> None:
+    late: list[JobSucceeded] = []
+
+    class Late:
+        asked = False
+
+        def wants(self, event_type: type[Event]) -> bool:
+            return self.asked and event_type is JobSucceeded
+
+        def __call__(self, event: Event) -> None:
+            assert isinstance(event, JobSucceeded)
+            late.append(event)
+
+    observer = Late()
+    worker = Worker(bench.driver, clock=bench.clock, observers=[observer], heart="loop")
+
+    async def handler() -> None:
+        bench.clock.advance(2)
+        observer.asked = True
+
+    worker.register("t", handler)
+    await bench.enqueue(job("first"), job("second"))
+    await worker.arun(until_empty=True)
+    await bench.enqueue(job("third"), job("join", JOIN_TYPE))
+    await worker.arun(until_empty=True)
+    assert {event.job.id: event.seconds for event in late} == {"first": 4, "second": 2, "third": 2, "join": 0}
 
 
 @bench_test

@@ -45,6 +45,7 @@ async def test_a_lost_lease_cancels_its_job_and_its_outcome_is_thrown_away(bench
     info = await bench.info("j")
     assert (info.job.result, info.job.deliveries) == (b'"second"', 2)
     assert not bench.of(JobSucceeded)
+    assert not bench.of(OutcomeRefused)  # nobody even tried to settle it
 
 
 @bench_test

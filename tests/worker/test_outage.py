@@ -122,6 +122,28 @@ async def test_a_driver_that_chokes_on_one_outcome_does_not_hold_up_the_others(b
 
 
 @bench_test
+async def test_a_driver_that_answers_too_little_ends_no_worker(bench: Bench) -> None:
+    driver = bench.driver.sibling()
+    settle = driver.settle
+
+    async def curt(outcomes, now):
+        return (await settle(outcomes, now))[1:]
+
+    driver.settle = curt  # type: ignore[method-assign]
+    driver.sibling = lambda: driver  # type: ignore[method-assign]
+    worker = bench.worker()
+    worker._source = driver
+    worker.register("t", lambda: None)
+    await bench.enqueue(job("a"), job("b"))
+    async with bench.running(worker):
+        await bench.heard(OutcomeRefused, 2)  # as far as anybody knows
+        driver.settle = settle  # type: ignore[method-assign]
+        await bench.enqueue(job("c"))
+        await bench.heard(JobSucceeded)
+    assert [await bench.state(id) for id in "abc"] == ["done", "done", "done"]
+
+
+@bench_test
 async def test_a_service_that_breaks_ends_the_worker_loudly_and_gives_back(bench: Bench) -> None:
     worker = bench.worker()
 

@@ -107,6 +107,8 @@ class Settler(Service):
         while batch:
             try:
                 answers = await self._driver.settle([outcome for _, outcome in batch], self._clock.now())
+                if len(answers) != len(batch):
+                    raise RuntimeError(f"the driver answered {len(answers)} of {len(batch)} outcomes")
             except (BackendUnavailable, OSError) as error:
                 self._outage.failed("settle", error)
             except Exception as error:
@@ -150,7 +152,7 @@ class Settler(Service):
             held.pop(run.lease.token, None)
             if type(outcome) is Ack:
                 if tells_success:
-                    self._observers.emit(JobSucceeded(run.job, self._worker, run.seconds))
+                    self._observers.emit(JobSucceeded(run.job, self._worker, self._seconds(run)))
             else:
                 self._observers.emit(self._event(run, outcome))
                 if type(outcome) is not Fail:
@@ -158,6 +160,10 @@ class Settler(Service):
             if outcome.spawn:
                 tell_spawned(self._observers, outcome.spawn, self._worker)
         self._on_settled()
+
+    def _seconds(self, run: Run) -> float:
+        """How long it ran. Nobody measured while nobody wanted to hear it: then, until its end was recorded."""
+        return run.seconds or (self._clock.monotonic() - run.began if run.started else 0.0)
 
     def _refused(self, run: Run, outcome: Outcome, error: TaskHarborError) -> None:
         if isinstance(error, InvalidJob) and isinstance(outcome, Ack | Fail) and outcome.spawn:
