@@ -148,6 +148,8 @@ class Harbor(Declaring):
 
 def _calls(steps: Iterable[Step[Any]]) -> list[Call]:
     calls = []
+    if not isinstance(steps, Iterable):
+        raise TypeError(f"expected a list of steps such as send_email.s(to=…), got {type(steps).__name__}")
     for step in steps:
         if not isinstance(step, Step):
             raise TypeError(f"expected steps such as send_email.s(to=…), got {type(step).__name__}")

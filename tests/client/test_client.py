@@ -76,7 +76,7 @@ def test_a_request_becomes_a_record() -> None:
             ValueError,
             "t: expected delay or run_at",
         ),
-        (JobRequest(type="t", max_attempts=-1), ValueError, "t: max_attempts: expected 0 to"),
+        (JobRequest(type="t", max_attempts=-1), ValueError, "t: max_attempts: expected 1 or more, got -1"),
         (JobRequest(type="t", queue=5), TypeError, "t: queue: expected text"),  # type: ignore[arg-type]
         (JobRequest(type="t", metadata={"taskharbor.a": "b"}), ValueError, "belong to the core"),
     ],
@@ -88,6 +88,26 @@ def test_a_wrong_request_is_refused_and_nothing_stored(request_: JobRequest, kin
             client.enqueue_many([JobRequest(type="good"), request_])
         assert driver.asked("enqueue") == []
     assert "nan" not in repr(request_)
+
+
+def test_what_is_no_request_is_told_in_both_colours() -> None:
+    told = r"expected a JobRequest\(type=…, payload=…\), got dict"
+    several = r"expected several JobRequest\(type=…, payload=…\), got JobRequest"
+
+    async def awaited(client: Client) -> None:
+        with pytest.raises(TypeError, match=told):
+            await client.aenqueue({"type": "t"})  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=several):
+            await client.aenqueue_many(JobRequest(type="t"))  # type: ignore[arg-type]
+
+    with Client("memory://") as client:
+        with pytest.raises(TypeError, match=told):
+            client.enqueue({"type": "t"})  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=told):
+            client.enqueue_many([JobRequest(type="t"), {"type": "t"}])  # type: ignore[list-item]
+        with pytest.raises(TypeError, match=several):
+            client.enqueue_many(JobRequest(type="t"))  # type: ignore[arg-type]
+        asyncio.run(awaited(client))
 
 
 def test_both_colours_see_one_store() -> None:

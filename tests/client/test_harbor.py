@@ -156,3 +156,5 @@ def test_many_wants_steps() -> None:
     task = harbor.task(name="t")(lambda: None)
     with harbor, pytest.raises(TypeError, match=r"expected steps such as send_email\.s\(to=…\), got "):
         harbor.enqueue_many([task])  # type: ignore[list-item]
+    with harbor, pytest.raises(TypeError, match=r"expected a list of steps such as send_email\.s\(to=…\), got Step"):
+        harbor.enqueue_many(task.s())  # type: ignore[arg-type]

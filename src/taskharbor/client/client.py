@@ -85,19 +85,29 @@ class Client:
 
     def enqueue(self, request: JobRequest) -> JobHandle[Any]:
         """Store one job; blocks until it is stored."""
-        return self.enqueue_calls([request.call(self.codec)], "client.enqueue")[0]
+        return self.enqueue_calls([self._asked(request)], "client.enqueue")[0]
 
     async def aenqueue(self, request: JobRequest) -> JobHandle[Any]:
         """Store one job."""
-        return (await self.aenqueue_calls([request.call(self.codec)]))[0]
+        return (await self.aenqueue_calls([self._asked(request)]))[0]
 
     def enqueue_many(self, requests: Iterable[JobRequest]) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none; blocks until they are stored."""
-        return self.enqueue_calls([request.call(self.codec) for request in requests], "client.enqueue_many")
+        return self.enqueue_calls(self._all_asked(requests), "client.enqueue_many")
 
     async def aenqueue_many(self, requests: Iterable[JobRequest]) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none."""
-        return await self.aenqueue_calls([request.call(self.codec) for request in requests])
+        return await self.aenqueue_calls(self._all_asked(requests))
+
+    def _asked(self, request: JobRequest) -> Call:
+        if not isinstance(request, JobRequest):
+            raise TypeError(f"expected a JobRequest(type=…, payload=…), got {type(request).__name__}")
+        return request.call(self.codec)
+
+    def _all_asked(self, requests: Iterable[JobRequest]) -> list[Call]:
+        if not isinstance(requests, Iterable):
+            raise TypeError(f"expected several JobRequest(type=…, payload=…), got {type(requests).__name__}")
+        return [self._asked(request) for request in requests]
 
     def enqueue_calls(self, calls: Sequence[Call], who: str) -> list[JobHandle[Any]]:
         """Store calls of tasks. With `connection=`, on that connection, in this thread and without a loop."""

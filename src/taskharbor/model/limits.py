@@ -104,9 +104,8 @@ def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD) -> None:
     if job.idempotency_key is not None:
         size = _text_bytes(job.idempotency_key, "idempotency_key")
         if not 1 <= size <= MAX_KEY:
-            raise InvalidJob(
-                f"idempotency_key: expected 1 to {MAX_KEY} bytes of text, got {size}; hash it if it must be longer"
-            )
+            mend = "hash it if it must be longer" if size else "use None for no key"
+            raise InvalidJob(f"idempotency_key: expected 1 to {MAX_KEY} bytes of text, got {size}; {mend}")
     if job.group is not None:
         check_name(job.group, "group")
     if job.flow_id is not None:

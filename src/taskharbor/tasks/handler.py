@@ -233,7 +233,9 @@ def exception_types(
     value: type[BaseException] | Iterable[type[BaseException]], what: str
 ) -> tuple[type[BaseException], ...]:
     """One exception type or several, as a tuple; TypeError for anything else."""
-    kinds: tuple[Any, ...] = (value,) if isinstance(value, type) else tuple(value)
+    kinds: tuple[Any, ...] = (value,)
+    if isinstance(value, Iterable) and not isinstance(value, type):
+        kinds = tuple(value)
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise TypeError(f"{what}: expected exception types, got {kind!r}")

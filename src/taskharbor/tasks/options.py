@@ -108,9 +108,10 @@ def change(options: Options, given: Mapping[str, Any], task: str, *, process: bo
         if given.get("process") is process:
             changes["metadata"].pop(PROCESS_KEY)
     changed: Options = msgspec.structs.replace(options, **changes)
+    asked = changes.get("max_attempts")
+    if type(asked) is int and asked < 1:  # 0 is what a record says when nobody said anything
+        raise ValueError(f"{task}: max_attempts: expected 1 or more, got {asked}")
     _check(changed, task)
-    if "max_attempts" in changes and changed.max_attempts < 1:  # 0 is what a record says when nobody said anything
-        raise ValueError(f"{task}: max_attempts: expected 1 or more, got {changed.max_attempts}")
     return changed
 
 
