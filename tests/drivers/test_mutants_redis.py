@@ -14,7 +14,7 @@ from taskharbor.drivers.redis import RedisDriver, scripts
 from tests.drivers.redis_stores import damage, emptied
 from tests.servers import redis as servers
 
-pytestmark = [pytest.mark.lane("mutants-redis"), pytest.mark.xdist_group("mutants-redis")]
+pytestmark = pytest.mark.lane("mutants-redis")
 
 
 class Mutant(NamedTuple):
@@ -25,20 +25,17 @@ class Mutant(NamedTuple):
     themes: tuple[str, ...]
 
 
-PLAIN_FENCE = "if found[1] ~= 'active' or found[2] ~= token or"
 MUTANTS = (
     # The fence
-    Mutant("token check dropped", "lib/46_acks", PLAIN_FENCE, "if found[1] ~= 'active' or", ("fence",)),
+    Mutant("token check dropped", "lib/46_acks", "and found[2] == token and", "and", ("fence",)),
     Mutant("token check dropped in the fence", "lib/95_fence", "if held ~= token then return 3 end", "", ("fence",)),
     Mutant("state not checked", "lib/95_fence", "elseif job.state ~= 'active' then", "elseif false then", ("fence",)),
-    Mutant(
-        "settled after expiry", "lib/46_acks", "\n     or (tonumber(found[3]) or 0) <= th.now then", " then", ("lease",)
-    ),
+    Mutant("settled after expiry", "lib/46_acks", "and (tonumber(found[3]) or 0) > th.now", "", ("lease",)),
     Mutant(
         "expiry compared with <",
         "lib/46_acks",
-        "(tonumber(found[3]) or 0) <= th.now",
-        "(tonumber(found[3]) or 0) < th.now",
+        "(tonumber(found[3]) or 0) > th.now",
+        "(tonumber(found[3]) or 0) >= th.now",
         ("lease",),
     ),
     Mutant(
@@ -187,6 +184,15 @@ MUTANTS = (
         "== 1 and call('SCARD', open) == 0 then",
         "== 1 then",
         ("flows",),
+    ),
+    Mutant("dependents of members not released", "settle", "if found[7] then th.release(q, id) end", "", ("flows",)),
+    Mutant("runs of members not closed", "settle", "th.close(q, id, {th_flow", "local _ = ({th_flow", ("retention",)),
+    Mutant(
+        "slot of a member not freed",
+        "settle",
+        "found[5] ~= '' then th.free(q, found[5]) end",
+        "false then end",
+        ("slots", "groups", "flows"),
     ),
     Mutant("dependents not released", "lib/60_flows", "send(dependent[3], 'done', dependent[1], id)", "", ("flows",)),
     Mutant(

@@ -85,13 +85,29 @@ local function planned(outcome)
 end
 
 local answers, plain, now = {}, {}, n(th.now)     -- plain: queue → ids that were acked
+
+-- The ack of a job that is held by this token and is plain, or would be without its run and its dependents. Answers whether
+-- it was one.
+local function quick_ack(q, id, token, result)
+  local at = job_key(q, id)
+  local found = call('HMGET', at, 'state', 'lease_token', 'lock_until_ms', 'th_f', 'gid', 'th_flow', 'th_dep')
+  if not holds(token, found) or found[4] == '1' then return false end
+  acked(at, token, result, now)
+  if found[4] and found[4] ~= '' and found[5] and found[5] ~= '' then th.free(q, found[5]) end
+  if found[4] == 'm' then
+    th.close(q, id, {th_flow = found[6] or nil, th_dep = found[7] or nil})
+    if found[7] then th.release(q, id) end
+  end
+  local ids = plain[q]
+  if not ids then ids = {}; plain[q] = ids end
+  ids[#ids + 1] = id
+  return true
+end
+
 for index, outcome in ipairs(args[4]) do
   local q, id, token, kind = outcome[1], outcome[2], outcome[3], outcome[4]
-  if kind == 'a' and not outcome[6] and not outcome[9] and th.plain_ack(q, id, token, outcome[5], now) then
+  if kind == 'a' and not outcome[6] and not outcome[9] and quick_ack(q, id, token, outcome[5]) then
     answers[index] = 0
-    local ids = plain[q]
-    if not ids then ids = {}; plain[q] = ids end
-    ids[#ids + 1] = id
   else
   local asking = string.sub(kind, 1, 1) == '?'
   if asking then kind = string.sub(kind, 2) end

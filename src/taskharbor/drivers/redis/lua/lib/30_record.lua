@@ -29,8 +29,8 @@ end
 th.write = write
 
 local function add(fields, ...)
-  local size = #fields
-  for index = 1, select('#', ...) do fields[size + index] = (select(index, ...)) end
+  local size, more = #fields, {...}
+  for index = 1, #more do fields[size + index] = more[index] end
 end
 th.add = add
 

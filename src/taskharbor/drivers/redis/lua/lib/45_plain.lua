@@ -1,6 +1,7 @@
 -- Plain jobs: ours, without edges, run, key, priority or history. Nearly every job is one, and the scripts that see nothing
 -- else (put.lua, take.lua, ack.lua) bring nothing else. What they do for many jobs is written for all of them at once.
--- `th_f` tells: missing or empty for a plain job, `p` for one that has a group or a time as well, else it is none.
+-- `th_f` tells: missing or empty for a plain job, `p` for one that has a group or a time as well, `m` for one that also
+-- belongs to a run or is depended on (settle.lua), else it is none.
 -- A field is found by walking the record, so those that are read most come first.
 
 local PLAIN = 5       -- values tell all about a plain job that nobody has reserved yet, and two more if it has `th_f`

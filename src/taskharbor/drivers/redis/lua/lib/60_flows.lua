@@ -112,14 +112,14 @@ end
 -- `sure`: a record that is missing is gone. Else, in a message, it may not be stored yet: the call that brings it may have
 -- stopped half way and come again. Nobody runs without its dependency because of that: in the end it stays blocked.
 function receive.link(q, id, dependent, sto, dq, flag, sure)
-  local found = call('HMGET', job_key(q, id), 'state', 'payload', 'th_flow')
+  local found = call('HMGET', job_key(q, id), 'state', 'payload', 'th_flow', 'th_f', 'th_sto')
   if not found[1] and not found[2] then
     if th.number and not sure then return th.young and 'later' or nil end
     if th.cluster and dq ~= th.home then send(dq, 'done', dependent, id) end
     return false
   end
   set_edge(q, id, dependent, flag or '1', sto, dq)
-  call('HSET', job_key(q, id), 'th_dep', '1', 'th_f', '1')
+  call('HSET', job_key(q, id), 'th_dep', '1', 'th_f', found[5] and found[4] ~= '1' and 'm' or '1')
   if found[1] == 'completed' then
     if th.cluster and dq ~= th.home then send(dq, 'done', dependent, id) end
     return false
@@ -240,8 +240,9 @@ end
 function th.close(q, id, job)
   if job.th_flow or job.th_dep then call('HDEL', key(q, 'th:watched'), id) end
   if job.th_flow then
-    call('SREM', open_key(q, job.th_flow), id)
-    if not th.cluster and not flow_is_open(job.th_flow) then
+    local open = open_key(q, job.th_flow)
+    call('SREM', open, id)
+    if not th.cluster and call('EXISTS', open) == 0 and not flow_is_open(job.th_flow) then
       for _, fq in ipairs(flow_queues(job.th_flow)) do
         local parked = key(fq, 'th:parked:' .. job.th_flow)
         for _, other in ipairs(call('SMEMBERS', parked)) do unpark(fq, other) end

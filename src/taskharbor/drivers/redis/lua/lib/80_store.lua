@@ -62,7 +62,7 @@ local function record_of(job, sto)
     'th_type', job[3], 'th_sto', n(sto),
   }
   if job[15] then add(fields, 'th_x', job[15]) end
-  add(fields, 'th_f', (attempts ~= 0 or job[7] ~= 0 or job[10] or job[13] or job[14]) and '1' or 'p')
+  add(fields, 'th_f', (attempts ~= 0 or job[7] ~= 0 or job[10] or job[13]) and '1' or job[14] and 'm' or 'p')
   if limit ~= 0 then add(fields, 'th_max', n(limit)) end
   if attempts ~= 0 then add(fields, 'th_fail', n(attempts)) end
   if job[11] then add(fields, 'gid', job[11]) end

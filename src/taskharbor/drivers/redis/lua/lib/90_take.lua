@@ -287,7 +287,8 @@ local function fields_of_lease(v, fields)
     v[REAL] = v[MAX]
     add(fields, 'th_max', v[MAX] or '0')
   end
-  add(fields, 'attempt', n(attempt + 1), 'th_att', n(attempt + 1), 'th_f', '1')
+  if v[F] ~= 'm' or attempt > 0 or last > 0 then add(fields, 'th_f', '1') end
+  add(fields, 'attempt', n(attempt + 1), 'th_att', n(attempt + 1))
   v[ATTEMPT], v[FAIL], v[LOST] = n(attempt + 1 + off), n(fail), n(lost)
   for extra = TAKEN, XT, -1 do v[extra] = nil end
 end
