@@ -1,4 +1,4 @@
-"""What the tests' child processes do: `python -m tests.drivers.redis_child ROLE DSN …`. They speak in lines."""
+"""What the tests' child processes do: `python -m tests.drivers.crash_child ROLE DSN …`. They speak in lines."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from taskharbor import Worker
-from taskharbor.drivers.redis import RedisDriver
+from taskharbor.drivers import open_driver
 
 
 def say(line: str) -> None:
@@ -17,17 +17,18 @@ def say(line: str) -> None:
 
 async def reserve_and_hang(dsn: str) -> None:
     """Take a job under a lease of a second, say so, and wait to be killed."""
-    driver = RedisDriver(dsn)
+    driver = open_driver(dsn)
     await driver.open()
     held = await driver.reserve(["default"], await driver.server_time(), timedelta(seconds=1), 1, "doomed")
     say(held[0].job.id)
     await asyncio.Event().wait()
 
 
-async def work(dsn: str, journal: str) -> None:
+async def work(dsn: str, journal: str, lease: str) -> None:
     """A worker that writes down what it runs, line by line, until it is killed."""
     file = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    worker = Worker(RedisDriver(dsn), queues=["default", "other"], concurrency=8, lease=2.0, poll_interval=0.1)
+    queues = ["default", "other"]
+    worker = Worker(open_driver(dsn), queues=queues, concurrency=8, lease=float(lease), poll_interval=0.1)
 
     async def handler(n: int) -> None:
         os.write(file, f"{n} {os.getpid()}\n".encode())

@@ -1,0 +1,100 @@
+"""Replies of PostgreSQL that are lost: a reserve is asked again for its grants, a requeue is sent once."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from taskharbor.drivers import Ack, BackendUnavailable, JobRecord
+from taskharbor.drivers.postgres import PostgresDriver
+from tests.drivers.crash import lived
+from tests.servers import postgres
+
+pytestmark = pytest.mark.lane("postgres")
+
+
+@pytest.fixture
+def own():
+    """A server of the test's own, to be killed."""
+    server = postgres.Server()
+    yield server
+    server.stop()
+
+
+def test_a_reply_that_was_lost():
+    """A reserve whose connection dies after the commit is repeated with its tokens, and gets the same jobs."""
+    address = postgres.shared().address(postgres.shared().database())
+
+    async def scenario():
+        from taskharbor.drivers.postgres import pool
+
+        driver = PostgresDriver(address)
+        await driver.open()
+        now = await driver.server_time()
+        await driver.enqueue([JobRecord(id=f"j{n}", type="t") for n in range(5)], now)
+        real = pool.fetch
+        lost: list[list[Any]] = []
+
+        async def losing(connection, statement):
+            rows = await real(connection, statement)
+            if ".reserve(" in statement.sql and not lost:
+                lost.append(rows)
+                await connection.close()
+                from psycopg import OperationalError
+
+                raise OperationalError("the connection is lost")
+            return rows
+
+        pool.fetch = losing
+        try:
+            held = await driver.reserve(["default"], now, timedelta(seconds=60), 3)
+        finally:
+            pool.fetch = real
+        assert [item.job.id for item in held] == [row[0] for row in lost[0]] == ["j0", "j1", "j2"]
+        assert {item.job.deliveries for item in held} == {1}
+        assert await driver.settle([Ack(item.lease) for item in held], now) == [None] * 3
+        await driver.close()
+
+    lived(scenario)
+
+
+def test_what_cannot_be_repeated_is_sent_once(own):
+    """A requeue whose reply was lost is not sent again: it would answer that the job is in the wrong state."""
+    address = own.address(own.database())
+
+    async def scenario():
+        from psycopg import OperationalError
+
+        from taskharbor.drivers.postgres import pool
+
+        driver = PostgresDriver(address)
+        await driver.open()
+        now = await driver.server_time()
+        await driver.enqueue([JobRecord(id="a", type="t")], now)
+        assert await driver.cancel(["a"], now) == [None]
+        real, sent = pool.fetch, []
+
+        async def losing(connection, statement):
+            rows = await real(connection, statement)
+            if ".requeue(" in statement.sql:
+                sent.append(rows)
+                await connection.close()
+                raise OperationalError("the connection is lost")
+            return rows
+
+        pool.fetch = losing
+        try:
+            with pytest.raises(BackendUnavailable):
+                await driver.requeue(["a"], now)
+        finally:
+            pool.fetch = real
+        assert len(sent) == 1
+        assert (await driver.inspect("a", now)).state == "ready"
+        # A stale connection in the pool is found out before anything is sent.
+        await asyncio.to_thread(own.kill)
+        await asyncio.to_thread(own.start)
+        assert await driver.cancel(["a"], now) == [None]
+        await driver.close()
+
+    lived(scenario)

@@ -1,0 +1,159 @@
+"""Primaries that are taken over or lost, and replies of Redis that are lost."""
+
+import asyncio
+import os
+import signal
+from datetime import timedelta
+
+import pytest
+from redis.exceptions import ConnectionError as Lost
+
+from taskharbor.drivers import Ack, BackendUnavailable, JobRecord
+from taskharbor.drivers.redis import RedisDriver, pool
+from tests import lanes
+from tests.drivers.crash import Load, jobs_of, lived
+from tests.drivers.redis_stores import emptied
+from tests.servers import redis as servers
+
+pytestmark = pytest.mark.lane("redis")
+
+
+def test_a_manual_failover_under_load_loses_nothing(tmp_path):
+    number, rounds = lanes.figure(test=600, chaos=10_000), lanes.figure(test=1, chaos=10)
+    cluster = servers.Cluster(node_timeout=2000)
+    try:
+        load = Load(f"{cluster.url}?checks=0", number, tmp_path / "journal", lease=2.0)
+
+        def disturb():
+            primary = cluster.primary_of("{default}")
+            replica = cluster.replica_of(primary)
+            replica.run("CLUSTER", "FAILOVER")
+            servers.until(lambda: replica.run("ROLE")[0] == "master", "the failover")
+
+        lived(lambda: load.run(disturb, rounds))
+        load.all_are_explained()
+    finally:
+        cluster.stop()
+
+
+def test_a_lost_primary():
+    """Its replica hears nothing for a while, then it dies. In durable mode nothing that was acknowledged is lost; else
+    exactly what was acknowledged while the replica heard nothing."""
+    cluster = servers.Cluster(node_timeout=2000)
+    first, second = cluster.nodes[:2]
+    try:
+        lived(lambda: lose(cluster, first, durable=1))
+        lived(lambda: lose(cluster, second, durable=0))
+    finally:
+        cluster.stop()
+
+
+async def lose(cluster, primary, durable):
+    queue = next(name for name in map(str, range(100)) if cluster.primary_of(f"{{{name}}}") is primary)
+    replica = cluster.replica_of(primary)
+    driver = await opened(cluster, f"?checks=0&durable={durable}&timeout=2s")
+    now = await driver.server_time()
+
+    async def stored(first, last):
+        """The ids of what was acknowledged."""
+        ids: set[str] = set()
+        for start in range(first, last, 20):
+            names = [f"{queue}-{n:06d}" for n in range(start, start + 20)]
+            try:
+                await driver.enqueue([JobRecord(id=name, type="t", queue=queue) for name in names], now)
+            except BackendUnavailable:
+                continue
+            ids.update(names)
+        return ids
+
+    before = await stored(0, 400)
+    assert len(before) == 400
+    while not await asyncio.to_thread(is_in_step, primary):
+        await asyncio.sleep(0)
+    os.kill(replica.pid, signal.SIGSTOP)
+    try:
+        primary.run("CLIENT", "KILL", "TYPE", "replica")  # else the kernel keeps for it what it does not read
+        dark = await stored(400, 440)
+        primary.kill()
+    finally:
+        os.kill(replica.pid, signal.SIGCONT)
+    await driver.close()
+    there = await found(cluster, queue)
+    assert before - there == set()
+    assert dark - there == dark
+    assert len(dark) == (0 if durable else 40)
+
+
+def is_in_step(primary):
+    """Whether the replica of a primary says that it has read all that was written."""
+    replication = primary.run("INFO", "replication")
+    return replication["master_repl_offset"] == replication["slave0"]["offset"]
+
+
+async def opened(cluster, options):
+    seed = next(node.port for node in cluster.nodes if node.process is not None and node.process.poll() is None)
+    driver = RedisDriver(f"redis+cluster://127.0.0.1:{seed}{options}")
+    await driver.open()
+    return driver
+
+
+async def found(cluster, queue):
+    """The ids of all jobs of a queue, once the Cluster answers again."""
+    while True:
+        try:
+            driver = await opened(cluster, "?checks=0")
+            try:
+                page = await driver.list(now=await driver.server_time(), queue=queue, limit=5000)
+                return {info.job.id for info in page.items}
+            finally:
+                await driver.close()
+        except BackendUnavailable:
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("word", ["reserve", "admin"])
+def test_a_reply_that_was_lost(monkeypatch, word):
+    """A reserve is asked for its grants once more; what would answer otherwise the second time is sent once."""
+    from taskharbor.drivers.redis.scripts import load
+
+    address = f"{emptied()}?checks=0"
+
+    async def scenario():
+        driver = RedisDriver(address)
+        await driver.open()
+        now = await driver.server_time()
+        await driver.enqueue(jobs_of(range(0, 9, 3)), now)
+        await driver.enqueue([JobRecord(id="dead", type="t", queue="x")], now)
+        await driver.cancel(["dead"], now)
+        real = pool.Pool.call
+        lost: list[object] = []
+
+        async def losing(self, *commands):
+            replies = await real(self, *commands)
+            if commands[0][0] == "EVALSHA" and commands[0][1] == load(word).sha and not lost:
+                lost.append(replies)
+                raise Lost("the connection is lost")
+            return replies
+
+        monkeypatch.setattr(pool.Pool, "call", losing)
+        if word == "reserve":
+            held = await driver.reserve(["default"], now, timedelta(seconds=60), 2, "w")
+            assert [item.job.id for item in held] == ["000000", "000003"]
+            assert {(item.job.deliveries, item.job.attempts, item.job.lost) for item in held} == {(1, 0, 0)}
+            assert await driver.settle([Ack(item.lease) for item in held], now) == [None] * 2
+        else:
+            with pytest.raises(BackendUnavailable):
+                await driver.requeue(["dead"], now)
+            assert (await driver.inspect("dead", now)).state == "ready"
+        await driver.close()
+
+    async def warm():
+        driver = RedisDriver(address)
+        await driver.open()
+        now = await driver.server_time()
+        await driver.reserve(["nobody"], now, timedelta(seconds=1), 1)
+        await driver.cancel(["nobody"], now)
+        await driver.close()
+
+    lived(warm)
+    lived(scenario)
