@@ -254,6 +254,28 @@ def test_the_log_is_begun_anew_while_calls_go_on(path, monkeypatch):
     on(path, scenario)
 
 
+def test_no_commit_makes_one_and_a_single_call_has_it_made(path, monkeypatch):
+    async def first(driver):
+        await driver.enqueue([job("a")], NOW)
+        other = sqlite3.connect(path)  # so that the log outlives whoever wrote to it
+        other.execute("SELECT count(*) FROM taskharbor_jobs").fetchone()
+        return other
+
+    other = on(path, first)
+    monkeypatch.setattr(checkpoint, "PAGES", 1)
+    made = []
+    make = checkpoint.Checkpoint.make
+    monkeypatch.setattr(checkpoint.Checkpoint, "make", lambda self: made.append(make(self)))
+
+    async def scenario(driver):
+        assert await driver.hub.write(lambda tx: tx.one("PRAGMA wal_autocheckpoint")) == (0,)
+        await driver.enqueue([job("b")], NOW)
+
+    on(path, scenario)
+    other.close()
+    assert made == [True]
+
+
 def test_a_checkpoint_that_cannot_be_made_harms_nobody(path, monkeypatch):
     monkeypatch.setattr(checkpoint, "PAGES", 1)
     monkeypatch.setattr(checkpoint, "LOOK", 1)

@@ -34,7 +34,7 @@ class Checkpoint:
         self._end_turn = end_turn
         self.guard = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        self._commits = LOOK  # until the next look
+        self._commits = 1  # until the next look: a process may make no more than one
 
     def is_due(self, log: Log | None) -> bool:
         """After a commit: whether one is to be made."""

@@ -54,6 +54,7 @@ class Writer(Lane):
     def connected(self, connection: sqlite3.Connection) -> None:
         self._prepare(connection)
         connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # a commit on a caller's thread must never make one
         self._log = Log(self.path)
 
     def disconnect(self) -> None:
