@@ -6,13 +6,13 @@ table, which a planner that believes them answers with a scan.
 
 import asyncio
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
-from taskharbor.drivers import JobRecord
+from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.drivers.postgres.enqueueing import _statement
 from tests import lanes
@@ -184,8 +184,11 @@ def test_pages_do_not_grow_with_the_backlog(full):
 def test_settle_enqueue_and_peek(full):
     given = '[{"o":0,"id":"r000000003","token":"x","was":1,"kind":1}]'
     jobs = '[{"o":0,"id":"new","queue":"q0","type":"work","payload":""}]'
+    one = "'new', 'q0', 'work', '', null, null, 0, 0, 0, null, null, null"
     for call, most in (
         (f"select * from taskharbor.settle('{given}', {TICKS}, true)", 200),
+        (f"select taskharbor.ack('r000000003', 'x', null, {TICKS})", 200),
+        (f"select taskharbor.enqueue_one({one}, {TICKS}, false)", 200),
         (
             f"select * from taskharbor.enqueue('{jobs}', null, null, null, null, '[\"q0\"]', {TICKS}, false)",
             200,
@@ -197,3 +200,50 @@ def test_settle_enqueue_and_peek(full):
         for table in ("jobs", "history", "groups"):
             assert f"Seq Scan on {table}" not in text, text
         assert pages < most, f"{call[:40]} touched {pages} pages"
+
+
+SEEN = ("nothing", "an empty table", "one job", "all of them", "a swept table")
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_claim_and_ack_find_rows_by_their_places(seen):
+    """A planner that takes the table for empty may walk through all of it and look at the line, or the list, anew for
+    each row: that costs more with every job there is, and takes more than the limit. It is left no choice."""
+    address = postgres.shared().address(postgres.shared().database())
+    asyncio.run(made(address))
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("alter table taskharbor.jobs set (autovacuum_enabled = false)")
+        if seen == "an empty table":
+            connection.execute("vacuum analyze taskharbor.jobs")
+        if seen == "one job":
+            connection.execute(FILL.format(kind="a", priority=0, state=2, wake=0, grp="null", number=1).encode())
+            connection.execute("analyze taskharbor.jobs")
+        if seen == "a swept table":
+            connection.execute(FILL.format(kind="a", priority=0, state=2, wake=0, grp="null", number=900).encode())
+            connection.execute("delete from taskharbor.jobs")
+            connection.execute("vacuum analyze taskharbor.jobs")
+        connection.execute(FILL.format(kind="r", priority=0, state=2, wake=0, grp="null", number=3000).encode())
+        if seen == "all of them":
+            connection.execute("vacuum analyze taskharbor.jobs")
+    asyncio.run(by_turns(address))
+    plans, _ = explained(address, reserve('["q0"]'))
+    (claim,) = (plan for plan in plans if "Update on jobs" in plan)
+    plans, _ = explained(address, f"select taskharbor.ack('r000000003', 'x', null, {TICKS})")
+    (acked,) = (plan for plan in plans if "Delete on jobs" in plan)
+    for plan in (claim, acked):
+        assert "Tid Scan on jobs j" in plan, plan
+        assert re.findall(r"Index.*Scan using (\w+) on jobs", plan) in (["jobs_line"], ["jobs_pkey"]), plan
+
+
+async def by_turns(address: str) -> None:
+    """Never more than was asked for, in order."""
+    driver = PostgresDriver(address)
+    await driver.open()
+    order = []
+    for limit in (1, 2, 1, 5, 1, 1):
+        held = await driver.reserve(["q1"], NOW, timedelta(seconds=60), limit)
+        assert len(held) == limit
+        order += [each.job.id for each in held]
+        assert await driver.settle([Ack(each.lease) for each in held], NOW) == [None] * limit
+    assert order == sorted(order)
+    await driver.close()

@@ -26,7 +26,7 @@ from taskharbor.drivers.postgres.enqueueing import enqueue
 from taskharbor.drivers.postgres.hints import Hints
 from taskharbor.drivers.postgres.options import parse
 from taskharbor.drivers.postgres.pool import Pool, unavailable
-from taskharbor.drivers.postgres.records import from_row, micros, moment_of, to_json
+from taskharbor.drivers.postgres.records import lent, micros, moment_of, to_json
 from taskharbor.drivers.postgres.settling import extend, plain, runs, settle_plain, settle_spawning
 from taskharbor.drivers.postgres.slope import Slope
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted
@@ -179,7 +179,7 @@ class PostgresDriver(SingleVerbs):
         rows.sort(key=_TOKEN)
         if self._hints is not None:
             self._hints.reserved(len(rows))
-        return [Reserved(from_row(row), Lease(row[0], row[1], row[-1], ends)) for row in rows]
+        return [Reserved(lent(row), Lease(row[0], row[1], row[-1], ends)) for row in rows]
 
     async def extend(
         self, leases: Sequence[Lease], now: datetime, lease_for: timedelta

@@ -16,6 +16,7 @@ from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
 
 _MICROSECOND = timedelta(microseconds=1)
 _to_json = msgspec.json.Encoder().encode
+_from_json = msgspec.json.decode
 _metadata = msgspec.json.Decoder(dict[str, str]).decode
 
 COLUMNS = (
@@ -119,6 +120,32 @@ def from_row(row: Sequence[Any]) -> JobRecord:
         created_at=EPOCH + timedelta(microseconds=created_at or 0),
         finished_at=None if finished_at is None else EPOCH + timedelta(microseconds=finished_at),
         result=result,
+    )
+
+
+def lent(row: Sequence[Any]) -> JobRecord:
+    """A record as `reserve` answers it: what few jobs have comes in one column, which is mostly empty."""
+    id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, made, more, _ = row
+    if more is not None:
+        key, group, limit, depends_on, flow, heir, metadata, error, failed, reason, finished, result = _from_json(more)
+        return from_row(
+            (id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost,
+             None if key is None else bytes.fromhex(key), group, limit, depends_on, flow, heir, metadata, error, failed,
+             reason, made, finished, None if result is None else bytes.fromhex(result))
+        )  # fmt: skip
+    return JobRecord(
+        id=id,
+        queue=queue,
+        type=type,
+        payload=payload,
+        run_at=None if run_at is None else EPOCH + timedelta(microseconds=run_at),
+        timeout=None if timeout is None else timedelta(microseconds=timeout),
+        priority=priority,
+        attempts=attempts,
+        max_attempts=max_attempts,
+        deliveries=deliveries,
+        lost=lost,
+        created_at=EPOCH + timedelta(microseconds=made or 0),
     )
 
 

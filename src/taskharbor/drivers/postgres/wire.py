@@ -133,9 +133,8 @@ class Wire(psycopg.AsyncConnection[Any]):
             self.pgconn.consume_input()
             self.__take()
         except psycopg.Error as error:
-            self.__end(error)
-        if self.closed:
             self.__unwatch()
+            self.__end(error)
 
     def __take(self) -> None:
         """What has been read of the answer; asking libpq for more would block the loop."""
@@ -153,6 +152,7 @@ class Wire(psycopg.AsyncConnection[Any]):
             if not self.pgconn.flush():
                 loop.remove_writer(socket)
         except psycopg.Error as error:
+            self.__unwatch()
             self.__end(error)
 
     def __end(self, error: psycopg.Error | None) -> None:

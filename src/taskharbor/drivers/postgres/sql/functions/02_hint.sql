@@ -4,24 +4,31 @@
 -- locks: notes that nobody else is taking away at this moment
 create or replace function hint(p_queues text[], p_gently boolean)
 returns void language plpgsql as $body$
-declare
-    found_queues text[];
 begin
-    if not exists (select from waiting w where w.queue = any(p_queues)) then
-        return;
+    if exists (select from waiting w where w.queue = any(p_queues)) then
+        perform ring(p_queues, p_gently);
     end if;
+end
+$body$;
+
+-- The same, after that look.
+create or replace function ring(p_queues text[], p_gently boolean)
+returns void language plpgsql as $body$
+declare
+    told bigint;
+begin
     if p_gently then
-        found_queues := array(select distinct w.queue from waiting w where w.queue = any(p_queues));
+        select count(pg_notify('taskharbor:' || md5(current_schema()), x.queue)) into told
+        from (select distinct w.queue from waiting w where w.queue = any(p_queues)) as x;
     else
         with gone as (
             delete from waiting w
-            using (select x.queue, x.waiter from waiting x where x.queue = any(p_queues) for update skip locked) y
-            where w.queue = y.queue and w.waiter = y.waiter
+            where w.ctid = any(array(select x.ctid from waiting x where x.queue = any(p_queues) for update skip locked))
             returning w.queue
         )
-        select array_agg(distinct g.queue) into found_queues from gone g;
+        select count(pg_notify('taskharbor:' || md5(current_schema()), x.queue)) into told
+        from (select distinct g.queue from gone g) as x;
     end if;
-    perform pg_notify('taskharbor:' || md5(current_schema()), q) from unnest(found_queues) as q;
 end
 $body$;
 

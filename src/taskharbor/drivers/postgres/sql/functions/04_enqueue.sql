@@ -251,7 +251,7 @@ begin
         delete from jobs j where j.id = p_id;
         return true;
     elsif number > 0 and awaited then
-        perform hint(array[p_queue], p_gently);
+        perform ring(array[p_queue], p_gently);
     end if;
     return number = 0;
 end

@@ -2,8 +2,8 @@
 -- in:  p_queues JSON array; p_now; p_expires, the end of the leases; p_worker; p_tokens, one for each job with a comma
 --      between them, made by the client; p_again: the same call was sent before and its reply was lost;
 --      p_floors: null, or what an earlier call answered: begin there (see slope.py)
--- out: the reserved records in order, each with its token; a row without an id, last, if it had to step over many
---      dead entries: its token says where the next call may begin
+-- out: the reserved records, each with its token: in the order of the line they have the tokens in the given order;
+--      last, if it had to step over many dead entries, a row without an id: its token says where the next call may begin
 -- locks: jobs and groups that nobody else has locked (skip locked). It waits for other reserves of a queue with groups,
 --      and for the counters of groups into whose lines it promotes; for nobody else
 -- Each queue is asked by itself through one index, so the cost grows with p_limit and with nothing else.
@@ -95,28 +95,6 @@ begin
         from (select distinct l as lock from unnest(locks) as l order by 1) as x;
     end if;
     return due or exists (select from limits l where l.queue = any(p_queues) and not l.applied);
-end
-$body$;
-
--- What another program did to a record that would stop a worker, or null.
-create or replace function damage_of(j jobs)
-returns text language sql immutable as $body$
-    select case when coalesce(j.type, '') = '' then 'type is missing'
-                when j.payload is null then 'payload is missing'
-                when j.attempts is null then 'attempts is not a number'
-                when j.max_attempts is null then 'max_attempts is not a number'
-                when j.deliveries is null then 'deliveries is not a number'
-                when j.lost is null then 'lost is not a number'
-                when j.state not between 0 and 7 then 'unknown state' end;
-$body$;
-
--- Set damaged records aside: to the dead letter queue, with the reason. The caller has settled their groups' counters.
-create or replace function set_aside(p_ids text[], p_now bigint)
-returns void language plpgsql as $body$
-begin
-    with gone as (delete from jobs j where j.id = any(p_ids) returning j.*)
-    insert into history select (x).* from (
-        select set_finished(gone, 6::smallint, 'damaged record: ' || damage_of(gone), p_now) as x from gone) as y;
 end
 $body$;
 
@@ -282,12 +260,23 @@ begin
 end
 $body$;
 
+-- What few jobs have, of a job that is reserved: null, or JSON with bytes in hexadecimal.
+create or replace function seldom(j jobs)
+returns text language sql stable as $body$
+    select case when j.key is null and j.grp is null and j.depends_on is null and j.flow_id is null
+                     and j.metadata is null and j.last_error is null and j.failed_at is null and j.reason is null
+                     and j.handed_to is null and j.finished_at is null and j.result is null and j.group_limit = 0
+                then null
+                else json_build_array(encode(j.key, 'hex'), j.grp, j.group_limit, j.depends_on, j.flow_id, j.handed_to,
+                                      j.metadata, j.last_error, j.failed_at, j.reason, j.finished_at,
+                                      encode(j.result, 'hex'))::text end;
+$body$;
+
 create or replace function reserve(p_queues text, p_now bigint, p_expires bigint, p_limit integer, p_worker text,
                                    p_tokens text, p_again boolean, p_floors text)
 returns table (id text, queue text, type text, payload bytea, run_at bigint, timeout bigint, priority integer,
-               attempts integer, max_attempts integer, deliveries integer, lost integer, key bytea, grp text,
-               group_limit integer, depends_on text[], flow_id text, handed_to text, metadata text, last_error text,
-               failed_at bigint, reason text, created_at bigint, finished_at bigint, result bytea, token text)
+               attempts integer, max_attempts integer, deliveries integer, lost integer, created_at bigint,
+               more text, token text)
 language plpgsql
 set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan as $body$
@@ -345,9 +334,7 @@ begin
                 from (select l.place, row_number() over () as n from line l where l.damage is null) as t
                 where j.ctid = t.place
                 returning j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
-                    j.max_attempts, j.deliveries, j.lost, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id,
-                    j.handed_to, j.metadata, j.last_error, j.failed_at, j.reason, j.created_at, j.finished_at,
-                    j.result, j.token;
+                    j.max_attempts, j.deliveries, j.lost, j.created_at, seldom(j), j.token;
             get diagnostics number = row_count;
             if steps() - walked > 1000 + 10 * p_limit then
                 floors := jsonb_build_object('=' || one, coalesce(
@@ -362,9 +349,7 @@ begin
                 found_ids := lease(take_ungrouped(one, p_now, p_limit - number), p_expires, p_worker,
                                    tokens[number + 1:]);
                 return query select j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
-                    j.max_attempts, j.deliveries, j.lost, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id,
-                    j.handed_to, j.metadata, j.last_error, j.failed_at, j.reason, j.created_at, j.finished_at,
-                    j.result, j.token
+                    j.max_attempts, j.deliveries, j.lost, j.created_at, seldom(j), j.token
                     from unnest(found_ids) as t(id) join jobs j on j.id = t.id collate "C";
             end if;
             if steep then
@@ -385,10 +370,8 @@ begin
               and j.token in (select unnest(tokens)));
         if found_ids <> '{}' then
             return query select j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
-                j.max_attempts, j.deliveries, j.lost, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id,
-                j.handed_to, j.metadata, j.last_error, j.failed_at, j.reason, j.created_at, j.finished_at, j.result,
-                j.token
-                from jobs j where j.id = any(found_ids) order by array_position(tokens, j.token);
+                j.max_attempts, j.deliveries, j.lost, j.created_at, seldom(j), j.token
+                from jobs j where j.id = any(found_ids);
             return;
         end if;
     end if;
@@ -456,27 +439,19 @@ begin
             taken := taken || found_ids;
         end loop;
         return query select j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
-            j.max_attempts, j.deliveries, j.lost, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id,
-            j.handed_to, j.metadata, j.last_error, j.failed_at, j.reason, j.created_at, j.finished_at, j.result,
-            j.token
-            from unnest(taken) with ordinality as t(id, n) join jobs j on j.id = t.id collate "C" order by t.n;
+            j.max_attempts, j.deliveries, j.lost, j.created_at, seldom(j), j.token
+            from unnest(taken) as t(id) join jobs j on j.id = t.id collate "C";
     elsif taken <> '{}' then
         return query
-            with moved as (
-                update jobs j
-                set state = 3, wake = p_expires, due = p_expires, token = t.token,
-                    worker = p_worker, deliveries = j.deliveries + 1,
-                    lost = j.lost + case when j.state = 4 then 1 else 0 end,
-                    run_at = case when j.state = 4 then null else j.run_at end, settled = null, settled_as = null
-                from unnest(taken, tokens[:cardinality(taken)]) with ordinality as t(id, token, n)
-                where j.id = t.id collate "C"
-                returning j.*, t.n
-            )
-            select j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
-                j.max_attempts, j.deliveries, j.lost, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id,
-                j.handed_to, j.metadata, j.last_error, j.failed_at, j.reason, j.created_at, j.finished_at, j.result,
-                j.token
-            from moved j order by j.n;
+            update jobs j
+            set state = 3, wake = p_expires, due = p_expires, token = t.token,
+                worker = p_worker, deliveries = j.deliveries + 1,
+                lost = j.lost + case when j.state = 4 then 1 else 0 end,
+                run_at = case when j.state = 4 then null else j.run_at end, settled = null, settled_as = null
+            from unnest(taken, tokens[:cardinality(taken)]) as t(id, token)
+            where j.id = t.id collate "C"
+            returning j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
+                j.max_attempts, j.deliveries, j.lost, j.created_at, seldom(j), j.token;
     end if;
     if steep then
         token := floors::text;
@@ -504,23 +479,5 @@ begin
     from unnest(p_ids, p_tokens[:cardinality(p_ids)]) as t(id, token)
     where j.id = t.id collate "C";
     return p_ids;
-end
-$body$;
-
--- Records of a state that nobody knows stand in no line: whoever reserves sets them aside.
-create or replace function set_strange_aside(p_now bigint)
-returns void language plpgsql as $body$
-declare
-    ids text[] := array(select j.id from jobs j where j.state < 0 or j.state > 4
-                        order by j.id limit 1000 for update skip locked);
-    held record;
-begin
-    select array_agg(j.queue) as group_queues, array_agg(j.grp) as group_names into held
-    from jobs j where j.id = any(ids) and j.grp is not null and j.token is not null;
-    perform set_aside(ids, p_now);
-    if held.group_names is not null then
-        perform regroup(held.group_queues, held.group_names, array_fill(-1, array[cardinality(held.group_names)]),
-                        array_fill(0, array[cardinality(held.group_names)]));
-    end if;
 end
 $body$;

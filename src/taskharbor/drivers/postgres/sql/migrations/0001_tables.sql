@@ -11,6 +11,7 @@
 -- open         how many dependencies are not done, while it is blocked; else scratch
 -- due, seq     its place: the time at which it joined the line, then its arrival
 --
+-- What is compared most stands first, where it is found without looking through the rest of a row.
 -- No column but the id is checked: a record that another program damaged is set aside by the next reserve, and that
 -- is easier to live with than a program that cannot be rolled back.
 
@@ -18,20 +19,28 @@ create table meta (version integer not null, made_at timestamptz not null defaul
 create sequence arrival;
 
 create table jobs (
+    wake bigint not null default 0,
+    due bigint not null default 0,
+    seq bigint not null default 0,
+    stored bigint not null default 0,
+    priority integer not null default 0,
+    state smallint not null,
     id text collate "C" primary key,
     queue text collate "C" not null,
-    type text collate "C",
-    payload bytea,
-    run_at bigint,
-    timeout bigint,
-    priority integer not null default 0,
     attempts integer,
     max_attempts integer,
     deliveries integer,
     lost integer,
+    group_limit integer,
+    created_at bigint,
+    type text collate "C",
+    payload bytea,
+    token text collate "C",
+    worker text collate "C",
+    run_at bigint,
+    timeout bigint,
     key bytea,
     grp text collate "C",
-    group_limit integer,
     depends_on text[] collate "C",
     flow_id text collate "C",
     handed_to text collate "C",
@@ -39,17 +48,9 @@ create table jobs (
     last_error text,
     failed_at bigint,
     reason text,
-    created_at bigint,
     finished_at bigint,
     result bytea,
-    state smallint not null,
-    wake bigint not null default 0,
-    due bigint not null default 0,
-    seq bigint not null default 0,
-    stored bigint not null default 0,
     open integer,
-    token text collate "C",
-    worker text collate "C",
     settled text collate "C",
     settled_as smallint
 ) with (
