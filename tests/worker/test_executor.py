@@ -83,7 +83,7 @@ async def test_an_observer_that_raises_breaks_nothing(bench: Bench) -> None:
     bench._loop = asyncio.get_running_loop()
     from taskharbor.worker import Worker
 
-    worker = Worker(bench.driver, clock=bench.clock, heart="loop", observers=[broken, bench.observe])
+    worker = Worker(bench.driver, clock=bench.clock, heart="loop", observers=[broken, bench])
     worker.register("t", lambda: None)
     await bench.enqueue(job("j"))
     await worker.arun(until_empty=True)

@@ -126,7 +126,7 @@ async def test_leases_are_renewed_while_a_handler_blocks_the_loop_and_the_handle
         if isinstance(event, HandlerBlocked):
             named.set()
 
-    worker._observers = Observers((bench.observe, observe))
+    worker._observers = Observers((bench, observe))
     store = bench.driver.sibling()
 
     def watch_lease() -> None:
