@@ -69,7 +69,7 @@ def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sql
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA temp_store = memory")
         connection.execute("PRAGMA cache_size = -16384")
-        connection.execute("PRAGMA wal_autocheckpoint = 16000")  # 64 MB: checkpoint.py comes before that, and for the writer always
+        connection.execute("PRAGMA wal_autocheckpoint = 16000")  # 64 MB; checkpoint.py comes before that
     except BaseException:
         connection.close()
         raise
