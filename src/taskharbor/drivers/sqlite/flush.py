@@ -23,6 +23,8 @@ sync_file: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS h
 class Log:
     """The -wal file of an open connection: it is the same as long as that is. Closed with the last reference."""
 
+    _close = staticmethod(os.close)  # which is still there when the interpreter ends
+
     def __init__(self, path: str) -> None:
         self._folder = os.path.dirname(path)
         self._named = False  # whether its name in the folder is on the disk
@@ -31,7 +33,7 @@ class Log:
 
     def __del__(self) -> None:
         if self._file >= 0:
-            os.close(self._file)
+            self._close(self._file)
 
     def sync(self) -> None:
         if not self._named:
