@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from taskharbor.drivers import Ack, BackendUnavailable, DriverError, Enqueued, JobRecord
+from taskharbor.drivers import Ack, BackendUnavailable, DriverError, Enqueued, JobRecord, Lease
 from taskharbor.drivers.postgres import PostgresDriver, schema
 from taskharbor.drivers.postgres.options import parse
 from tests.servers import postgres
@@ -228,6 +228,26 @@ def test_writes_that_are_refused_are_no_error_of_ours(address):
             await driver.close()
 
     asyncio.run(refused())
+
+
+def test_a_strict_default_isolation_is_the_applications_not_ours(address):
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(
+            f"alter database {connection.info.dbname} set default_transaction_isolation = 'serializable'"
+        )
+
+    async def scenario() -> tuple[str, str]:
+        driver = PostgresDriver(address)
+        await driver.open()
+        ((ours,),) = await driver._do("show transaction_isolation")
+        shared = driver.transaction(Lease("a", "default", "t", NOW))
+        async with shared as connection:
+            handlers = await (await connection.execute("show transaction_isolation")).fetchone()
+        await shared.rollback()
+        await driver.close()
+        return ours, handlers[0]
+
+    assert asyncio.run(scenario()) == ("read committed", "serializable")
 
 
 def test_words_at_start_up(address, caplog):

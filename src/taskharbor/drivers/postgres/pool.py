@@ -68,17 +68,20 @@ class Pool:
         self._closed = True
         await self._drop_idle()
 
-    async def connect(self) -> Wire:
-        """A new connection, outside the pool."""
+    async def connect(self, *, ours: bool = False) -> Wire:
+        """A new connection, outside the pool. `ours`: no handler uses it, and it has the isolation we are made for."""
         from taskharbor.drivers.postgres.wire import Wire
 
         connection = await Wire.connect(**arguments(self._options))
         if not self._options.pgbouncer:
             connection.prepares = True
             try:
-                limit = str(round(self._options.statement_timeout * 1000))
+                settings = ["statement_timeout", str(round(self._options.statement_timeout * 1000))]
+                if ours:
+                    settings += ["default_transaction_isolation", "read committed"]
+                set_all = ", ".join(["set_config(%s, %s, false)"] * (len(settings) // 2))
                 with Deadline(self._options.connect_timeout, connection):
-                    await connection.execute("select set_config('statement_timeout', %s, false)", (limit,))
+                    await connection.execute(f"select {set_all}".encode(), settings)
             except BaseException:
                 await connection.close()
                 raise
@@ -105,7 +108,7 @@ class Pool:
             for place in range(len(self._idle) - 1, -1, -1):
                 if sql in self._idle[place].sent:
                     return self._idle.pop(place)
-            return self._idle.pop() if self._idle else await self.connect()
+            return self._idle.pop() if self._idle else await self.connect(ours=True)
         except BaseException:
             self._room.release()
             raise
