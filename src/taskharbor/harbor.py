@@ -17,6 +17,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.events import Observer
+from taskharbor.model.given import callables
 from taskharbor.model.job import DEFAULT_QUEUE
 from taskharbor.tasks.declare import Declaring
 from taskharbor.tasks.prepare import Call
@@ -49,8 +50,8 @@ class Harbor(Declaring):
         enqueue_middleware: Iterable[EnqueueMiddleware] = (),
         default_queue: str = DEFAULT_QUEUE,
     ) -> None:
-        self.observers: tuple[Observer, ...] = tuple(observers)
-        self.middleware = tuple(middleware)
+        self.observers: tuple[Observer, ...] = callables(observers, "observers")
+        self.middleware = callables(middleware, "middleware")
         self.client = Client(
             dsn_or_driver,
             codec=codec,

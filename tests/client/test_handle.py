@@ -48,6 +48,22 @@ def test_a_result_has_the_type_the_task_returns() -> None:
         assert "existed=False" in repr(first)
 
 
+def test_a_result_that_does_not_fit_its_annotation_is_told_without_its_value() -> None:
+    harbor = Harbor("memory://")
+
+    @harbor.task(name="counts")
+    def counts() -> int:
+        return "canary"  # type: ignore[return-value]
+
+    with harbor:
+        handle = counts.enqueue()
+        harbor.worker().run(until_empty=True)
+        with pytest.raises(ValueError, match=r"its result cannot be read as int: expected int, got str; ") as caught:
+            handle.result()
+        assert "canary" not in str(caught.value)
+        assert harbor.client.handle(handle.id).result() == "canary"
+
+
 def test_looks_grow_apart_until_the_timeout(waits: Waits) -> None:
     client, _, _ = made()
     with client:

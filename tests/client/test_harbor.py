@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import taskharbor.client.loops
-from taskharbor import Harbor, JobContext, JobNotFound, JsonCodec, RetryLater
+from taskharbor import Client, Harbor, JobContext, JobNotFound, JsonCodec, RetryLater, Worker
 from taskharbor.events import Event, JobEnqueued, JobSucceeded
 from taskharbor.model.job import JobRecord
+from taskharbor.testing import ManualClock
 from tests.client.tools import Watched
 
 
@@ -158,3 +159,32 @@ def test_many_wants_steps() -> None:
         harbor.enqueue_many([task])  # type: ignore[list-item]
     with harbor, pytest.raises(TypeError, match=r"expected a list of steps such as send_email\.s\(to=…\), got Step"):
         harbor.enqueue_many(task.s())  # type: ignore[arg-type]
+
+
+async def _through(ctx: Any, call_next: Any) -> Any:
+    return await call_next(ctx)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"middleware": _through}, "middleware: expected a list of functions, got function; put it into a list"),
+        ({"middleware": [3]}, "middleware: expected functions or other callables, got int"),
+        ({"observers": print}, "observers: expected a list of functions, got builtin_function_or_method; put it into"),
+        ({"observers": ["print"]}, "observers: expected functions or other callables, got str"),
+        ({"codec": 3}, "codec: expected an object with the methods encode, decode, got int without encode"),
+        ({"codec": JsonCodec}, "codec: expected an object, got the class JsonCodec; call it"),
+        ({"clock": 3}, "clock: expected an object with the methods now, monotonic, sleep, got int without now"),
+        ({"clock": ManualClock}, "clock: expected an object, got the class ManualClock; call it"),
+    ],
+)
+def test_what_a_program_is_put_together_from_is_checked_where_it_is_given(given: dict[str, Any], told: str) -> None:
+    makers: list[Any] = [Harbor, Worker, Harbor("memory://").worker]
+    if "middleware" not in given:
+        makers.append(Client)
+    for make in makers:
+        with pytest.raises(TypeError) as caught:
+            make(*(() if make is makers[2] else ("memory://",)), **given)
+        assert told in str(caught.value)
+    with pytest.raises(TypeError, match="enqueue_middleware: expected a list of functions, got int"):
+        Harbor("memory://", enqueue_middleware=3)  # type: ignore[arg-type]

@@ -18,15 +18,17 @@ from taskharbor.client.loops import LoopDrivers
 from taskharbor.client.portal import Portal, refuse_on_loop
 from taskharbor.client.request import JobRequest
 from taskharbor.drivers.contract import Driver
-from taskharbor.model.clock import Clock, StoreClock
-from taskharbor.model.codec import Codec, JsonCodec
+from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock
+from taskharbor.model.codec import Codec, JsonCodec, type_name
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.events import JobEnqueued, Observer, Observers
+from taskharbor.model.given import callables, with_methods
 from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo, JobInfo, JobRecord, State, replace
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.limits import check_name
 from taskharbor.observe.log import logged
 from taskharbor.tasks.marks import is_join
+from taskharbor.tasks.mismatch import describe
 from taskharbor.tasks.options import Options
 from taskharbor.tasks.prepare import Call, prepare
 from taskharbor.tasks.results import Results, compose
@@ -51,13 +53,13 @@ class Client:
         default_queue: str = DEFAULT_QUEUE,
     ) -> None:
         check_name(default_queue, "default_queue")
-        self.codec: Codec = JsonCodec() if codec is None else codec
-        self.clock: Clock = StoreClock() if clock is None else clock
+        self.codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
+        self.clock: Clock = StoreClock() if clock is None else with_methods(clock, "clock", *CLOCK_METHODS)
         self.default_queue = default_queue
-        self.enqueue_middleware = tuple(enqueue_middleware)
+        self.enqueue_middleware = callables(enqueue_middleware, "enqueue_middleware")
         self.portal = Portal()
         self._drivers = LoopDrivers(driver_or_dsn, self.clock)
-        self._observers = Observers(logged(observers))
+        self._observers = Observers(logged(callables(observers, "observers")))
 
     def __repr__(self) -> str:
         return f"Client({self._drivers!r})"
@@ -227,7 +229,7 @@ class Client:
     async def read(self, job: JobRecord, returns: Any) -> Any:
         """What a job that is done returned, as that type; of a join, the list of what its jobs returned."""
         if not is_join(job.id):
-            return None if job.result is None else self.codec.decode(job.result, returns)
+            return None if job.result is None else self._read(job.id, job.result, returns)
         results = Results()
         await self._steadily(lambda driver: results.load(driver, [job.id], self.clock.now(), job.flow_id))
         data = compose(self.codec, results.of(job.id))
@@ -235,6 +237,15 @@ class Client:
             return self.codec.decode(data, returns)
         except ValueError:  # a job among them handed over to one that returns something else
             return self.codec.decode(data)
+
+    def _read(self, id: str, result: bytes, returns: Any) -> Any:
+        try:
+            return self.codec.decode(result, returns)
+        except ValueError as error:
+            raise ValueError(
+                f"job {id}: its result cannot be read as {type_name(returns)}: {describe(error, ())}; its function "
+                "returned something else than its annotation says; client.handle(id).result() gives it as it is"
+            ) from error
 
     async def cancel_job(self, id: str) -> None:
         """Cancel a job, or the workflow that took its place, also one that takes it at this moment."""

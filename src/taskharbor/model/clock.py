@@ -18,6 +18,7 @@ from taskharbor.model.times import from_ms, to_ms
 LOOKS = 5
 GOOD_LOOK = 1.0  # seconds
 LOOK_EVERY = 60.0  # seconds for which a look is good
+CLOCK_METHODS = ("now", "monotonic", "sleep")
 STEP = 1.0  # seconds by which the machine's two clocks may drift apart before it must have slept or been set
 
 

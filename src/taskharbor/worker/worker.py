@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.registry import open_driver
-from taskharbor.model.clock import Clock, StoreClock
+from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.errors import BackendUnavailable, BlockingCall
 from taskharbor.model.events import Observer, Observers
+from taskharbor.model.given import callables, with_methods
 from taskharbor.model.times import Duration
 from taskharbor.observe.log import logged
 from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy
@@ -81,10 +82,10 @@ class Worker:
         )
         self._source: Driver = open_driver(driver) if isinstance(driver, str) else driver
         self._retry = retry
-        self._middleware = tuple(middleware)
-        self._observers = Observers(logged(observers))
-        self._codec = codec or JsonCodec()
-        self._clock: Clock = clock or StoreClock()
+        self._middleware = callables(middleware, "middleware")
+        self._observers = Observers(logged(callables(observers, "observers")))
+        self._codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
+        self._clock: Clock = StoreClock() if clock is None else with_methods(clock, "clock", *CLOCK_METHODS)
         self._handlers = handlers if handlers is not None else HandlerRegistry()
         self._outage = Outage(self._settings.name, self._clock, self._observers)
         self._state = "new"

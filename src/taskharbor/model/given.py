@@ -1,0 +1,41 @@
+"""What a program is put together from (a codec, a clock, observers, middleware), checked where it is given.
+
+A mistake there would else be told by the first job, or by an observer's silence. It looks only at what there is to
+call, so that anything of the right shape will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+def callables(value: Iterable[F], what: str) -> tuple[F, ...]:
+    """Several functions as a tuple, or a TypeError.
+
+    >>> callables([print], "observers")
+    (<built-in function print>,)
+    """
+    if not isinstance(value, Iterable):
+        raise TypeError(f"{what}: expected a list of functions, got {type(value).__name__}; put it into a list")
+    given = tuple(value)
+    for each in given:
+        if not callable(each):
+            raise TypeError(f"{what}: expected functions or other callables, got {type(each).__name__}")
+    return given
+
+
+def with_methods(value: T, what: str, *names: str) -> T:
+    """An object that has these methods, or a TypeError."""
+    if isinstance(value, type):
+        raise TypeError(f"{what}: expected an object, got the class {value.__name__}; call it")
+    for name in names:
+        if not callable(getattr(value, name, None)):
+            raise TypeError(
+                f"{what}: expected an object with the methods {', '.join(names)}, got {type(value).__name__} "
+                f"without {name}"
+            )
+    return value
