@@ -20,20 +20,19 @@ pytestmark = pytest.mark.lane("redis")
 
 def test_a_manual_failover_under_load_loses_nothing(tmp_path):
     number, rounds = lanes.figure(test=600, chaos=10_000), lanes.figure(test=1, chaos=10)
-    cluster = servers.Cluster(node_timeout=2000)
-    try:
-        load = Load(f"{cluster.url}?checks=0", number, tmp_path / "journal", lease=2.0)
+    cluster = servers.shared_cluster()
+    cluster.empty()
+    load = Load(f"{cluster.url}?checks=0", number, tmp_path / "journal", lease=2.0)
 
-        def disturb():
-            primary = cluster.primary_of("{default}")
-            replica = cluster.replica_of(primary)
-            replica.run("CLUSTER", "FAILOVER")
-            servers.until(lambda: replica.run("ROLE")[0] == "master", "the failover")
+    def disturb():
+        cluster.settle()
+        replica = cluster.replica_of(cluster.primary_of("{default}"))
+        replica.run("CLUSTER", "FAILOVER")
+        servers.until(lambda: replica.run("ROLE")[0] == "master", "the failover")
 
-        lived(lambda: load.run(disturb, rounds))
-        load.all_are_explained()
-    finally:
-        cluster.stop()
+    lived(lambda: load.run(disturb, rounds))
+    load.all_are_explained()
+    cluster.settle()
 
 
 def test_a_lost_primary():
