@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from taskharbor.drivers import Ack, BackendUnavailable, JobRecord
-from taskharbor.drivers.postgres import PostgresDriver, hints, pool, wire
+from taskharbor.drivers.postgres import PostgresDriver, hints, pool, schema, wire
 from tests.drivers.postgres_proxy import Proxy, proxy
 from tests.servers import postgres
 
@@ -91,6 +92,23 @@ def test_what_is_not_answered_is_given_up(quick):
         assert await driver.settle([Ack(held.lease)], now) == [None]
         assert (await driver.counts(now))["default"]["done"] == 1
         assert whole(driver)
+
+    lived(scenario, QUICK)
+
+
+def test_a_start_that_is_not_answered_in_the_middle_is_given_up(quick, monkeypatch):
+    async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
+        made = schema.migrate
+
+        async def swallowed(*given: Any) -> int:
+            between.become("black hole")
+            return await made(*given)
+
+        monkeypatch.setattr(schema, "migrate", swallowed)
+        with pytest.raises(BackendUnavailable, match="did not answer"):
+            await PostgresDriver(between.address(address) + QUICK + "&schema=another").open()
+        between.become("whole")
+        between.reset()
 
     lived(scenario, QUICK)
 

@@ -42,6 +42,7 @@ T = TypeVar("T")
 _REMEMBERED = 10 * WORKER_SILENCE
 _NOTED = msgspec.json.Decoder(WorkerInfo).decode
 _TOKEN = operator.itemgetter(-1)
+_UPGRADE = 3600.0  # seconds for a store that is not empty
 _TURN = 10_000  # jobs of one reserve: more would make tokens by the megabyte
 
 
@@ -83,7 +84,8 @@ class PostgresDriver(SingleVerbs):
                 with Deadline(pool.limit, connection):
                     await schema.check_server(connection)
                     found = await schema.version_of(connection, self._schema)
-                await schema.ensure(connection, self._options, found)
+                with Deadline(_UPGRADE if found else pool.limit, connection):
+                    await schema.ensure(connection, self._options, found)
         except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError) as error:
             await pool.close()
             raise unavailable(self._options, error) from error
