@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import concurrent.futures
+import contextlib
 import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from taskharbor.model.errors import BlockingCall
 
 T = TypeVar("T")
+
+LONGEST_WAIT = 0.5  # seconds until a caller looks again whether it was interrupted
 
 _portals: weakref.WeakSet[Portal] = weakref.WeakSet()
 
@@ -43,13 +47,14 @@ class Portal:
         On a running event loop it is refused: `who` is the blocking call, whose twin has an `a` before its name.
         """
         refuse_on_loop(who)
-        with self._lock:
-            loop = self._running()
-            future = asyncio.run_coroutine_threadsafe(make(), loop)
+        call = _Call(make)
         try:
-            return future.result()
-        finally:
-            future.cancel()  # without effect when it is done; else the caller was interrupted, and nobody waits
+            with self._lock:
+                future = asyncio.run_coroutine_threadsafe(call.run(), self._running())
+            return _answer(future)
+        except BaseException:  # its own, or the caller was interrupted, perhaps before `future` was there
+            call.take_back(self._loop)
+            raise
 
     def stop(self, timeout: float = 5.0) -> None:
         """End the thread and cancel what still runs on it; without effect when idle."""
@@ -67,14 +72,52 @@ class Portal:
 
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            loop = self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=_run, args=(loop,), name="taskharbor-portal", daemon=True)
-            self._thread.start()
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=_run, args=(loop,), name="taskharbor-portal", daemon=True)
+            thread.start()
+            self._loop, self._thread = loop, thread  # only now: an interrupt must not leave a loop that nobody runs
         return self._loop
 
     def _forget(self) -> None:
         self._lock = threading.Lock()  # the parent's may be held by a thread that does not exist here
         self._loop = self._thread = None
+
+
+class _Call(Generic[T]):
+    """One call on the portal's loop. Whoever made it can take it back at any moment, also while it is handed over."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._make = make
+        self._task: asyncio.Task[Any] | None = None
+        self._taken_back = False
+
+    async def run(self) -> T:
+        self._task = asyncio.current_task()
+        if self._taken_back:
+            raise asyncio.CancelledError
+        return await self._make()
+
+    def take_back(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Cancel it, whether it runs or is about to; without effect when it has ended."""
+        self._taken_back = True
+        if loop is not None and not (self._task is not None and self._task.done()):
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _answer(future: concurrent.futures.Future[T]) -> T:
+    """Wait for it. A signal that comes just before a wait begins does not end that wait: so none is long."""
+    while True:
+        try:
+            return future.result(LONGEST_WAIT)
+        except TimeoutError:
+            if future.done():  # its own
+                break
+    return future.result()
 
 
 def refuse_on_loop(who: str) -> None:
