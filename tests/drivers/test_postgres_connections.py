@@ -236,3 +236,35 @@ def django_connection():
         }
     )["harbor"]
     return connections["harbor"]
+
+
+@pytest.mark.parametrize("others", [[], ["b"]])
+def test_a_job_that_is_done_since_a_strict_transaction_began_is_not_stored_again(others):
+    """Such a transaction does not see it. It is refused as any of its writes would be, and right when begun again."""
+    from datetime import timedelta
+
+    from taskharbor.drivers import Ack, Enqueued
+
+    async def live() -> None:
+        driver = PostgresDriver(address())
+        await driver.open()
+        with psycopg.connect(address()) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.execute("select 1")
+            await driver.enqueue([job("a", idempotency_key=None)], NOW)
+            (held,) = await driver.reserve(["q:%s?"], NOW, timedelta(seconds=9), 1)
+            assert await driver.settle([Ack(held.lease)], NOW) == [None]
+            mine = [job(id, idempotency_key=None) for id in ["a", *others]]
+            with pytest.raises(psycopg.errors.SerializationFailure):
+                driver.enqueue_on_sync(connection, mine, NOW)
+            connection.rollback()
+            assert driver.enqueue_on_sync(connection, mine, NOW) == [
+                Enqueued("a", True),
+                *(Enqueued(id, False) for id in others),
+            ]
+            connection.commit()
+        counts = (await driver.counts(NOW))["q:%s?"]
+        assert counts == ({"done": 1, "ready": 1} if others else {"done": 1})
+        await driver.close()
+
+    asyncio.run(asyncio.wait_for(live(), 60))

@@ -80,6 +80,9 @@ begin
         delete from jobs j where j.id = any(late);
         fresh := array(select f from unnest(fresh) as f where f <> all(late));
     end if;
+    if p_gently and current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_unseen(fresh);
+    end if;
     asked := json_array_length(p_jobs::json);
     if cardinality(fresh) + cardinality(alias_ids) < asked then
         if p_keys is not null then
@@ -123,6 +126,16 @@ begin
         end if;
     end if;
     perform hint(p_queues, p_gently);
+end
+$body$;
+
+-- The caller's transaction may not see what has finished since it began to read: the index of ids knows. Then it ends
+-- with a serialization failure, as it would for a row of its own, instead of storing a job again that is done.
+create or replace function refuse_unseen(p_ids text[])
+returns void language plpgsql as $body$
+begin
+    insert into history (id, queue, state) select i, '', 0 from unnest(p_ids) as i on conflict do nothing;
+    delete from history h where h.id = any(p_ids) and h.state + 0 = 0;
 end
 $body$;
 
@@ -250,7 +263,11 @@ begin
     if late <> '{}' then
         delete from jobs j where j.id = p_id;
         return true;
-    elsif number > 0 and awaited then
+    end if;
+    if p_gently and number > 0 and current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_unseen(array[p_id]);
+    end if;
+    if number > 0 and awaited then
         perform ring(array[p_queue], p_gently);
     end if;
     return number = 0;
