@@ -66,6 +66,32 @@ async def test_a_success_tells_how_long_it_took_also_to_one_who_asked_while_it_r
 
 
 @bench_test
+async def test_the_seconds_of_a_job_are_those_of_its_handler_not_of_the_store(bench: Bench) -> None:
+    driver = bench.driver.sibling()
+    settle = driver.settle
+
+    async def slow(outcomes: Any, now: Any) -> Any:
+        bench.clock.advance(5)
+        return await settle(outcomes, now)
+
+    driver.settle = slow  # type: ignore[method-assign]
+    driver.sibling = lambda: driver  # type: ignore[method-assign]
+    bench.driver = driver
+    worker = bench.worker(concurrency=1)
+
+    async def handler(fails: bool) -> None:
+        bench.clock.advance(2)
+        if fails:
+            raise ValueError
+
+    worker.register("t", handler)
+    await bench.enqueue(job("fine", payload=b'{"fails":false}'), job("bad", payload=b'{"fails":true}', max_attempts=1))
+    await worker.arun(until_empty=True)
+    assert [event.seconds for event in bench.of(JobSucceeded)] == [2]
+    assert [event.seconds for event in bench.of(JobFailed)] == [2]
+
+
+@bench_test
 async def test_snooze_spends_no_attempt(bench: Bench) -> None:
     worker = bench.worker()
 

@@ -171,7 +171,7 @@ async def test_a_plain_function_past_its_timeout_is_settled_and_keeps_its_slot(b
         await bench.heard(JobStarted)
         bench.clock.advance(5)
         await bench.heard(JobRetried)
-        await asyncio.to_thread(told.wait, 20)
+        assert await asyncio.to_thread(told.wait, 20)
         await bench.enqueue(job("quick", "quick"))
         assert worker.health().running == 1
         assert await bench.state("quick") == "ready"  # its only slot is still taken

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from taskharbor import Unrecoverable
+from taskharbor import JobContext, Unrecoverable
 from taskharbor.drivers import JobRecord, LeaseExpired
 from taskharbor.events import JobDeadLettered, JobFailed, JobRetried, JobStarted
 from taskharbor.policy.retry import Exponential, Fixed
@@ -119,14 +119,14 @@ async def test_delays_grow_with_every_attempt(bench: Bench) -> None:
 
 @bench_test
 async def test_timeout_cancels_the_handler_and_is_recorded(bench: Bench) -> None:
-    cleaned = asyncio.Event()
+    reasons: list[str | None] = []
     worker = bench.worker()
 
-    async def handler() -> None:
+    async def handler(ctx: JobContext) -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            cleaned.set()
+            reasons.append(ctx.cancelled.reason)
 
     worker.register("t", handler)
     await bench.enqueue(job("j", timeout=timedelta(seconds=20)))
@@ -134,7 +134,8 @@ async def test_timeout_cancels_the_handler_and_is_recorded(bench: Bench) -> None
         await bench.heard(JobStarted)
         bench.clock.advance(20)
         await bench.heard(JobRetried)
-        assert cleaned.is_set()
+        assert reasons == ["timeout"]
+        assert [failed.seconds for failed in bench.of(JobFailed)] == [20]
     info = await bench.info("j")
     assert info.job.attempts == 1
     assert info.job.last_error == "TimeoutError: timed out after 20 s"
