@@ -100,7 +100,7 @@ MUTANTS = (
         "if true then",
         ("order",),
     ),
-    Mutant("plain jobs always last in line", "put", "> args[1] then return 'SLOW' end", "< 0 then end", ("order",)),
+    Mutant("plain jobs always last in line", "put", "<= args[1] then break end", ">= 0 then break end", ("order",)),
     Mutant("priority the wrong way round", "lib/50_lanes", "n(-pri)", "n(pri)", ("order",)),
     Mutant(
         "low priorities before the line", "lib/90_take", "(positive and tonumber(head[2]) > 0)", "false", ("order",)

@@ -23,7 +23,7 @@ local function whole_stats(q, now, change, happened)
 end
 
 -- After plain, ungrouped jobs came (enqueue), were taken (reserve) or were acked (finish).
-local function quick_stats(q, now, what, waiting)
+local function quick_stats(q, now, what)
   local at = key(q, 'stats')
   local found = call('HMGET', at, 'group_waiting', 'delayed')
   if not found[2] then return whole_stats(q, now, 0, {[what] = true}) end
@@ -31,7 +31,7 @@ local function quick_stats(q, now, what, waiting)
     call('HSET', at, 'active', call('ZCARD', key(q, 'active')), 'last_activity_ms', now, 'last_finish_ms', now)
     return
   end
-  waiting = waiting or call('LLEN', key(q, 'wait'))
+  local waiting = call('LLEN', key(q, 'wait'))
   local total = waiting + (tonumber(found[1] or 0) or 0)
   if what == 'enqueue' then
     call('HSET', at, 'waiting', waiting, 'waiting_total', total, 'last_activity_ms', now, 'last_enqueue_ms', now)
