@@ -93,34 +93,42 @@ class Load:
             await self.moved.wait_for(lambda: self.sent >= min(self.number, share * self.number))
 
     async def run(self, disturb, rounds):
-        chance = random.Random(lanes.seed())
         command = ("work", self.dsn, self.journal, self.lease)
         driver = open_driver(self.dsn)
         await driver.open()
-        with children(*[command] * WORKERS) as started:
-            for child in started:
-                assert await asyncio.to_thread(line, child) == "ready"
-            producing = asyncio.create_task(self._produce(driver))
-            for turn in range(rounds):
-                await self._reached((turn + chance.random()) / rounds)
-                before = self._written()
-                self.up.clear()
-                await asyncio.to_thread(disturb)
-                self.up.set()
-                # Until a worker has noticed that the store is back it may run what it had reserved before.
-                self.outages.append((before, self._written() + WORKERS * SLOTS))
-                victim = chance.randrange(WORKERS - 1)  # the last is never killed: it has to survive the store's death
-                started[victim].kill()
-                started[victim].wait()
-                self.killed.add(started[victim].pid)
-                started[victim].stdout.close()
-                started[victim] = spawn(*command)
-                await asyncio.to_thread(line, started[victim])
-            await producing
-            while await self._left(driver):
-                await asyncio.sleep(0)
-            assert started[-1].poll() is None
-        await driver.close()
+        try:
+            with children(*[command] * WORKERS) as started:
+                for child in started:
+                    assert await asyncio.to_thread(line, child) == "ready"
+                producing = asyncio.create_task(self._produce(driver))
+                chance = random.Random(lanes.seed())
+                for turn in range(rounds):
+                    await self._reached((turn + chance.random()) / rounds)
+                    await self._disturbed(disturb)
+                    # The last is never killed: it has to survive the store's death.
+                    await self._replaced(started, chance.randrange(WORKERS - 1), command)
+                await producing
+                while await self._left(driver):
+                    await asyncio.sleep(0)
+                assert started[-1].poll() is None
+        finally:
+            await driver.close()
+
+    async def _disturbed(self, disturb):
+        before = self._written()
+        self.up.clear()
+        await asyncio.to_thread(disturb)
+        self.up.set()
+        # Until a worker has noticed that the store is back it may run what it had reserved before.
+        self.outages.append((before, self._written() + WORKERS * SLOTS))
+
+    async def _replaced(self, started, victim, command):
+        started[victim].kill()
+        started[victim].wait()
+        self.killed.add(started[victim].pid)
+        started[victim].stdout.close()
+        started[victim] = spawn(*command)
+        await asyncio.to_thread(line, started[victim])
 
     async def _left(self, driver):
         try:

@@ -26,9 +26,7 @@ def test_a_manual_failover_under_load_loses_nothing(tmp_path):
 
     def disturb():
         cluster.settle()
-        replica = cluster.replica_of(cluster.primary_of("{default}"))
-        replica.run("CLUSTER", "FAILOVER")
-        servers.until(lambda: replica.run("ROLE")[0] == "master", "the failover")
+        cluster.fail_over(cluster.replica_of(cluster.primary_of("{default}")))
 
     lived(lambda: load.run(disturb, rounds))
     load.all_are_explained()
