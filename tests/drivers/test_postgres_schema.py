@@ -140,7 +140,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {1: "0c19949dfb358d31011838da05c4fa0e970e2f0033e3401362debd717b8224e6"}
+DIGESTS = {1: "be660d6f41d51d96387527ebc655b705815b306026a24f93aa6fb791eda30dfe"}
 
 
 def test_the_functions_belong_to_their_version():

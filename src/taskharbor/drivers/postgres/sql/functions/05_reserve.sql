@@ -345,9 +345,16 @@ begin
                 steep := true;
             elsif number < p_limit and exists (select from jobs j where j.queue = one and j.state in (2, 4)
                                                and j.grp is null and j.wake <= p_now) then
-                -- Damaged, or in other hands.
-                found_ids := lease(take_ungrouped(one, p_now, p_limit - number), p_expires, p_worker,
-                                   tokens[number + 1:]);
+                -- Damaged, or in other hands; or claimed and given back since we looked: its place was another by then, so
+                -- its token was given to nobody, and the tokens that are left are not those after the first so many.
+                if number > 0 then
+                    tokens := array(
+                        select x.t from (select unnest(tokens) collate "C" as t except
+                                         select j.token from jobs j
+                                         where j.queue = one and j.state = 3 and j.wake = p_expires) as x
+                        order by x.t);
+                end if;
+                found_ids := lease(take_ungrouped(one, p_now, p_limit - number), p_expires, p_worker, tokens);
                 return query select j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,
                     j.max_attempts, j.deliveries, j.lost, j.created_at, seldom(j), j.token
                     from unnest(found_ids) as t(id) join jobs j on j.id = t.id collate "C";
