@@ -21,6 +21,7 @@ from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.testing import ManualClock
 from taskharbor.worker.heart import OVERDUE
 from taskharbor.worker.run import Run
+from taskharbor.worker.supervisor import keeper as keeper_module
 from taskharbor.worker.supervisor import memory, probes, wire
 from taskharbor.worker.supervisor import slot as slot_module
 from taskharbor.worker.supervisor.keeper import Keeper
@@ -121,6 +122,27 @@ async def test_the_keeper_renews_all_in_one_call_and_says_what_is_lost() -> None
     await keeper.beat()
     assert [token for renewed, _ in told for token, _ in renewed] == [lease.token for lease in leases[:2]]
     assert [(token, name) for _, lost in told for token, name, _ in lost] == [(leases[2].token, "JobNotInflight")]
+    await keeper.stop()
+    await store.close()
+
+
+@live
+async def test_the_end_does_not_wait_for_the_last_look_after_a_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper_module, "AGAIN", (0.0, 3600.0))
+    store = MemoryDriver("memory://keeper-end-test")
+    await store.open()
+    await store.enqueue([JobRecord(id="a", type="t")], NOW)
+    keeper = Keeper("memory://keeper-end-test", list, lease=LEASE, every=3600)
+    await keeper._opened.wait()
+    await store.reserve(["default"], keeper._clock.now(), LEASE, 1, "w")
+    process = Process(0, ManualClock())
+    process.worker = "w"
+    process.ended(-9)
+    recovering = asyncio.create_task(keeper.recover(process))
+    while (await store.inspect("a", keeper._clock.now())).state != "ready":
+        await asyncio.sleep(0)
+    keeper.end()
+    await recovering
     await keeper.stop()
     await store.close()
 

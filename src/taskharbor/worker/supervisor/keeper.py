@@ -35,6 +35,7 @@ class Keeper:
         self._every = every
         self._clock = StoreClock()
         self._opened = asyncio.Event()
+        self._ending = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name="taskharbor-keeper")
         self._failing = False
 
@@ -103,10 +104,25 @@ class Keeper:
             tell(JobsReleased(process.worker, jobs))
         if process.code == 0 or process.killed:
             return  # it had stopped asking for jobs
-        for seconds in AGAIN:
-            await asyncio.sleep(seconds)
+        for number, seconds in enumerate(AGAIN):
+            if number == 0:
+                await asyncio.sleep(seconds)
+            elif await self._ended_within(seconds):
+                return
             if late := await self._until_done(process):
                 tell(JobsReleased(process.worker, late))
+
+    def end(self) -> None:
+        """Nobody waits for the second look any more: what came so late is given to others when its lease is over."""
+        self._ending.set()
+
+    async def _ended_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _until_done(self, process: Process) -> int:
         """Try until the store answers, or nothing can be left to give back because every lease is over."""

@@ -282,6 +282,8 @@ class Supervisor:
         while self._fleet:
             self._changed.clear()
             await self._changed.wait()
+        if self._keeper is not None:
+            self._keeper.end()
         if self._recoveries:
             await asyncio.wait(self._recoveries, timeout=LAST)
             for task in self._recoveries:
