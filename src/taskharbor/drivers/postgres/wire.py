@@ -39,6 +39,7 @@ class Wire(psycopg.AsyncConnection[Any]):
         self.__timer: asyncio.TimerHandle | None = None
         self.sent: dict[str, int] = {}  # which statements, and how often until they were prepared
         self.__names: dict[str, bytes] = {}
+        self.__rows = Transformer(self)
         self.__watched: tuple[asyncio.AbstractEventLoop, int] | None = None
         self.__answer: asyncio.Future[PGresult] | None = None
         self.__last: PGresult | None = None
@@ -57,9 +58,11 @@ class Wire(psycopg.AsyncConnection[Any]):
             result = await self.__sent_as(None, sql, given)
         if not result.ntuples:
             return []
-        made = Transformer(self)
-        made.set_pgresult(result)
-        return made.load_rows(0, result.ntuples, tuple)
+        self.__rows.set_pgresult(result)
+        try:
+            return self.__rows.load_rows(0, result.ntuples, tuple)
+        finally:
+            self.__rows.set_pgresult(None)
 
     async def __sent_as(self, name: bytes | None, sql: str, given: list[bytes | None]) -> PGresult:
         if name is None:
