@@ -201,6 +201,21 @@ def test_small_calls_are_worked_off_where_they_are_made(path, monkeypatch):
     on(path, scenario)
 
 
+def test_the_first_commit_of_a_log_which_waits_for_the_disk_is_the_lanes(path, monkeypatch):
+    monkeypatch.setattr(writer, "SLOW", 60.0)
+    on(path, lambda driver: driver.enqueue([job("a")], NOW))  # the last to close the file takes its log along
+
+    def writes(tx):
+        tx.execute("UPDATE taskharbor_meta SET number = number + 1")
+        return thread(tx)
+
+    async def scenario(driver):
+        assert await driver.hub.write(writes, light=True, small=True) == "taskharbor-sqlite-writer"
+        assert await driver.hub.write(writes, light=True, small=True) == threading.current_thread().name
+
+    on(path, scenario)
+
+
 def test_after_a_slow_one_the_lane_does_it(path, monkeypatch):
     monkeypatch.setattr(writer, "SLOW", 0.0)
     monkeypatch.setattr(writer, "PAUSE", 3600.0)
@@ -250,6 +265,19 @@ def test_the_log_is_begun_anew_while_calls_go_on(path, monkeypatch):
         other.close()
         assert written < 3 * stored  # an enqueue writes four pages
         assert await driver.counts(NOW) == {"default": {"ready": stored}}
+
+    on(path, scenario)
+
+
+def test_the_first_commit_of_the_new_log_is_made_with_it(path):
+    async def scenario(driver):
+        await driver.enqueue([job(f"j{number}") for number in range(300)], NOW)
+        assert await asyncio.to_thread(driver.hub.writer.checkpoint.make)
+        other = sqlite3.connect(path)
+        assert other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1] == 1
+        other.close()
+        assert await driver.enqueue([job("last")], NOW) == [Enqueued("last", False)]
+        assert await driver.counts(NOW) == {"default": {"ready": 301}}
 
     on(path, scenario)
 

@@ -22,7 +22,7 @@ LOOK = 16  # commits of this process from one look at the log's length to the ne
 AGAIN = 256  # commits after one that could not be made to the end: somebody reads, or another process makes it
 
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
-BEGIN_ANEW = "UPDATE taskharbor_meta SET schema = schema"
+BEGIN_ANEW = "UPDATE taskharbor_meta SET number = number + 1"  # one is left out; what changes nothing is not written
 
 
 class Checkpoint:

@@ -45,6 +45,10 @@ class Log:
             self._named = True
         sync_file(self._file)
 
+    def is_empty(self) -> bool:
+        """Whether nothing was ever written to it: the first commit then waits for the disk, whatever is set."""
+        return os.fstat(self._file).st_size == 0
+
     def holds(self, pages: int) -> bool:
         """Whether so many pages were written to it since it was begun anew: each bears the mark of its time."""
         head = os.pread(self._file, 24, 0)

@@ -47,6 +47,7 @@ class Writer(Lane):
         self.flusher = Flusher(path, self.checkpoint.make)
         self._prepare = prepare
         self._log: Log | None = None
+        self._log_is_empty = False
         self._checkpoint_due = False
         self._on_its_thread_until = 0.0
         super().__init__(path, "normal", "writer")
@@ -56,6 +57,7 @@ class Writer(Lane):
         connection.execute("PRAGMA busy_timeout = 0")
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # a commit on a caller's thread must never make one
         self._log = Log(self.path)
+        self._log_is_empty = self._log.is_empty()
 
     def disconnect(self) -> None:
         self._log = None
@@ -150,6 +152,8 @@ class Writer(Lane):
             tx = Tx(connection)
             answers = [_apart(connection, tx, call) for call in batch]
         connection.execute("COMMIT")
+        if self._log_is_empty and self._log is not None:
+            self._log_is_empty = self._log.is_empty()
         if self.durable:
             for call in batch:
                 call.log = None if call.light else self._log
@@ -159,9 +163,9 @@ class Writer(Lane):
         return tx, answers
 
     def _connection_at_once(self) -> sqlite3.Connection:
-        """The connection, if it is open and the file is still the same."""
+        """The connection, if it is open, the file is still the same, and this is not the first commit of a log."""
         try:
-            if self._connection is not None and self._identity == self._identity_now():
+            if self._connection is not None and not self._log_is_empty and self._identity == self._identity_now():
                 return self._connection
         except OSError:
             pass
