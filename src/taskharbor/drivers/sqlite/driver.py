@@ -24,10 +24,10 @@ from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborE
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.limits import check_name
-from taskharbor.model.outcome import Outcome
+from taskharbor.model.outcome import Ack, Fail, Outcome
 
 FEW = 128  # jobs that one call may be about and still be called small
-SMALL = 4096  # bytes of payload
+SMALL = 4096  # bytes of a payload or a result
 
 ARRIVED = "SELECT name, arrived FROM taskharbor_queues WHERE name = ?"
 
@@ -115,7 +115,7 @@ class SqliteDriver(SingleVerbs):
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> builtins.list[TaskHarborError | None]:
         limit = self.address.max_payload
         answer: builtins.list[TaskHarborError | None] = await self.hub.write(
-            lambda tx: settle(tx, outcomes, now, limit), small=len(outcomes) <= FEW
+            lambda tx: settle(tx, outcomes, now, limit), small=_end_soon(outcomes)
         )
         return answer
 
@@ -244,6 +244,21 @@ def _are_small(jobs: Sequence[JobRecord]) -> bool:
         return all(len(job.payload) <= SMALL and len(job.depends_on) <= FEW for job in jobs)
     except (AttributeError, TypeError):
         return False
+
+
+def _end_soon(outcomes: Sequence[Outcome]) -> bool:
+    """Whether they are settled in no time."""
+    if len(outcomes) > FEW:
+        return False
+    for outcome in outcomes:
+        if isinstance(outcome, Ack):
+            if (isinstance(outcome.result, bytes) and len(outcome.result) > SMALL) or (
+                outcome.spawn and not _are_small(outcome.spawn)
+            ):
+                return False
+        elif isinstance(outcome, Fail) and outcome.spawn and not _are_small(outcome.spawn):
+            return False
+    return True
 
 
 def _arrived(tx: Tx, queues: Sequence[str]) -> dict[str, int]:

@@ -1,0 +1,60 @@
+"""Which calls are written on the thread that makes them: only what is done in no time. The others are the lane's."""
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from taskharbor.drivers import Ack, Fail, JobRecord
+from taskharbor.drivers.sqlite import SqliteDriver, driver, writer
+
+pytestmark = pytest.mark.lane("sqlite")
+NOW = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
+LEASE = timedelta(seconds=60)
+LANE = "taskharbor-sqlite-writer"
+
+
+def job(id, **fields):
+    return JobRecord(id=id, type="t", **fields)
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """The names of the threads on which outcomes were settled."""
+    seen, settle = [], driver.settle
+
+    def seen_settle(*given):
+        seen.append(threading.current_thread().name)
+        return settle(*given)
+
+    monkeypatch.setattr(driver, "settle", seen_settle)
+    monkeypatch.setattr(writer, "SLOW", 60.0)
+    return seen
+
+
+MANY = tuple(job(f"spawned-{number}") for number in range(33))
+FINISHED = {
+    "plain": (lambda lease: Ack(lease, b"1"), True),
+    "spawns a few": (lambda lease: Ack(lease, spawn=MANY[:32]), True),
+    "a long result": (lambda lease: Ack(lease, bytes(5000)), False),
+    "spawns many": (lambda lease: Ack(lease, spawn=MANY), False),
+    "spawns something long": (lambda lease: Ack(lease, spawn=(job("long", payload=bytes(5000)),)), False),
+    "fails and spawns many": (lambda lease: Fail(lease, "no use", 1, NOW, spawn=MANY), False),
+}
+
+
+@pytest.mark.parametrize("case", FINISHED)
+def test_outcomes_that_take_long_are_settled_by_the_lane(tmp_path, threads, case):
+    outcome, here = FINISHED[case]
+
+    async def live():
+        store = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
+        await store.open()
+        await store.enqueue([job("a")], NOW)
+        (held,) = await store.reserve(["default"], NOW, LEASE, 1)
+        assert await store.settle([outcome(held.lease)], NOW) == [None]
+        await store.close()
+
+    asyncio.run(live())
+    assert threads == ([threading.current_thread().name] if here else [LANE])
