@@ -1,6 +1,7 @@
 """A store that goes away is waited for, for ever, and the health answer says so."""
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -69,13 +70,37 @@ async def test_a_settle_is_given_up_when_the_lease_ends(bench: Bench) -> None:
 
 
 @bench_test
+async def test_a_settle_is_repeated_for_as_long_as_the_lease_is_kept(bench: Bench) -> None:
+    faults = Faults()
+    bench.driver = faults.wrap(bench.driver)
+    worker = bench.worker(lease=30, heartbeat=10)
+    worker.register("t", lambda: None)
+    await bench.enqueue(job("j"))
+    faults.fail("settle", times=10_000)
+    async with bench.running(worker):
+        await bench.heard(StoreLost)
+        for _ in range(4):
+            bench.clock.advance(10)
+            await bench.extended("j", to=bench.clock.now() + timedelta(seconds=30))
+        left = faults.pending()["settle"]
+        while faults.pending()["settle"] == left:  # the lease as it was reserved is over by now
+            await asyncio.sleep(0.01)
+        faults._failures.clear()
+        await bench.heard(JobSucceeded)
+    assert not bench.of(OutcomeRefused)
+    assert (await bench.info("j")).job.deliveries == 1
+
+
+@bench_test
 async def test_health_says_that_the_store_is_away_and_that_it_is_back(bench: Bench) -> None:
     faults = Faults()
     bench.driver = faults.wrap(bench.driver)
     worker = bench.worker(poll_interval=0.01)
     assert worker.health().state == "new"
-    faults.fail("reserve", times=2)
     async with bench.running(worker):
+        while not worker.health().ok:
+            await asyncio.sleep(0)
+        faults.fail("reserve", times=2)
         await bench.heard(StoreLost)
         health = worker.health()
         assert (health.ok, health.store_error) == (False, "BackendUnavailable")
