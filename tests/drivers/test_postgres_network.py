@@ -1,6 +1,7 @@
 """A network that resets, swallows, cuts and dawdles: noticed within the time-outs, and repeated where that is safe."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -289,5 +290,38 @@ def test_a_session_that_forgets_what_was_prepared():
             assert [each.existed for each in await driver.enqueue([JobRecord(id="a", type="t")], now)] == [True], turn
         assert await driver._do("select 1 from pg_prepared_statements where name like 'taskharbor%'") == []
         assert whole(driver)
+
+    lived(scenario)
+
+
+def test_each_verb_is_one_round_trip(monkeypatch):
+    """Once its statement is prepared: nothing is begun, committed or asked beside it."""
+    spoken: list[str] = []
+    once, own = wire.Wire.ask, wire.Wire.wait
+
+    async def ask(self: wire.Wire, sql: str, parameters: object) -> object:
+        spoken.append(sql)
+        return await once(self, sql, parameters)  # type: ignore[arg-type]
+
+    async def wait(self: wire.Wire, *arguments: object, **named: object) -> object:
+        spoken.append("psycopg's own")
+        return await own(self, *arguments, **named)
+
+    monkeypatch.setattr(wire.Wire, "ask", ask)
+    monkeypatch.setattr(wire.Wire, "wait", wait)
+
+    async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
+        now = await driver.server_time()
+        jobs = [JobRecord(id=f"j{n}", type="t") for n in range(20)]
+        spoken.clear()
+        await driver.enqueue(jobs[:1], now)
+        await driver.enqueue(jobs[1:], now)
+        held = await driver.reserve(["default"], now, LEASE, 16)
+        extended = await driver.extend([each.lease for each in held], now, LEASE * 2)
+        assert extended == [replace(each.lease, expires_at=now + LEASE * 2) for each in held]
+        assert await driver.settle([Ack(each.lease) for each in held], now) == [None] * 16
+        told = [found.group(1) for found in map(re.compile(r"taskharbor\"\.(\w+)\(").search, spoken) if found]
+        assert told == ["enqueue_one", "enqueue", "reserve", "extend", "ack"]
+        assert len(spoken) == 5, spoken
 
     lived(scenario)
