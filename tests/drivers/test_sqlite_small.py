@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from taskharbor.drivers import Ack, Fail, JobRecord
+from taskharbor.drivers import Ack, Enqueued, Fail, JobRecord
 from taskharbor.drivers.sqlite import SqliteDriver, driver, writer
 
 pytestmark = pytest.mark.lane("sqlite")
@@ -58,3 +58,45 @@ def test_outcomes_that_take_long_are_settled_by_the_lane(tmp_path, threads, case
 
     asyncio.run(live())
     assert threads == ([threading.current_thread().name] if here else [LANE])
+
+
+def test_a_call_that_turns_out_to_be_large_is_left_to_the_lane(tmp_path, threads):
+    """Whoever is waited for by a thousand is acked by a small call; what follows from it is not small."""
+
+    async def live():
+        store = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
+        await store.open()
+        await store.enqueue([job("a")], NOW)
+        await store.enqueue([job(f"b{number}", queue="b", depends_on=("a",)) for number in range(1000)], NOW)
+        (held,) = await store.reserve(["default"], NOW, LEASE, 1)
+        assert await store.settle([Ack(held.lease)], NOW) == [None]
+        assert await store.counts(NOW) == {"default": {"done": 1}, "b": {"ready": 1000}}
+        await store.close()
+
+    asyncio.run(live())
+    assert threads == [threading.current_thread().name, LANE]
+
+
+def test_a_statement_that_takes_too_long_is_left_to_the_lane(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "SLOW", 0.0)
+    monkeypatch.setattr(writer, "STEPS", 100)
+    monkeypatch.setattr(writer, "PAUSE", 0.0)
+    threads = []
+
+    def count(tx):
+        threads.append(threading.current_thread().name)
+        tx.execute("UPDATE taskharbor_meta SET number = number")
+        return tx.one(
+            "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 1000) SELECT max(n) FROM n"
+        )
+
+    async def live():
+        store = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
+        await store.open()
+        await store.enqueue([job("a")], NOW)
+        assert await store.hub.write(count, small=True) == (1000,)
+        assert await store.enqueue([job("a")], NOW) == [Enqueued("a", True)]
+        await store.close()
+
+    asyncio.run(live())
+    assert threads == [threading.current_thread().name, LANE]

@@ -19,7 +19,8 @@ EDGE = "SELECT unfinished FROM taskharbor_edges WHERE dependency = ? AND depende
 
 def release_dependents(tx: Tx, job: Job, now: int) -> None:
     """The job is done: those that waited for nothing else join the line, in the order in which they were stored."""
-    if tx.do(CLOSE_EDGES, job.num):
+    if closed := tx.do(CLOSE_EDGES, job.num):
+        tx.expect(closed)
         for (num,) in tx.all(RELEASED, job.num):
             _join(tx, num, now)
 

@@ -28,6 +28,11 @@ QUEUE_SAVE = statement("queue_save")
 QUEUE_FORGET = statement("queue_forget")
 NUMBER_LOAD = "SELECT number, (SELECT max(num) FROM taskharbor_jobs) FROM taskharbor_meta"
 NUMBER_SAVE = "UPDATE taskharbor_meta SET number = ?"
+MANY = 128  # rows on which no event loop waits
+
+
+class InTheWay(Exception):
+    """A call cannot be worked off at once: something has to be waited for, or it is a large one."""
 
 
 class Queue(msgspec.Struct):
@@ -43,15 +48,16 @@ class Queue(msgspec.Struct):
 
 
 class Tx:
-    """What the calls of one transaction share."""
+    """What the calls of one transaction share. `hurried`: an event loop stands still meanwhile."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, hurried: bool = False) -> None:
         cursor: sqlite3.Cursor = connection.cursor()
         self.execute = cursor.execute
         self.executemany = cursor.executemany
         self.fetchone = cursor.fetchone
         self.fetchall = cursor.fetchall
         self._cursor = cursor
+        self._hurried = hurried
         self._number: int | None = None
         self._meta_number = 0  # as it stands in taskharbor_meta
         self._kept_number = 0  # the last one that is stored, there or with a job
@@ -60,6 +66,11 @@ class Tx:
         self._slots: dict[tuple[str, str], int] = {}
         self._arrivals: set[str] = set()
         self.arrived: dict[str, int] = {}  # queue → number, of all calls so far: who waits is told after the commit
+
+    def expect(self, rows: int) -> None:
+        """So many rows are about to be worked on one by one."""
+        if self._hurried and rows > MANY:
+            raise InTheWay
 
     # Rows
 

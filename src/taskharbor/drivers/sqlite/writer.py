@@ -13,6 +13,7 @@ with a savepoint before each call. Nobody gets an answer before the commit.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
 import time
@@ -24,15 +25,12 @@ from taskharbor.drivers.sqlite.connect import BUSY_MS, PATIENCE, begin, is_busy,
 from taskharbor.drivers.sqlite.filelock import FileLock
 from taskharbor.drivers.sqlite.flush import Flusher, Log
 from taskharbor.drivers.sqlite.lane import Call, Failed, Lane, Signal, deliver
-from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.drivers.sqlite.tx import InTheWay, Tx
 from taskharbor.model.errors import BackendUnavailable
 
 SLOW = 0.05  # seconds: a call on its caller's thread that took longer was one too many
+STEPS = 10_000  # of SQLite's machine, from one look at the clock to the next
 PAUSE = 0.5  # seconds after such a one for which every call goes to the lane's thread
-
-
-class InTheWay(Exception):
-    """Something has to be waited for: somebody else writes to the file, or it has to be opened."""
 
 
 class Writer(Lane):
@@ -50,12 +48,14 @@ class Writer(Lane):
         self._log_is_empty = False
         self._checkpoint_due = False
         self._on_its_thread_until = 0.0
+        self._tired_at = math.inf  # when a call on its caller's thread is given up, and left to the lane's
         super().__init__(path, "normal", "writer")
 
     def connected(self, connection: sqlite3.Connection) -> None:
         self._prepare(connection)
         connection.execute("PRAGMA busy_timeout = 0")
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # a commit on a caller's thread must never make one
+        connection.set_progress_handler(lambda: time.monotonic() > self._tired_at, STEPS)
         self._log = Log(self.path)
         self._log_is_empty = self._log.is_empty()
 
@@ -108,13 +108,17 @@ class Writer(Lane):
         try:
             if not self._take_turn_at_once():
                 return None
+            self._tired_at = began + SLOW
             answers = self.work_off([call], wait=False)
             self.tell("")
         except InTheWay:
             return None
         except BaseException as error:
+            if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":
+                return None
             answers = [self.refused(error)]
         finally:
+            self._tired_at = math.inf
             self.guard.release()
         if time.monotonic() - began > SLOW:
             self._on_its_thread_until = began + PAUSE
@@ -144,12 +148,12 @@ class Writer(Lane):
     def _transaction(self, batch: list[Call], wait: bool) -> tuple[Tx, list[Any]]:
         connection = self.connection() if wait else self._connection_at_once()
         self._begin(connection, wait)
-        tx = Tx(connection)
+        tx = Tx(connection, hurried=not wait)
         answers = _together(tx, batch)
         if answers is None:
             connection.execute("ROLLBACK")
             self._begin(connection, wait)
-            tx = Tx(connection)
+            tx = Tx(connection, hurried=not wait)
             answers = [_apart(connection, tx, call) for call in batch]
         connection.execute("COMMIT")
         if self._log_is_empty and self._log is not None:
@@ -242,7 +246,7 @@ def _apart(connection: sqlite3.Connection, tx: Tx, call: Call) -> Any:
 
 
 def _spoils_all(error: Exception) -> bool:
-    """Whether the store failed, rather than the call."""
-    return isinstance(error, sqlite3.DatabaseError) and not isinstance(
+    """Whether the store failed, rather than the call; or the call is not for this thread."""
+    return isinstance(error, InTheWay | sqlite3.DatabaseError) and not isinstance(
         error, sqlite3.IntegrityError | sqlite3.DataError | sqlite3.ProgrammingError
     )
