@@ -30,6 +30,17 @@ def leaves() -> None:
     os._exit(7)
 
 
+class Rejected(Exception):
+    """Cannot be made again from its text, so it cannot travel to the parent."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+
+
+def rejects() -> None:
+    raise Rejected(404, "no such thing")
+
+
 def raises(kind: str) -> None:
     class Local(Exception):
         pass

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from taskharbor.events import JobProgress, JobRetried, JobStarted
+from taskharbor.policy.carried import UNRECOVERABLE_KEY, write_unrecoverable
 from taskharbor.policy.retry import Fixed
 from tests.worker import process_handlers as handlers
 from tests.worker.bench import Bench, bench_test, job
@@ -91,6 +92,23 @@ async def test_what_it_raises_is_decided_as_anywhere_else(bench: Bench) -> None:
     assert "cannot travel" in infos["local"].job.last_error
     assert (infos["misfit"].state, infos["misfit"].job.attempts) == ("dlq", 1)
     assert "'kind'" in infos["misfit"].job.reason
+
+
+@bench_test
+async def test_an_unrecoverable_error_that_cannot_travel_is_final_all_the_same(bench: Bench) -> None:
+    worker = bench.worker(retry=Fixed(0), concurrency=1)
+    worker.register("declared", handlers.rejects, process=True, unrecoverable=[handlers.Rejected])
+    worker.register("plain", handlers.rejects, process=True)
+    carried = {UNRECOVERABLE_KEY: write_unrecoverable([handlers.Rejected])}
+    await bench.enqueue(
+        job("declared", "declared"), job("carried", "plain", metadata=carried), job("plain", "plain", max_attempts=2)
+    )
+    await worker.arun(until_empty=True)
+    for id in ("declared", "carried"):
+        record = (await bench.info(id)).job
+        assert (record.reason, record.attempts) == ("unrecoverable Rejected: 404 no such thing", 1)
+        assert "process_handlers.py" in record.last_error
+    assert (await bench.info("plain")).job.reason == "failed 2 of 2 attempts"
 
 
 @bench_test

@@ -50,4 +50,5 @@ def is_unrecoverable(text: str, error: BaseException) -> bool:
 
 
 def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__  # a script, as its children see it
+    return f"{module}.{kind.__qualname__}"

@@ -23,10 +23,12 @@ import msgspec
 
 from taskharbor.model.codec import Codec
 from taskharbor.model.current import CURRENT
+from taskharbor.model.errors import Unrecoverable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.times import truncate
 from taskharbor.observe.lines import Configuration, configure_like
-from taskharbor.policy.describe import describe
+from taskharbor.policy.carried import UNRECOVERABLE_KEY, is_unrecoverable
+from taskharbor.policy.describe import describe, summary
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
 from taskharbor.tasks.workflow import Workflow
@@ -39,6 +41,7 @@ class Request(msgspec.Struct, frozen=True):
     codec: Codec | None
     job: JobRecord
     deadline: datetime | None
+    unrecoverable: str = "[]"  # the handler's types, as `write_unrecoverable` names them
 
 
 def serve(pipe: Connection, logs: Configuration | None = None) -> None:
@@ -87,14 +90,26 @@ def _perform(pipe: Connection, request: Request, running: list[JobContext]) -> t
             return ("returned", None, spawned.jobs, spawned.handover)
         return ("returned", handler.encode_result(value), (), None)
     except BaseException as error:
-        return ("raised", _pickled(error), isinstance(error, PayloadMismatch), describe(error))
+        travels = _pickled(error) or _pickled(_stand_in(error, request))
+        return ("raised", travels, isinstance(error, PayloadMismatch), describe(error))
     finally:
         CURRENT.set(None)
         running.clear()
 
 
-def _pickled(error: BaseException) -> bytes | None:
+def _stand_in(error: BaseException, request: Request) -> BaseException | None:
+    """For an exception that cannot travel: one that is decided as it would be, if its type is unrecoverable."""
+    try:
+        named = request.job.metadata.get(UNRECOVERABLE_KEY, request.unrecoverable)
+        return Unrecoverable(f"unrecoverable {summary(error)}") if is_unrecoverable(named, error) else None
+    except ValueError:  # another program wrote what cannot be read: the parent tells of it
+        return None
+
+
+def _pickled(error: BaseException | None) -> bytes | None:
     """The exception for the parent's retry policy, if it can travel; both ends are this program."""
+    if error is None:
+        return None
     try:
         data = pickle.dumps(error)
         pickle.loads(data)

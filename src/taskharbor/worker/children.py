@@ -16,6 +16,7 @@ from typing import Any
 from taskharbor.model.codec import JsonCodec
 from taskharbor.model.job import JobRecord
 from taskharbor.observe.lines import configuration
+from taskharbor.policy.carried import write_unrecoverable
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch
 from taskharbor.tasks.workflow import Spawned
@@ -67,7 +68,8 @@ class Children:
         context.cancelled.subscribe(lambda: stop.tell(context.cancelled.reason or ""))
         codec = handler.signature.codec
         own = None if type(codec) is JsonCodec else codec  # the default is made anew there; another one must pickle
-        request = Request(handler.reference, own, run.job, context.deadline)
+        unrecoverable = write_unrecoverable(handler.unrecoverable)
+        request = Request(handler.reference, own, run.job, context.deadline, unrecoverable)
         answer = await self._threads.run(lambda: self._perform(request, context, stop))
         return _value_of(answer, handler)
 
