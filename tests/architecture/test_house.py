@@ -94,7 +94,7 @@ def _as_ruff_sorts(name: str) -> tuple[int, str]:
 CLOCKS = {"time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "datetime.now"}
 CLOCKS |= {"datetime.utcnow", "datetime.today", "date.today", "datetime.datetime.now", "time.localtime", "time.gmtime"}
 MAY_READ = {
-    "src/taskharbor/drivers/sqlite/writer.py": "how long a write took, and so who does the next: no answer depends on it",
+    "src/taskharbor/drivers/sqlite/writer.py": "how long a write took: who does the next one, no answer",
     "src/taskharbor/worker/child.py": "a child process does not have its worker's clock; it stamps new jobs only",
 }
 
