@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from taskharbor.conformance import DriverCases
+from taskharbor.conformance import DriverCases, DriverMachine
 from taskharbor.drivers import JobRecord
 from taskharbor.drivers.postgres import PostgresDriver, hints
 from tests.drivers.test_conformance_postgres import damage
@@ -27,6 +27,20 @@ class TestPgbouncer(DriverCases):
 
     def damage(self, driver, id, how):
         damage(postgres.shared().address(store()), id, how)
+
+
+@pytest.mark.lane("pgbouncer")
+class TestPgbouncerMachine(DriverMachine):
+    """The state machine too: each step may be another session of the server's."""
+
+    machine_runs = 5
+
+    def make_driver(self):
+        server = postgres.shared()
+        return PostgresDriver(f"{server.address(store(), server.pgbouncer())}?pgbouncer=1")
+
+    def clean(self, driver):
+        postgres.empty(postgres.shared().address(store()))
 
 
 @pytest.mark.lane("pgbouncer")

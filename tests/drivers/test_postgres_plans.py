@@ -51,7 +51,7 @@ def full(request):
         for kind, priority, state, wake, grp, number in fills:
             text = FILL.format(kind=kind, priority=priority, state=state, wake=wake, grp=grp, number=number)
             connection.execute(text.encode())
-        dead = FILL.format(kind="d", priority=9, state=6, wake=0, grp="null", number=NUMBER // 10)
+        dead = FILL.format(kind="d", priority=9, state=6, wake=0, grp="null", number=100_000)
         connection.execute(dead.replace("taskharbor.jobs", "taskharbor.history").encode())
         # Nearly all groups are full: their members stand in line, and nothing may look through them.
         connection.execute(
