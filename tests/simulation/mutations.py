@@ -68,13 +68,13 @@ def only_the_first_of_a_batch_is_settled(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_job_is_acked_before_its_handler_ends(patch: pytest.MonkeyPatch) -> None:
-    launch = Executor._launch
+    execute = Executor._execute
 
-    def early(self: Any, run: Any) -> None:
-        launch(self, run)
+    async def early(self: Any, run: Any, handler: Any) -> None:
         self._decide(run, Ack(run.lease))
+        await execute(self, run, handler)
 
-    patch.setattr(Executor, "_launch", early)
+    patch.setattr(Executor, "_execute", early)
 
 
 @mutation
