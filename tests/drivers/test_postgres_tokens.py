@@ -36,7 +36,7 @@ async def waits_at_the_gate(connection: psycopg.AsyncConnection) -> None:
     while not await (
         await connection.execute("select 1 from pg_locks where locktype = 'advisory' and not granted")
     ).fetchall():
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
 
 
 def test_a_job_that_was_claimed_and_given_back_meanwhile_has_its_own():
