@@ -100,3 +100,26 @@ def test_a_statement_that_takes_too_long_is_left_to_the_lane(tmp_path, monkeypat
 
     asyncio.run(live())
     assert threads == [threading.current_thread().name, LANE]
+
+
+def test_after_a_statement_that_took_too_long_the_lane_does_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "STEPS", 100)
+    monkeypatch.setattr(writer, "PAUSE", 3600.0)
+    threads = []
+
+    def count(tx):
+        threads.append(threading.current_thread().name)
+        return tx.one(
+            "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 1000) SELECT max(n) FROM n"
+        )
+
+    async def live():
+        store = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
+        await store.open()
+        monkeypatch.setattr(writer, "SLOW", 0.0)
+        assert await store.hub.write(count, small=True) == (1000,)
+        assert await store.hub.write(count, small=True) == (1000,)
+        await store.close()
+
+    asyncio.run(live())
+    assert threads == [threading.current_thread().name, LANE, LANE]

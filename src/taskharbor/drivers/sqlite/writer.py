@@ -115,6 +115,7 @@ class Writer(Lane):
             return None
         except BaseException as error:
             if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":
+                self._on_its_thread_until = began + PAUSE
                 return None
             answers = [self.refused(error)]
         finally:
