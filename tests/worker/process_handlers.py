@@ -12,6 +12,10 @@ def where(ctx: JobContext) -> dict[str, int]:
     return {"pid": os.getpid(), "fence": ctx.fence}
 
 
+async def where_awaited(ctx: JobContext) -> dict[str, int]:
+    return where(ctx)
+
+
 async def coroutine(name: str) -> str:
     return f"hello {name}"
 

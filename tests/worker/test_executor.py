@@ -51,10 +51,16 @@ async def test_middleware_wraps_in_order_and_sees_the_result(bench: Bench) -> No
         return middleware
 
     worker = bench.worker(middleware=[named("outer"), named("inner")])
+
+    async def coroutine() -> None: ...
+
     worker.register("t", lambda: 42)
-    await bench.enqueue(job("j"))
-    await worker.arun(until_empty=True)
-    assert trail == ["outer in j", "inner in j", "inner out 42", "outer out 42"]
+    worker.register("c", coroutine)
+    for each in (job("j"), job("k", "c")):
+        await bench.enqueue(each)
+        await worker.arun(until_empty=True)
+    assert trail[:4] == ["outer in j", "inner in j", "inner out 42", "outer out 42"]
+    assert trail[4:] == ["outer in k", "inner in k", "inner out None", "outer out None"]
 
 
 @bench_test
@@ -182,6 +188,26 @@ async def test_a_plain_function_past_its_timeout_is_settled_and_keeps_its_slot(b
     info = await bench.info("slow")
     assert (info.state, info.job.attempts, info.job.result) == ("scheduled", 1, None)
     assert await bench.state("quick") == "done"
+
+
+@bench_test
+async def test_a_coroutine_that_returns_nothing_at_its_timeout_has_timed_out(bench: Bench) -> None:
+    worker = bench.worker(retry=Fixed(3600))
+
+    async def forgiving() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    worker.register("t", forgiving)
+    await bench.enqueue(job("j", timeout=timedelta(seconds=5)))
+    async with bench.running(worker):
+        await bench.heard(JobStarted)
+        bench.clock.advance(5)
+        await bench.heard(JobRetried)
+    info = await bench.info("j")
+    assert (info.state, info.job.attempts, info.job.last_error) == ("scheduled", 1, "TimeoutError: timed out after 5 s")
 
 
 @bench_test

@@ -33,14 +33,16 @@ async def test_a_call_may_ask_for_a_process_or_against_one(bench: Bench) -> None
     worker = bench.worker(concurrency=1)
     worker.register("thread", handlers.where)
     worker.register("process", handlers.where, process=True)
+    worker.register("coroutine", handlers.where_awaited)
     await bench.enqueue(
         job("a", "thread", metadata={"taskharbor.process": "1"}),
         job("b", "process", metadata={"taskharbor.process": "0"}),
+        job("c", "coroutine", metadata={"taskharbor.process": "1"}),
+        job("d", "coroutine", metadata={"tenant": "x"}),
     )
     await worker.arun(until_empty=True)
-    a, b = [msgspec.json.decode((await bench.info(id)).job.result or b"null") for id in "ab"]
-    assert a["pid"] != os.getpid()
-    assert b["pid"] == os.getpid()
+    pids = [msgspec.json.decode((await bench.info(id)).job.result or b"null")["pid"] for id in "abcd"]
+    assert [pid == os.getpid() for pid in pids] == [False, True, False, True]
 
 
 @bench_test
