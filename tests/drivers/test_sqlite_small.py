@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def job(id, **fields):
 @pytest.fixture
 def threads(monkeypatch):
     """The names of the threads on which outcomes were settled."""
-    seen, settle = [], driver.settle
+    seen, settle = [], vars(driver)["settle"]
 
     def seen_settle(*given):
         seen.append(threading.current_thread().name)
@@ -34,7 +35,7 @@ def threads(monkeypatch):
 
 
 MANY = tuple(job(f"spawned-{number}") for number in range(33))
-FINISHED = {
+FINISHED: dict[str, tuple[Any, bool]] = {
     "plain": (lambda lease: Ack(lease, b"1"), True),
     "spawns a few": (lambda lease: Ack(lease, spawn=MANY[:32]), True),
     "a long result": (lambda lease: Ack(lease, bytes(5000)), False),
