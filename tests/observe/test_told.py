@@ -30,7 +30,7 @@ from taskharbor.model.events import Observers
 from taskharbor.policy.retry import Fixed
 from taskharbor.testing import ManualClock
 from taskharbor.worker.outage import Outage
-from tests.worker.bench import Bench, bench_test, job
+from tests.worker.bench import Bench, heard_test, job
 from tests.worker.test_endings import Expansion
 from tests.worker.test_transaction import on_sql
 
@@ -47,7 +47,7 @@ def of(bench: Bench, kind: type[Event]) -> Any:
     return event
 
 
-@bench_test
+@heard_test
 async def test_a_job_that_fails_twice_and_then_succeeds(bench: Bench) -> None:
     worker = bench.worker(retry=Fixed(0))
 
@@ -68,7 +68,7 @@ async def test_a_job_that_fails_twice_and_then_succeeds(bench: Bench) -> None:
     assert of(bench, JobSucceeded).job.attempts == 2
 
 
-@bench_test
+@heard_test
 async def test_a_snooze_is_no_failure_and_spends_no_attempt(bench: Bench) -> None:
     worker = bench.worker()
 
@@ -125,7 +125,7 @@ class Deaf:
 
 @pytest.mark.parametrize("store", ["plain", "transaction"])
 def test_jobs_that_an_outcome_stores_are_told_as_enqueued(store: str) -> None:
-    @bench_test
+    @heard_test
     async def scenario(bench: Bench) -> None:
         if store == "transaction":
             on_sql(bench)
@@ -151,7 +151,7 @@ def test_jobs_that_an_outcome_stores_are_told_as_enqueued(store: str) -> None:
 
 @pytest.mark.parametrize("store", ["plain", "transaction"])
 def test_a_workflow_that_the_store_refuses_is_a_failure_like_any_other(store: str) -> None:
-    @bench_test
+    @heard_test
     async def scenario(bench: Bench) -> None:
         table = on_sql(bench) if store == "transaction" else []
         worker = bench.worker()
@@ -206,7 +206,7 @@ def interrupted(bench: Bench, reasons: list[str | None]) -> Any:
     return worker
 
 
-@bench_test
+@heard_test
 async def test_a_job_that_another_worker_has_finished_meanwhile_was_lost_not_cancelled(bench: Bench) -> None:
     reasons: list[str | None] = []
     worker = interrupted(bench, reasons)
@@ -222,7 +222,7 @@ async def test_a_job_that_another_worker_has_finished_meanwhile_was_lost_not_can
     assert reasons == ["lease lost"]
 
 
-@bench_test
+@heard_test
 async def test_a_job_that_is_cancelled_while_it_runs_was_cancelled(bench: Bench) -> None:
     reasons: list[str | None] = []
     worker = interrupted(bench, reasons)
@@ -236,7 +236,7 @@ async def test_a_job_that_is_cancelled_while_it_runs_was_cancelled(bench: Bench)
     assert reasons == ["cancelled"]
 
 
-@bench_test
+@heard_test
 async def test_a_job_that_crashed_too_often_is_dead_without_a_start(bench: Bench) -> None:
     worker = bench.worker(max_lost=1)
     worker.register("t", lambda: None)

@@ -95,13 +95,23 @@ def job(id: str, type: str = "t", **fields: Any) -> JobRecord:
     return JobRecord(id=id, type=type, **fields)
 
 
-def bench_test(test: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+Test = Callable[[Bench], Coroutine[Any, Any, None]]
+
+
+def bench_test(test: Test) -> Callable[[], None]:
     """A test that gets a fresh bench and runs on a loop of its own: once where all is heard, once on the shorter way.
 
     One that waits for a JobReserved itself runs where it is heard.
     """
-    ways: list[tuple[type[Event], ...]] = [()] if "JobReserved" in test.__code__.co_names else [(), (JobReserved,)]
+    return _wrapped(test, [()] if "JobReserved" in test.__code__.co_names else [(), (JobReserved,)])
 
+
+def heard_test(test: Test) -> Callable[[], None]:
+    """The same for one that asks for everything that was told: it runs where all is heard."""
+    return _wrapped(test, [()])
+
+
+def _wrapped(test: Test, ways: list[tuple[type[Event], ...]]) -> Callable[[], None]:
     def wrapped() -> None:
         async def go(deaf_to: tuple[type[Event], ...]) -> None:
             await test(Bench(deaf_to=deaf_to))
