@@ -61,8 +61,9 @@ def aim_lines(samples: Samples) -> list[str]:
 def facts(sizes: Sizes) -> str:
     """What the figures depend on."""
     versions = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
+    fewer = min(sizes.rounds, sizes.long_rounds)
     return (
-        f"{machine()}; {versions}. {sizes.rounds} rounds, {sizes.jobs:,} jobs each "
+        f"{machine()}; {versions}. {sizes.rounds} rounds ({fewer} beside a backlog), {sizes.jobs:,} jobs each "
         f"({4 * sizes.jobs:,} bare tasks, {sizes.picks} jobs for the latency)."
     )
 
