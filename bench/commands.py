@@ -7,6 +7,7 @@ it: on a machine that is busy with other things that one says more.
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
 import statistics
@@ -24,8 +25,13 @@ WITH_A_SERVER = 0.6
 COMMANDS = ("enqueue --job echo", "list", "inspect {id}", "explain {id}", "queue list", "dlq list", "stats")
 
 
-def main(addresses: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The command; answers its exit status."""
+    parser = argparse.ArgumentParser("python -m bench.commands", description="How long short commands take.")
+    parser.add_argument("dsn", nargs="*", help="an empty store for trying, beside an SQLite file that is made here")
+    addresses: list[str] = parser.parse_args(arguments).dsn
+    if wrong := [each for each in addresses if "://" not in each]:
+        parser.error(f"expected DSNs such as redis://localhost:6379/9, got {', '.join(wrong)}")
     missed = 0
     print(machine())
     with tempfile.TemporaryDirectory(prefix="taskharbor-bench-") as folder:
@@ -66,4 +72,4 @@ def _run(dsn: str, command: str) -> subprocess.CompletedProcess[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
