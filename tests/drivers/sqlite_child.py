@@ -53,6 +53,14 @@ async def enqueue_on_command(path: str) -> None:
     await store.close()
 
 
+async def look(path: str) -> None:
+    """Open the file, count what is in it, and close it, as a command of the shell does."""
+    store = driver(path)
+    await store.open()
+    say(str(sum(sum(states.values()) for states in (await store.counts(now())).values())))
+    await store.close()
+
+
 async def open_when_told(path: str) -> None:
     """Open the file when told to, together with others; `die` in the middle of the migration if asked."""
     store = driver(path)
@@ -192,6 +200,7 @@ ROLES = {
     for role in (
         reserve_and_hang,
         enqueue_on_command,
+        look,
         open_when_told,
         die_in_the_migration,
         hammer,

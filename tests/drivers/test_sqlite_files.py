@@ -97,6 +97,30 @@ def test_only_the_owner_may_read(path):
         os.umask(old)
 
 
+def test_opening_a_file_that_exists_opens_no_descriptor_of_it(path, monkeypatch):
+    """Closing one would drop the locks that SQLite holds on the file for the whole process."""
+    on(path, lambda driver: driver.enqueue([job("a")], NOW))
+    real, opened = os.open, []
+    monkeypatch.setattr(os, "open", lambda name, *rest, **more: opened.append(str(name)) or real(name, *rest, **more))
+    on(path, lambda driver: driver.queues())
+    assert str(path) not in opened
+
+
+def test_a_symbolic_link_is_the_file_that_it_names(path, tmp_path):
+    link = tmp_path / "link.db"
+    link.symlink_to(path)  # nothing is there yet
+    on(link, lambda driver: driver.enqueue([job("a")], NOW))
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert not os.path.exists(f"{link}-lock")
+    assert on(path, lambda driver: driver.counts(NOW)) == {"default": {"ready": 1}}
+
+
+def test_a_folder_in_place_of_the_file_is_never_waited_for(tmp_path):
+    with pytest.raises(BackendUnavailable, match="EISDIR") as refused:
+        on(tmp_path, lambda driver: driver.queues())
+    assert refused.value.lasting
+
+
 def test_settings_of_the_connection(path):
     async def scenario(driver):
         shared = driver.hub

@@ -1,6 +1,7 @@
 """Many processes on one file: started at once, waking each other, killed. Real processes, waited for by signals."""
 
 import asyncio
+import os
 import signal
 import sqlite3
 import subprocess
@@ -74,6 +75,33 @@ def test_twenty_processes_start_at_once(tmp_path):
         assert [child.wait(30) for child in started] == [0] * 20
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT count(*) FROM taskharbor_jobs").fetchone() == (20,)
+    connection.close()
+
+
+def test_a_process_that_opens_the_file_again_keeps_it_while_others_come_and_go(tmp_path):
+    """Workers and applications open several drivers on one file; commands of the shell open it and close it."""
+    path = tmp_path / "jobs.db"
+
+    async def scenario(first):
+        client = Client(first)
+        await client.aenqueue(JobRequest(type="t"))
+        log = os.stat(f"{path}-wal").st_ino
+        for stored in range(1, 4):
+            second = first.sibling()
+            await second.open()
+            with children(("look", path)) as (child,):
+                assert await asyncio.to_thread(line, child) == str(stored)
+                assert await asyncio.to_thread(child.wait, 60) == 0
+            assert os.stat(f"{path}-wal").st_ino == log, "the other process took itself for the last one"
+            await client.aenqueue(JobRequest(type="t"))
+            await second.close()
+        await client.aclose()
+
+    opened(path, scenario)
+    with children(("look", path)) as (child,):
+        assert line(child) == "4"
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     connection.close()
 
 

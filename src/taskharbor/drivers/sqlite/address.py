@@ -16,7 +16,8 @@ _OPTIONS = frozenset({"retention", "max_payload", "synchronous", "migrate"})
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where the jobs are. The path is absolute: a later change of directory changes nothing."""
+    """Where the jobs are. The path is absolute, without symbolic links: a later change of directory changes nothing, and
+    all processes lock the same file, whatever name they use."""
 
     path: str
     retention: timedelta = DEFAULT_RETENTION
@@ -50,7 +51,7 @@ def parse(dsn: str) -> Address:
     if not max_payload.isascii() or not max_payload.isdigit() or int(max_payload) < 1:
         raise ValueError(f"max_payload: expected a number of bytes, got {max_payload!r}")
     return Address(
-        os.path.abspath(path),
+        os.path.realpath(path),
         retention,
         int(max_payload),
         _choice(options, "synchronous", "full", "normal"),

@@ -43,16 +43,33 @@ def unavailable(path: str, error: Exception) -> BackendUnavailable:
 
 
 def create(path: str) -> None:
-    """Make an empty file that only its owner may read; SQLite gives -wal and -shm the same mode."""
+    """Make an empty file that only its owner may read, if there is none; SQLite gives -wal and -shm the same mode.
+
+    A file that exists is never opened here. POSIX drops all locks of a process on a file as soon as the process closes
+    any descriptor of it. SQLite would believe that it still holds its lock, the next process to close the file would
+    believe that it is the last one, and would remove the -wal file under this one: acknowledged jobs would be lost.
+    """
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
         missing = BackendUnavailable(f"{path}: its folder {folder} does not exist; create it first")
         missing.lasting = True
         raise missing
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        _make(path)
+    except FileExistsError:
+        pass
     except OSError as error:
         raise unavailable(path, error) from error
+
+
+def _make(path: str) -> None:
+    """Make the file, or FileExistsError. Without a descriptor where the system allows it: see `create`."""
+    try:
+        os.mknod(path, 0o600)
+    except PermissionError:  # macOS lets only root do this
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
