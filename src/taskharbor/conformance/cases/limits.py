@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from taskharbor.conformance.case import case
-from taskharbor.conformance.environment import Environment
-from taskharbor.drivers import InvalidJob, Retry
+from taskharbor.conformance.environment import Environment, refusals
+from taskharbor.drivers import Fail, InvalidJob, Retry
 
 NAMES = (
     "Ids and queue, type, group, flow and worker names are 1 to 255 bytes of UTF-8 without control "
@@ -142,6 +142,28 @@ async def attempts_at_their_largest(env: Environment) -> None:
     held = await env.take_one()
     await env.done(Retry(held.lease, None, BIG))
     assert (await env.info(job)).job.attempts == BIG
+
+
+@case(NUMBERS)
+async def numbers_at_their_largest_run_beside_others(env: Environment) -> None:
+    """A job with every number at its bound goes through every verb, and its neighbours do not notice."""
+    first, last = await env.add_many(2)
+    largest = await env.add(priority=-BIG, attempts=BIG, max_attempts=BIG, timeout=timedelta(milliseconds=BIG))
+    order = [first.id, last.id, largest.id]
+    held = await env.take(3)
+    assert [item.job.id for item in held] == order
+    assert refusals(await env.extend(*held)) == ["ok"] * 3
+    for item in held:
+        await env.done(Retry(item.lease, None, item.job.attempts))
+    held = await env.take(3, worker="gone")
+    assert [item.job.id for item in held] == order
+    assert await env.driver.release("gone", env.now) == 3
+    held = await env.take(3, queues=[env.queue, env.q("other")])
+    assert [item.job.attempts for item in held] == [0, 0, BIG]
+    for item in held:
+        await env.done(Fail(item.lease, "over", item.job.attempts, env.now))
+    assert await env.driver.requeue(order, env.now) == [None] * 3
+    assert await env.taken_ids() == order
 
 
 @case(NUMBERS)

@@ -110,8 +110,9 @@ begin
         select array_agg(c.id) filter (where c.damage is null), array_agg(c.id) filter (where c.damage is not null)
         into sound, broken
         from (select j.id,
-                     case when j.type <> '' and j.payload is not null and j.attempts + j.max_attempts is not null
-                               and j.deliveries + j.lost is not null then null else 'damaged' end as damage
+                     case when j.type <> '' and j.payload is not null and j.attempts is not null
+                               and j.max_attempts is not null and j.deliveries is not null
+                               and j.lost is not null then null else 'damaged' end as damage
               from jobs j
               where j.queue = p_queue and j.state in (2, 4) and j.grp is null and j.wake <= p_now
                 and (taken = '{}' or j.id <> all(taken))
@@ -318,8 +319,9 @@ begin
             return query
                 with line as materialized (
                     select j.ctid as place,
-                           case when j.type <> '' and j.payload is not null and j.attempts + j.max_attempts is not null
-                                     and j.deliveries + j.lost is not null then null else 'damaged' end as damage
+                           case when j.type <> '' and j.payload is not null and j.attempts is not null
+                                     and j.max_attempts is not null and j.deliveries is not null
+                                     and j.lost is not null then null else 'damaged' end as damage
                     from jobs j
                     where j.queue = one and j.state in (2, 4) and j.grp is null and j.wake <= p_now
                     order by j.priority desc, j.due, j.seq
