@@ -101,7 +101,12 @@ def test_opening_a_file_that_exists_opens_no_descriptor_of_it(path, monkeypatch)
     """Closing one would drop the locks that SQLite holds on the file for the whole process."""
     on(path, lambda driver: driver.enqueue([job("a")], NOW))
     real, opened = os.open, []
-    monkeypatch.setattr(os, "open", lambda name, *rest, **more: opened.append(str(name)) or real(name, *rest, **more))
+
+    def noted(name, *rest, **more):
+        opened.append(str(name))
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(os, "open", noted)
     on(path, lambda driver: driver.queues())
     assert str(path) not in opened
 

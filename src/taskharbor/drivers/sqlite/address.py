@@ -16,8 +16,8 @@ _OPTIONS = frozenset({"retention", "max_payload", "synchronous", "migrate"})
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where the jobs are. The path is absolute, without symbolic links: a later change of directory changes nothing, and
-    all processes lock the same file, whatever name they use."""
+    """Where the jobs are. The path is absolute and has no symbolic links: a later change of directory changes nothing,
+    and all processes lock the same file, whatever name they use."""
 
     path: str
     retention: timedelta = DEFAULT_RETENTION
