@@ -71,6 +71,47 @@ def test_who_subscribes_is_called_once_and_at_once_if_it_is_late():
     assert calls == ["early", "late"]
 
 
+class Silent(Exception):
+    """Refuses to be told of: its text cannot be read."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+RAISED = [ValueError("c4n4ry"), RuntimeError("c4n4ry"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()]
+
+
+@pytest.mark.parametrize("error", [*RAISED, GeneratorExit(), Silent()], ids=lambda error: type(error).__name__)
+def test_what_a_callback_raises_is_logged_and_reaches_nobody(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = list[str]()
+
+    def broken() -> None:
+        raise error
+
+    context = JobContext(JOB)
+    context.cancelled.subscribe(broken)
+    context.cancelled.subscribe(lambda: calls.append("called"))
+    context.cancelled.set("timeout")
+    context.cancelled.subscribe(broken)  # late: the same
+    assert calls == ["called"]
+    assert len(caplog.records) == 2
+    for record in caplog.records:
+        assert (record.levelname, record.__dict__["job_id"], record.__dict__["queue"]) == ("ERROR", "j", "mail")
+        assert f"broken, failed with {type(error).__name__}" in record.getMessage()
+    assert "c4n4ry" not in caplog.text
+
+
+def test_a_log_that_fails_as_well_reaches_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    signal, calls = CancelSignal(), list[str]()
+    monkeypatch.setattr(logging.Logger, "error", lambda *args, **extra: 1 / 0)
+    signal.subscribe(lambda: 1 / 0)
+    signal.subscribe(lambda: calls.append("called"))
+    signal.set("timeout")
+    assert calls == ["called"]
+
+
 def test_no_race_between_setting_waiting_and_subscribing_loses_a_wake():
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

@@ -6,7 +6,6 @@ A handler asks for it by annotating a parameter with `JobContext`. Nothing here 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, MutableMapping
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 
 from taskharbor.model.job import JobRecord
+from taskharbor.model.naming import callable_name, class_name
 
 logger = logging.getLogger("taskharbor.job")
 
@@ -29,9 +29,10 @@ class CancelSignal:
     reserving the job does.
     """
 
-    __slots__ = ("_callbacks", "_event", "_reason")
+    __slots__ = ("_callbacks", "_event", "_job", "_reason")
 
-    def __init__(self) -> None:
+    def __init__(self, job: JobRecord | None = None) -> None:
+        self._job = job  # whose signal it is, for the log
         self._reason: str | None = None
         self._event: threading.Event | None = None
         self._callbacks: list[Callable[[], object]] = []
@@ -56,8 +57,7 @@ class CancelSignal:
             self._reason = reason
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            with contextlib.suppress(RuntimeError):  # somebody waited on a loop that is closed by now
-                callback()
+            self._call(callback)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block the calling thread until the signal or for so many seconds; True if it is set. For plain functions."""
@@ -72,7 +72,10 @@ class CancelSignal:
         loop, event = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            loop.call_soon_threadsafe(event.set)
+            try:
+                loop.call_soon_threadsafe(event.set)
+            except RuntimeError:
+                return  # the loop that waited is closed by now
 
         self.subscribe(wake)
         try:
@@ -84,12 +87,35 @@ class CancelSignal:
         return self._reason or ""
 
     def subscribe(self, callback: Callable[[], object]) -> None:
-        """Have a quick function called when the signal is set, in the thread that sets it; at once if it is."""
+        """Have a quick function called when the signal is set, in the thread that sets it; at once if it is.
+
+        That is mostly the worker's own thread, so what the function raises goes no further: it is logged, by its class.
+        """
         with _making:
             if self._reason is None:
                 self._callbacks.append(callback)
                 return
-        callback()
+        self._call(callback)
+
+    def _call(self, callback: Callable[[], object]) -> None:
+        try:
+            callback()
+        except BaseException as error:  # whoever tells a handler to stop has others to tell
+            _report(callback, error, self._job)
+
+
+def _report(callback: Callable[[], object], error: BaseException, job: JobRecord | None) -> None:
+    facts = {} if job is None else {"job_id": job.id, "job_type": job.type, "queue": job.queue}
+    try:
+        # By class alone: the text of an exception may quote a payload.
+        logger.error(
+            "what ctx.cancelled.subscribe() was given, %s, failed with %s when it was called",
+            callable_name(callback),
+            class_name(error),
+            extra=facts,
+        )
+    except Exception:  # a log handler may fail, too
+        return
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
@@ -123,7 +149,7 @@ class JobContext(msgspec.Struct, eq=False, weakref=True):
         if self._cancelled is None:
             with _making:
                 if self._cancelled is None:
-                    self._cancelled = CancelSignal()
+                    self._cancelled = CancelSignal(self.job)
         return self._cancelled
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, cast
 
 from taskharbor.drivers.contract import Driver, SqlDriver
@@ -138,11 +139,12 @@ class Crew:
         """Take no more, finish or give back what is held, and end. No order but this one loses nothing."""
         self.executor.close()
         self._observers.emit(WorkerStopping(self._settings.name, len(self.executor.running)))
-        await self.fetcher.stop()
-        await self.executor.stop(hurry)
-        await self._settler.stop()
-        await self._upkeep.stop()
-        await self._heart.stop()
+        async with AsyncExitStack() as last_to_first:  # each is stopped, whatever another raises: above all the heart
+            last_to_first.push_async_callback(self._heart.stop)
+            last_to_first.push_async_callback(self._upkeep.stop)
+            last_to_first.push_async_callback(self._settler.stop)
+            last_to_first.push_async_callback(self.executor.stop, hurry)
+            last_to_first.push_async_callback(self.fetcher.stop)
         self._observers.emit(WorkerStopped(self._settings.name))
 
     def _make_heart(

@@ -1,0 +1,33 @@
+"""Names of classes and callables, for telling of objects that may be broken: asking for one runs none of their code.
+
+A class may have a metaclass whose `__qualname__` raises, an object a `__getattr__` that does, and a name may be a
+subclass of str that refuses to be formatted. Whoever reports on such an object must not fail as it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_qualname: Callable[[type], str] = type.__dict__["__qualname__"].__get__
+
+
+def class_name(value: object) -> str:
+    """The qualified name of a value's class, whatever its metaclass or its `__class__` would answer.
+
+    >>> class_name(ValueError("no such account"))
+    'ValueError'
+    """
+    return str.__str__(_qualname(type(value)))
+
+
+def callable_name(function: Callable[..., Any]) -> str:
+    """The qualified name of a function; that of its class for another callable, such as a partial.
+
+    >>> callable_name(print), callable_name(class_name)
+    ('print', 'class_name')
+    """
+    try:
+        return str.__str__(function.__qualname__)
+    except BaseException:
+        return class_name(function)
