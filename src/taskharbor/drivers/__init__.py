@@ -11,6 +11,7 @@ from taskharbor.drivers.contract import (
     SqlDriver,
     Transaction,
     TransactionSync,
+    open_existing,
 )
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.errors import (
@@ -21,6 +22,7 @@ from taskharbor.model.errors import (
     JobNotInflight,
     LeaseExpired,
     LeaseMismatch,
+    StoreMissing,
     TaskHarborError,
     WrongState,
 )
@@ -59,6 +61,7 @@ __all__ = [
     "SingleVerbs",
     "SqlDriver",
     "State",
+    "StoreMissing",
     "TaskHarborError",
     "Transaction",
     "TransactionSync",
@@ -70,5 +73,6 @@ __all__ = [
     "clean_error",
     "flow_status",
     "open_driver",
+    "open_existing",
     "replace",
 ]

@@ -168,6 +168,16 @@ class Driver(Protocol):
         """Jobs in the order of their ids."""
 
 
+async def open_existing(driver: Driver) -> None:
+    """Open a driver for somebody who only looks: where there is no store yet it is StoreMissing, and nothing is made.
+
+    A store of an older schema is refused as well, whatever its DSN says about upgrades. A driver whose `open` creates
+    nothing needs no `open_existing` of its own.
+    """
+    opens = getattr(driver, "open_existing", None)
+    await (driver.open if opens is None else opens)()
+
+
 class Transaction(Protocol):
     """One transaction on the store, for a handler's own writes: `async with transaction as connection`.
 
@@ -207,6 +217,9 @@ class TransactionSync(Protocol):
 @runtime_checkable
 class SqlDriver(Driver, Protocol):
     """What drivers on SQL stores offer on top: the caller's own transaction."""
+
+    async def open_existing(self) -> None:
+        """Open as `open` does, but create and upgrade nothing: StoreMissing where there is no schema."""
 
     async def enqueue_on(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         """Store jobs on the caller's asynchronous connection, in the caller's transaction."""

@@ -11,6 +11,7 @@
         ├── LeaseMismatch               somebody else holds the lease
         ├── LeaseExpired                the lease was yours, and ended
         ├── WrongState                  the operation does not apply to its state
+        ├── StoreMissing                there is no store yet, and nobody asked to make one
         └── BackendUnavailable          the store cannot be reached; try again
 
 `HandlerSignal` and its kinds are not errors: a handler raises them to say how its job ends.
@@ -85,6 +86,10 @@ class LeaseExpired(DriverError):
 
 class WrongState(DriverError):
     """The operation does not apply to a job in this state."""
+
+
+class StoreMissing(DriverError):
+    """There is no store at this address yet: no file, or a database without our tables. Nothing was created."""
 
 
 class BackendUnavailable(DriverError):

@@ -74,6 +74,13 @@ class PostgresDriver(SingleVerbs):
 
     async def open(self) -> None:
         """Connect, check the server, and create the schema in an empty store."""
+        await self._open(self._options.migrate)
+
+    async def open_existing(self) -> None:
+        """Connect to a database that has the schema already; StoreMissing where it has not, and nothing is made."""
+        await self._open("manual")
+
+    async def _open(self, mode: str) -> None:
         if self._pool is not None:
             return
         import psycopg
@@ -85,13 +92,16 @@ class PostgresDriver(SingleVerbs):
                     await schema.check_server(connection)
                     found = await schema.version_of(connection, self._schema)
                 with Deadline(_UPGRADE if found else pool.limit, connection):
-                    await schema.ensure(connection, self._options, found)
+                    await schema.ensure(connection, self._options, found, mode)
         except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError) as error:
             await pool.close()
             raise unavailable(self._options, error) from error
         except psycopg.Error as error:
             await pool.close()
-            raise DriverError(f"the schema {self._schema!r} cannot be used: {self._told(error)}") from error
+            hint = ""
+            if isinstance(error, psycopg.errors.InsufficientPrivilege):
+                hint = "; run `taskharbor migrate` as a role that may create it, and grant this one the use of it"
+            raise DriverError(f"the schema {self._schema!r} cannot be used: {self._told(error)}{hint}") from error
         except BaseException:
             await pool.close()
             raise

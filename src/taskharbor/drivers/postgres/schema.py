@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskharbor.drivers.postgres.options import Options
 from taskharbor.drivers.postgres.statement import quoted
-from taskharbor.model.errors import DriverError
+from taskharbor.model.errors import DriverError, StoreMissing
 
 if TYPE_CHECKING:
     import psycopg
@@ -66,8 +66,9 @@ def _warn_once(connection: psycopg.AsyncConnection[Any], name: str) -> None:
         )
 
 
-async def ensure(connection: psycopg.AsyncConnection[Any], options: Options, found: int) -> None:
-    """Create the schema in an empty store; upgrade it if the DSN allows that; otherwise it has to fit."""
+async def ensure(connection: psycopg.AsyncConnection[Any], options: Options, found: int, mode: str) -> None:
+    """Create the schema in an empty store; upgrade it if the mode (see Options.migrate) allows that; else it has to
+    fit."""
     if found == VERSION:
         return
     if found > VERSION:
@@ -75,8 +76,10 @@ async def ensure(connection: psycopg.AsyncConnection[Any], options: Options, fou
             f"the schema {options.schema!r} has version {found}, this program knows {VERSION}; upgrade taskharbor "
             "(a newer one ran `taskharbor migrate`)"
         )
-    if options.migrate == "manual" or (found and options.migrate != "auto"):
-        what = "has no tables" if not found else f"has version {found}, this program needs {VERSION}"
+    if not found and mode == "manual":
+        raise StoreMissing(f"there is no schema {options.schema!r} with our tables yet; run `taskharbor migrate`")
+    if found and mode != "auto":
+        what = f"has version {found}, this program needs {VERSION}"
         raise DriverError(f"the schema {options.schema!r} {what}; run `taskharbor migrate`")
     await migrate(connection, options)
 

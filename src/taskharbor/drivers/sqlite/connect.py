@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from urllib.parse import quote
 
 from taskharbor.model.errors import BackendUnavailable
 
@@ -91,6 +92,12 @@ def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sql
         connection.close()
         raise
     return connection
+
+
+def connect_to_look(path: str) -> sqlite3.Connection:
+    """A connection that makes no file, not even an empty one, where there is none."""
+    uri = f"file:{quote(path)}?mode=rw"  # not ro: one that may only read leaves the -wal file behind that it needs
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_MS / 1000, isolation_level=None)
 
 
 def use_wal(connection: sqlite3.Connection, path: str) -> None:

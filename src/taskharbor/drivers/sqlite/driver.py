@@ -53,6 +53,11 @@ class SqliteDriver(SingleVerbs):
         if self._hub is None or self._hub.is_foreign():
             self._hub = await acquire(self.address)
 
+    async def open_existing(self) -> None:
+        """Open a file that holds a store already; StoreMissing where there is none, and nothing is made."""
+        if self._hub is None or self._hub.is_foreign():
+            self._hub = await acquire(self.address, only_existing=True)
+
     async def close(self) -> None:
         held, self._hub = self._hub, None
         if held is not None:

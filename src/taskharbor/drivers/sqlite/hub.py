@@ -13,16 +13,18 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from datetime import datetime
 from typing import Any
 
 from taskharbor.drivers.sqlite import migrate
 from taskharbor.drivers.sqlite.address import Address
 from taskharbor.drivers.sqlite.checkpoint import Checkpoint
-from taskharbor.drivers.sqlite.connect import begin, create, network_mount, use_wal
+from taskharbor.drivers.sqlite.connect import begin, connect_to_look, create, network_mount, unavailable, use_wal
 from taskharbor.drivers.sqlite.lane import Call, Failed, Lane, Reader, Work
 from taskharbor.drivers.sqlite.watch import Watch
 from taskharbor.drivers.sqlite.writer import Writer
+from taskharbor.model.errors import StoreMissing
 from taskharbor.model.job import EPOCH
 from taskharbor.model.times import from_ms
 
@@ -155,9 +157,23 @@ class Hub:
             yield self._watch
 
 
-async def acquire(address: Address) -> Hub:
+def look(path: str) -> None:
+    """DriverError unless the file is there and has this program's schema. Creates nothing, and changes nothing."""
+    if not os.path.exists(path):
+        raise StoreMissing(f"{path}: there is no store yet; run `taskharbor migrate`")
+    try:
+        with closing(connect_to_look(path)) as connection:
+            migrate.expect(connection, path)
+    except sqlite3.Error as error:
+        raise unavailable(path, error) from error
+
+
+async def acquire(address: Address, *, only_existing: bool = False) -> Hub:
     """The hub of a file, with the file open and its schema as it should be."""
-    create(address.path)
+    if only_existing:
+        await asyncio.to_thread(look, address.path)
+    else:
+        create(address.path)
     with _LOCK:
         hub = _HUBS.get(address)
         if hub is None:

@@ -11,7 +11,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from taskharbor.model.errors import DriverError
+from taskharbor.model.errors import DriverError, StoreMissing
 
 FOLDER = Path(__file__).parent / "migrations"
 SCHEMA = max(int(path.name[:4]) for path in FOLDER.glob("*.sql"))
@@ -25,26 +25,36 @@ def schema_of(connection: Any) -> int:
     return int(connection.execute("SELECT schema FROM taskharbor_meta").fetchone()[0]) if found else 0
 
 
+def expect(connection: Any, path: str) -> None:
+    """DriverError unless the file has this program's schema. Changes nothing."""
+    found = schema_of(connection)
+    if not found:
+        raise StoreMissing(f"{path}: it has no tables of TaskHarbor yet; run `taskharbor migrate`")
+    _refuse_misfit(found, path, "manual")
+
+
 def prepare(connection: Any, path: str, mode: str) -> None:
     """Create or upgrade the schema inside the transaction that is open, or say why not."""
     found = schema_of(connection)
-    if found == SCHEMA:
-        return
-    if found > SCHEMA:
-        raise DriverError(
-            f"{path}: its schema is number {found}, this version of TaskHarbor knows {SCHEMA}. "
-            "It was upgraded by a newer version (`taskharbor migrate`): upgrade TaskHarbor here as well."
-        )
-    if found and mode != "auto":
-        raise DriverError(
-            f"{path}: its schema is number {found}, this version of TaskHarbor needs {SCHEMA}. "
-            "Run `taskharbor migrate`, or open it with ?migrate=auto."
-        )
+    _refuse_misfit(found, path, mode)
     for number in range(found + 1, SCHEMA + 1):
         (script,) = FOLDER.glob(f"{number:04d}_*.sql")
         for statement in statements(script.read_text(encoding="utf-8")):
             connection.execute(statement)
         connection.execute("UPDATE taskharbor_meta SET schema = ?", (number,))
+
+
+def _refuse_misfit(found: int, path: str, mode: str) -> None:
+    if found > SCHEMA:
+        raise DriverError(
+            f"{path}: its schema is number {found}, this version of TaskHarbor knows {SCHEMA}. "
+            "It was upgraded by a newer version (`taskharbor migrate`): upgrade TaskHarbor here as well."
+        )
+    if 0 < found < SCHEMA and mode != "auto":
+        raise DriverError(
+            f"{path}: its schema is number {found}, this version of TaskHarbor needs {SCHEMA}. "
+            "Run `taskharbor migrate`, or open it with ?migrate=auto."
+        )
 
 
 def script(found: int) -> str:
