@@ -126,6 +126,29 @@ def test_a_folder_in_place_of_the_file_is_never_waited_for(tmp_path):
     assert refused.value.lasting
 
 
+def test_a_library_that_is_too_old_is_named(path, monkeypatch):
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 37, 2))
+    monkeypatch.setattr(sqlite3, "sqlite_version", "3.37.2")
+    with pytest.raises(BackendUnavailable, match=r"3\.38\.0 or later; this Python uses 3\.37\.2") as refused:
+        on(path, lambda driver: driver.queues())
+    assert refused.value.lasting
+    assert not path.exists()
+
+
+def test_a_read_that_sqlite_rolled_back_itself_tells_its_own_cause(path):
+    def fails(tx):
+        tx.execute("ROLLBACK")  # as SQLite does after some errors
+        raise sqlite3.OperationalError("disk I/O error")
+
+    async def scenario(driver):
+        with pytest.raises(BackendUnavailable) as refused:
+            await driver.hub.read(fails)
+        assert str(refused.value.__cause__) == "disk I/O error"
+        assert await driver.queues() == []
+
+    on(path, scenario)
+
+
 def test_settings_of_the_connection(path):
     async def scenario(driver):
         shared = driver.hub

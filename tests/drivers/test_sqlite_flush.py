@@ -269,6 +269,81 @@ def test_the_log_is_begun_anew_while_calls_go_on(path, monkeypatch):
     on(path, scenario)
 
 
+def test_the_log_is_begun_anew_under_short_reads_that_overlap(path, monkeypatch):
+    """There is always somebody who reads, but nobody for long."""
+    monkeypatch.setattr(checkpoint, "PAGES", 50)
+    monkeypatch.setattr(checkpoint, "LARGE", 100)
+    monkeypatch.setattr(checkpoint, "AGAIN", 8)
+    made, stop = [], threading.Event()
+    make = checkpoint.Checkpoint.make
+    monkeypatch.setattr(checkpoint.Checkpoint, "make", lambda self: made.append(make(self)))
+    reading = [threading.Event(), threading.Event()]
+
+    def read(own, other):
+        connection = sqlite3.connect(path, isolation_level=None)
+        while not stop.is_set():
+            connection.execute("BEGIN")
+            connection.execute("SELECT count(*) FROM taskharbor_jobs").fetchone()
+            own.set()
+            stop.wait(0.02)  # commits go on meanwhile
+            other.wait(10)  # until the other one reads as well
+            other.clear()
+            connection.execute("COMMIT")
+        connection.close()
+
+    async def scenario(driver):
+        await driver.enqueue([job("first")], NOW)
+        readers = [threading.Thread(target=read, args=pair) for pair in (reading, reading[::-1])]
+        for reader in readers:
+            reader.start()
+        try:
+            stored = 1
+            while sum(made) < 3 and stored < 3000:
+                await driver.enqueue([job(f"j{stored}")], NOW)
+                stored += 1
+        finally:
+            stop.set()
+            for event in reading:
+                event.set()
+            for reader in readers:
+                await asyncio.to_thread(reader.join)
+        assert sum(made) == 3
+        other = sqlite3.connect(path)
+        _, written, _ = other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        other.close()
+        assert written < 3 * stored  # an enqueue writes four pages
+
+    on(path, scenario)
+
+
+def test_a_read_that_does_not_end_is_waited_for_less_and_less_often(path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "PAGES", 10)
+    monkeypatch.setattr(checkpoint, "LARGE", 10)
+    monkeypatch.setattr(checkpoint, "AGAIN", 4)
+    monkeypatch.setattr(checkpoint, "WAIT_MS", 1)
+    made = []
+    make = checkpoint.Checkpoint.make
+    monkeypatch.setattr(checkpoint.Checkpoint, "make", lambda self: made.append(make(self)))
+
+    async def scenario(driver):
+        await driver.enqueue([job("first")], NOW)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM taskharbor_jobs").fetchone()
+        await driver.enqueue([job("second")], NOW)
+        made.clear()  # the first ones were made before anybody read
+        for number in range(200):
+            await driver.enqueue([job(f"j{number}")], NOW)
+        assert made[0] is False
+        assert len(made) <= 8  # after 8, 16, 32, 64 and 128 commits
+        other.close()
+        for number in range(200, 600):
+            await driver.enqueue([job(f"j{number}")], NOW)
+        assert True in made
+
+    on(path, scenario)
+
+
 def test_the_first_commit_of_the_new_log_is_made_with_it(path):
     async def scenario(driver):
         await driver.enqueue([job(f"j{number}") for number in range(300)], NOW)

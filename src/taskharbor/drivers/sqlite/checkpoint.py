@@ -3,6 +3,10 @@
 SQLite would make one within a commit, which then takes as long as the disk takes. Here most of it is done beside
 whoever writes. But the file is begun anew only if nothing at all is left in it: what came meanwhile, which is little,
 is done while nobody may write, and so is the first commit of the new one, since that waits for the disk too.
+
+It is not begun anew either while anybody reads from it, and short reads that overlap would keep it for ever. So a file
+that has grown large waits for the reads of the moment, for a quarter of a second at most, while nobody may write. If
+they last longer (a backup, a forgotten transaction), it is tried less and less often.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from taskharbor.drivers.sqlite.connect import connect
+from taskharbor.drivers.sqlite.connect import BUSY_MS, connect
 
 if TYPE_CHECKING:
     from taskharbor.drivers.sqlite.flush import Log
@@ -20,8 +24,12 @@ if TYPE_CHECKING:
 PAGES = 4000  # 16 MB: the same pages change again and again
 LOOK = 16  # commits of this process from one look at the log's length to the next
 AGAIN = 256  # commits after one that could not be made to the end: somebody reads, or another process makes it
+LARGE = 16_000  # 64 MB: above this a checkpoint waits for those who read
+WAIT_MS = 250  # for this long
+SELDOM = 65_536  # commits after one that waited in vain, at the most: each time twice as many as before
 
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
+CHECKPOINT_AFTER_READS = "PRAGMA wal_checkpoint(RESTART)"
 BEGIN_ANEW = "UPDATE taskharbor_meta SET number = number + 1"  # one is left out; what changes nothing is not written
 
 
@@ -35,6 +43,7 @@ class Checkpoint:
         self.guard = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._commits = 1  # until the next look: a process may make no more than one
+        self._again = AGAIN
 
     def is_due(self, log: Log | None) -> bool:
         """After a commit: whether one is to be made."""
@@ -46,7 +55,7 @@ class Checkpoint:
 
     def make(self) -> bool:
         """Make one. False: it could not be done to the end, which harms nobody: the next one goes on with it."""
-        self._commits = AGAIN
+        self._commits = max(AGAIN, self._again)
         with self.guard:
             try:
                 if self._connection is None:
@@ -56,15 +65,27 @@ class Checkpoint:
                 self._take_turn()
                 try:
                     busy, written, moved = self._connection.execute(CHECKPOINT).fetchone()
+                    if written >= LARGE:
+                        busy, written, moved = self._after_reads(self._connection)
                     if not busy and written == moved:
                         self._connection.execute(BEGIN_ANEW)
-                        self._commits = LOOK
+                        self._commits, self._again = LOOK, AGAIN
                         return True
                 finally:
                     self._end_turn()
             except Exception:
                 self.disconnect()
         return False
+
+    def _after_reads(self, connection: sqlite3.Connection) -> tuple[int, int, int]:
+        """Wait for the reads of the moment, then make it. Nobody writes meanwhile: later reads go past the file."""
+        self._commits = self._again = min(2 * self._again, SELDOM)
+        connection.execute(f"PRAGMA busy_timeout = {WAIT_MS}")
+        try:
+            answer: tuple[int, int, int] = connection.execute(CHECKPOINT_AFTER_READS).fetchone()
+            return answer
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None

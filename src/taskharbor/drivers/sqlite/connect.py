@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from taskharbor.model.errors import BackendUnavailable
 
+OLDEST = (3, 38, 0)  # RETURNING came with 3.35, JSON without a compile option with 3.38
 PATIENCE = 30.0  # seconds after which a store that is locked counts as unavailable
 
 BUSY_MS = 5000  # for which SQLite tries again by itself
@@ -73,6 +74,18 @@ def _make(path: str) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
+def check_library() -> None:
+    """Refuse a library that lacks what our statements use, before one of them fails with a syntax error."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        old = BackendUnavailable(
+            f"sqlite:// needs the SQLite library {wanted} or later; this Python uses {sqlite3.sqlite_version}. "
+            "Upgrade the system's libsqlite3, or use a Python that brings a newer one."
+        )
+        old.lasting = True
+        raise old
+
+
 def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
     """A connection to a file that exists. Transactions are begun and ended by hand."""
     connection = sqlite3.connect(
@@ -88,6 +101,9 @@ def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sql
         connection.execute("PRAGMA temp_store = memory")
         connection.execute("PRAGMA cache_size = -16384")
         connection.execute("PRAGMA wal_autocheckpoint = 16000")  # 64 MB; checkpoint.py comes before that
+        connection.execute(
+            "PRAGMA journal_size_limit = 67108864"
+        )  # a -wal file that grew larger is cut when begun anew
     except BaseException:
         connection.close()
         raise

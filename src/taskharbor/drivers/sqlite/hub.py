@@ -20,7 +20,15 @@ from typing import Any
 from taskharbor.drivers.sqlite import migrate
 from taskharbor.drivers.sqlite.address import Address
 from taskharbor.drivers.sqlite.checkpoint import Checkpoint
-from taskharbor.drivers.sqlite.connect import begin, connect_to_look, create, network_mount, unavailable, use_wal
+from taskharbor.drivers.sqlite.connect import (
+    begin,
+    check_library,
+    connect_to_look,
+    create,
+    network_mount,
+    unavailable,
+    use_wal,
+)
 from taskharbor.drivers.sqlite.lane import Call, Failed, Lane, Reader, Work
 from taskharbor.drivers.sqlite.watch import Watch
 from taskharbor.drivers.sqlite.writer import Writer
@@ -170,6 +178,7 @@ def look(path: str) -> None:
 
 async def acquire(address: Address, *, only_existing: bool = False) -> Hub:
     """The hub of a file, with the file open and its schema as it should be."""
+    check_library()
     if only_existing:
         await asyncio.to_thread(look, address.path)
     else:

@@ -222,7 +222,8 @@ class Reader(Lane):
             except Exception as error:
                 answers.append(Failed(error))
             finally:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # SQLite may have rolled back by itself: the cause is what counts
+                    connection.execute("ROLLBACK")
         return answers
 
 
