@@ -25,7 +25,7 @@ from taskharbor.tasks.task import Step
 
 if TYPE_CHECKING:
     from taskharbor.flow.run import FlowRun
-    from taskharbor.worker import Middleware, Worker
+    from taskharbor.worker import CallMiddleware, Middleware, Worker
 
 
 class Harbor(Declaring):
@@ -46,12 +46,14 @@ class Harbor(Declaring):
         codec: Codec | None = None,
         clock: Clock | None = None,
         middleware: Iterable[Middleware] = (),
+        call_middleware: Iterable[CallMiddleware] = (),
         observers: Iterable[Observer] = (),
         enqueue_middleware: Iterable[EnqueueMiddleware] = (),
         default_queue: str = DEFAULT_QUEUE,
     ) -> None:
         self.observers: tuple[Observer, ...] = callables(observers, "observers")
         self.middleware = callables(middleware, "middleware")
+        self.call_middleware = callables(call_middleware, "call_middleware")
         self.client = Client(
             dsn_or_driver,
             codec=codec,
@@ -96,6 +98,7 @@ class Harbor(Declaring):
         from taskharbor.worker import Worker
 
         options.setdefault("middleware", self.middleware)
+        options.setdefault("call_middleware", self.call_middleware)
         options.setdefault("observers", self.observers)
         options.setdefault("codec", self.codec)
         options.setdefault("clock", self.clock)

@@ -1,8 +1,12 @@
 """Handlers for process=True: functions of a module, so that a child process can import them."""
 
+import importlib
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from taskharbor import JobContext, Snooze, Unrecoverable
 
@@ -58,3 +62,56 @@ def waits_for_the_signal(ctx: JobContext) -> str:
     ctx.progress(0, note="started")
     ctx.cancelled.wait(60)
     return str(ctx.cancelled.reason)
+
+
+noted: list[int] = []
+
+
+@contextmanager
+def noting_the_process(ctx: JobContext) -> Iterator[None]:
+    noted.append(os.getpid())
+    yield
+    noted.clear()
+
+
+def what_was_noted() -> tuple[int, int]:
+    (pid,) = noted
+    return pid, os.getpid()
+
+
+def fails() -> None:
+    raise ValueError("of the handler")
+
+
+@contextmanager
+def swallows(ctx: JobContext) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        pass
+
+
+@contextmanager
+def refuses(ctx: JobContext) -> Iterator[None]:
+    raise PermissionError("not today")
+    yield
+
+
+@contextmanager
+def fails_afterwards(ctx: JobContext) -> Iterator[None]:
+    yield
+    raise ConnectionError("could not be closed")
+
+
+class Ghost:
+    """Call middleware of a module that no child finds."""
+
+    def __call__(self, ctx: JobContext) -> Any:
+        raise AssertionError("not called")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _import, ("ghost",)
+
+
+def _import(name: str) -> Any:
+    return importlib.import_module(name)

@@ -1,7 +1,7 @@
 """Running jobs: the worker and its services."""
 
 from taskharbor.worker.health import Health
-from taskharbor.worker.middleware import Call, Middleware
+from taskharbor.worker.middleware import Call, CallMiddleware, Middleware
 from taskharbor.worker.worker import Worker
 
-__all__ = ["Call", "Health", "Middleware", "Worker"]
+__all__ = ["Call", "CallMiddleware", "Health", "Middleware", "Worker"]

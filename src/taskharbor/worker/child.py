@@ -32,6 +32,7 @@ from taskharbor.policy.describe import describe, summary
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
 from taskharbor.tasks.workflow import Workflow
+from taskharbor.worker.middleware import CallMiddleware, call_within
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -42,6 +43,7 @@ class Request(msgspec.Struct, frozen=True):
     job: JobRecord
     deadline: datetime | None
     unrecoverable: str = "[]"  # the handler's types, as `write_unrecoverable` names them
+    layers: bytes = b""  # call middleware, pickled; read where a failure to read it is the job's
 
 
 def serve(pipe: Connection, logs: Configuration | None = None) -> None:
@@ -82,9 +84,13 @@ def _perform(pipe: Connection, request: Request, running: list[JobContext]) -> t
     try:
         handler = Handler(request.job.type, load_reference(*request.reference), codec=request.codec)
         args, kwargs = handler.bind(request.job.payload, context)
-        value = handler.function(*args, **kwargs)
-        if handler.is_coroutine:
-            value = asyncio.run(value)
+
+        def call() -> Any:
+            value = handler.function(*args, **kwargs)
+            return asyncio.run(value) if handler.is_coroutine else value
+
+        layers: tuple[CallMiddleware, ...] = pickle.loads(request.layers) if request.layers else ()
+        value = call_within(layers, context, call)
         if isinstance(value, Workflow):
             spawned = value.compile(request.job, truncate(datetime.now(UTC)))
             return ("returned", None, spawned.jobs, spawned.handover)

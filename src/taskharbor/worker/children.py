@@ -21,6 +21,7 @@ from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch
 from taskharbor.tasks.workflow import Spawned
 from taskharbor.worker.child import Request, serve
+from taskharbor.worker.middleware import CallMiddleware
 from taskharbor.worker.run import Run
 from taskharbor.worker.threads import Threads
 
@@ -61,7 +62,9 @@ class Children:
         self._idle: list[_Child] = []
         self._closed = False
 
-    async def run(self, run: Run, handler: Handler, context: JobContext) -> Any:
+    async def run(
+        self, run: Run, handler: Handler, context: JobContext, call_middleware: tuple[CallMiddleware, ...] = ()
+    ) -> Any:
         """Run a job in a child and answer what its handler returned, or raise what it raised."""
         stop = _Stop()
         run.kill = stop.kill
@@ -69,7 +72,8 @@ class Children:
         codec = handler.signature.codec
         own = None if type(codec) is JsonCodec else codec  # the default is made anew there; another one must pickle
         unrecoverable = write_unrecoverable(handler.unrecoverable)
-        request = Request(handler.reference, own, run.job, context.deadline, unrecoverable)
+        layers = _packed(call_middleware) if call_middleware else b""
+        request = Request(handler.reference, own, run.job, context.deadline, unrecoverable, layers)
         answer = await self._threads.run(lambda: self._perform(request, context, stop))
         return _value_of(answer, handler)
 
@@ -174,6 +178,20 @@ def _value_of(answer: tuple[Any, ...], handler: Handler) -> Any:
     # The frames were left behind in the child: a note keeps them for the record.
     error.__notes__ = [*description.split("\n\n")[1:]]
     raise error
+
+
+def _packed(call_middleware: tuple[CallMiddleware, ...]) -> bytes:
+    """The layers as a child finds them again: by their names."""
+    for layer in call_middleware:
+        try:
+            pickle.dumps(layer)
+        except Exception:
+            name = getattr(layer, "__qualname__", None) or type(layer).__qualname__
+            raise TypeError(
+                f"call_middleware: process=True: expected functions that a child process can import, got {name}; "
+                "move it to its module"
+            ) from None
+    return pickle.dumps(call_middleware)
 
 
 def _cause(process: SpawnProcess) -> str:

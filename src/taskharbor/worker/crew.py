@@ -22,7 +22,7 @@ from taskharbor.worker.binder import Binder
 from taskharbor.worker.executor import Executor
 from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.heart import Heart, LoopHeart, LoopWatch, ThreadHeart
-from taskharbor.worker.middleware import Middleware
+from taskharbor.worker.middleware import CallMiddleware, Middleware
 from taskharbor.worker.outage import Outage
 from taskharbor.worker.run import Run
 from taskharbor.worker.settings import Settings
@@ -43,6 +43,7 @@ class Crew:
         driver: Driver,
         handlers: HandlerRegistry,
         middleware: Sequence[Middleware],
+        call_middleware: Sequence[CallMiddleware],
         retry: RetryPolicy,
         codec: Codec,
         clock: Clock,
@@ -58,6 +59,7 @@ class Crew:
             settings=settings,
             handlers=handlers,
             middleware=middleware,
+            call_middleware=call_middleware,
             retry=retry,
             clock=clock,
             observers=observers,

@@ -46,7 +46,7 @@ from taskharbor.worker.change import Change
 from taskharbor.worker.children import Children
 from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.endings import Endings, Refusal
-from taskharbor.worker.middleware import Middleware, wrap
+from taskharbor.worker.middleware import CallMiddleware, Middleware, await_within, call_within, wrap
 from taskharbor.worker.run import Run
 from taskharbor.worker.settings import Settings
 from taskharbor.worker.settler import UNKNOWN_TYPE, tell_spawned
@@ -70,6 +70,7 @@ class Executor:
         settings: Settings,
         handlers: HandlerRegistry,
         middleware: Sequence[Middleware],
+        call_middleware: Sequence[CallMiddleware] = (),
         retry: RetryPolicy,
         clock: Clock,
         observers: Observers,
@@ -80,6 +81,8 @@ class Executor:
         self._settings = settings
         self._handlers = handlers
         self._middleware = tuple(middleware)
+        self._call_middleware = tuple(call_middleware)
+        self._is_bare = not (self._middleware or self._call_middleware)  # a handler is called with nothing around it
         self._endings = Endings(settings=settings, retry=retry, clock=clock, observers=observers)
         self._clock = clock
         self._observers = observers
@@ -221,7 +224,7 @@ class Executor:
         if self._tells_start:
             self._observers.emit(JobStarted(run.job, self._settings.name))
         try:
-            if handler.is_direct and not (self._middleware or run.job.metadata):
+            if handler.is_direct and self._is_bare and not run.job.metadata:
                 args, kwargs = bind(run.job.payload, self._context(run) if handler.takes_context else NOBODY)
                 value = await handler.function(*args, **kwargs)
             elif self._middleware:
@@ -255,12 +258,15 @@ class Executor:
     async def _invoke(self, run: Run, handler: Handler, context: JobContext) -> Any:
         wanted = run.job.metadata.get(PROCESS_KEY)
         if handler.process if wanted is None else wanted == "1":
-            return await self._children.run(run, handler, context)
+            return await self._children.run(run, handler, context, self._call_middleware)
         args, kwargs = handler.bind(run.job.payload, context)
+        call = partial(handler.function, *args, **kwargs)
         if handler.is_coroutine:
-            return await handler.function(*args, **kwargs)
+            return await (await_within(self._call_middleware, context, call) if self._call_middleware else call())
+        if self._call_middleware:
+            call = partial(call_within, self._call_middleware, context, call)
         try:
-            return await self._threads.run(partial(handler.function, *args, **kwargs))
+            return await self._threads.run(call)
         except Exception as error:
             # Middleware sees what was raised; only a StopIteration stays wrapped, which no coroutine may raise.
             raised = unwrap(error)

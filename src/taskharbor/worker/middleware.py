@@ -1,14 +1,22 @@
-"""Middleware: functions wrapped around every execution, the first in the list outermost."""
+"""Middleware: what is wrapped around every execution, the first in the list outermost.
+
+There are two kinds. `Middleware` is a coroutine and runs on the worker's loop, also around a function that runs in a
+thread. `CallMiddleware` is a context manager around the call itself, in the thread that the handler runs in (for a
+coroutine: on the loop; with `process=True`: in the child process). What belongs to a thread, such as the database
+connections of Django, can be reached from there only.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeAlias
 
 from taskharbor.tasks.context import JobContext
 
 Call: TypeAlias = Callable[[JobContext], Awaitable[Any]]
 Middleware: TypeAlias = Callable[[JobContext, Call], Awaitable[Any]]
+CallMiddleware: TypeAlias = Callable[[JobContext], AbstractContextManager[Any]]
 
 
 def wrap(middleware: Sequence[Middleware], innermost: Call) -> Call:
@@ -24,3 +32,36 @@ def _layer(layer: Middleware, call_next: Call) -> Call:
         return await layer(context, call_next)
 
     return call
+
+
+def call_within(layers: Sequence[CallMiddleware], context: JobContext, call: Callable[[], Any]) -> Any:
+    """Call a function with all layers around it. What a layer raises counts as the function's own error.
+
+    No layer can swallow an error: a job that failed would be recorded as one that returned None.
+    """
+    failure: BaseException
+    with ExitStack() as entered:
+        try:
+            for layer in layers:
+                entered.enter_context(layer(context))
+            return call()
+        except BaseException as error:
+            failure = error
+            raise
+    raise failure
+
+
+async def await_within(
+    layers: Sequence[CallMiddleware], context: JobContext, call: Callable[[], Awaitable[Any]]
+) -> Any:
+    """The same for a coroutine function, on its loop."""
+    failure: BaseException
+    with ExitStack() as entered:
+        try:
+            for layer in layers:
+                entered.enter_context(layer(context))
+            return await call()
+        except BaseException as error:
+            failure = error
+            raise
+    raise failure

@@ -25,7 +25,7 @@ from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.worker.crew import Crew, uninterrupted
 from taskharbor.worker.health import Health
-from taskharbor.worker.middleware import Middleware
+from taskharbor.worker.middleware import CallMiddleware, Middleware
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.settings import settings
 from taskharbor.worker.upkeep import follow
@@ -60,6 +60,7 @@ class Worker:
         max_lost: int = DEFAULT_MAX_LOST,
         retry: RetryPolicy = DEFAULT_RETRY,
         middleware: Sequence[Middleware] = (),
+        call_middleware: Sequence[CallMiddleware] = (),
         observers: Sequence[Observer] = (),
         codec: Codec | None = None,
         clock: Clock | None = None,
@@ -83,6 +84,7 @@ class Worker:
         self._source: Driver = open_driver(driver) if isinstance(driver, str) else driver
         self._retry = retry
         self._middleware = callables(middleware, "middleware")
+        self._call_middleware = callables(call_middleware, "call_middleware")
         self._observers = Observers(logged(callables(observers, "observers")))
         self._codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
         self._clock: Clock = StoreClock() if clock is None else with_methods(clock, "clock", *CLOCK_METHODS)
@@ -252,6 +254,7 @@ class Worker:
             driver=driver,
             handlers=self._handlers,
             middleware=self._middleware,
+            call_middleware=self._call_middleware,
             retry=self._retry,
             codec=self._codec,
             clock=self._clock,
