@@ -4,8 +4,11 @@ import asyncio
 import gc
 import os
 import re
+import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from tests.drivers.sqlite_files import damage
 
 pytestmark = pytest.mark.lane("sqlite")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ROOT = Path(__file__).parents[2]
 LEASE = timedelta(seconds=30)
 CANARY = b"canary-5f1d"
 
@@ -282,6 +286,51 @@ def test_a_file_that_was_replaced_is_used(path, tmp_path):
         assert len(await driver.reserve(["default"], NOW, LEASE, 5)) == 1
 
     on(path, scenario)
+
+
+def test_a_restored_file_is_never_overlaid_by_an_old_log(path, tmp_path):
+    """Also where nobody took the old -wal file away; also by a process that starts afterwards."""
+    on(tmp_path / "backup.db", lambda driver: driver.enqueue([job("restored")], NOW))
+
+    async def scenario(driver):
+        waiting = asyncio.create_task(driver.wait(["default"], 60))  # the watch has a connection of its own
+        await driver.enqueue([job("old")], NOW)
+        await waiting
+        os.rename(tmp_path / "backup.db", path)
+        for verb in (driver.queues, lambda: driver.enqueue([job("lost?")], NOW)):
+            with pytest.raises(BackendUnavailable, match=r"jobs\.db was replaced, but .*-wal still belongs to"):
+                await verb()
+        os.rename(f"{path}-wal", tmp_path / "set-aside-wal")
+        os.rename(f"{path}-shm", tmp_path / "set-aside-shm")
+        assert (await driver.inspect("restored", NOW)).state == "ready"
+        await driver.enqueue([job("new")], NOW)
+        assert await driver.counts(NOW) == {"default": {"ready": 2}}
+
+    on(path, scenario)
+    assert on(path, lambda driver: driver.counts(NOW)) == {"default": {"ready": 2}}
+
+
+def test_a_file_that_was_moved_with_its_log_is_used(path, tmp_path):
+    async def scenario(driver):
+        await driver.enqueue([job("a")], NOW)
+        elsewhere = tmp_path / "elsewhere"
+        shutil.copytree(tmp_path, elsewhere)  # as from a snapshot of a disk: all files, and other numbers
+        return elsewhere / path.name
+
+    assert on(on(path, scenario), lambda driver: driver.counts(NOW)) == {"default": {"ready": 1}}
+
+
+def test_the_log_of_a_killed_process_is_for_its_own_file_only(path, tmp_path):
+    on(tmp_path / "backup.db", lambda driver: driver.enqueue([job("restored")], NOW))
+    for id in ("first", "second"):  # the second finds the log of the first
+        subprocess.run([sys.executable, "-m", "tests.drivers.sqlite_child", "store_and_die", path, id], cwd=ROOT)
+    assert os.stat(f"{path}-wal").st_size > 0
+    os.unlink(path)
+    shutil.copyfile(tmp_path / "backup.db", path)  # often under the number of the file that was removed
+    with pytest.raises(BackendUnavailable, match="was replaced"):
+        on(path, lambda driver: driver.queues())
+    os.unlink(f"{path}-wal")
+    assert on(path, lambda driver: driver.counts(NOW)) == {"default": {"ready": 1}}
 
 
 def test_errors_are_told_in_words():

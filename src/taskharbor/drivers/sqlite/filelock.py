@@ -13,6 +13,7 @@ import os
 import queue
 import threading
 
+from taskharbor.drivers.sqlite import pairing
 from taskharbor.model.errors import BackendUnavailable
 
 
@@ -107,6 +108,10 @@ class FileLock:
             os.pwrite(self._file, b"!", 0)
         except OSError:  # a full disk costs a hint, never a job
             pass
+
+    def note_pair(self, path: str) -> None:
+        """Note in it which -wal file belongs to which database file. While the lock is held."""
+        pairing.note(self._file, path)
 
     def forget(self) -> None:
         """In a forked child: the lock is the parent's, also if that dies with it."""

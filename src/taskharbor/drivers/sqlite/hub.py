@@ -71,6 +71,7 @@ class Hub:
         self.writer = Writer(address.path, address.synchronous, self._prepare)
         self.writer.arrived = self.heard
         self.reader = Reader(address.path, "normal", "reader")
+        self.writer.replaced = self.reader.replaced = self._let_go_of_the_old_file
         self._waiters: dict[Waiter, None] = {}
         self._waiting = threading.Lock()
         self._watch: Watch | None = None
@@ -89,6 +90,13 @@ class Hub:
         begin(connection, path)
         migrate.prepare(connection, path, self.address.migrate)
         connection.execute("COMMIT")
+
+    def _let_go_of_the_old_file(self) -> None:
+        """The file was replaced: parts that do not look for themselves must not stay with the old one."""
+        for part in self.parts():
+            if not isinstance(part, Lane) and part.guard.acquire(timeout=1.0):
+                part.disconnect()
+                part.guard.release()
 
     # Calls
 

@@ -67,6 +67,7 @@ class Lane:
         self._busy = False
         self._ended: list[Call] = []
         self._trouble = ""
+        self.replaced: Callable[[], None] = lambda: None  # called when another file stands in the place of ours
         self._thread = threading.Thread(target=self._run, name=f"taskharbor-sqlite-{name}", daemon=True)
         self._thread.start()
 
@@ -172,6 +173,7 @@ class Lane:
             raise unavailable(self.path, error) from error
         if self._connection is not None and self._identity != identity:
             self.disconnect()  # what stands there now is another file
+            self.replaced()
         if self._connection is None:
             self._identity = identity
             self._connection = connect(self.path, self.synchronous)

@@ -146,7 +146,7 @@ class Watch:
                 rows = self._connection.execute(
                     f"SELECT name, arrived FROM taskharbor_queues WHERE name IN ({marks})", names
                 ).fetchall()
-        except sqlite3.Error:
+        except Exception:  # whatever it is, the thread must live on: a process has one
             with self.guard:
                 self.disconnect()
             time.sleep(POLL)

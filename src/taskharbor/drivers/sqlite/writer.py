@@ -53,6 +53,7 @@ class Writer(Lane):
 
     def connected(self, connection: sqlite3.Connection) -> None:
         self._prepare(connection)
+        self.lock.note_pair(self.path)
         connection.execute("PRAGMA busy_timeout = 0")
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # a commit on a caller's thread must never make one
         connection.set_progress_handler(lambda: time.monotonic() > self._tired_at, STEPS)
