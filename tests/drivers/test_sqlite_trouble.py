@@ -15,7 +15,7 @@ import pytest
 
 from taskharbor import Worker
 from taskharbor.drivers import BackendUnavailable, Enqueued, JobRecord
-from taskharbor.drivers.sqlite import SqliteDriver, writer
+from taskharbor.drivers.sqlite import SqliteDriver, hub, writer
 from tests.drivers.sqlite_child import LEASE, now
 from tests.drivers.test_sqlite_processes import PATIENCE, ROOT, children, line, opened
 
@@ -197,3 +197,18 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path, monk
             assert await driver.enqueue([job("a")], now()) == [Enqueued("a", False)]
 
     opened(path, scenario)
+
+
+def test_a_wait_that_begins_during_a_fork_leaves_no_lock_behind(tmp_path):
+    """The loop's thread goes on while another one forks: what it begins then was not kept still, and is not let go."""
+
+    async def scenario(driver):
+        hub._before_fork()
+        waiting = asyncio.ensure_future(driver.wait(["default"], PATIENCE))
+        await asyncio.sleep(0)
+        hub._after_fork_in_parent()
+        assert not hub._LOCK.locked()
+        assert await driver.enqueue([job("a")], now()) == [Enqueued("a", False)]
+        assert await waiting
+
+    opened(tmp_path / "jobs.db", scenario)

@@ -40,6 +40,7 @@ logger = logging.getLogger("taskharbor.drivers.sqlite")
 
 _HUBS: dict[Address, Hub] = {}
 _LOCK = threading.Lock()
+_guarded: list[Lane | Checkpoint | Watch] = []  # what a fork under way keeps still
 
 
 class Waiter:
@@ -228,18 +229,20 @@ def _before_fork() -> None:
     for hub in _HUBS.values():
         for part in hub.parts():
             part.guard.acquire()
+            _guarded.append(part)
             part.disconnect()
 
 
 def _after_fork_in_parent() -> None:
-    for hub in _HUBS.values():
-        for part in hub.parts():
-            part.guard.release()
+    for part in _guarded:  # these and no others: a hub may have begun to watch its file meanwhile
+        part.guard.release()
+    _guarded.clear()
     _LOCK.release()
 
 
 def _after_fork_in_child() -> None:
     global _LOCK
+    _guarded.clear()
     for hub in _HUBS.values():
         hub.writer.lock.forget()
     _HUBS.clear()
