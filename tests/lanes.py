@@ -43,6 +43,7 @@ DIRECTORIES = {
     "tests/flow": "flow",
     "tests/omniq": "omniq",
     "tests/supervisor": "supervisor",
+    "tests/processes": "processes",
     "tests/observe": "observe",
 }
 

@@ -67,9 +67,10 @@ class Line(NamedTuple):
 class Yard:
     """A store, a folder, and the programs that were started on them."""
 
-    def __init__(self, dsn: str, folder: Path) -> None:
+    def __init__(self, dsn: str, folder: Path, app: str) -> None:
         self.dsn = dsn
         self.folder = folder
+        self.app = app
         self.programs: list[subprocess.Popen[bytes]] = []
         self.client = Client(dsn)
         self._loop = asyncio.new_event_loop()
@@ -105,8 +106,9 @@ class Yard:
 
     # Programs ------------------------------------------------------------------------------------------------
 
-    def start(self, *options: str, before: tuple[str, ...] = (), app: str | None = "tests.supervisor.app:harbor",
-              cwd: Path = ROOT, dsn: str | None = None) -> subprocess.Popen[bytes]:  # fmt: skip
+    def start(self, *options: str, before: tuple[str, ...] = (), app: str | None = "", cwd: Path = ROOT,
+              dsn: str | None = None) -> subprocess.Popen[bytes]:  # fmt: skip
+        app = self.app if app == "" else app
         given = ["--dsn", self.dsn if dsn is None else dsn, *(["--app", app] if app else []), *options]
         with open(self.folder / "log", "ab") as log:
             program = subprocess.Popen(
@@ -192,8 +194,8 @@ class Yard:
 
 
 @contextmanager
-def yard(dsn: str, folder: Path) -> Iterator[Yard]:
-    made = Yard(dsn, folder)
+def yard(dsn: str, folder: Path, app: str = "tests.supervisor.app:harbor") -> Iterator[Yard]:
+    made = Yard(dsn, folder, app)
     try:
         yield made
     finally:

@@ -24,6 +24,7 @@ from taskharbor.observe.log import logged
 from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.worker.crew import Crew, uninterrupted
+from taskharbor.worker.forks import own_signals
 from taskharbor.worker.health import Health
 from taskharbor.worker.middleware import CallMiddleware, Middleware
 from taskharbor.worker.outage import Backoff, Outage
@@ -154,7 +155,8 @@ class Worker:
         main = threading.current_thread() is threading.main_thread()
         before = {number: signal.getsignal(number) for number in SIGNALS} if main else {}
         try:
-            asyncio.run(self._run_with_signals(until_empty))
+            with own_signals(before):
+                asyncio.run(self._run_with_signals(until_empty))
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
