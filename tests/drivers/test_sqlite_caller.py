@@ -122,6 +122,34 @@ def test_a_snapshot_that_is_too_old_is_told(driver, path):
     with_open(driver, scenario)
 
 
+def test_a_transaction_that_has_only_begun_takes_the_lock_before_it_reads(driver, path):
+    """With `autocommit=False` Python begins one at once: another writer may come between our first read and write."""
+
+    async def scenario():
+        connection = sqlite3.connect(path, isolation_level=None, timeout=0.05)
+        other = sqlite3.connect(path, isolation_level=None, timeout=0)
+        connection.execute("BEGIN")
+        statements = []
+
+        def write_elsewhere(sql):
+            statements.append(sql)
+            if len(statements) == 4:  # the file's name, the savepoint, what comes first, and one more
+                try:
+                    other.execute("CREATE TABLE IF NOT EXISTS elsewhere (id INTEGER)")
+                    other.execute("INSERT INTO elsewhere VALUES (1)")
+                except sqlite3.OperationalError:
+                    pass  # it waits for us, as it should
+
+        connection.set_trace_callback(write_elsewhere)
+        assert driver.enqueue_on_sync(connection, [job("a")], NOW) == [Enqueued("a", False)]
+        connection.execute("COMMIT")
+        connection.close()
+        other.close()
+        assert stored(path) == ["a"]
+
+    with_open(driver, scenario)
+
+
 def test_a_waiting_worker_hears_of_the_callers_commit(driver, path):
     async def scenario():
         assert await driver.reserve(["default"], NOW, LEASE, 1) == []

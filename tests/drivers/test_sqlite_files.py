@@ -333,6 +333,23 @@ def test_the_log_of_a_killed_process_is_for_its_own_file_only(path, tmp_path):
     assert on(path, lambda driver: driver.counts(NOW)) == {"default": {"ready": 1}}
 
 
+@pytest.mark.parametrize("column", ["created_at", "failed_at", "finished_at", "run_at", "timeout", "time", "moment"])
+@pytest.mark.parametrize("value", [2**62, -(2**62), "soon", 1.5])
+def test_a_damaged_moment_costs_nobody_else_a_lease(path, column, value):
+    async def scenario(driver):
+        await driver.enqueue([job("a"), job("damaged"), job("b")], NOW)
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute(f"UPDATE taskharbor_jobs SET {column} = ? WHERE id = 'damaged'", (value,))
+        connection.close()
+        taken = {item.job.id: item.job.lost for item in await driver.reserve(["default"], NOW, LEASE, 5)}
+        assert {"a": 0, "b": 0}.items() <= taken.items()
+        assert len((await driver.list(now=NOW)).items) == 3
+        await driver.inspect("damaged", NOW)
+        assert await driver.delete(["damaged"]) == [None]
+
+    on(path, scenario)
+
+
 def test_errors_are_told_in_words():
     error = sqlite3.OperationalError("attempt to write a readonly database")
     error.sqlite_errorname = "SQLITE_READONLY"

@@ -48,6 +48,7 @@ def enqueue_within(
             _begin(connection)
         connection.execute("SAVEPOINT taskharbor_enqueue")
         try:
+            _write_first(connection)
             migrate.prepare(connection, address.path, address.migrate)
             tx = Tx(connection)
             answers = enqueue(tx, jobs, now, address.max_payload)
@@ -80,6 +81,16 @@ def _begin(connection: Connection) -> None:
         )
     # As Python's own sqlite3 does before the first write; ours begins with a look at what is there.
     connection.execute("BEGIN IMMEDIATE")
+
+
+def _write_first(connection: Connection) -> None:
+    """Take the write lock before anything is read. A transaction that has only begun (with `autocommit=False` Python
+    begins one at once) can wait for other writers now; once it has read, SQLite can only refuse it."""
+    try:
+        connection.execute("DELETE FROM taskharbor_meta WHERE 0")
+    except sqlite3.OperationalError as error:
+        if is_busy(error):
+            raise  # otherwise there is no such table: the schema is made now
 
 
 def _check_file(connection: Connection, address: Address) -> None:

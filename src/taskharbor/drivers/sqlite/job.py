@@ -137,7 +137,10 @@ def plain_record(row: Sequence[Any], queue: str) -> JobRecord | None:
         return None
     known, created_at = _moment
     if known != created:
-        created_at = moment_of(created)
+        try:
+            created_at = moment_of(created)
+        except OverflowError:  # no moment that anybody could have stored
+            return None
         _moment = (created, created_at)
     return JobRecord(
         id=id,
