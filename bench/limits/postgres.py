@@ -1,7 +1,7 @@
 """Postgres' limit: psycopg 3, one connection; `for update skip locked` of some, `delete` of the same.
 
-An acknowledgement is as durable as the server's settings say; a claim is not flushed, as in our driver: one that a
-crash takes back costs nothing. Statements are prepared.
+Claims and acknowledgements are as durable as the server says, as in our driver: a claim that a crash takes back
+takes its fence back too. Statements are prepared.
 """
 
 from __future__ import annotations
@@ -37,16 +37,12 @@ def _open(address: str) -> Connection:
 
 def _work(order: Order, connection: Connection) -> int:
     done = 0
-    # Two connections instead of a `set` before each statement: one for what need not be flushed.
-    with psycopg.connect(order.address, autocommit=True, prepare_threshold=0) as claiming:
-        claiming.execute("set synchronous_commit = off")
-        claiming.execute("set enable_seqscan = off")
-        while done < order.jobs:
-            claimed = claiming.execute(CLAIM, (order.width,)).fetchall()
-            if not claimed:
-                break
-            connection.execute(ACK, ("{" + ",".join([str(row[0]) for row in claimed]) + "}",))
-            done += len(claimed)
+    while done < order.jobs:
+        claimed = connection.execute(CLAIM, (order.width,)).fetchall()
+        if not claimed:
+            break
+        connection.execute(ACK, ("{" + ",".join([str(row[0]) for row in claimed]) + "}",))
+        done += len(claimed)
     return done
 
 

@@ -51,7 +51,7 @@ LEASE = timedelta(seconds=30)
 
 def pages(address: str, floors: str | None) -> int:
     tokens = ",".join(f"{n:032x}" for n in range(100))
-    given = f"'[\"q0\"]', {TICKS}, {TICKS + 60_000_000}, 100, 'w', '{tokens}', false, %s"
+    given = f"'[\"q0\"]', {TICKS}, {TICKS + 60_000_000}, 100, 'w', '{tokens}', false, %s, true"
     return explained(address, f"select * from taskharbor.reserve({given})", (floors,))[1]
 
 

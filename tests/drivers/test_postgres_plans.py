@@ -91,7 +91,7 @@ def explained(address: str, call: str, parameters: Any = None, before: Any = Non
 def reserve(queues: str) -> str:
     return (
         f"select * from taskharbor.reserve('{queues}', {TICKS}, {TICKS + 60_000_000}, 100, 'w', "
-        f"'{','.join(f'{n:032x}' for n in range(100))}', false, null)"
+        f"'{','.join(f'{n:032x}' for n in range(100))}', false, null, true)"
     )
 
 

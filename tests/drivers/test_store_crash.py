@@ -89,7 +89,6 @@ def test_calls_and_hints_come_back(store, own):
         (held,) = await driver.reserve(["default"], now, lease, 1)
         assert await other.reserve(["default"], now, lease, 1) == []
         assert await other.wait(["default"], 0.2) is False
-        await driver.pause("other")  # a claim is not flushed by itself; what is committed after it takes it along
         await asyncio.to_thread(server.kill)
         for call in (
             driver.enqueue([JobRecord(id="b", type="t")], now),

@@ -153,6 +153,12 @@ class Server:
     def pid(self) -> int:
         return int(Path(f"{self.data}/postmaster.pid").read_text().splitlines()[0])
 
+    def abort(self) -> None:
+        """An immediate shutdown, as after a crash: what is not written yet is lost, and the next start recovers."""
+        os.kill(self.pid(), signal.SIGQUIT)
+        assert self.process is not None
+        self.process.wait()
+
     def kill(self) -> None:
         """kill -9 of the server and of all it started."""
         pid = self.pid()

@@ -177,6 +177,7 @@ class PostgresDriver(SingleVerbs):
                     (tokens, "text"),
                     (sent > 1, "boolean"),
                     (floors, "text"),
+                    (self._options.durable_reserve, "boolean"),
                 )
             )
 

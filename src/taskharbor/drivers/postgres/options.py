@@ -20,6 +20,7 @@ OURS = frozenset(
         "pool_size",
         "listen_dsn",
         "pgbouncer",
+        "reserve",
         "statement_timeout",
         "connect_timeout",
     }
@@ -60,6 +61,7 @@ LIBPQ = frozenset(
     }
 )
 MIGRATE = ("create", "auto", "manual")
+RESERVE = ("durable", "unflushed")
 # What libpq refuses with a message that repeats it, password or not.
 _REFUSED = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
 
@@ -76,6 +78,7 @@ class Options:
     pool_size: int = 10
     listen: str | None = None
     pgbouncer: bool = False
+    durable_reserve: bool = True
     statement_timeout: float = 30.0
     connect_timeout: float = 5.0
 
@@ -102,6 +105,9 @@ def parse(dsn: str) -> Options:
     pgbouncer = given.get("pgbouncer", "0")
     if pgbouncer not in {"0", "1"}:
         raise ValueError(f"pgbouncer: expected 0 or 1, got {pgbouncer[:40]!r}")
+    reserve = given.get("reserve", "durable")
+    if reserve not in RESERVE:
+        raise ValueError(f"reserve: expected one of {', '.join(RESERVE)}, got {reserve[:40]!r}")
     listen = given.get("listen_dsn") or None
     if listen is not None and not listen.startswith(("postgresql://", "postgres://")):
         raise ValueError("listen_dsn: expected postgresql://…, written with %26 for & and %3F for ?")
@@ -114,6 +120,7 @@ def parse(dsn: str) -> Options:
         pool_size=_number(given.get("pool_size", "10"), "pool_size", "a number of connections"),
         listen=listen,
         pgbouncer=pgbouncer == "1",
+        durable_reserve=reserve == "durable",
         statement_timeout=span(given.get("statement_timeout", "30s"), "statement_timeout").total_seconds(),
         connect_timeout=span(given.get("connect_timeout", "5s"), "connect_timeout").total_seconds(),
     )

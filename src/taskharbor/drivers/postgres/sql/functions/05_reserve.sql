@@ -2,6 +2,8 @@
 -- in:  p_queues JSON array; p_now; p_expires, the end of the leases; p_worker; p_tokens, one for each job with a comma
 --      between them, made by the client; p_again: the same call was sent before and its reply was lost;
 --      p_floors: null, or what an earlier call answered: begin there (see slope.py)
+--      p_durable: the claim is flushed as an ack is. If it is not, a crash of the server takes back the last claims, and
+--      with them the fence: who reserves the job next is given a number that was given out before
 -- out: the reserved records, each with its token: in the order of the line they have the tokens in the given order;
 --      last, if it had to step over many dead entries, a row without an id: its token says where the next call may begin
 -- locks: jobs and groups that nobody else has locked (skip locked). It waits for other reserves of a queue with groups,
@@ -274,7 +276,7 @@ returns text language sql stable as $body$
 $body$;
 
 create or replace function reserve(p_queues text, p_now bigint, p_expires bigint, p_limit integer, p_worker text,
-                                   p_tokens text, p_again boolean, p_floors text)
+                                   p_tokens text, p_again boolean, p_floors text, p_durable boolean)
 returns table (id text, queue text, type text, payload bytea, run_at bigint, timeout bigint, priority integer,
                attempts integer, max_attempts integer, deliveries integer, lost integer, created_at bigint,
                more text, token text)
@@ -300,14 +302,16 @@ declare
     walked bigint;
     steep boolean := false;
 begin
+    if not p_durable then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
     if floors = '{}' and not p_again and json_array_length(p_queues::json) = 1 then
         -- The common case, in two statements: one queue, of which nothing but the line of the ungrouped is to be seen.
         -- The line is looked at once (materialized), and its rows are found by their places: whatever a planner
         -- believes, it has no other way.
         one := p_queues::json ->> 0;
         walked := steps();
-        select set_config('synchronous_commit', 'off', true) is null
-               or exists (select from jobs j where j.queue = one and j.state = 3 and j.wake <= p_now)
+        select exists (select from jobs j where j.queue = one and j.state = 3 and j.wake <= p_now)
                or exists (select from jobs j where j.queue = one and j.state = 1 and j.wake <= p_now)
                or exists (select from groups g where g.queue = one and g.waiting > 0 and g.inflight < g.lim)
                or exists (select from queues q where q.queue = one and q.paused)
@@ -368,7 +372,6 @@ begin
             return;
         end if;
     end if;
-    perform set_config('synchronous_commit', 'off', true);
     if exists (select from jobs j where j.state < 0 or j.state > 4) then
         perform set_strange_aside(p_now);
     end if;
