@@ -45,6 +45,7 @@ DIRECTORIES = {
     "tests/supervisor": "supervisor",
     "tests/processes": "processes",
     "tests/observe": "observe",
+    "tests/everyday": "everyday",
 }
 
 
