@@ -46,6 +46,9 @@ DIRECTORIES = {
     "tests/processes": "processes",
     "tests/observe": "observe",
     "tests/everyday": "everyday",
+    "tests/secrecy": "secrets",
+    "tests/cli/test_secrets.py": "secrets",
+    "tests/observe/test_secrets.py": "secrets",
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 from taskharbor.cli.lazy import load
 from taskharbor.cli.reveal import HIDDEN, MASK, Reveal
 from taskharbor.drivers import JobRecord
+from taskharbor.model.job import replace
 from tests.cli.shell import Answer, kill, reserve, store, taskharbor, within
 
 SECRET = "canary-4711"
@@ -105,9 +106,10 @@ def test_a_payload_that_is_no_json(dsn: str, payload: bytes):
     ],
 )
 def test_values_are_found_in_every_form_an_error_may_quote(value: object, text: str):
-    job = JobRecord(id="j1", type="x", payload=json.dumps({"deep": [{"er": value}]}).encode())
-    assert HIDDEN.text(text, job).strip("'\"").endswith(MASK)
-    assert Reveal(show=True).text(text, job) == text
+    payload = json.dumps({"deep": [{"er": value}]}).encode()
+    job = JobRecord(id="j1", type="x", payload=payload, last_error=text)
+    assert HIDDEN.errors(job)[1].strip("'\"").endswith(MASK)
+    assert Reveal(show=True).errors(job) == ("", text)
 
 
 def test_fields_go_by_their_names_however_they_are_written():
@@ -116,4 +118,5 @@ def test_fields_go_by_their_names_however_they_are_written():
 
 def test_short_values_are_left_in_the_error():
     job = JobRecord(id="j1", type="x", payload=b'{"a": "on", "b": 1, "c": true, "d": null, "e": "   "}')
-    assert HIDDEN.text("line 1 went on: true", job) == "line 1 went on: true"
+    job = replace(job, last_error="line 1 went on: true")
+    assert HIDDEN.errors(job)[1] == "line 1 went on: true"

@@ -30,7 +30,7 @@ def test_the_defaults():
     [
         ("queues", [], "queues: expected at least one queue name, got none"),
         ("queues", [""], "queues: expected 1 to 255 bytes of text, got 0; give it a name"),
-        ("queues", ["a{b}"], "queues: expected no control characters and no braces, got 'a{b}'; remove them"),
+        ("queues", ["a{b}"], "queues: expected no control characters and no braces, got '{'; remove it"),
         ("queues", ["a", 5], "queues: expected text, got int"),
         ("concurrency", 0, "concurrency: expected 1 or more, got 0"),
         ("concurrency", -3, "concurrency: expected 1 or more, got -3"),
@@ -47,7 +47,7 @@ def test_the_defaults():
         ("shutdown_timeout", -1, "shutdown_timeout: expected zero or more seconds, got -1"),
         ("max_lost", 0, "max_lost: expected 1 or more, got 0"),
         ("max_attempts", 0, "max_attempts: expected 1 or more, got 0"),
-        ("name", "a\nb", "name: expected no control characters and no braces, got 'a\\nb'; remove them"),
+        ("name", "a\nb", "name: expected no control characters and no braces, got '\\n'; remove it"),
         ("name", "a" * 256, "name: expected 1 to 255 bytes of text, got 256; shorten it"),
     ],
 )

@@ -119,7 +119,7 @@ def _waiting(seen: Situation) -> list[Reason]:
     due = both(job.run_at, now)
     hint = f"taskharbor job retry {job.id}"
     if job.attempts:
-        why = first_line(HIDDEN.text(job.last_error, job)) or "no error was recorded"
+        why = first_line(HIDDEN.errors(job)[1]) or "no error was recorded"
         times = f"{job.attempts} of {job.max_attempts} times" if job.max_attempts else _count(job.attempts, "time")
         text = f"it failed {times} and is tried again {due}; the last error was: {why}"
         return [Reason("retry_not_due", text, hint)]

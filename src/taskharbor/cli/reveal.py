@@ -1,25 +1,25 @@
 """What may be seen of a job's payload and result: nothing, unless it was asked for.
 
 Error text is shown, for it is what an operator looks for; but a handler's error may quote what it was given, so the
-values of the hidden payload are taken out of it.
+values of the hidden payload are taken out of it. The marks that we write into a job's metadata belong to the payload:
+one of them holds the payload of a workflow's failure step.
 """
 
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from taskharbor.cli.text import first_line
+from taskharbor.model import nested
 from taskharbor.model.job import JobRecord
+from taskharbor.policy.mask import MASK, mask, stored_values
 
-MASK = "•••"
-_SHORTEST = 4  # shorter values say little, and would be found everywhere
-_PIECE = 16  # so much of a value in one run is no accident
+MARKS = "taskharbor."  # how the names of our own entries in a job's metadata begin
 
 
 @dataclass(frozen=True)
@@ -35,91 +35,61 @@ class Reveal:
         return cls(show_payload or bool(redact), frozenset(name.lower() for name in redact))
 
     def value(self, data: bytes | None) -> Any:
-        """Stored bytes as they may be shown; None if they may not."""
+        """Stored bytes as they may be shown; None if they may not. What is nested deeply comes as it is written."""
         if data is None or not self.show:
             return None
-        return self._masked(read(data))
+        try:
+            value = nested.read(data)
+        except ValueError:
+            return MASK if self.fields else _plain(data)  # where a field begins and ends in it, nobody knows
+        for inside in _objects(value):
+            inside.update({key: MASK for key in inside if key.lower() in self.fields})
+        return msgspec.Raw(nested.write(value)) if nested.is_deep(value) else value
 
-    def text(self, text: str, job: JobRecord) -> str:
-        """Error text without the hidden values of the job's payload."""
-        if not text:
-            return text
-        hidden = {form for value in self._hidden(read(job.payload)) for form in _forms(value)}
-        for form in sorted(hidden, key=len, reverse=True):
-            text = text.replace(form, MASK)
-        return _without_pieces(text, hidden)
+    def metadata(self, job: JobRecord) -> dict[str, str]:
+        """A job's metadata; of our own marks the names only, unless everything is to be shown."""
+        whole = self.show and not self.fields
+        return {key: MASK if key.startswith(MARKS) and not whole else text for key, text in job.metadata.items()}
+
+    def errors(self, job: JobRecord) -> tuple[str, str]:
+        """The reason why a job ended and its last error, without the hidden values of its payload."""
+        texts = (job.reason, job.last_error)
+        if not any(texts) or (self.show and not self.fields):
+            return texts
+        reason, error = mask(texts, self._hidden(job.payload) if self.show else stored_values(job.payload))
+        return reason, error
 
     def why(self, job: JobRecord) -> str:
         """Why a job ended as it did, in one line: the recorded reason, and the last error where that says more."""
-        reason, error = first_line(self.text(job.reason, job)), first_line(self.text(job.last_error, job))
+        reason, error = map(first_line, self.errors(job))
         if reason and reason in error:  # the text of an Unrecoverable is both
             return error
         return f"{reason}: {error}" if reason and error and error not in reason else reason or error
 
-    def _masked(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: MASK if str(key).lower() in self.fields else self._masked(item) for key, item in value.items()}
-        return [self._masked(item) for item in value] if isinstance(value, list) else value
-
-    def _hidden(self, value: Any, inside: bool = False) -> Iterator[Any]:
-        hidden = inside or not self.show
-        if isinstance(value, dict):
-            for key, item in value.items():
-                yield from self._hidden(item, hidden or str(key).lower() in self.fields)
-        elif isinstance(value, list):
-            for item in value:
-                yield from self._hidden(item, hidden)
-        elif hidden:
-            yield value
+    def _hidden(self, payload: bytes) -> Iterable[Any]:
+        try:
+            value = nested.read(payload)
+        except ValueError:
+            return stored_values(payload)
+        return [item for inside in _objects(value) for key, item in inside.items() if key.lower() in self.fields]
 
 
 HIDDEN = Reveal()
 
 
-def read(data: bytes) -> Any:
-    """Stored bytes as JSON has them; what is no JSON as text, and what is no text as base64."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
+def _plain(data: bytes) -> Any:
+    """Bytes that are no JSON: as text, and what is no text as base64."""
     try:
         return data.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _forms(value: Any) -> set[str]:
-    """A value as error text may quote it."""
-    if isinstance(value, bool) or value is None:
-        return set()
-    if not isinstance(value, str):
-        text = str(value)
-        return {text} if len(text) >= _SHORTEST else set()
-    if len(value.strip()) < _SHORTEST:
-        return set()
-    lines = (line.strip() for line in value.splitlines())
-    return {
-        value,
-        value.strip(),
-        repr(value)[1:-1],
-        json.dumps(value)[1:-1],
-        json.dumps(value, ensure_ascii=False)[1:-1],
-        *(line for line in lines if len(line) >= _SHORTEST),
-    }
-
-
-def _without_pieces(text: str, forms: set[str]) -> str:
-    """The text without runs of long values: a store cuts long errors, and replaces what it cannot keep."""
-    pieces = {form[at : at + _PIECE] for form in forms for at in range(len(form) - _PIECE + 1)}
-    kept: list[str] = []
-    start = at = 0  # what lies before `start` is dealt with
-    while at + _PIECE <= len(text):
-        if text[at : at + _PIECE] not in pieces:
-            at += 1
-            continue
-        end = at + _PIECE
-        while end < len(text) and text[end - _PIECE + 1 : end + 1] in pieces:
-            end += 1
-        kept += (text[start:at], MASK)
-        start = at = end
-    return "".join((*kept, text[start:]))
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in a value, outer ones first; what its receiver takes out of one is not looked into."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            yield item
+        waiting.extend(nested.children(item))

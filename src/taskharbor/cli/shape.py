@@ -10,8 +10,12 @@ from taskharbor.model.job import JobInfo, State, WorkerInfo
 STATES = tuple(state.value for state in State)
 
 
-def summary(info: JobInfo, reveal: Reveal = HIDDEN) -> dict[str, Any]:
+def summary(info: JobInfo) -> dict[str, Any]:
     """A job in a list."""
+    return {**_place(info), "reason": HIDDEN.errors(info.job)[0] or None}
+
+
+def _place(info: JobInfo) -> dict[str, Any]:
     job = info.job
     return {
         "id": job.id,
@@ -28,21 +32,23 @@ def summary(info: JobInfo, reveal: Reveal = HIDDEN) -> dict[str, Any]:
         "flow_id": job.flow_id,
         "worker": info.worker or None,
         "lease_expires_at": info.lease_expires_at,
-        "reason": reveal.text(job.reason, job) or None,
     }
 
 
 def dead(info: JobInfo) -> dict[str, Any]:
     """A dead job in a list."""
-    return {**summary(info), "last_error": HIDDEN.text(info.job.last_error, info.job) or None}
+    reason, last_error = HIDDEN.errors(info.job)
+    return {**_place(info), "reason": reason or None, "last_error": last_error or None}
 
 
 def whole(info: JobInfo, reveal: Reveal) -> dict[str, Any]:
     """Everything about a job. What `hidden` names is null because it may not be seen."""
     job = info.job
+    reason, last_error = reveal.errors(job)
     hidden = [] if reveal.show else ["payload", *(["result"] if job.result is not None else [])]
     return {
-        **summary(info, reveal),
+        **_place(info),
+        "reason": reason or None,
         "timeout": None if job.timeout is None else job.timeout.total_seconds(),
         "deliveries": job.deliveries,
         "lost": job.lost,
@@ -51,9 +57,9 @@ def whole(info: JobInfo, reveal: Reveal) -> dict[str, Any]:
         "depends_on": list(job.depends_on),
         "waiting_for": list(info.waiting_for),
         "handed_to": job.handed_to,
-        "metadata": dict(job.metadata),
+        "metadata": reveal.metadata(job),
         "failed_at": job.failed_at,
-        "last_error": reveal.text(job.last_error, job) or None,
+        "last_error": last_error or None,
         "payload_bytes": len(job.payload),
         "payload": reveal.value(job.payload),
         "result_bytes": None if job.result is None else len(job.result),

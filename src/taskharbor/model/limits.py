@@ -45,8 +45,9 @@ def check_name(value: object, what: str) -> None:
     if not 1 <= size <= MAX_NAME:
         mend = "shorten it" if size else "give it a name"
         raise InvalidJob(f"{what}: expected 1 to {MAX_NAME} bytes of text, got {size}; {mend}")
-    if _BAD_IN_NAME.search(str(value)):
-        raise InvalidJob(f"{what}: expected no control characters and no braces, got {value!r}; remove them")
+    bad = _BAD_IN_NAME.search(str(value))
+    if bad is not None:  # not the whole of it: what stands here may be a payload that was given in the wrong place
+        raise InvalidJob(f"{what}: expected no control characters and no braces, got {bad.group()!r}; remove it")
 
 
 def check_number(value: object, what: str, minimum: int = INT_MIN) -> None:
@@ -134,9 +135,14 @@ def clean_error(text: str) -> str:
     """
     if len(text) > MAX_ERROR:
         text = text[:MAX_ERROR]
-    text = _BAD_IN_ERROR.sub("\ufffd", text)
+    text = replace_unstorable(text)
     data = text.encode()
     return text if len(data) <= MAX_ERROR else data[:MAX_ERROR].decode(errors="ignore")
+
+
+def replace_unstorable(text: str) -> str:
+    """The text with NUL and lone surrogates, which not every store can keep, replaced."""
+    return _BAD_IN_ERROR.sub("\ufffd", text)
 
 
 def _text_bytes(value: object, what: str) -> int:

@@ -19,6 +19,7 @@ from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.failure import ON_FAILURE_KEY, with_failure_steps
 from taskharbor.tasks.handler import PayloadMismatch
 from taskharbor.tasks.workflow import Workflow
+from taskharbor.worker.conceal import concealed, described
 from taskharbor.worker.run import Run
 from taskharbor.worker.settings import Settings
 from taskharbor.worker.settler import SNOOZED
@@ -74,7 +75,8 @@ class Endings:
         for problem in (unreadable, verdict.policy_error):
             if problem is not None:
                 self._observers.emit(PolicyFailed(job, self._settings.name, problem))
-        return self.final(run, verdict.outcome)
+        outcome = verdict.outcome if handler is None else concealed(job, handler.signature.codec, verdict.outcome)
+        return self.final(run, outcome)
 
     def final(self, run: Run, outcome: Outcome) -> Outcome:
         """The outcome, with the failure step of the job's flow if it is to release one."""
@@ -94,7 +96,7 @@ class Endings:
         try:
             result = handler.encode_result(value)
         except Exception as error:
-            raise Refusal(f"its result cannot be stored: {summary(error)}") from error
+            raise Refusal(f"its result cannot be stored: {described(error, value)}") from error
         if result is not None and len(result) > limit:
             raise Refusal(
                 f"its result of {len(result)} bytes is over the limit of {limit}; "

@@ -55,7 +55,7 @@ def inspect(
     info, now = ask(target, look)
     facts = shape.whole(info, Reveal.of(show_payload, redact))
     if target.json:
-        write_json(facts)
+        write_json(facts, one=any(isinstance(facts[name], msgspec.Raw) for name in ("payload", "result")))
     else:
         write_facts(_lines(facts, now))
 
@@ -69,6 +69,8 @@ def _lines(facts: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
             size = facts[f"{name}_bytes"]
             if name in facts["hidden"]:
                 value = f"({size} bytes, hidden; --show-payload shows it)"
+            elif isinstance(value, msgspec.Raw):
+                value = bytes(value).decode()
             elif size is not None:
                 value = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
         elif name == "timeout" and value is not None:

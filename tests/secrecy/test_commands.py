@@ -1,0 +1,172 @@
+"""Every command over jobs that tell all they know, on a store whose address holds a password: nothing of it is shown.
+
+The jobs are `tests.secrecy.app`'s: payloads, results bound into steps, failure steps carried as marks, sealed payloads,
+each quoted by the error that its handler raised. The commands are those that the program has: one that is added without
+a line here is noticed.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+
+from taskharbor.cli import main
+from tests.cli.shell import Answer, Process, taskharbor
+from tests.secrecy import app
+from tests.servers.postgres import shared
+
+PASSWORD = "canaryPassword9137"
+
+LOOKING = {
+    "list": ["--limit 1000", "--state dlq"],
+    "inspect": ["{job}"],
+    "explain": ["{job}"],
+    "dlq list": ["--limit 1000"],
+    "queue list": [""],
+    "flow show": ["{flow}", "{flow} --mermaid"],
+    "stats": ["", "--watch --count 1"],
+    "doctor": ["", "--app tests.secrecy.app:harbor"],
+}
+CHANGING = {
+    "enqueue": [
+        '--job echo --json {"to":"canary"}',
+        '--job {"to":"canary"}',
+        "--job quote --json {json}",
+        "--app tests.secrecy.app:harbor --job quote --json {json}",
+        "--app tests.secrecy.app:harbor --job charge --json {json}",
+    ],
+    "queue pause": ["mail"],
+    "queue resume": ["mail"],
+    "job cancel": ["{job} --yes"],
+    "job retry": ["{job}"],
+    "dlq requeue": ["{job}", "--all --yes"],
+    "migrate": ["", "--sql"],
+    "bench": ["--jobs 1"],
+}
+APART = {
+    "worker run": "watched below",
+    "worker health": "takes no address, and shows what the worker's port shows",
+    "conformance": "runs on a store of its own; a wrong address is in tests/cli/test_secrets.py",
+    "demo": "takes no address and no payload",
+    "completion": "takes no address and no payload",
+}
+
+
+def leaves(command: click.Command, path: str = "") -> Iterator[str]:
+    """Every command that does something, by what is typed."""
+    if isinstance(command, click.Group):
+        with click.Context(command) as context:
+            for name in command.list_commands(context):
+                found = command.get_command(context, name)
+                assert found is not None
+                yield from leaves(found, f"{path} {name}".strip())
+    else:
+        yield path
+
+
+def test_every_command_is_asked():
+    assert {*LOOKING, *CHANGING, *APART} == set(leaves(main))
+
+
+@dataclass
+class World:
+    dsn: str
+    jobs: list[str]  # one of each type in each state; lists show them all
+    flow: str
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return _filled(f"sqlite:///{tmp_path_factory.mktemp('secrets')}/jobs.db")
+
+
+@pytest.fixture(scope="module")
+def behind_a_password() -> World:
+    """On a real server that asks for no password, so that the one in the address does no harm."""
+    server = shared()
+    address = server.address(server.database()).replace("@", f":{PASSWORD}@")
+    assert PASSWORD in address
+    return _filled(address)
+
+
+def _filled(dsn: str) -> World:
+    app.fill(dsn)
+    found = taskharbor("list", "--limit", "1000", "--output", "json", "--dsn", dsn).json["jobs"]
+    each = {(job["type"], job["state"]): job["id"] for job in found}
+    return World(dsn, list(each.values()), next(job["flow_id"] for job in found if job["type"] == "charge"))
+
+
+def clean(answer: Answer, command: str) -> None:
+    for stream in (answer.out, answer.err):
+        at = stream.lower().find(app.CANARY)
+        assert at < 0, f"{command}: {stream[max(0, at - 200) : at + 50]}"
+        assert not enciphered(stream), f"{command}: a canary in base64"
+        assert "Traceback" not in stream, command
+
+
+def enciphered(text: str) -> bool:
+    """Whether something that looks like base64 holds a canary, wherever in it that begins."""
+    for word in re.findall(r"[A-Za-z0-9+/]{16,}", text):
+        for start in range(4):
+            whole = word[start : start + (len(word) - start) // 4 * 4]
+            if app.CANARY.encode() in base64.b64decode(whole).lower():
+                return True
+    return False
+
+
+def ask(world: World, command: str, arguments: str, job: str) -> None:
+    filled = arguments.replace("{job}", job).replace("{flow}", world.flow)
+    words = [word.replace("{json}", json.dumps({"argument": app.ARGUMENT})) for word in filled.split()]
+    outputs = ([], ["--output", "json"])
+    for output in outputs:
+        answer = taskharbor(*command.split(), *words, "--dsn", world.dsn, *output)
+        assert answer.code in (0, 1, 2), (command, answer.err)
+        clean(answer, f"{command} {arguments}")
+
+
+def test_no_command_that_looks_shows_what_a_job_carries(world: World):
+    for command, ways in LOOKING.items():
+        for arguments in ways:
+            for job in world.jobs if "{job}" in arguments else world.jobs[:1]:
+                ask(world, command, arguments, job)
+    errors = taskharbor("dlq", "list", "--limit", "1000", "--output", "json", "--dsn", world.dsn).json["jobs"]
+    assert len(errors) > 25
+    assert all("•••" in job["last_error"] for job in errors if job["type"] not in ("unwritable",)), "nothing was hidden"
+
+
+def test_what_is_asked_for_is_shown(world: World):
+    """Else the test above would be green because nothing is there."""
+    seen = "".join(taskharbor("inspect", job, "--show-payload", "--dsn", world.dsn).out for job in world.jobs)
+    for word in ("canary-ada", "canary-card", "canary-8642", "taskharbor.on_failure"):
+        assert word in seen
+    assert enciphered(seen)  # the payload of a failure step is written so
+
+
+def test_no_command_that_changes_something_shows_it_either(behind_a_password: World):
+    world = behind_a_password
+    for table in (LOOKING, CHANGING):
+        for command, ways in table.items():
+            for arguments in ways:
+                ask(world, command, arguments, world.jobs[-1])
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_no_line_of_a_worker_shows_it(tmp_path: Path, format: str):
+    """All that a supervisor and its worker processes write, at the lowest level, while every task fails."""
+    dsn = f"sqlite:///{tmp_path}/jobs.db"
+    app.harbor.client.use(dsn)
+    with app.harbor:
+        for how in app.HOWS:
+            app.quote.enqueue(app.ARGUMENT, how)
+        app.charge.enqueue(app.RESULT, "fail")
+        app.chain(app.fetch.s(), app.charge_all.s(how="fail")).enqueue()  # an object where a list is expected
+    command = ["worker", "run", "--app", "tests.secrecy.app:harbor", "--dsn", dsn, "--log-level", "debug"]
+    with Process(*command, "--log-format", format, "--no-spare") as process:
+        for word in ("JobDeadLettered", "JobCancelled", "JobSucceeded", "JobReserved"):
+            process.wait_for(word)
+    assert app.CANARY not in process.seen.lower()
