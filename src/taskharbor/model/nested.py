@@ -86,7 +86,7 @@ def scalars_of(text: str) -> Iterator[Any]:
     """The texts and numbers that stand in something that looks like JSON, though it may be none.
 
     >>> list(scalars_of('{"to": "ada", "n": [12'))
-    ['to', 'ada', 12]
+    ['to', 'ada', 'n', 12]
     """
     for found in _SCALAR.finditer(text):
         try:
