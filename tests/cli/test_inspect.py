@@ -6,9 +6,10 @@ import re
 import pytest
 
 from taskharbor.cli.lazy import load
-from taskharbor.cli.reveal import HIDDEN, MASK, Reveal
+from taskharbor.cli.reveal import HIDDEN, Reveal
 from taskharbor.drivers import JobRecord
 from taskharbor.model.job import replace
+from taskharbor.policy.mask import MASK
 from tests.cli.shell import Answer, kill, reserve, store, taskharbor, within
 
 SECRET = "canary-4711"

@@ -16,6 +16,7 @@ import click
 import pytest
 
 from taskharbor.cli import main
+from taskharbor.flow import chain
 from tests.cli.shell import Answer, Process, taskharbor
 from tests.secrecy import app
 from tests.servers.postgres import shared
@@ -122,7 +123,7 @@ def enciphered(text: str) -> bool:
 def ask(world: World, command: str, arguments: str, job: str) -> None:
     filled = arguments.replace("{job}", job).replace("{flow}", world.flow)
     words = [word.replace("{json}", json.dumps({"argument": app.ARGUMENT})) for word in filled.split()]
-    outputs = ([], ["--output", "json"])
+    outputs: tuple[list[str], ...] = ([], ["--output", "json"])
     for output in outputs:
         answer = taskharbor(*command.split(), *words, "--dsn", world.dsn, *output)
         assert answer.code in (0, 1, 2), (command, answer.err)
@@ -164,7 +165,7 @@ def test_no_line_of_a_worker_shows_it(tmp_path: Path, format: str):
         for how in app.HOWS:
             app.quote.enqueue(app.ARGUMENT, how)
         app.charge.enqueue(app.RESULT, "fail")
-        app.chain(app.fetch.s(), app.charge_all.s(how="fail")).enqueue()  # an object where a list is expected
+        chain(app.fetch.s(), app.charge_all.s(how="fail")).enqueue()  # an object where a list is expected
     command = ["worker", "run", "--app", "tests.secrecy.app:harbor", "--dsn", dsn, "--log-level", "debug"]
     with Process(*command, "--log-format", format, "--no-spare") as process:
         for word in ("JobDeadLettered", "JobCancelled", "JobSucceeded", "JobReserved"):
