@@ -3,6 +3,9 @@
 - `@pytest.mark.lane("name", …)`: the lanes of a test, in place of its directory's. A test without a lane is an error.
 - `@pytest.mark.may_skip("reason")`: this test may be skipped in CI too. Any other skip there is a failure: a test that
   does not run guards nothing, and nobody reads the list of skips.
+- `@pytest.mark.left_to("matrix")`: this test runs in `make matrix` (or `chaos`) only, whose lanes must hold its lane.
+  `except_for=`: a function of the name of a test; those for which it is true run in `make test` too. A test that is
+  named on the command line always runs.
 - `--lane=NAME` (repeatable): only these lanes.
 
 What ran is written down only when `make` asks for it with TASKHARBOR_LANES=folder. The variable is taken out of the
@@ -10,7 +13,7 @@ environment at once and given to xdist's workers by hand, so that a pytest start
 """
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,7 @@ from tests import lanes
 LANES = pytest.StashKey[tuple[str, ...]]()
 OUTCOME = pytest.StashKey[str]()
 FOLDER = pytest.StashKey[str]()
-TALLIES = pytest.StashKey[dict[str, lanes.Tally]]()
+RECORDS = pytest.StashKey[defaultdict[str, lanes.Record]]()
 
 # No deadlines: a slow machine is no failure. In CI the same examples each time, unless a seed is given.
 hypothesis.settings.register_profile("taskharbor", deadline=None, print_blob=True)
@@ -41,11 +44,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "lane(*names): the lanes of a test, in place of its directory's")
     config.addinivalue_line("markers", "may_skip(reason): may be skipped in CI too, for this reason")
+    config.addinivalue_line("markers", "left_to(run, except_for=None): runs in that run only")
     os.environ.pop("TASKHARBOR_DSN", None)
     folder = os.environ.pop("TASKHARBOR_LANES", "")
     worker = getattr(config, "workerinput", None)
     config.stash[FOLDER] = worker.get("lanes_folder", "") if worker is not None else folder and os.path.abspath(folder)
-    config.stash[TALLIES] = {}
+    config.stash[RECORDS] = defaultdict(lanes.Record)
     # Hypothesis refuses a seed beside derandomize; a soak gives one.
     seeded = config.getoption("--hypothesis-seed", default=None) is not None
     hypothesis.settings.load_profile("taskharbor-ci" if in_ci() and not seeded else "taskharbor")
@@ -85,13 +89,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         )
     wanted: set[str] = set(config.getoption("--lane"))
     if not wanted and lanes.run() != "test":
-        listed = lanes.read_list(lanes.LIST.read_text(encoding="utf-8"))
-        wanted = {lane.name for lane in listed if lanes.run() in lane.runs}
-    if wanted:
-        own = {item: item.stash[LANES] for item in items}
-        left_out = [item for item in items if wanted.isdisjoint(own[item])]
-        items[:] = [item for item in items if not wanted.isdisjoint(own[item])]
-        config.hook.pytest_deselected(items=left_out)
+        wanted = {lane.name for lane in lanes.listed() if lanes.run() in lane.runs}
+    own = [item for item in items if not wanted or any(name in wanted for name in item.stash[LANES])]
+    chosen = [item for item in own if not is_left(config, item)]
+    kept = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = chosen
+
+
+def is_left(config: pytest.Config, item: pytest.Item) -> bool:
+    """Whether another run has this test. It is written down, for the list of lanes must hold that run."""
+    marker = item.get_closest_marker("left_to")
+    if marker is None or any("::" in argument for argument in config.args):
+        return False
+    (larger,) = marker.args
+    stays = marker.kwargs.get("except_for")
+    if larger == lanes.run() or (stays is not None and stays(getattr(item, "originalname", item.name))):
+        return False
+    for name in item.stash[LANES]:
+        config.stash[RECORDS][name].left[larger] += 1
+    return True
 
 
 # What a skip means
@@ -128,14 +145,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.skipped and not expected_failure and in_ci() and not allowed:
         report.outcome = "failed"
         report.longrepr = refusal(reason_of(report))
-    tally(item, report, expected_failure)
+    write_down(item, report, expected_failure)
     return report
 
 
 # What ran
 
 
-def tally(item: pytest.Item, report: pytest.TestReport, expected_failure: bool) -> None:
+def write_down(item: pytest.Item, report: pytest.TestReport, expected_failure: bool) -> None:
     """A test counts as passed when its body passed and nothing around it failed."""
     if report.failed:
         item.stash[OUTCOME] = "failed"
@@ -143,13 +160,15 @@ def tally(item: pytest.Item, report: pytest.TestReport, expected_failure: bool) 
         item.stash[OUTCOME] = "xfailed" if expected_failure else "skipped"
     elif report.when == "call":
         item.stash[OUTCOME] = "passed"
-    if report.when == "teardown":
-        for name in item.stash.get(LANES, ()):
-            item.config.stash[TALLIES].setdefault(name, Counter())[item.stash.get(OUTCOME, "failed")] += 1
+    for name in item.stash.get(LANES, ()):
+        record = item.config.stash[RECORDS][name]
+        record.seconds += report.duration
+        if report.when == "teardown":
+            record.tally[item.stash.get(OUTCOME, "failed")] += 1
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    folder, tallies = session.config.stash[FOLDER], session.config.stash[TALLIES]
-    if folder and tallies:
+    folder, records = session.config.stash[FOLDER], session.config.stash[RECORDS]
+    if folder and records:
         process = os.environ.get("PYTEST_XDIST_WORKER", "main")
-        lanes.write_record(Path(folder), f"{process}-{os.getpid()}", tallies)
+        lanes.write_records(Path(folder), f"{process}-{os.getpid()}", records)

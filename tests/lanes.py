@@ -1,13 +1,13 @@
 """Lanes: the parts of the test suite that must not silently stop running.
 
 A test belongs to the lane of its directory, or to the lanes its `@pytest.mark.lane("name", …)` names (markers add up
-and replace the directory's). `tests/conftest.py` writes down what ran, one file for each process;
+and replace the directory's). `tests/conftest.py` writes down what ran and how long it took, one file for each process;
 `python -m tests.lanes check` compares that with `tests/lanes.txt`. This module knows nothing of pytest.
-It also holds the knobs of the larger runs:
+It also holds the knobs of the other runs:
 
-    TASKHARBOR_LANE  unset in `make test`; chaos or soak in the target of that name → `run()`, `figure()`
-    TASKHARBOR_SEED  what seeded tests begin at (0 unless told)                    → `seed()`
-    SECONDS          how long a soak lasts                                         → `seconds()`
+    TASKHARBOR_LANE  unset in `make test`; quick, matrix, chaos or soak in the target of that name → `run()`, `figure()`
+    TASKHARBOR_SEED  what seeded tests begin at (0 unless told)                                    → `seed()`
+    SECONDS          how long a soak lasts                                                         → `seconds()`
 """
 
 import argparse
@@ -20,12 +20,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "lanes.txt"
-RUNS = ("test", "chaos", "soak")
+RUNS = ("test", "quick", "matrix", "chaos", "soak")
 OUTCOMES = ("passed", "failed", "skipped", "xfailed")
 UNLISTED = "add it there, or correct the marker"
 
@@ -56,10 +57,28 @@ class Lane(NamedTuple):
     """One line of tests/lanes.txt."""
 
     name: str
+    ceiling: int
+    """Seconds that its tests may take in `make test`, added up, on two quiet cores; more is reported, not a failure."""
     runs: frozenset[str]
 
 
 Tally = Counter[str]  # outcome → number of tests
+
+
+@dataclass
+class Record:
+    """What happened in one lane."""
+
+    tally: Tally = field(default_factory=Counter)
+    seconds: float = 0.0
+    """How long its tests took, added up; a server is on the account of the first test that asked for it."""
+    left: Counter[str] = field(default_factory=Counter)
+    """Larger run → the tests that this run leaves to it."""
+
+    def add(self, other: "Record") -> None:
+        self.tally += other.tally
+        self.seconds += other.seconds
+        self.left |= other.left  # each process leaves out the same tests
 
 
 def lane_of(path: str) -> str | None:
@@ -69,36 +88,45 @@ def lane_of(path: str) -> str | None:
 
 
 def read_list(text: str) -> list[Lane]:
-    """The lanes of a list; every one is in `test`, some are in larger runs too."""
+    """The lanes of a list; every one is in `test`, some are in other runs too."""
     lanes: list[Lane] = []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
         if not words:
             continue
-        name, *runs = words
+        name, ceiling, *runs = *words, *([""] if len(words) == 1 else [])
+        if not ceiling.isdigit():
+            raise ValueError(f"lanes, line {number}: expected a ceiling in seconds after {name}, got {ceiling!r}")
         if unknown := set(runs) - set(RUNS):
             raise ValueError(f"lanes, line {number}: expected {', '.join(RUNS)}, got {', '.join(sorted(unknown))}")
         if any(lane.name == name for lane in lanes):
             raise ValueError(f"lanes, line {number}: {name} is listed twice")
-        lanes.append(Lane(name, frozenset({"test", *runs})))
+        lanes.append(Lane(name, int(ceiling), frozenset({"test", *runs})))
     return lanes
+
+
+def listed() -> list[Lane]:
+    """The lanes of tests/lanes.txt."""
+    return read_list(LIST.read_text(encoding="utf-8"))
 
 
 # What a run leaves behind
 
 
-def write_record(folder: Path, process: str, tallies: Mapping[str, Tally]) -> None:
+def write_records(folder: Path, process: str, records: Mapping[str, Record]) -> None:
     """Write down what one process ran. Processes never share a file."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{process}.json").write_text(json.dumps(tallies, indent=1, sort_keys=True), encoding="utf-8")
+    plain = {name: vars(record) for name, record in records.items()}
+    (folder / f"{process}.json").write_text(json.dumps(plain, indent=1, sort_keys=True), encoding="utf-8")
 
 
-def read_records(folder: Path) -> dict[str, Tally]:
+def read_records(folder: Path) -> dict[str, Record]:
     """What all processes of a run wrote, added up."""
-    total: dict[str, Tally] = {}
+    total: dict[str, Record] = {}
     for file in sorted(folder.glob("*.json")):
-        for name, tally in json.loads(file.read_text(encoding="utf-8")).items():
-            total.setdefault(name, Counter()).update(tally)
+        for name, found in json.loads(file.read_text(encoding="utf-8")).items():
+            record = Record(Counter(found["tally"]), found["seconds"], Counter(found["left"]))
+            total.setdefault(name, Record()).add(record)
     return total
 
 
@@ -110,40 +138,60 @@ def how_to_run(name: str, run: str) -> str:
     return f"{prefix}make lane LANE={name}"
 
 
-def compare(lanes: Iterable[Lane], ran: Mapping[str, Tally], run: str = "test") -> list[str]:
+def compare(lanes: Iterable[Lane], ran: Mapping[str, Record], run: str = "test") -> list[str]:
     """Everything that is wrong with what ran; empty when every expected lane ran and no other."""
-    listed = {lane.name: lane for lane in lanes}
+    expected = {lane.name: lane for lane in lanes}
     wrong = []
-    for name, lane in listed.items():
+    for name, lane in expected.items():
+        record = ran.get(name, Record())
+        wrong += [
+            f"lane {name} leaves {record.left[larger]} test(s) to {larger}, where it is not listed to run"
+            for larger in sorted(record.left.keys() - lane.runs)
+        ]
         if run not in lane.runs:
             continue
         if name not in ran:
             wrong.append(f"lane {name} did not run: no test belongs to it. Run it with: {how_to_run(name, run)}")
-        elif not ran[name]["passed"]:
-            met = ", ".join(f"{ran[name][kind]} {kind}" for kind in OUTCOMES if ran[name][kind]) or "no test ran"
+        elif not record.tally["passed"]:
+            met = ", ".join(f"{record.tally[kind]} {kind}" for kind in OUTCOMES if record.tally[kind]) or "no test ran"
             wrong.append(f"lane {name} is empty: none passed ({met}). Run it with: {how_to_run(name, run)}")
-    unlisted = sorted(ran.keys() - listed.keys())
+    unlisted = sorted(ran.keys() - expected.keys())
     return wrong + [f"lane {name} ran, but tests/lanes.txt does not list it: {UNLISTED}" for name in unlisted]
 
 
-def table(lanes: Iterable[Lane], ran: Mapping[str, Tally], run: str = "test") -> str:
-    """Lane → tests passed, in the order of the list, with unlisted ones at the end."""
-    names = [lane.name for lane in lanes if run in lane.runs or lane.name in ran]
-    names += sorted(ran.keys() - set(names))
+def slow(lanes: Iterable[Lane], ran: Mapping[str, Record], run: str = "test") -> list[str]:
+    """The lanes above their ceiling. They are reported only: how long a test takes is no reason to fail."""
+    if run not in ("test", "quick"):
+        return []
+    above = [(lane, ran[lane.name].seconds) for lane in lanes if lane.name in ran]
+    return [
+        f"lane {lane.name} took {seconds:.0f} s, its ceiling is {lane.ceiling} s"
+        for lane, seconds in above
+        if seconds > lane.ceiling
+    ]
+
+
+def table(lanes: Iterable[Lane], ran: Mapping[str, Record], run: str = "test") -> str:
+    """Lane → tests passed and seconds, in the order of the list, with unlisted ones at the end."""
+    ceilings = {lane.name: lane.ceiling for lane in lanes if run in lane.runs or lane.name in ran}
+    names = [*ceilings, *sorted(ran.keys() - ceilings.keys())]
     width = max((len(name) for name in names), default=0)
     lines = []
     for name in names:
-        tally = ran.get(name, Counter())
-        others = ", ".join(f"{tally[kind]} {kind}" for kind in OUTCOMES[1:] if tally[kind])
-        lines.append(f"  {name:<{width}}  {tally['passed']:>5} passed{f'  ({others})' if others else ''}")
+        record = ran.get(name, Record())
+        of = f" of {ceilings[name]:>3}" if name in ceilings and run in ("test", "quick") else ""
+        others = [f"{record.tally[kind]} {kind}" for kind in OUTCOMES[1:] if record.tally[kind]]
+        others += [f"{number} more in {larger}" for larger, number in sorted(record.left.items())]
+        more = f"  ({', '.join(others)})" if others else ""
+        lines.append(f"  {name:<{width}}  {record.tally['passed']:>5} passed  {record.seconds:>5.0f}{of} s{more}")
     return "\n".join(lines)
 
 
-# The knobs of the larger runs
+# The knobs of the other runs
 
 
 def run() -> str:
-    """Which run this is: test, chaos or soak."""
+    """Which run this is: test, quick, matrix, chaos or soak."""
     value = os.environ.get("TASKHARBOR_LANE") or "test"
     if value not in RUNS:
         raise ValueError(f"TASKHARBOR_LANE: expected {', '.join(RUNS)}, got {value!r}")
@@ -151,7 +199,7 @@ def run() -> str:
 
 
 def figure(test: int, chaos: int) -> int:
-    """How many (seeds, runs, jobs): small in `make test` and in each round of a soak, the published figure in chaos."""
+    """How many (seeds, runs, jobs): the published figure in chaos, a small one elsewhere, also in a round of a soak."""
     return chaos if run() == "chaos" else test
 
 
@@ -184,12 +232,22 @@ def soak(command: Sequence[str], budget: float) -> int:
 
 
 def check(folder: Path, name: str) -> int:
-    lanes, ran = read_list(LIST.read_text(encoding="utf-8")), read_records(folder)
+    lanes, ran = listed(), read_records(folder)
     print(table(lanes, ran, name))
+    loud = slow(lanes, ran, name)
+    for sentence in loud:
+        print(f"lanes: WARNING: {sentence}")
+    if loud:
+        print(f"lanes: ceilings are for two quiet cores; {load()}. Make the lane smaller, or its ceiling larger.")
     wrong = compare(lanes, ran, name)
     for sentence in wrong:
         print(f"lanes: {sentence}", file=sys.stderr)
     return 1 if wrong else 0
+
+
+def load() -> str:
+    one, five, fifteen = os.getloadavg()
+    return f"here are {os.cpu_count()}, with a load of {one:.1f} ({five:.1f} over 5 minutes, {fifteen:.1f} over 15)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,11 +12,11 @@ import pytest
 
 from tests import lanes
 
-LIST = lanes.read_list("alpha\nbeta chaos  # has a larger figure\n\n# a comment\n")
+LIST = lanes.read_list("alpha 10\nbeta 20 chaos  # has a larger figure\n\n# a comment\n")
 
 
-def passed(number: int) -> lanes.Tally:
-    return Counter(passed=number)
+def passed(number: int, seconds: float = 0.0, **left: int) -> lanes.Record:
+    return lanes.Record(Counter(passed=number), seconds, Counter(left))
 
 
 # The list
@@ -26,13 +26,16 @@ def test_list_knows_names_and_runs() -> None:
     assert [lane.name for lane in LIST] == ["alpha", "beta"]
     assert LIST[0].runs == {"test"}
     assert LIST[1].runs == {"test", "chaos"}
+    assert [lane.ceiling for lane in LIST] == [10, 20]
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("alpha choas", "line 1: expected test, chaos, soak, got choas"),
-        ("alpha\nalpha", "line 2: alpha is listed twice"),
+        ("alpha 10 choas", "line 1: expected test, quick, matrix, chaos, soak, got choas"),
+        ("alpha 10\nalpha 10", "line 2: alpha is listed twice"),
+        ("alpha", "line 1: expected a ceiling in seconds after alpha, got ''"),
+        ("alpha chaos", "line 1: expected a ceiling in seconds after alpha, got 'chaos'"),
     ],
 )
 def test_list_refuses_what_it_does_not_know(text: str, complaint: str) -> None:
@@ -41,12 +44,11 @@ def test_list_refuses_what_it_does_not_know(text: str, complaint: str) -> None:
 
 
 def test_own_list_is_well_formed() -> None:
-    assert lanes.read_list(lanes.LIST.read_text(encoding="utf-8"))
+    assert lanes.listed()
 
 
 def test_every_directory_leads_to_a_listed_lane() -> None:
-    listed = {lane.name for lane in lanes.read_list(lanes.LIST.read_text(encoding="utf-8"))}
-    assert set(lanes.DIRECTORIES.values()) <= listed
+    assert set(lanes.DIRECTORIES.values()) <= {lane.name for lane in lanes.listed()}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_missing_lane_is_named_with_how_to_run_it() -> None:
 
 @pytest.mark.parametrize("tally", [Counter(), Counter(skipped=2), Counter(failed=1, xfailed=1)])
 def test_empty_lane_is_named(tally: lanes.Tally) -> None:
-    (sentence,) = lanes.compare(LIST, {"alpha": tally, "beta": passed(1)})
+    (sentence,) = lanes.compare(LIST, {"alpha": lanes.Record(tally), "beta": passed(1)})
     assert "alpha is empty" in sentence
     assert "make lane LANE=alpha" in sentence
     assert all(f"{number} {kind}" in sentence for kind, number in tally.items())
@@ -96,10 +98,36 @@ def test_larger_run_wants_its_own_lanes_only() -> None:
     assert "TASKHARBOR_LANE=chaos make lane LANE=beta" in sentence
 
 
+def test_what_a_lane_leaves_to_a_larger_run_must_be_listed_there() -> None:
+    assert lanes.compare(LIST, {"alpha": passed(3), "beta": passed(1, chaos=7)}) == []
+    (sentence,) = lanes.compare(LIST, {"alpha": passed(3, matrix=7), "beta": passed(1)})
+    assert "alpha leaves 7 test(s) to matrix, where it is not listed" in sentence
+
+
 def test_records_of_all_processes_add_up(tmp_path: Path) -> None:
-    lanes.write_record(tmp_path / "new", "gw0-1", {"alpha": passed(2)})
-    lanes.write_record(tmp_path / "new", "gw1-2", {"alpha": Counter(passed=1, skipped=1), "beta": passed(5)})
-    assert lanes.read_records(tmp_path / "new") == {"alpha": Counter(passed=3, skipped=1), "beta": passed(5)}
+    lanes.write_records(tmp_path / "new", "gw0-1", {"alpha": passed(2, 1.5, chaos=4)})
+    mixed = lanes.Record(Counter(passed=1, skipped=1), 2.0, Counter(chaos=4))
+    lanes.write_records(tmp_path / "new", "gw1-2", {"alpha": mixed, "beta": passed(5)})
+    assert lanes.read_records(tmp_path / "new") == {
+        "alpha": lanes.Record(Counter(passed=3, skipped=1), 3.5, Counter(chaos=4)),
+        "beta": passed(5),
+    }
+
+
+def test_a_lane_above_its_ceiling_is_told_and_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lanes.txt").write_text("alpha 10\nbeta 20 chaos\n")
+    monkeypatch.setattr(lanes, "LIST", tmp_path / "lanes.txt")
+    lanes.write_records(tmp_path / "ran", "main-1", {"alpha": passed(1, 10.0), "beta": passed(2, 21.4, chaos=3)})
+    assert lanes.main(["check", str(tmp_path / "ran")]) == 0
+    said = capsys.readouterr().out
+    assert "alpha      1 passed     10 of  10 s\n" in said
+    assert "beta       2 passed     21 of  20 s  (3 more in chaos)\n" in said
+    assert said.count("WARNING") == 1
+    assert "WARNING: lane beta took 21 s, its ceiling is 20 s" in said
+    assert lanes.main(["check", str(tmp_path / "ran"), "--run", "chaos"]) == 0
+    assert "WARNING" not in capsys.readouterr().out, "ceilings are those of make test"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +135,7 @@ def test_records_of_all_processes_add_up(tmp_path: Path) -> None:
     [
         ({"alpha": passed(1), "beta": passed(2)}, 0, ""),
         ({"beta": passed(2)}, 1, "lane alpha did not run"),
-        ({"alpha": Counter(skipped=1), "beta": passed(2)}, 1, "lane alpha is empty"),
+        ({"alpha": lanes.Record(Counter(skipped=1)), "beta": passed(2)}, 1, "lane alpha is empty"),
         ({"alpha": passed(1), "beta": passed(2), "gamma": passed(1)}, 1, "lane gamma ran"),
     ],
 )
@@ -115,13 +143,13 @@ def test_check_command(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    ran: dict[str, lanes.Tally],
+    ran: dict[str, lanes.Record],
     code: int,
     complaint: str,
 ) -> None:
-    (tmp_path / "lanes.txt").write_text("alpha\nbeta\n")
+    (tmp_path / "lanes.txt").write_text("alpha 10\nbeta 10\n")
     monkeypatch.setattr(lanes, "LIST", tmp_path / "lanes.txt")
-    lanes.write_record(tmp_path / "ran", "main-1", ran)
+    lanes.write_records(tmp_path / "ran", "main-1", ran)
     assert lanes.main(["check", str(tmp_path / "ran")]) == code
     said = capsys.readouterr()
     assert "beta       2 passed" in said.out
@@ -141,9 +169,9 @@ def test_figure_follows_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     for run in lanes.RUNS:
         monkeypatch.setenv("TASKHARBOR_LANE", run)
         sizes[run] = lanes.figure(test=1_000, chaos=20_000)
-    assert sizes == {"test": 1_000, "chaos": 20_000, "soak": 1_000}
+    assert sizes == {"test": 1_000, "quick": 1_000, "matrix": 1_000, "chaos": 20_000, "soak": 1_000}
     monkeypatch.setenv("TASKHARBOR_LANE", "kaos")
-    with pytest.raises(ValueError, match="expected test, chaos, soak, got 'kaos'"):
+    with pytest.raises(ValueError, match="expected test, quick, matrix, chaos, soak, got 'kaos'"):
         lanes.run()
 
 
@@ -209,7 +237,7 @@ def pytest_in(project: Path, *arguments: str, **environment: str) -> subprocess.
 
 
 def recorded(project: Path) -> dict[str, dict[str, int]]:
-    return {name: dict(tally) for name, tally in lanes.read_records(project / ".lanes").items()}
+    return {name: dict(record.tally) for name, record in lanes.read_records(project / ".lanes").items()}
 
 
 def test_xdist_workers_write_down_what_passed(project: Path) -> None:
@@ -270,9 +298,40 @@ def test_test_without_a_lane_is_an_error(project: Path) -> None:
 
 
 def test_larger_run_selects_its_lanes(project: Path) -> None:
-    (project / "tests/lanes.txt").write_text("unit\nalpha\nbeta chaos\ngamma\n")
+    (project / "tests/lanes.txt").write_text("unit 1\nalpha 1\nbeta 1 chaos\ngamma 1\n")
     done = pytest_in(project, TASKHARBOR_LANE="chaos", TASKHARBOR_LANES=".lanes")
     assert done.returncode == 0, done.stdout
     assert recorded(project) == {"alpha": {"passed": 1}, "beta": {"passed": 1}}
     (file,) = (project / ".lanes").iterdir()
-    assert json.loads(file.read_text())["beta"] == {"passed": 1}
+    assert json.loads(file.read_text())["beta"]["tally"] == {"passed": 1}
+
+
+LEFT = """
+import pytest
+
+@pytest.mark.left_to("matrix", except_for=lambda name: name.endswith("sensitive"))
+class TestOtherVersion:
+    def test_sensitive(self): pass
+    @pytest.mark.parametrize("n", range(3))
+    def test_the_rest(self, n): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("run", "arguments", "passed", "left"),
+    [
+        ("", ["-n", "2"], 1, {"matrix": 3}),
+        ("matrix", [], 4, {}),
+        ("", ["tests/unit/test_sample.py::TestOtherVersion::test_the_rest"], 3, {}),
+    ],
+)
+def test_what_is_left_to_another_run(
+    project: Path, run: str, arguments: list[str], passed: int, left: dict[str, int]
+) -> None:
+    (project / "tests/lanes.txt").write_text("unit 1 matrix chaos\n")
+    (project / "tests/unit/test_sample.py").write_text(LEFT)
+    done = pytest_in(project, *arguments, TASKHARBOR_LANE=run, TASKHARBOR_LANES=".lanes")
+    assert done.returncode == 0, done.stdout
+    record = lanes.read_records(project / ".lanes")["unit"]
+    assert (record.tally, record.left) == ({"passed": passed}, left)
+    assert record.seconds > 0
