@@ -4,9 +4,12 @@ FOLDER (environment): where the journal is, and the files that `gate` waits for.
 """
 
 import asyncio
+import atexit
+import ctypes
 import multiprocessing
 import os
 import signal
+import threading
 import time
 
 from taskharbor import Harbor, JobContext
@@ -96,3 +99,31 @@ WAYS = {
     "a pool that is left": _pool,
     "interrupted": _interrupted,
 }
+
+
+@harbor.task(name="swallow")
+async def swallow(ctx: JobContext) -> None:
+    """A coroutine that cannot be cancelled."""
+    journal("start", ctx)
+    while True:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            continue
+
+
+@harbor.task(name="hold")
+def hold(ctx: JobContext) -> None:
+    """Hold the interpreter for ever."""
+    journal("start", ctx)
+    ctypes.PyDLL(None).sleep(600)
+
+
+@harbor.task(name="linger")
+def linger(way: str, ctx: JobContext) -> None:
+    """End, and leave behind what keeps a process from exiting."""
+    journal("start", ctx)
+    if way == "a thread":
+        threading.Thread(target=time.sleep, args=(600,), daemon=False).start()
+    else:
+        atexit.register(time.sleep, 600)

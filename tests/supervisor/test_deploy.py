@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,13 +17,13 @@ from ruamel.yaml import YAML
 
 from taskharbor.model import events as model_events
 from taskharbor.worker import heart
-from taskharbor.worker.supervisor import events, probes, slot, supervisor
+from taskharbor.worker.supervisor import events, orphan, probes, process, slot, supervisor
 from tests.servers import postgres
 from tests.supervisor.program import PATIENCE, ROOT, Yard, eventually
 
 INSTRUCTIONS = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
 RUNTIME = "/run/taskharbor"
-STOPS_WITHIN = 30 + 2 * supervisor.MARGIN + supervisor.LAST  # the default grace period, hurry, kill, give back
+STOPS_WITHIN = 30 + supervisor.PROMISED  # the default grace period, hurry, kill, give back
 
 
 class Step(NamedTuple):
@@ -218,9 +219,13 @@ def test_what_the_page_says_of_times_and_answers_is_so() -> None:
     shown = json.loads(page.partition("The body is the same for all:\n\n```text\n")[2].partition("```")[0])
     assert shown.keys() == set(probes.Report.__struct_fields__)
     assert shown["processes"][0].keys() == set(probes.ProcessReport.__struct_fields__)
-    slowest = 2 * supervisor.MARGIN + supervisor.LAST
-    assert f"at most `--shutdown-timeout` and {slowest:g} s more" in page
-    assert f"or {supervisor.MARGIN:g} s after the hurry" in page
+    steps = supervisor.MARGIN + supervisor.HURRY + supervisor.LAST + supervisor.CLOSE
+    assert steps + 1 <= supervisor.PROMISED < 15  # exiting takes a moment, too
+    assert "at most `--shutdown-timeout` and 15 s more" in page
+    assert f"or {supervisor.HURRY:g} s after the hurry" in page
+    assert f"kills itself {orphan.MARGIN:g} s later" in page
+    assert f"has {process.EXIT:g} s to exit" in page
+    assert f"{signal.SIGRTMIN.value} to {signal.SIGRTMAX.value} s after the supervisor" in page
     assert f"for {supervisor.SILENT:g} s the log says so" in page
     assert f"that is {heart.OVERDUE:g} s past its timeout" in page
     assert f"after {slot.FIRST:g}, 1, 2 … {slot.LONGEST:g} s if it keeps dying within {slot.STEADY:g} s" in page

@@ -22,7 +22,7 @@ from taskharbor.testing import ManualClock
 from taskharbor.worker.heart import OVERDUE
 from taskharbor.worker.run import Run
 from taskharbor.worker.supervisor import keeper as keeper_module
-from taskharbor.worker.supervisor import memory, probes, wire
+from taskharbor.worker.supervisor import memory, probes, session, wire
 from taskharbor.worker.supervisor import slot as slot_module
 from taskharbor.worker.supervisor.keeper import Keeper
 from taskharbor.worker.supervisor.link import Link
@@ -480,3 +480,15 @@ def test_memory_is_measured() -> None:
 def test_nothing_that_travels_shows_a_payload() -> None:
     named = {name for each in (wire.TakenLease, wire.Taken, wire.Tick, wire.Setup) for name in each.__struct_fields__}
     assert named.isdisjoint({"payload", "result", "metadata"})
+
+
+@pytest.mark.parametrize("leader", [0, 1, -1, 4242])
+def test_a_session_that_is_no_workers_is_left_alone(leader: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 is a process that was never started, and the session of what the system itself runs."""
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *given: sent.append(given))
+    monkeypatch.setattr(os, "killpg", lambda *given: sent.append(given))
+    monkeypatch.setattr(os, "getsid", lambda pid: 4242)  # somebody else leads the session that we are in
+    with pytest.raises(ValueError, match="leads a session"):
+        session.kill(leader)
+    assert not sent

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import traceback
+from functools import partial
 from typing import Any
 
 from taskharbor.cli.commands.worker import ONE_PROCESS
@@ -20,7 +21,7 @@ from taskharbor.cli.fault import explained, wrong
 from taskharbor.cli.target import Target, family
 from taskharbor.observe.lines import configure_logging
 from taskharbor.worker import Worker
-from taskharbor.worker.supervisor import wire
+from taskharbor.worker.supervisor import orphan, wire
 from taskharbor.worker.supervisor.link import Link
 
 logger = logging.getLogger("taskharbor.worker")
@@ -34,7 +35,8 @@ def main(number: int) -> int:
     setup = wire.read_setup(heard.readline())
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the worker takes signals: no traceback of an import
     configure_logging(setup.log_format, setup.log_level)
-    link = Link(line, heard, setup.max_jobs)
+    orphan.arm(setup.shutdown_timeout + orphan.MARGIN + orphan.EXIT)
+    link = Link(line, heard, setup.max_jobs, partial(orphan.end, setup.shutdown_timeout))
     link.listen()
     try:
         worker = make(setup, link)
@@ -52,6 +54,8 @@ def main(number: int) -> int:
             return code
         link.fail(text, code)
         return code
+    finally:
+        link.leave()  # also for one that broke: from here on only a thread of the application can hold it up
     return 0
 
 

@@ -281,6 +281,8 @@ class Worker:
     async def _end(self, crew: Crew) -> None:
         self._state = "stopping"
         await uninterrupted(asyncio.create_task(crew.stop(self._hurry)), self._hurry)
+        if self.link is not None:
+            self.link.leave()
 
     def _call(self, function: Callable[[], None]) -> None:
         if self._loop is None:

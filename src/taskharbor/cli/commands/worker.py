@@ -117,7 +117,7 @@ def run(target: Target, **options: Any) -> int:
       taskharbor worker run --app tasks:harbor --health-port 8080
 
     Signals: TERM, INT and HUP let running jobs finish within --shutdown-timeout, and give the rest back; a second one
-    gives back at once; a third one kills.
+    gives back at once, as QUIT does; a third one kills.
 
     Exit codes: 0 ended by a signal, 2 the command line, the app or the address is wrong, 3 the store cannot be used.
     """

@@ -54,10 +54,11 @@ class ProcessNotStarted(Event, frozen=True, gc=False):
 
 
 class ProcessKilled(Event, frozen=True, gc=False):
-    """The supervisor killed a worker process that did not end in time."""
+    """The supervisor killed a worker process that did not end in time; `why`: what it had not done."""
 
     pid: int
     slot: int
+    why: str
 
 
 class ProcessReplaced(Event, frozen=True, gc=False):
@@ -111,6 +112,13 @@ class SourcesChanged(Event, frozen=True, gc=False):
     path: str
 
 
+class SignalIgnored(Event, frozen=True, gc=False):
+    """A signal has come that means nothing here, though a program without a handler for it would have ended."""
+
+    cause: str
+    expected: str = "TERM, INT or HUP to drain, QUIT to give back at once"
+
+
 class SupervisorStopping(Event, frozen=True, gc=False):
     """A signal has come: all worker processes stop."""
 
@@ -123,6 +131,7 @@ LEVELS.update(
         ProcessNotStarted: logging.ERROR,
         ProcessKilled: logging.WARNING,
         ProcessStopped: logging.WARNING,
+        SignalIgnored: logging.WARNING,
         SpareDied: logging.WARNING,
         ProcessSilent: logging.WARNING,
         JobsReleased: logging.WARNING,

@@ -3,7 +3,7 @@
 A lease is handed over right after it was taken, before its handler starts: the handler may hold the interpreter from
 its first moment on. What the parent renewed comes back, so that the worker knows how long it may go on. When the
 parent does not renew (it is gone, stopped, or has trouble of its own), the worker's heart does, from its thread.
-When the line ends the parent is gone: the worker stops as if told to.
+When the line ends the parent is gone: the worker stops as if told to, and `orphan` sees to it that the process ends.
 """
 
 from __future__ import annotations
@@ -44,7 +44,13 @@ LOST = {error.__name__: error for error in (JobNotFound, JobNotInflight, LeaseMi
 class Link:
     """One for each worker process; `attach` it to the worker before that runs."""
 
-    def __init__(self, line: socket.socket, heard: Iterable[bytes], max_jobs: int | None = None) -> None:
+    def __init__(
+        self,
+        line: socket.socket,
+        heard: Iterable[bytes],
+        max_jobs: int | None = None,
+        orphaned: Callable[[threading.Event], None] = lambda left: None,
+    ) -> None:
         self.dsn: str | None = None  # None: nobody else can reach the store
         self.left = max_jobs  # how many jobs the worker may still take; None: any number
         self.ready = False
@@ -60,6 +66,8 @@ class Link:
         self._fresh: set[str] = set()  # handed over, and not yet in `held`
         self._on_lost: Callable[[Run, TaskHarborError], None] | None = None
         self._turn = threading.Event()  # a spare's waiting is over
+        self._left = threading.Event()  # the worker has stopped serving
+        self._orphaned = orphaned  # called in a thread when the parent is gone
 
     def listen(self) -> None:
         """Hear the parent from now on, in a thread: it is heard also while the worker's loop stands still."""
@@ -82,6 +90,11 @@ class Link:
     def fail(self, text: str, code: int) -> None:
         """Say why this process cannot start."""
         self._say(wire.Failed(text, code))
+
+    def leave(self) -> None:
+        """Say that the worker has stopped serving: the process is about to exit, or is ended by its parent."""
+        self._left.set()
+        self._say(wire.Left())
 
     # What the crew asks for ----------------------------------------------------------------------------------
 
@@ -193,6 +206,7 @@ class Link:
             pass
         logger.warning("the supervising process is gone: this worker stops")
         self._ask("stop")
+        self._orphaned(self._left)
 
     def _hear(self, message: wire.ToChild) -> None:
         if isinstance(message, wire.Kept):

@@ -3,8 +3,9 @@
     spare ──Serve──► starting ──Ready──► running ──Retire──► retiring ──► gone
       └─────────────────┴──────────────────┴──Stop──► stopping ─────────► gone    killed, or died by itself: from any
 
-Each has a process group of its own, so that what a crashed one leaves behind (children that run its jobs) can be
-ended before the jobs are given to somebody else, and Ctrl-C reaches the parent alone.
+Each has a session of its own, so that what a crashed one leaves behind (children that run its jobs) can be ended before
+the jobs are given to somebody else, and Ctrl-C reaches the parent alone. One that has stopped serving (`Left`) and does
+not exit is killed after a few seconds: a thread of the application that never ends, or an atexit function, holds it up.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Lease
 from taskharbor.model.times import from_ms
 from taskharbor.worker.heart import OVERDUE
-from taskharbor.worker.supervisor import wire
+from taskharbor.worker.supervisor import session, wire
 from taskharbor.worker.supervisor.events import ProcessWaiting, tell
 
 LAST_WORDS = 0.5  # seconds for what a dead process had said; only a stray copy of its socket makes that last
 EARLY = 0.9  # of its jobs: from here on a process is replaced
+EXIT = 3.0  # seconds for a process to exit after it has stopped serving
 UNHEARD = 1024 * 1024  # bytes that wait for a child that does not read: no more news is added to them
 
 
@@ -56,6 +58,7 @@ class Process:
         self.told_to_end = False
         self.why = ""  # it is to be replaced
         self.silence_told = False
+        self.left_at: float | None = None  # when it said that it has stopped serving
         self.ready, self.tired, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._clock = clock
         self._max_jobs = max_jobs
@@ -79,7 +82,7 @@ class Process:
         with self._theirs as theirs:
             number = theirs.fileno()
             self._popen = subprocess.Popen(
-                [*command, str(number)], stdin=subprocess.DEVNULL, pass_fds=(number,), process_group=0
+                [*command, str(number)], stdin=subprocess.DEVNULL, pass_fds=(number,), start_new_session=True
             )
         self.pid = self._popen.pid
 
@@ -117,7 +120,8 @@ class Process:
         """End it, with everything it started."""
         if self.state != "gone":
             self.killed = self.told_to_end = True
-            self._signal(signal.SIGKILL, whole_group=True)
+            if self.pid and self.code is None:
+                session.kill(self.pid)
 
     def tire(self, why: str) -> None:
         """Have it replaced."""
@@ -150,6 +154,10 @@ class Process:
         except ValueError:
             return f"signal {-code}"
 
+    def lingers(self, now: float) -> bool:
+        """Whether it has stopped serving some time ago, and still has not exited."""
+        return self.left_at is not None and self.code is None and not self.killed and now - self.left_at > EXIT
+
     def renewable(self, now: float) -> list[HeldLease]:
         """The leases to renew: none of a process that is gone or stopped, and none of a job past its timeout."""
         if self.stopped or self.code is not None:
@@ -163,8 +171,8 @@ class Process:
         self.code = code
         if self._popen is not None:
             self._popen.returncode = code
-        if not self.told_to_end or self.killed:
-            self._signal(signal.SIGKILL, whole_group=True, gone=True)
+        if self.pid and (not self.told_to_end or self.killed):
+            session.kill(self.pid)
 
     async def finish(self) -> None:
         """Hear what it still had to say, and close the line."""
@@ -205,8 +213,11 @@ class Process:
             self.ready.set()
         elif isinstance(message, wire.Waiting):
             tell(ProcessWaiting(self.pid))
+        elif isinstance(message, wire.Left):
+            self.left_at = self.heard_at
         else:
             self.failure = message
+            self.left_at = self.heard_at
 
     def _on_taken(self, message: wire.Taken) -> None:
         if message.all:
@@ -239,13 +250,9 @@ class Process:
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(wire.line(message))
 
-    def _signal(self, number: signal.Signals, *, whole_group: bool = False, gone: bool = False) -> None:
-        if not self.pid or (self.code is not None and not gone):
-            return  # its number may be another process's by now
-        try:
-            if whole_group:
-                os.killpg(self.pid, number)
-            else:
+    def _signal(self, number: signal.Signals) -> None:
+        if self.pid and self.code is None:  # else its number may be another process's by now
+            try:
                 os.kill(self.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return
+            except (ProcessLookupError, PermissionError):
+                return

@@ -1,7 +1,8 @@
 """The supervisor: starts the slots, hears signals, reaps what has ended, and ends them all in order.
 
-    serving ──TERM, INT, HUP──► draining ──again, or the grace period is over──► hurried ──again, or 5 s──► killed
-                                    └────── every process is gone ──────┴──► what is left is given back ──► exit 0
+    serving ──TERM, INT, HUP──► draining ──again, or the grace period is over──► hurried ──again, or 4 s──► killed
+       │                            └────── every process is gone ──────┴──► what is left is given back ──► exit 0
+       └──QUIT──► hurried
 
 It is fit to be process 1 of a container: it asks for every signal that it needs, and reaps every orphan.
 """
@@ -9,8 +10,10 @@ It is fit to be process 1 of a container: it asks for every signal that it needs
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -25,6 +28,7 @@ from taskharbor.worker.supervisor.events import (
     ProcessSilent,
     ProcessStarted,
     ProcessStopped,
+    SignalIgnored,
     SourcesChanged,
     SpareDied,
     SupervisorStopping,
@@ -34,14 +38,18 @@ from taskharbor.worker.supervisor.keeper import Keeper
 from taskharbor.worker.supervisor.memory import resident
 from taskharbor.worker.supervisor.probes import Probes, Report, Unusable, describe
 from taskharbor.worker.supervisor.process import Process
+from taskharbor.worker.supervisor.signals import Signals
 from taskharbor.worker.supervisor.slot import Slot
 from taskharbor.worker.supervisor.sources import Sources
 from taskharbor.worker.supervisor.spare import Spare
 
 LOOK = 1.0  # seconds between two looks at everything
 SILENT = 5.0  # seconds without a sign of life, after which that is told
-MARGIN = 5.0  # seconds beyond the grace period in which a worker writes its last outcomes, before it is killed
-LAST = 5.0  # seconds for giving back at the very end, if the store does not answer
+PROMISED = 14.5  # seconds beyond the grace period: docs/operations.md says 15. Of these:
+MARGIN = 5.0  # seconds beyond the grace period in which a worker writes its last outcomes, before it is hurried
+HURRY = 4.0  # seconds until it is killed after that
+LAST = 3.0  # seconds for giving back at the very end, if the store does not answer
+CLOSE = 1.0  # seconds for closing the connection to a store that does not answer
 SHOWN = 10  # jobs of a silent process that the log names
 
 
@@ -86,13 +94,18 @@ class Supervisor:
         self._spare = Spare(self._start_spare)
 
     def run(self) -> int:
-        """Until a signal ends it; answers the exit code."""
-        return asyncio.run(self._main())
+        """Until a signal ends it; answers the exit code. No signal changes that any more."""
+        signals = Signals(self._on_signal, self._reap, lambda number: tell(SignalIgnored(number.name)))
+        signals.take()
+        try:
+            return asyncio.run(self._main(signals))
+        finally:
+            signals.end()
 
-    async def _main(self) -> int:
+    async def _main(self, signals: Signals) -> int:
         self._ending, self._changed = asyncio.Event(), asyncio.Event()
         self._slots = [Slot(number, self._clock, self._start) for number in range(self._plan.processes)]
-        self._listen()
+        signals.attach(asyncio.get_running_loop())
         probes = Probes(self._report, self._plan)
         try:
             await probes.start()
@@ -162,19 +175,8 @@ class Supervisor:
 
     # Signals -------------------------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        loop = asyncio.get_running_loop()
-        handled = [signal.SIGTERM, signal.SIGINT]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means that a closed terminal ends nothing
-            handled.append(signal.SIGHUP)
-        for number in handled:
-            loop.add_signal_handler(number, self._on_signal, number)
-        loop.add_signal_handler(signal.SIGCHLD, self._reap)
-        # Whoever started us may have blocked them.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*handled, signal.SIGCHLD})
-
     def _on_signal(self, number: signal.Signals) -> None:
-        self._signals += 1
+        self._signals = max(self._signals + 1, 2 if number is signal.SIGQUIT else 1)
         tell(SupervisorStopping(number.name))
         self._ending.set()
         self._changed.set()
@@ -249,6 +251,10 @@ class Supervisor:
 
     def _look_at(self, process: Process, now: float) -> None:
         process.check()
+        if process.lingers(now):
+            tell(ProcessKilled(process.pid, process.number, "it had stopped, and did not exit"))
+            process.kill()
+            return
         silent = now - process.heard_at
         if silent > SILENT and process.ready.is_set() and not process.stopped and not process.silence_told:
             process.silence_told = True
@@ -266,33 +272,38 @@ class Supervisor:
     # Ending --------------------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
-        """Drain, hurry, kill; then give back what is left."""
+        """Drain, hurry, kill; then give back what is left. Whatever a store, a disk or a thread holds up, it ends."""
         self._ending.set()
+        grace = self._plan.settings.shutdown_timeout
+        last_resort = threading.Timer(grace + PROMISED, os._exit, (self._code,))
+        last_resort.daemon = True
+        last_resort.start()
         for slot in self._slots:
             slot.close()
         for process in self._fleet.values():
             process.stop()
-        if not await self._gone_within(self._plan.settings.shutdown_timeout + MARGIN, signals=1):
+        if not await self._gone_within(grace + MARGIN, signals=1):
             for process in self._fleet.values():
                 process.stop(hurry=True)
-            await self._gone_within(MARGIN, signals=2)
+            await self._gone_within(HURRY, signals=2)
         for process in self._fleet.values():
-            tell(ProcessKilled(process.pid, process.number))
+            tell(ProcessKilled(process.pid, process.number, "it did not stop in time"))
             process.kill()
-        while self._fleet:
-            self._changed.clear()
-            await self._changed.wait()
+        begun = self._clock.monotonic()
+        await self._gone_within(LAST)  # what the system itself holds up cannot be killed: it is left behind
         if self._keeper is not None:
             self._keeper.end()
         if self._recoveries:
-            await asyncio.wait(self._recoveries, timeout=LAST)
-            for task in self._recoveries:
-                task.cancel()
-            await asyncio.gather(*self._recoveries, return_exceptions=True)
+            await asyncio.wait(self._recoveries, timeout=max(0.0, begun + LAST - self._clock.monotonic()))
+        last = set(self._recoveries)
+        for task in last:
+            task.cancel()
         if self._keeper is not None:
-            await self._keeper.stop()
+            last.add(asyncio.create_task(self._keeper.stop()))
+        if last:
+            await asyncio.wait(last, timeout=CLOSE)
 
-    async def _gone_within(self, seconds: float, *, signals: int) -> bool:
+    async def _gone_within(self, seconds: float, *, signals: float = math.inf) -> bool:
         """Whether every process has ended, before the time is over or a further signal has come."""
         try:
             async with asyncio.timeout(seconds):

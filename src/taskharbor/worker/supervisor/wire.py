@@ -1,7 +1,7 @@
 """What the parent and a worker process say to each other: one JSON object a line, over a socket of their own.
 
     parent → child   Setup (the first line), Serve (to a spare), Kept, Retire, Stop
-    child → parent   Waiting (a spare), Ready, Taken, Tick, or Failed instead of Ready
+    child → parent   Waiting (a spare), Ready, Taken, Tick, Left, or Failed instead of Ready
 
 The socket is private to the two, so an address with its password may travel here, and does not stand in a list of
 processes. No payload ever does.
@@ -101,6 +101,10 @@ class Tick(msgspec.Struct, frozen=True, tag=True):
     due: list[tuple[str, float]]
 
 
+class Left(msgspec.Struct, frozen=True, tag=True):
+    """The worker has stopped serving and holds nothing any more: all that is left to do is to exit."""
+
+
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """The process cannot start: one line that says why, and the exit code that goes with it."""
 
@@ -109,7 +113,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 ToChild: TypeAlias = Serve | Kept | Retire | Stop
-ToParent: TypeAlias = Waiting | Ready | Taken | Tick | Failed
+ToParent: TypeAlias = Waiting | Ready | Taken | Tick | Left | Failed
 
 _encoder = msgspec.json.Encoder()
 _setup = msgspec.json.Decoder(Setup)

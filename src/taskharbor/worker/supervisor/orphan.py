@@ -1,0 +1,74 @@
+"""The end of a worker process whose supervisor is gone, whatever its handlers do.
+
+    the line ends ──► told to stop ──► stopped, or the grace period and 5 s ──► 3 s to exit ──► killed
+         └── nobody hears that, because a handler holds the interpreter ──► ended by the kernel after about a minute
+
+The second way needs no Python: the kernel tells a process of its parent's death by a signal, and the handler of that
+signal is the C function alarm(2) itself. A handler is called with the number of its signal, and alarm takes seconds: so
+the number that is chosen is how many seconds later SIGALRM ends the process, unless `disarm` was reached meanwhile. Of
+the numbers that programs are free to use the highest is 64. What the jobs held is given to others when its leases end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from taskharbor.worker.supervisor import session
+
+MARGIN = 5.0  # seconds beyond the grace period in which a worker writes its last outcomes
+EXIT = 3.0  # seconds for a process to exit after it has stopped serving
+PR_SET_PDEATHSIG = 1
+
+_armed = 0
+
+
+def arm(seconds: float) -> None:
+    """Have the kernel end this process about so many seconds after its parent has died. Only Linux can."""
+    if sys.platform == "linux":
+        _arm(int(min(max(seconds, signal.SIGRTMIN), signal.SIGRTMAX)))
+
+
+def _arm(number: int) -> None:
+    global _armed
+    libc = _libc()
+    if libc is not None:
+        libc.signal(number, libc.alarm)
+        libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+        _armed = number
+
+
+def disarm() -> None:
+    """Python runs, so that it can end the process itself: nothing else is to do that."""
+    global _armed
+    number, _armed = _armed, 0
+    if number:
+        libc = _libc()
+        libc.prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0)
+        libc.signal(number, 1)  # ignored, if it has been sent and not arrived
+        signal.alarm(0)
+
+
+def end(grace: float, left: threading.Event) -> None:
+    """End this process: when it takes too long to stop, or has stopped (`left`) and does not exit."""
+    disarm()
+    if left.wait(grace + MARGIN):
+        time.sleep(EXIT)
+    session.kill(os.getpid())
+    os.kill(os.getpid(), signal.SIGKILL)  # where it leads no session
+
+
+def _libc() -> Any:
+    try:
+        import ctypes
+    except ImportError:  # a Python that was built without it
+        return None
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    libc.signal.restype = ctypes.c_void_p
+    libc.prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
+    return libc

@@ -1,0 +1,67 @@
+"""The signals that the supervisor hears: from before its loop runs until the program has ended.
+
+    TERM, INT, HUP      drain; again: hurry; again: kill            (HUP is left alone under nohup)
+    QUIT                hurry at once, as the second of them does; again: kill
+    CHLD                a worker process has ended, stopped, or goes on
+    USR1, USR2 and others that would end a program by default: told in the log, nothing else
+
+Python's own handlers are used instead of the loop's, because those are taken away when the loop closes: a TERM that
+comes then would end the program as if it had failed. Handlers are not inherited by the programs that it starts;
+ignored signals would be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_OTHERS = ("SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGPWR", "SIGSTKFLT")
+
+
+class Signals:
+    """Passes signals on to a loop, once there is one."""
+
+    def __init__(
+        self,
+        on_stop: Callable[[signal.Signals], None],
+        on_child: Callable[[], None],
+        on_other: Callable[[signal.Signals], None],
+    ) -> None:
+        self._handlers: dict[int, Callable[[], None]] = {signal.SIGCHLD: on_child}
+        for number in STOP:
+            # nohup means that a closed terminal ends nothing
+            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                self._handlers[number] = lambda number=number: on_stop(number)  # type: ignore[misc]
+        for name in _OTHERS:
+            other = getattr(signal, name, None)  # not every system has them all
+            if other is not None:
+                self._handlers[other] = lambda other=other: on_other(other)  # type: ignore[misc]
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._early: list[int] = []
+
+    def take(self) -> None:
+        """From now on no signal ends this program by itself."""
+        for number in self._handlers:
+            signal.signal(number, self._on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._handlers)  # whoever started us may have blocked them
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Call what hears them on this loop; first for those that have come already."""
+        self._loop = loop
+        for number in self._early:
+            loop.call_soon(self._handlers[number])
+
+    def end(self) -> None:
+        """The program is about to end with its own exit code: whatever comes now changes nothing."""
+        for number in self._handlers:
+            if number != signal.SIGCHLD:
+                signal.signal(number, signal.SIG_IGN)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._loop is None:
+            self._early.append(number)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._handlers[number])

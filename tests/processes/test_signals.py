@@ -1,0 +1,67 @@
+"""Signals of every kind to the supervisor, again and again, in every phase: it ends with 0, and blames no job."""
+
+import signal
+import subprocess
+
+import pytest
+
+from tests.supervisor.program import Yard, children_of, eventually, exists
+from tests.supervisor.test_stop import LONG, given_back, stopping
+
+STOP = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
+OTHERS = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGPWR]
+
+
+def ended_alone(yard: Yard, program: subprocess.Popen[bytes], workers: list[int]) -> None:
+    assert yard.ended(program) == 0
+    assert not any(map(exists, workers))
+    assert "Traceback" not in yard.log
+
+
+def test_a_signal_that_means_nothing_ends_nothing(here: Yard) -> None:
+    [before] = here.enqueue("gate", name="go")
+    program = here.start(*LONG)
+    [line] = here.started(before)
+    for number in OTHERS:
+        for times in (1, 2):
+            program.send_signal(number)
+            eventually(lambda n=number, t=times: here.log.count(f"cause={n.name} expected=") >= t, "it was told")  # type: ignore[misc]
+    here.open("go")
+    here.done(before, *here.enqueue("note"))
+    assert len(here.starts(before)) == 1
+    program.terminate()
+    ended_alone(here, program, [line.pid])
+
+
+@pytest.mark.parametrize("after_term", [False, True])
+def test_quit_gives_back_at_once(here: Yard, after_term: bool) -> None:
+    jobs = here.enqueue("gate", 2, name="never")
+    program = here.start(*LONG, "--shutdown-timeout", "600")
+    workers = [line.pid for line in here.started(*jobs)]
+    if after_term:
+        program.terminate()
+        stopping(here)
+    program.send_signal(signal.SIGQUIT)
+    ended_alone(here, program, workers)
+    given_back(here, *jobs)
+
+
+@pytest.mark.parametrize("number", STOP)
+def test_a_signal_while_the_application_is_imported(here: Yard, number: signal.Signals) -> None:
+    program = here.start(*LONG, "--processes", "2", app="tests.processes.slow:harbor")
+    eventually((here.folder / "importing").exists, "it is being imported")
+    workers = children_of(program.pid)
+    program.send_signal(number)
+    ended_alone(here, program, workers)
+
+
+@pytest.mark.parametrize("number", STOP)
+def test_a_storm_of_signals_until_the_very_end(here: Yard, number: signal.Signals) -> None:
+    """Also one that comes while the program closes changes neither its exit code nor what becomes of the jobs."""
+    jobs = here.enqueue("gate", 2, name="never")
+    program = here.start(*LONG, "--shutdown-timeout", "600")
+    workers = [line.pid for line in here.started(*jobs)]
+    while program.poll() is None:
+        program.send_signal(number)
+    ended_alone(here, program, workers)
+    given_back(here, *jobs)
