@@ -4,6 +4,7 @@ A graph is a small tree: ("leaf", tag) takes nothing; ("wrap", tag) receives wha
 that returns that graph as a workflow; ("chain", …), ("group", …) and ("chord", members, last) nest.
 """
 
+import json
 from typing import Any
 
 from hypothesis import strategies as st
@@ -87,7 +88,7 @@ class Grower:
         if kind == "wrap":
             return self.wrap.s(tag=rest[0])
         if kind == "grow":
-            return self.grow.s(graph=rest[0])
+            return self.grow.s(graph=json.loads(json.dumps(rest[0])))  # tuples would come back as lists
         parts = [self.part(each) for each in rest]
         if kind == "group":
             return group(parts)

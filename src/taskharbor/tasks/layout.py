@@ -16,6 +16,7 @@ import msgspec
 
 from taskharbor.model.codec import Codec, JsonCodec, readable
 from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.untyped import check_of
 
 _EMPTY = inspect.Parameter.empty
 _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
@@ -58,6 +59,7 @@ class Layout:
         self.read: Callable[[bytes], tuple[Any, ...]]
         self.read_partial: Callable[[bytes], Any]
         self.read_any: Callable[[bytes], Any]
+        self.checks: tuple[tuple[str, Callable[[Any, str], None]], ...] = ()  # of parameters with untyped places
         if type(codec) is JsonCodec:
             self._through_structs(codec, fields, name)
         else:
@@ -88,6 +90,8 @@ class Layout:
         self.read = lambda data: astuple(decode(data))
         self.read_partial = codec.reader(partial)
         self.read_any = codec.reader(Any)
+        checks = ((field.name, check_of(field.type)) for field in fields)
+        self.checks = tuple((name, check) for name, check in checks if check is not None)
 
     def _through_dicts(self, codec: Codec, fields: list[Field]) -> None:
         kinds = {

@@ -14,6 +14,7 @@ import msgspec
 from taskharbor.model.codec import Codec, type_name
 from taskharbor.tasks.layout import Layout
 from taskharbor.tasks.mismatch import PayloadMismatch, describe
+from taskharbor.tasks.untyped import PLAIN, Changed
 
 
 class Signature:
@@ -77,7 +78,11 @@ class Signature:
         layout = self._layout or self.layout
         try:
             data = layout.write(arguments)
+            if layout.checks:
+                self._check(layout, arguments)
             (layout.read_partial if partial else layout.read)(data)
+        except Changed as error:
+            raise TypeError(f"{self.name}: {error}") from None
         except Exception as error:
             raise self._unfit(arguments, error) from None
         return data
@@ -134,6 +139,16 @@ class Signature:
         except Exception as again:
             error = again
         raise PayloadMismatch(f"{self.name}: {describe(error, layout.names)}") from None
+
+    def _check(self, layout: Layout, arguments: dict[str, Any]) -> None:
+        """Changed if a value at a place without a type would come back as another type."""
+        for name, check in layout.checks:
+            value = arguments.get(name)
+            if type(value) not in PLAIN:
+                try:
+                    check(value, f"$.{name}")
+                except Changed as error:
+                    raise Changed(f"parameter {name!r}: {error}") from None
 
     def _by_name(self, layout: Layout, given: dict[str, Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         if layout.by_name.issuperset(kwargs):
