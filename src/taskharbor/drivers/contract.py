@@ -178,6 +178,14 @@ async def open_existing(driver: Driver) -> None:
     await (driver.open if opens is None else opens)()
 
 
+def aborted(lease: Lease, why: str) -> str:
+    """What a handler is told that goes on with a transaction which is over."""
+    return (
+        f"the transaction of job {lease.job_id} was rolled back, because {why}: "
+        "nothing more can be read or written through it"
+    )
+
+
 class Transaction(Protocol):
     """One transaction on the store, for a handler's own writes: `async with transaction as connection`.
 
@@ -196,10 +204,14 @@ class Transaction(Protocol):
     async def rollback(self) -> None:
         """Undo everything and give the connection back. Without effect when it has ended."""
 
+    async def abort(self, why: str) -> None:
+        """Undo everything now, though the handler still runs, and let go of every lock; or, if it has not begun, let
+        it never begin. What the handler does later is refused with `why`. Without effect when it has ended."""
+
 
 class TransactionSync(Protocol):
-    """The same for a plain function: `with transaction as connection`. Calls never overlap, but may come from
-    different threads: the handler's and another one for its end."""
+    """The same for a plain function: `with transaction as connection`. Calls other than `abort` never overlap, but may
+    come from different threads: the handler's and another one for its end."""
 
     def __enter__(self) -> Any:
         """Begin, and give the connection."""
@@ -212,6 +224,11 @@ class TransactionSync(Protocol):
 
     def rollback(self) -> None:
         """Undo everything and give the connection back. Without effect when it has ended."""
+
+    def abort(self, why: str) -> None:
+        """Undo everything now, though the handler still runs in its own thread, and let go of every lock; or, if it has
+        not begun, let it never begin. What the handler does later is refused with `why`. Without effect when it has
+        ended. May be called from any thread at any moment."""
 
 
 @runtime_checkable

@@ -29,6 +29,7 @@ from taskharbor.drivers.sqlite.connect import (
     unavailable,
     use_wal,
 )
+from taskharbor.drivers.sqlite.errands import Errands
 from taskharbor.drivers.sqlite.lane import Call, Failed, Lane, Reader, Work
 from taskharbor.drivers.sqlite.watch import Watch
 from taskharbor.drivers.sqlite.writer import Writer
@@ -73,6 +74,7 @@ class Hub:
         self.writer.arrived = self.heard
         self.reader = Reader(address.path, "normal", "reader")
         self.writer.replaced = self.reader.replaced = self._let_go_of_the_old_file
+        self.errands = Errands("taskharbor-sqlite-transaction")
         self._waiters: dict[Waiter, None] = {}
         self._waiting = threading.Lock()
         self._watch: Watch | None = None
@@ -163,6 +165,7 @@ class Hub:
         """Work off what was asked, and end the threads."""
         with self._waiting:
             watch, self._watch = self._watch, None
+        self.errands.stop()
         ends = [self.reader.stop(), self.writer.stop()]
         if watch is not None:
             ends.append(asyncio.to_thread(watch.stop))

@@ -1,105 +1,114 @@
 """A transaction that a handler's writes share with its job's ack: both are committed, or neither.
 
+    waiting for its turn ──► open ──commit──► over          abort: from any of them, by any thread, and for good
+                              └──rollback, abort──► over
+
 It holds the file's write lock from its first moment to its last: everybody else who writes to the file waits. So the
-log says so when it lasts longer than a second. The handler can neither commit nor roll back; only core ends it.
+log says so when it lasts longer than a second, and core aborts it when the job is decided without its handler. The
+handler can neither commit nor roll back; only core ends it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeVar
+from functools import partial
 
+from taskharbor.drivers.contract import aborted
 from taskharbor.drivers.sqlite.connect import begin, connect, unavailable
+from taskharbor.drivers.sqlite.handler import HandlerConnection, restrict, undo
 from taskharbor.drivers.sqlite.hub import Hub
 from taskharbor.drivers.sqlite.settle import settle
+from taskharbor.drivers.sqlite.turns import Turn
 from taskharbor.drivers.sqlite.tx import Tx
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack
 
 logger = logging.getLogger("taskharbor.drivers.sqlite")
-T = TypeVar("T")
 
 LONG = 1.0  # seconds with the write lock after which the log says so
 
 
-class HandlerConnection(sqlite3.Connection):
-    """The connection a handler gets: `with connection:`, commit and rollback do not end the transaction."""
-
-    def commit(self) -> None:
-        """Core commits, together with the job's ack."""
-
-    def rollback(self) -> None:
-        raise RuntimeError("the transaction belongs to the job: raise an exception to roll it back")
-
-    def __enter__(self) -> HandlerConnection:
-        return self
-
-    def __exit__(self, *raised: object) -> Any:
-        return False
-
-
-def _authorize(action: int, *_: object) -> int:
-    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
-
-
 class SqliteTransactionSync:
-    """`with transaction as connection`, then `commit` or `rollback`, all on one thread."""
+    """`with transaction as connection`, then `commit` or `rollback`, one after the other; `abort` at any moment."""
 
     def __init__(self, hub: Hub, lease: Lease) -> None:
         self._hub = hub
         self._lease = lease
-        self._connection: sqlite3.Connection | None = None
+        self._connection: HandlerConnection | None = None
+        self._changing = threading.Lock()  # of what follows
+        self._turn: Turn | None = None
+        self._holds = False  # the write lock, and the turn that goes with it
+        self._over = ""  # why it was aborted
         self._alarm: threading.Timer | None = None
 
     def __enter__(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._begin()
-        assert self._connection is not None
+            woken = threading.Event()
+            with self._changing:
+                self._refuse_when_over()
+                turn = self._turn = self._hub.writer.turns.ask(woken.set)
+            try:
+                self._hub.writer.wait_for(turn, woken)
+            except BaseException:
+                self._refuse_when_over()
+                raise
+            return self.begin()
+        self._connection.refuse_when_over()
         return self._connection
 
     def __exit__(self, *raised: object) -> None:
         """The handler's block has ended; the transaction stays open."""
 
-    def _begin(self) -> None:
-        writer, path = self._hub.writer, self._hub.address.path
-        writer.take_turn()
+    def begin(self) -> HandlerConnection:
+        """In this process's turn: open the file and take the write lock."""
+        path = self._hub.address.path
+        self._hub.writer.take_lock()
         try:
+            self._refuse_when_over()
             connection = connect(path, self._hub.address.synchronous, HandlerConnection)
+            assert isinstance(connection, HandlerConnection)
             try:
                 begin(connection, path)
+                restrict(connection)
+                with self._changing:
+                    self._refuse_when_over()
+                    self._connection, self._holds = connection, True
             except BaseException:
-                connection.close()
+                connection.close()  # which rolls back: no statement of it is left
                 raise
         except BaseException as error:
-            writer.end_turn()
-            if isinstance(error, sqlite3.Error | OSError):
+            self._hub.writer.end_turn()
+            if isinstance(error, sqlite3.Error | OSError) and not self._over:
                 raise unavailable(path, error) from error
             raise
-        connection.set_authorizer(_authorize)
-        self._connection = connection
         self._alarm = threading.Timer(LONG, self._warn)
         self._alarm.daemon = True
         self._alarm.start()
+        return connection
+
+    def _refuse_when_over(self) -> None:
+        if self._over:
+            raise sqlite3.InterfaceError(self._over)
 
     def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
         """Apply the ack and commit both. A refusal rolls both back and is answered."""
         connection = self._connection
         if connection is None:
             raise RuntimeError("the transaction has not begun, or has ended")
-        connection.set_authorizer(None)
-        connection.row_factory, connection.text_factory = None, str
-        tx = Tx(connection)
         try:
-            refused = settle(tx, [ack], now, self._hub.address.max_payload)[0]
-            if refused is None:
-                tx.flush()
-                connection.execute("COMMIT")
+            with connection.using:
+                connection.refuse_when_over()
+                connection.set_authorizer(None)
+                connection.row_factory, connection.text_factory = None, str
+                tx = Tx(connection)
+                refused = settle(tx, [ack], now, self._hub.address.max_payload)[0]
+                if refused is None:
+                    tx.flush()
+                    connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise unavailable(self._hub.address.path, error) from error
         finally:
@@ -110,15 +119,46 @@ class SqliteTransactionSync:
         return refused
 
     def rollback(self) -> None:
-        """Undo what is not committed and give the lock back."""
-        connection, self._connection = self._connection, None
+        """Undo what is not committed, give the lock back, and close the connection: its handler has ended."""
+        with self._changing:
+            connection, self._connection = self._connection, None
         if connection is None:
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        try:
-            connection.close()  # which rolls back
-        finally:
+        with connection.using:
+            try:
+                undo(connection)
+            except sqlite3.Error:
+                pass  # the handler closed it, or the file is gone: nothing is left to undo
+            finally:
+                self._end_turn()
+                connection.close()
+
+    def abort(self, why: str) -> None:
+        """End it at once, from any thread, whatever the handler is doing; what that does later is refused.
+
+        Returns when the lock is given back. Only a statement that runs Python code of the handler's (a function made
+        with create_function) is waited for.
+        """
+        told = aborted(self._lease, why)
+        with self._changing:
+            self._over = self._over or told
+            if self._turn is not None and self._hub.writer.turns.leave(self._turn):
+                return  # it still waited
+            connection = self._connection
+        if connection is not None:
+            try:
+                connection.end(told)
+            except sqlite3.Error:
+                pass  # as in rollback
+            finally:
+                self._end_turn()
+
+    def _end_turn(self) -> None:
+        with self._changing:
+            holds, self._holds = self._holds, False
+        if holds:
+            if self._alarm is not None:
+                self._alarm.cancel()
             self._hub.writer.end_turn()
 
     def _warn(self) -> None:
@@ -132,31 +172,31 @@ class SqliteTransactionSync:
 
 
 class SqliteTransaction:
-    """The same for a coroutine: what may wait for the lock or the disk does so on another thread."""
+    """The same for a coroutine: it waits for its turn on its loop, for the rest on the hub's thread for errands."""
 
     def __init__(self, hub: Hub, lease: Lease) -> None:
+        self._hub = hub
         self._inner = SqliteTransactionSync(hub, lease)
 
     async def __aenter__(self) -> sqlite3.Connection:
-        return await _on_a_thread(self._inner.__enter__, self._inner.rollback)
+        inner, errands = self._inner, self._hub.errands
+        if inner._connection is not None:
+            return inner.__enter__()
+        await self._hub.writer.wait_for_own()
+        try:
+            return await errands.run(inner.begin)
+        except BaseException:
+            errands.give(inner.rollback)  # it was cancelled, and may be open by then
+            raise
 
     async def __aexit__(self, *raised: object) -> None:
         """The handler's block has ended; the transaction stays open."""
 
     async def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
-        return await _on_a_thread(lambda: self._inner.commit(ack, now))
+        return await self._hub.errands.run(partial(self._inner.commit, ack, now))
 
     async def rollback(self) -> None:
-        await _on_a_thread(self._inner.rollback)
+        await self._hub.errands.run(self._inner.rollback)
 
-
-async def _on_a_thread(work: Callable[[], T], undo: Callable[[], None] | None = None) -> T:
-    """Run to its end even if the caller is cancelled meanwhile; `undo` follows then."""
-    loop = asyncio.get_running_loop()
-    future = loop.run_in_executor(None, work)
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        if undo is not None:
-            future.add_done_callback(lambda done: None if done.cancelled() or done.exception() else undo())
-        raise
+    async def abort(self, why: str) -> None:
+        await self._hub.errands.run(partial(self._inner.abort, why))

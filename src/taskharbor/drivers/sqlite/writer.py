@@ -1,4 +1,4 @@
-"""The lane that writes. `exclusive` is this process's turn at the file, `lock` the turn among processes.
+"""The lane that writes. `turns` are this process's turns at the file, `lock` the turn among processes.
 
     a small call, and nobody in the way:  begin, call, commit, on the caller's own thread
     any other: ──► the lane's thread:     begin, call, call, …, commit
@@ -25,8 +25,8 @@ from taskharbor.drivers.sqlite.connect import BUSY_MS, PATIENCE, begin, is_busy,
 from taskharbor.drivers.sqlite.filelock import FileLock
 from taskharbor.drivers.sqlite.flush import Flusher, Log
 from taskharbor.drivers.sqlite.lane import Call, Failed, Lane, Signal, deliver
+from taskharbor.drivers.sqlite.turns import Turn, Turns
 from taskharbor.drivers.sqlite.tx import InTheWay, Tx
-from taskharbor.model.errors import BackendUnavailable
 
 SLOW = 0.05  # seconds: a call on its caller's thread that took longer was one too many
 STEPS = 10_000  # of SQLite's machine, from one look at the clock to the next
@@ -38,7 +38,7 @@ class Writer(Lane):
 
     def __init__(self, path: str, synchronous: str, prepare: Callable[[sqlite3.Connection], None]) -> None:
         self.lock = FileLock(path)
-        self.exclusive = threading.Lock()
+        self.turns = Turns(path)
         self.arrived: Callable[[dict[str, int]], None] = lambda arrived: None
         self.durable = synchronous == "full"
         self.checkpoint = Checkpoint(path, self.take_turn, self.end_turn)
@@ -74,28 +74,37 @@ class Writer(Lane):
 
     def take_turn(self) -> None:
         """Wait for this process's turn, then for the turn among processes."""
-        if not self.exclusive.acquire(timeout=PATIENCE):
-            raise BackendUnavailable(
-                f"{self.path}: a transaction of this process has held its write lock for {PATIENCE:.0f} s. "
-                "A handler inside `ctx.transaction()` must not await another call to the same file."
-            )
+        self.turns.take(PATIENCE)
+        self.take_lock()
+
+    def wait_for(self, turn: Turn, woken: threading.Event) -> None:
+        """Wait for this process's turn in a place in line that another thread may give up."""
+        self.turns.wait(turn, woken, PATIENCE)
+
+    async def wait_for_own(self) -> None:
+        """Wait for this process's turn in a coroutine."""
+        await self.turns.take_async(PATIENCE)
+
+    def take_lock(self) -> None:
+        """In this process's turn: wait for the turn among processes. If it does not come, this one is over."""
         try:
             self.lock.acquire(PATIENCE)
         except BaseException:
-            self.exclusive.release()
+            self.turns.end()
             raise
 
     def _take_turn_at_once(self) -> bool:
-        if not self.exclusive.acquire(blocking=False):
+        if not self.turns.take_at_once():
             return False
         if self.lock.acquire_at_once():
             return True
-        self.exclusive.release()
+        self.turns.end()
         return False
 
     def end_turn(self) -> None:
+        """Both turns are over."""
         self.lock.release()
-        self.exclusive.release()
+        self.turns.end()
 
     # Working off
 
