@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from taskharbor.drivers.postgres.wire import Wire
 
 T = TypeVar("T")
+W = TypeVar("W", bound="Wire")
 TURNS = 8  # how often a transaction that lost against another is begun again
 SLACK = 5.0  # seconds that the server has to give up by itself, before the connection is given up here
 _REFUSED = re.compile(
@@ -68,11 +69,9 @@ class Pool:
         self._closed = True
         await self._drop_idle()
 
-    async def connect(self, *, ours: bool = False) -> Wire:
+    async def connect(self, kind: type[W], *, ours: bool = False) -> W:
         """A new connection, outside the pool. `ours`: no handler uses it, and it has the isolation we are made for."""
-        from taskharbor.drivers.postgres.wire import Wire
-
-        connection = await Wire.connect(**arguments(self._options))
+        connection = await kind.connect(**arguments(self._options))
         if not self._options.pgbouncer:
             connection.prepares = True
             try:
@@ -108,7 +107,11 @@ class Pool:
             for place in range(len(self._idle) - 1, -1, -1):
                 if sql in self._idle[place].sent:
                     return self._idle.pop(place)
-            return self._idle.pop() if self._idle else await self.connect(ours=True)
+            if self._idle:
+                return self._idle.pop()
+            from taskharbor.drivers.postgres.wire import Wire
+
+            return await self.connect(Wire, ours=True)
         except BaseException:
             self._room.release()
             raise

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from taskharbor.drivers.connections import run_sync
+from taskharbor.drivers.contract import aborted
 from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline
 from taskharbor.drivers.postgres.options import Options
 from taskharbor.drivers.postgres.pool import Pool, arguments, drive, limit_of, unavailable
@@ -18,6 +20,8 @@ from taskharbor.model.outcome import Ack
 
 if TYPE_CHECKING:
     import psycopg
+
+    from taskharbor.drivers.postgres.handler import HandlerConnection, HandlerWire
 
 
 def _settled(options: Options, lease: Lease, ack: Ack, now: datetime) -> Program[TaskHarborError | None]:
@@ -36,18 +40,24 @@ class PostgresTransaction:
         self._pool = pool
         self._options = options
         self._lease = lease
-        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._connection: HandlerWire | None = None
+        self._over = ""  # why it was aborted
 
     async def __aenter__(self) -> psycopg.AsyncConnection[Any]:
         import psycopg
 
-        if self._connection is None:
+        from taskharbor.drivers.postgres.handler import HandlerWire
+
+        if self._connection is None and not self._over:
             try:
-                connection = await (await self._pool()).connect()
+                connection = await (await self._pool()).connect(HandlerWire)
             except (psycopg.Error, OSError) as error:
                 raise unavailable(self._options, error) from error
             await connection.set_autocommit(False)
             self._connection = connection
+        if self._over or self._connection is None:
+            await self.rollback()
+            raise psycopg.InterfaceError(self._over)
         return self._connection
 
     async def __aexit__(self, *raised: object) -> None:
@@ -77,6 +87,12 @@ class PostgresTransaction:
         if connection is not None:
             await connection.close()  # without a commit: the server rolls back
 
+    async def abort(self, why: str) -> None:
+        """End it at once, whatever the handler is doing; what that does later is refused."""
+        self._over = self._over or aborted(self._lease, why)
+        if self._connection is not None:
+            await self._connection.end(self._over)
+
 
 class PostgresTransactionSync:
     """The same for a plain function, on its thread."""
@@ -84,21 +100,29 @@ class PostgresTransactionSync:
     def __init__(self, options: Options, lease: Lease) -> None:
         self._options = options
         self._lease = lease
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: HandlerConnection | None = None
+        self._changing = threading.Lock()  # of what is above and below
+        self._over = ""
 
     def __enter__(self) -> psycopg.Connection[Any]:
         import psycopg
 
-        if self._connection is None:
+        from taskharbor.drivers.postgres.handler import HandlerConnection
+
+        if self._connection is None and not self._over:
             try:
-                connection = psycopg.connect(**arguments(self._options))
+                connection = HandlerConnection.connect(**arguments(self._options))
                 if not self._options.pgbouncer:
                     limit = str(round(self._options.statement_timeout * 1000))
                     connection.execute("select set_config('statement_timeout', %s, false)", (limit,))
                 connection.autocommit = False
-                self._connection = connection
             except (psycopg.Error, OSError) as error:
                 raise unavailable(self._options, error) from error
+            with self._changing:
+                self._connection = connection
+        if self._over or self._connection is None:
+            self.rollback()
+            raise psycopg.InterfaceError(self._over)
         return self._connection
 
     def __exit__(self, *raised: object) -> None:
@@ -127,6 +151,14 @@ class PostgresTransactionSync:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def abort(self, why: str) -> None:
+        """End it at once, from any thread, whatever the handler is doing; what that does later is refused."""
+        with self._changing:
+            self._over = self._over or aborted(self._lease, why)
+            connection = self._connection
+        if connection is not None:
+            connection.end(self._over)
 
 
 def drive_sync(connection: Any, program: Program[Any]) -> Any:
