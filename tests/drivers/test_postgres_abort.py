@@ -1,5 +1,5 @@
-"""A handler's transaction that is ended from outside, whatever the handler is doing: its locks are free at once, nothing
-that was written stays, and what the handler does later is refused with the reason."""
+"""A handler's transaction that is ended from outside, whatever the handler is doing: its locks are free at once,
+nothing that was written stays, and what the handler does later is refused with the reason."""
 
 import asyncio
 import threading

@@ -61,7 +61,7 @@ def test_each_turn_comes_once_in_order_whoever_gives_up(seed):
             kind = dice.choice(["thread", "coroutine", "cancelled", "left", "closed"])
             before = turns.asked
             if kind == "thread":
-                threads.append(threading.Thread(target=lambda name=name: (turns.take(LONG), work(name))))
+                threads.append(threading.Thread(target=takes, args=(name,)))
                 threads[-1].start()
                 asked.append(name)
             elif kind in {"coroutine", "cancelled"}:
@@ -95,6 +95,10 @@ def test_each_turn_comes_once_in_order_whoever_gives_up(seed):
             await asyncio.to_thread(thread.join, LONG)
             assert not thread.is_alive()
 
+    def takes(name):
+        turns.take(LONG)
+        work(name)
+
     def gone():
         raise RuntimeError("Event loop is closed")
 
@@ -123,7 +127,8 @@ def test_patience_is_with_whoever_has_the_turn_not_with_the_length_of_the_line()
         place.asked -= 1000  # it has stood there for long,
         turns._since = time.monotonic()  # but the line has just moved
         woken = threading.Event()
-        threading.Timer(0.05, lambda: (turns.end(), woken.set())).start()
+        for later in (turns.end, woken.set):
+            threading.Timer(0.05, later).start()
         await asyncio.to_thread(turns.wait, place, woken, LONG)
 
     asyncio.run(live())
