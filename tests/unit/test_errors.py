@@ -64,6 +64,7 @@ def test_every_error_is_public_and_says_what_it_is_for():
 
 EXAMPLES: list[Any] = [
     errors.JobDead("j", "why"),
+    errors.JobDead("j", "why", "ValueError: text\n\nframes"),
     errors.JobCancelled("j", "why"),
     errors.Unrecoverable("why"),
     errors.RetryLater(5, "why"),
@@ -84,5 +85,23 @@ def test_every_error_travels_between_processes_and_copies(error: Any):
 
 def test_what_the_errors_say():
     assert str(errors.JobDead("j", "why")) == "job j is dead: why"
+    assert str(errors.JobDead("j", "why", "\nValueError: text\n\nframes")) == "job j is dead: why: ValueError: text"
+    assert len(str(errors.JobDead("j", "why", "ValueError: " + "x" * 8000))) < 350
     assert str(errors.JobCancelled("j", "why")) == "job j was cancelled: why"
     assert str(errors.Snooze(5)) == "snoozed for 5"
+
+
+@pytest.mark.parametrize(
+    ("last_error", "kind"),
+    [
+        ("", ""),
+        ("ValueError: text: more", "ValueError"),
+        ("Refused", "Refused"),
+        ("make.<locals>.Boom: text", "make.<locals>.Boom"),
+        ("a text that another program has written: so", ""),
+        (": nothing", ""),
+    ],
+)
+def test_the_class_of_a_dead_jobs_last_error(last_error: str, kind: str):
+    error = errors.JobDead("j", "why", last_error)
+    assert (error.last_error, error.error_class) == (last_error, kind)

@@ -16,6 +16,7 @@ import msgspec
 
 from taskharbor.cli.text import first_line
 from taskharbor.model import nested
+from taskharbor.model.errors import because
 from taskharbor.model.job import JobRecord
 from taskharbor.policy.mask import MASK, mask, stored_values
 
@@ -62,9 +63,7 @@ class Reveal:
     def why(self, job: JobRecord) -> str:
         """Why a job ended as it did, in one line: the recorded reason, and the last error where that says more."""
         reason, error = map(first_line, self.errors(job))
-        if reason and reason in error:  # the text of an Unrecoverable is both
-            return error
-        return f"{reason}: {error}" if reason and error and error not in reason else reason or error
+        return because(reason, error)
 
     def _hidden(self, payload: bytes) -> Iterable[Any]:
         try:

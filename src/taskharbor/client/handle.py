@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from taskharbor.client import waiting
 from taskharbor.model.errors import JobCancelled, JobDead, JobNotFound
-from taskharbor.model.job import JobInfo, State
+from taskharbor.model.job import JobInfo, JobRecord, State
 from taskharbor.model.times import Duration, duration
 
 if TYPE_CHECKING:
@@ -21,6 +21,13 @@ R_co = TypeVar("R_co", covariant=True)
 FIRST_LOOK = 0.002
 GROWTH = 1.5
 LONGEST_LOOK = 0.5
+
+
+def dead(job: JobRecord) -> JobDead:
+    """The error for a job that is dead, without what its payload held."""
+    from taskharbor.policy.mask import without_payload  # only who meets a dead job pays for it
+
+    return JobDead(job.id, *without_payload(job, job.reason, job.last_error))
 
 
 class JobHandle(Generic[R_co]):
@@ -95,7 +102,7 @@ class JobHandle(Generic[R_co]):
     async def _outcome(self, info: JobInfo) -> R_co:
         job = info.job
         if info.state is State.DLQ:
-            raise JobDead(job.id, job.reason)
+            raise dead(job)
         if info.state is State.CANCELLED:
             raise JobCancelled(job.id, job.reason)
         # The job that took this one's place returns what its own task says, which is not known here.

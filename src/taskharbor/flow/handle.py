@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from taskharbor.client import waiting
-from taskharbor.client.handle import FIRST_LOOK, GROWTH, LONGEST_LOOK
+from taskharbor.client.handle import FIRST_LOOK, GROWTH, LONGEST_LOOK, dead
 from taskharbor.flow.look import end_of, progress_of
-from taskharbor.model.errors import JobCancelled, JobDead, JobNotFound
+from taskharbor.model.errors import JobCancelled, JobNotFound
 from taskharbor.model.job import FlowInfo, FlowStatus, State, flow_status
 from taskharbor.model.times import Duration, duration
 
@@ -92,7 +92,7 @@ class FlowHandle(Generic[R_co]):
                 raise self._gone() from None
             job = info.job
             if info.state is State.DLQ:
-                raise JobDead(job.id, job.reason)
+                raise dead(job)
             if info.state is State.CANCELLED:
                 raise JobCancelled(job.id, job.reason)
             if info.state is State.DONE:

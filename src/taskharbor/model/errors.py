@@ -20,14 +20,25 @@ All of them can be pickled, whatever their `__init__` takes: handlers also run i
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
+
+_LONGEST = 300  # characters of a handler's error in the text of another
+_CLASS = re.compile(r"([\w.<>]+)(?:: |$)").match  # how an error text begins that core has written
 
 
 def _again(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
     error = kind.__new__(kind)
     error.args = args
     return error
+
+
+def because(reason: str, said: str) -> str:
+    """Why a job ended, from its recorded reason and the first line of its last error, where that says more."""
+    if reason and reason in said:  # the text of an Unrecoverable is both
+        return said
+    return f"{reason}: {said}" if reason and said and said not in reason else reason or said
 
 
 class TaskHarborError(Exception):
@@ -47,12 +58,26 @@ class BlockingCall(TaskHarborError, RuntimeError):
 
 
 class JobDead(TaskHarborError):
-    """The job whose result was asked for is in the dead letter queue."""
+    """The job whose result was asked for is in the dead letter queue.
 
-    def __init__(self, job_id: str, reason: str) -> None:
-        super().__init__(f"job {job_id} is dead: {reason}")
+    `last_error` is what its handler raised last (class, text, frames; empty if it raised nothing), `error_class` the
+    name of that class. Handles give both without the values of the job's payload, as everything shows them.
+
+    >>> raise JobDead("01J", "failed 3 of 3 attempts", "ConnectionError: the bank does not answer")
+    Traceback (most recent call last):
+    ...
+    taskharbor.model.errors.JobDead: job 01J is dead: failed 3 of 3 attempts: ConnectionError: the bank does not answer
+    """
+
+    def __init__(self, job_id: str, reason: str, last_error: str = "") -> None:
+        said = next((line.strip() for line in last_error.splitlines() if line.strip()), "")
+        shown = said if len(said) <= _LONGEST else said[: _LONGEST - 1] + "…"
+        super().__init__(f"job {job_id} is dead: {because(reason, shown)}")
         self.job_id = job_id
         self.reason = reason
+        self.last_error = last_error
+        found = _CLASS(said)
+        self.error_class = found[1] if found else ""
 
 
 class JobCancelled(TaskHarborError):
