@@ -66,11 +66,15 @@ class Reveal:
         return because(reason, error)
 
     def _hidden(self, payload: bytes) -> Iterable[Any]:
+        """What stands under the names of hidden fields, each once, however they are nested in each other."""
         try:
             value = nested.read(payload)
         except ValueError:
             return stored_values(payload)
-        return [item for inside in _objects(value) for key, item in inside.items() if key.lower() in self.fields]
+        found: list[Any] = []
+        for inside in _objects(value):
+            found += [inside.pop(key) for key in list(inside) if key.lower() in self.fields]
+        return found
 
 
 HIDDEN = Reveal()
