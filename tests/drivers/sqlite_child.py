@@ -7,10 +7,11 @@ import sys
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from taskharbor import Client, JobRequest, Worker
-from taskharbor.drivers import Ack, BackendUnavailable, JobRecord
+from taskharbor.drivers import Ack, BackendUnavailable, DriverError, JobRecord
 from taskharbor.drivers.sqlite import SqliteDriver, migrate
 from taskharbor.model.ids import new_id
 from taskharbor.model.times import from_ms
@@ -59,6 +60,23 @@ async def look(path: str) -> None:
     await store.open()
     say(str(sum(sum(states.values()) for states in (await store.counts(now())).values())))
     await store.close()
+
+
+async def upgrade(path: str, folder: str) -> None:
+    """A newer program, with the migrations of that folder beside ours: it upgrades the file and goes on working."""
+    migrate.FOLDER = Path(folder)
+    migrate.SCHEMA = max(int(file.name[:4]) for file in migrate.FOLDER.glob("*.sql"))
+    store = driver(path)
+    try:
+        await store.open()
+        await store.enqueue([_job()], now())
+        say("upgraded")
+        while await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline):
+            held = await store.reserve(["default"], now(), LEASE, 1, "new")
+            say(str(await store.settle([Ack(item.lease) for item in held], now())))
+        await store.close()
+    except DriverError as error:
+        say(str(error))
 
 
 async def store_and_die(path: str, id: str) -> None:
@@ -210,6 +228,7 @@ ROLES = {
         enqueue_on_command,
         look,
         store_and_die,
+        upgrade,
         open_when_told,
         die_in_the_migration,
         hammer,

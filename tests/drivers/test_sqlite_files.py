@@ -259,7 +259,7 @@ def test_a_deleted_file_is_told_and_never_made_again_in_silence(path):
 def test_a_file_that_is_refused_stays_refused(path, tmp_path, monkeypatch):
     on(tmp_path / "newer.db", lambda driver: driver.enqueue([job("a")], NOW))
     connection = sqlite3.connect(tmp_path / "newer.db")
-    connection.execute("UPDATE taskharbor_meta SET schema = 99")
+    connection.execute("UPDATE taskharbor_meta SET schema = 99, oldest = 99")
     connection.commit()
     connection.close()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from taskharbor import Client, JobRequest, Worker
-from taskharbor.drivers.sqlite import SqliteDriver
+from taskharbor.drivers import Ack, DriverError, JobRecord
+from taskharbor.drivers.sqlite import SqliteDriver, migrate
 from tests import lanes
 from tests.drivers.sqlite_child import LEASE, now
 
@@ -110,6 +112,54 @@ def test_a_migration_that_was_killed_in_the_middle_is_done_again(tmp_path):
     with children(("die_in_the_migration", path)) as (child,):
         assert child.wait(30) == -signal.SIGKILL
     assert opened(path, lambda driver: driver.queues()) == []
+
+
+def migrations_and(tmp_path, more):
+    """Our migrations and one more, as a newer version has them."""
+    folder = tmp_path / "newer"
+    shutil.copytree(migrate.FOLDER, folder)
+    (folder / f"{migrate.SCHEMA + 1:04d}_more.sql").write_text(more)
+    return folder
+
+
+def test_old_and_new_programs_use_a_file_side_by_side(tmp_path):
+    """A deploy: a newer program upgrades the file while an older one works, stops and starts again."""
+    path = tmp_path / "jobs.db"
+    newer = migrations_and(
+        tmp_path,
+        "CREATE TABLE taskharbor_more (id TEXT);\n"
+        "ALTER TABLE taskharbor_jobs ADD COLUMN note TEXT;\n"
+        "CREATE INDEX taskharbor_jobs_note ON taskharbor_jobs (note) WHERE note IS NOT NULL;\n",
+    )
+
+    async def scenario(old):
+        for started_again in (False, True):
+            with children(("upgrade", path, newer)) as (new,):
+                assert await asyncio.to_thread(line, new) == "upgraded"
+                second = SqliteDriver(f"sqlite:///{path}?synchronous=normal&migrate=manual") if started_again else old
+                if started_again:
+                    await second.open()
+                await old.enqueue([JobRecord(id=f"old-{started_again}", type="t")], now())
+                new.stdin.write("go\n")
+                new.stdin.flush()
+                assert await asyncio.to_thread(line, new) == "[None]"
+                (held,) = await second.reserve(["default"], now(), LEASE, 1, "old")
+                assert await second.settle([Ack(held.lease)], now()) == [None]
+                if started_again:
+                    await second.close()
+        assert await old.counts(now()) == {"default": {"done": 4}}
+
+    opened(path, scenario)
+
+
+def test_a_file_that_is_for_newer_programs_only_says_so(tmp_path):
+    path = tmp_path / "jobs.db"
+    newer = migrations_and(tmp_path, f"UPDATE taskharbor_meta SET oldest = {migrate.SCHEMA + 1};\n")
+    opened(path, lambda driver: driver.queues())
+    with children(("upgrade", path, newer)) as (new,):
+        assert line(new) == "upgraded"
+    with pytest.raises(DriverError, match=r"for programs that know number 2 or later; this version .* knows 1"):
+        opened(path, lambda driver: driver.queues())
 
 
 def test_sixteen_processes_never_see_a_locked_database(tmp_path):

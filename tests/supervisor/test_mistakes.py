@@ -51,7 +51,10 @@ def test_a_mistake_is_one_clear_line(case: str, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("1 / 0\n")
     (tmp_path / "leaving.py").write_text("raise SystemExit(3)\n")
     with closing(sqlite3.connect(tmp_path / "newer.db")) as newer:
-        newer.executescript("CREATE TABLE taskharbor_meta (schema INTEGER); INSERT INTO taskharbor_meta VALUES (999)")
+        newer.executescript(
+            "CREATE TABLE taskharbor_meta (schema INTEGER, oldest INTEGER);"
+            "INSERT INTO taskharbor_meta VALUES (999, 999)"
+        )
     code, said = run(*options, cwd=tmp_path)
     assert code == (3 if case == "a newer schema" else 2), said
     assert len(said.splitlines()) == 1, said

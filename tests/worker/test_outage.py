@@ -227,7 +227,7 @@ def test_a_schema_that_does_not_fit_ends_the_worker_at_once(tmp_path: Path) -> N
 
     asyncio.run(make())
     connection = sqlite3.connect(tmp_path / "jobs.db")
-    connection.execute("UPDATE taskharbor_meta SET schema = 99")
+    connection.execute("UPDATE taskharbor_meta SET schema = 99, oldest = 99")
     connection.commit()
     connection.close()
     with pytest.raises(DriverError, match="upgrade TaskHarbor"):

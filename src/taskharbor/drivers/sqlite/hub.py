@@ -88,7 +88,7 @@ class Hub:
         """The writer opened the file: it holds the lock beside it."""
         path = self.address.path
         use_wal(connection, path)
-        if migrate.schema_of(connection) == migrate.SCHEMA:
+        if migrate.schema_of(connection).fits:
             return
         begin(connection, path)
         migrate.prepare(connection, path, self.address.migrate)

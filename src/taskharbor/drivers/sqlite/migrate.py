@@ -3,13 +3,18 @@
 The number is kept in a table of our own, not in `PRAGMA user_version`: the file may be the application's, and that
 pragma is the application's then. A process that dies in the middle leaves nothing; twenty that start at once wait for
 the first.
+
+Old and new programs use one file side by side during a deploy. So beside its number a schema says which programs may
+still use it: `oldest`, the lowest schema number that a program may have been written for. A migration that older
+programs can live with (a new table, a column with a default that they never name) leaves `oldest` as it is; any other
+one raises it, `UPDATE taskharbor_meta SET oldest = …`, and is better split: first add, in a later version take away.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from taskharbor.model.errors import DriverError, StoreMissing
 
@@ -17,18 +22,30 @@ FOLDER = Path(__file__).parent / "migrations"
 SCHEMA = max(int(path.name[:4]) for path in FOLDER.glob("*.sql"))
 
 
-def schema_of(connection: Any) -> int:
-    """The number of the schema in the file; 0: none."""
+class Found(NamedTuple):
+    """What a file says of its schema: its number (0: there is none), and the oldest that may still use it."""
+
+    schema: int
+    oldest: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether this program can use it as it is."""
+        return self.oldest <= SCHEMA <= self.schema
+
+
+def schema_of(connection: Any) -> Found:
+    """What the file says of its schema."""
     found = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'taskharbor_meta'"
     ).fetchone()
-    return int(connection.execute("SELECT schema FROM taskharbor_meta").fetchone()[0]) if found else 0
+    return Found(*connection.execute("SELECT schema, oldest FROM taskharbor_meta").fetchone()) if found else Found(0, 0)
 
 
 def expect(connection: Any, path: str) -> None:
-    """DriverError unless the file has this program's schema. Changes nothing."""
+    """DriverError unless this program can use the file's schema. Changes nothing."""
     found = schema_of(connection)
-    if not found:
+    if not found.schema:
         raise StoreMissing(f"{path}: it has no tables of TaskHarbor yet; run `taskharbor migrate`")
     _refuse_misfit(found, path, "manual")
 
@@ -36,23 +53,26 @@ def expect(connection: Any, path: str) -> None:
 def prepare(connection: Any, path: str, mode: str) -> None:
     """Create or upgrade the schema inside the transaction that is open, or say why not."""
     found = schema_of(connection)
+    if found.fits:
+        return
     _refuse_misfit(found, path, mode)
-    for number in range(found + 1, SCHEMA + 1):
+    for number in range(found.schema + 1, SCHEMA + 1):
         (script,) = FOLDER.glob(f"{number:04d}_*.sql")
         for statement in statements(script.read_text(encoding="utf-8")):
             connection.execute(statement)
         connection.execute("UPDATE taskharbor_meta SET schema = ?", (number,))
 
 
-def _refuse_misfit(found: int, path: str, mode: str) -> None:
-    if found > SCHEMA:
+def _refuse_misfit(found: Found, path: str, mode: str) -> None:
+    if found.oldest > SCHEMA:
         raise DriverError(
-            f"{path}: its schema is number {found}, this version of TaskHarbor knows {SCHEMA}. "
-            "It was upgraded by a newer version (`taskharbor migrate`): upgrade TaskHarbor here as well."
+            f"{path}: its schema is number {found.schema}, for programs that know number {found.oldest} or later; this "
+            f"version of TaskHarbor knows {SCHEMA}. It was upgraded by a newer version (`taskharbor migrate`): upgrade "
+            "TaskHarbor here as well."
         )
-    if 0 < found < SCHEMA and mode != "auto":
+    if 0 < found.schema < SCHEMA and mode != "auto":
         raise DriverError(
-            f"{path}: its schema is number {found}, this version of TaskHarbor needs {SCHEMA}. "
+            f"{path}: its schema is number {found.schema}, this version of TaskHarbor needs {SCHEMA}. "
             "Run `taskharbor migrate`, or open it with ?migrate=auto."
         )
 

@@ -1,14 +1,15 @@
 -- Schema 1: jobs, their queues, groups, flows and edges.
 -- Every name begins with taskharbor_, because the file may be the application's own.
 
--- One row: the schema's number, and the last number given, unless a stored job has a higher one. Whatever has an order
--- of arrival takes a number.
+-- One row: the schema's number, the oldest schema whose programs may still use the file, and the last number given,
+-- unless a stored job has a higher one. Whatever has an order of arrival takes a number.
 CREATE TABLE taskharbor_meta (
     one    INTEGER PRIMARY KEY CHECK (one = 1),
     schema INTEGER NOT NULL,
+    oldest INTEGER NOT NULL,
     number INTEGER NOT NULL
 );
-INSERT INTO taskharbor_meta (one, schema, number) VALUES (1, 1, 0);
+INSERT INTO taskharbor_meta (one, schema, oldest, number) VALUES (1, 1, 1, 0);
 
 -- Times are microseconds since 1970. Columns that another program could damage are not declared NOT NULL: a damaged
 -- record is set aside by the next reserve, and stays readable.
