@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from taskharbor.drivers import Ack, JobRecord, Retry
-from taskharbor.drivers.sqlite import SqliteDriver, sql
+from taskharbor.drivers.sqlite import SqliteDriver, admin, sql
 from tests import lanes
 from tests.drivers.sqlite_files import fast_folder
 
@@ -148,6 +148,41 @@ def test_nothing_costs_more_beside_a_hundred_thousand_of_everything(fast_sqlite_
         assert large[call] <= 2 * steps + 20, f"{call}: {large[call]} hundred steps, {steps} on a small file"
 
 
+def test_prune_is_bounded_beside_an_open_run(fast_sqlite_folder, monkeypatch):
+    """Its finished jobs stay, however many they are; what comes after them is pruned all the same."""
+    monkeypatch.setattr(admin, "LOOKED", 100)
+    path, late = fast_sqlite_folder / "open-run.db", NOW + timedelta(days=1)
+
+    async def scenario(members):
+        driver = SqliteDriver(f"sqlite:///{path}?synchronous=normal")
+        await driver.open()
+        run = [JobRecord(id=f"run-{n}", type="t", queue="a", flow_id="run") for n in range(members)]
+        await driver.enqueue([*run, JobRecord(id="last", type="t", queue="b", flow_id="run")], NOW)
+        await driver.enqueue([JobRecord(id=f"free-{n}", type="t", queue="a") for n in range(5)], NOW)
+        held = await driver.reserve(["a"], NOW, LEASE, members + 5, "w")
+        for first in range(0, len(held), 20):
+            ended = NOW + timedelta(milliseconds=first)
+            await driver.settle([Ack(item.lease) for item in held[first : first + 20]], ended)
+        meter = Meter(driver)
+        steps: list[int] = []
+        pruned: list[int] = []
+        while sum(pruned) < 5:
+            spent, number = await meter.of(driver.prune(late, 10))
+            steps.append(spent)
+            pruned.append(number)
+        assert await driver.prune(late, 10) == 0
+        (last,) = await driver.reserve(["b"], NOW, LEASE, 1, "w")
+        await driver.settle([Ack(last.lease)], NOW)
+        while await driver.counts(NOW):
+            pruned.append(await driver.prune(late, 1000))
+        assert sum(pruned) == members + 6
+        await driver.close()
+        path.unlink()
+        return max(steps)
+
+    assert asyncio.run(scenario(2000)) <= 2 * asyncio.run(scenario(100)) + 20
+
+
 PLANS = {
     "line": "USING INDEX taskharbor_jobs_line (queue=? AND grp=?)",
     "group_head": "USING INDEX taskharbor_jobs_line (queue=? AND grp=?)",
@@ -161,7 +196,7 @@ PLANS = {
     "extend": "USING INDEX taskharbor_jobs_id (id=?)",
     "known_ids": "USING COVERING INDEX taskharbor_jobs_id (id=?)",
     "known_key": "USING INDEX taskharbor_jobs_key (queue=? AND idempotency_key=?)",
-    "prunable": "USING INDEX taskharbor_jobs_ended (state=? AND queue=? AND finished_at<?)",
+    "prunable": "USING INDEX taskharbor_jobs_ended (state=? AND queue=? AND finished_at>? AND finished_at<?)",
     "close_edges": "USING PRIMARY KEY (dependency=?)",
     "released": "USING COVERING INDEX taskharbor_edges_dependent (dependent=? AND open=?)",
     "waiting_for": "USING COVERING INDEX taskharbor_edges_dependent (dependent=? AND open=?)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import TypeAlias
 
 import msgspec
 
@@ -18,6 +19,7 @@ from taskharbor.model.job import State, WorkerInfo
 from taskharbor.model.limits import check_moment, check_name
 
 PRUNABLE = statement("prunable")
+LOOKED = 5_000  # finished jobs of a queue that one prune looks at: some 20 ms with the write lock
 BEAT = statement("beat")
 RUNNING = "SELECT id FROM taskharbor_jobs WHERE flow_id = ? AND state IN (0, 1, 2) ORDER BY num"
 
@@ -98,19 +100,44 @@ def delete(tx: Tx, ids: Sequence[str]) -> list[DriverError | None]:
     return each(tx, ids, act)
 
 
-def prune(tx: Tx, before: datetime, limit: int) -> int:
-    """Queue by queue, the oldest first; what something unfinished needs stays."""
+Places: TypeAlias = dict[tuple[str, int], tuple[int, int]]  # queue and state → where the next prune goes on
+
+
+def prune(tx: Tx, before: datetime, limit: int, places: Places) -> int:
+    """Queue by queue, the oldest first; what something unfinished needs stays.
+
+    A run that is open may hold hundreds of thousands of finished jobs. So no call looks at more than LOOKED of them in
+    a queue: the next one goes on where this one stopped, and begins anew after the last.
+    """
     moment, gone = ticks(before), 0
     for (name,) in tx.all("SELECT name FROM taskharbor_queues"):
         before_this = gone
         for state in (DONE, CANCELLED):
-            rows = tx.all(PRUNABLE, state, name, moment, max(limit - gone, 0))
-            for row in rows:
-                remove(tx, Job(*row))
-            gone += len(rows)
+            jobs = _prunable(tx, name, state, moment, limit - gone, places)
+            for job in jobs:
+                remove(tx, job)
+            gone += len(jobs)
         if gone > before_this:
             tx.forget_queue(name)
     return gone
+
+
+def _prunable(tx: Tx, queue: str, state: int, before: int, limit: int, places: Places) -> list[Job]:
+    """Up to `limit` jobs that nothing needs, from the place where the last call stopped."""
+    found: list[Job] = []
+    if limit <= 0:
+        return found
+    finished_at, num = places.pop((queue, state), (-1, -1))
+    rows = tx.execute(PRUNABLE, (state, queue, before, finished_at, num))
+    for looked, (finished_at, num, needed, *row) in enumerate(rows, 1):
+        if not needed:
+            found.append(Job(*row))
+        if len(found) == limit:
+            break
+        if looked == LOOKED:
+            places[queue, state] = (finished_at, num)
+            break
+    return found
 
 
 def pause(tx: Tx, name: str) -> None:

@@ -222,7 +222,7 @@ class SqliteDriver(SingleVerbs):
         return answer
 
     async def prune(self, before: datetime, limit: int) -> int:
-        answer: int = await self.hub.write(lambda tx: admin.prune(tx, before, limit))
+        answer: int = await self.hub.write(lambda tx: admin.prune(tx, before, limit, self.hub.prune_places))
         return answer
 
     async def flow(self, flow_id: str, now: datetime) -> FlowInfo:

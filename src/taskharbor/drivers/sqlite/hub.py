@@ -79,6 +79,7 @@ class Hub:
         self._waiting = threading.Lock()
         self._watch: Watch | None = None
         self._time = EPOCH
+        self.prune_places: dict[tuple[str, int], tuple[int, int]] = {}  # see admin.prune; used by the writer alone
 
     def is_foreign(self) -> bool:
         """Whether it belongs to the process from which this one was forked."""
