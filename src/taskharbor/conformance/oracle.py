@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from taskharbor.drivers import (
@@ -31,7 +31,7 @@ from taskharbor.drivers import (
 class Held:
     """A delivery that nobody has ended yet, as far as the oracle saw."""
 
-    token: str
+    token: str = field(repr=False)
     expires_at: datetime
     worker: str
 
@@ -45,7 +45,7 @@ class Known:
     epoch: int = 0
     lost: int = 0
     held: Held | None = None
-    settled: tuple[str, type] | None = None
+    settled: tuple[str, type] | None = field(default=None, repr=False)
 
     def valid(self, lease: Lease, now: datetime) -> bool:
         """Whether the lease is that of the newest reservation, which nobody has ended, and lasts."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 
@@ -22,7 +22,20 @@ logger = logging.getLogger("taskharbor.events")
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """The root of all events."""
+    """The root of all events. Its repr shows an error by its class alone, and nothing that may quote one."""
+
+    quotes: ClassVar[frozenset[str]] = frozenset()
+    """The fields in which a handler's own words may stand, and with them what it was given."""
+
+    def __repr__(self) -> str:
+        told = []
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, BaseException):
+                told.append(f"{name}=<{type(value).__qualname__}>")
+            elif name not in self.quotes:
+                told.append(f"{name}={value!r}")
+        return f"{type(self).__qualname__}({', '.join(told)})"
 
 
 class JobEvent(Event, frozen=True, gc=False):
@@ -77,6 +90,8 @@ class JobRetried(JobEvent, frozen=True, gc=False):
 class JobDeadLettered(JobEvent, frozen=True, gc=False):
     """A job went to the dead letter queue."""
 
+    quotes = frozenset({"reason"})
+
     attempts: int
     reason: str
 
@@ -100,6 +115,8 @@ class JobUnknown(JobEvent, frozen=True, gc=False):
 
 class JobCancelled(JobEvent, frozen=True, gc=False):
     """A job was cancelled: by its handler, or by somebody else while it ran."""
+
+    quotes = frozenset({"reason"})
 
     reason: str
 

@@ -9,6 +9,7 @@ import msgspec
 
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
+from taskharbor.model.shown import shown
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
@@ -19,6 +20,9 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     spawn: tuple[JobRecord, ...] = ()
     handover: str | None = None
 
+    def __repr__(self) -> str:
+        return shown(self, "lease", "spawn", "handover")
+
 
 class Retry(msgspec.Struct, frozen=True, gc=False):
     """Back to ready or scheduled. With unchanged attempts it is a give-back: no failure is recorded."""
@@ -28,6 +32,9 @@ class Retry(msgspec.Struct, frozen=True, gc=False):
     attempts: int
     last_error: str = ""
     failed_at: datetime | None = None
+
+    def __repr__(self) -> str:
+        return shown(self, "lease", "run_at", "attempts")
 
 
 class Fail(msgspec.Struct, frozen=True, gc=False):
@@ -40,12 +47,18 @@ class Fail(msgspec.Struct, frozen=True, gc=False):
     last_error: str = ""
     spawn: tuple[JobRecord, ...] = ()
 
+    def __repr__(self) -> str:
+        return shown(self, "lease", "attempts", "spawn")
+
 
 class Cancelled(msgspec.Struct, frozen=True, gc=False):
     """To cancelled, with its reason."""
 
     lease: Lease
     reason: str
+
+    def __repr__(self) -> str:
+        return shown(self, "lease")
 
 
 Outcome: TypeAlias = Ack | Retry | Fail | Cancelled

@@ -80,8 +80,8 @@ class LogObserver:
                     facts["attempt"] = value.attempts + 1
             elif name == "error":
                 facts["error"] = _away(value) if _is_of_store(event) else self._error(value)
-            elif name == "reason" and not self._errors and isinstance(event, e.JobDeadLettered | e.JobCancelled):
-                continue  # what the handler raised may be quoted in it
+            elif name in event.quotes and not self._errors:
+                continue
             elif name == "seconds":
                 facts[name] = round(value, 6)
             elif value is not None and value != "":

@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from taskharbor.model.codec import JsonCodec
 from taskharbor.model.limits import clean_error
+from taskharbor.model.shown import shown
 from taskharbor.omniq.errors import refusal
 from taskharbor.omniq.names import checked, child_base, queue_base, ulid
 from taskharbor.omniq.values import LANES, PAUSED, AckFailResult, BatchItem, Job, Lane, ReserveResult
@@ -41,6 +42,9 @@ class Call(NamedTuple, Generic[T]):
     base: str
     arguments: tuple[Any, ...]
     read: Callable[[Any], T]
+
+    def __repr__(self) -> str:
+        return shown(self, "script", "base")
 
 
 # Publish

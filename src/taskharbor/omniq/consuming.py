@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.shown import shown
 from taskharbor.omniq import calls
 from taskharbor.omniq.calls import Call
 from taskharbor.omniq.errors import OmniQError
@@ -91,6 +92,9 @@ class Interrupt(NamedTuple):
 
     error: BaseException
 
+    def __repr__(self) -> str:
+        return shown(self)
+
 
 # What happened
 
@@ -99,6 +103,9 @@ class Ended(NamedTuple):
     """The handler returned (None) or raised."""
 
     error: BaseException | None
+
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 class Stop:

@@ -19,6 +19,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
 from taskharbor.model.limits import clean_error
 from taskharbor.model.outcome import Cancelled, Fail, Outcome, Retry
+from taskharbor.model.shown import shown
 from taskharbor.model.times import Duration, duration, round_up
 from taskharbor.policy.carried import RETRY_KEY, UNRECOVERABLE_KEY, is_unrecoverable, read_retry
 from taskharbor.policy.describe import describe, summary
@@ -57,6 +58,9 @@ class Verdict(msgspec.Struct, frozen=True):
 
     outcome: Outcome
     policy_error: BaseException | None = None
+
+    def __repr__(self) -> str:
+        return shown(self, "outcome")
 
 
 def on_error(job: JobRecord, lease: Lease, error: BaseException, terms: Terms, now: datetime) -> Verdict:

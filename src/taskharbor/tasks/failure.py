@@ -14,6 +14,7 @@ import msgspec
 from taskharbor.model.codec import Codec
 from taskharbor.model.job import JobRecord
 from taskharbor.model.outcome import Fail
+from taskharbor.model.shown import shown
 from taskharbor.model.times import round_up
 from taskharbor.model.trace import trace_of, with_trace
 from taskharbor.tasks.marks import ON_FAILURE_ROLE, ROLE_KEY
@@ -30,6 +31,9 @@ class FlowFailure(msgspec.Struct, frozen=True):
     job_id: str
     job_type: str
     reason: str
+
+    def __repr__(self) -> str:
+        return shown(self, "flow_id", "job_id", "job_type")
 
 
 class FailureStep(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,6 +53,9 @@ class FailureStep(msgspec.Struct, frozen=True, omit_defaults=True):
     group: str | None = None
     group_limit: int = 0
     metadata: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return shown(self, "id", "type", "queue")
 
 
 _steps: msgspec.json.Decoder[tuple[FailureStep, ...]] = msgspec.json.Decoder(tuple[FailureStep, ...])

@@ -25,6 +25,7 @@ from taskharbor.model.codec import Codec
 from taskharbor.model.current import CURRENT
 from taskharbor.model.errors import Unrecoverable
 from taskharbor.model.job import JobRecord
+from taskharbor.model.shown import shown
 from taskharbor.model.times import truncate
 from taskharbor.observe.lines import Configuration, configure_like
 from taskharbor.policy.carried import UNRECOVERABLE_KEY, is_unrecoverable
@@ -44,6 +45,9 @@ class Request(msgspec.Struct, frozen=True):
     deadline: datetime | None
     unrecoverable: str = "[]"  # the handler's types, as `write_unrecoverable` names them
     layers: bytes = b""  # call middleware, pickled; read where a failure to read it is the job's
+
+    def __repr__(self) -> str:
+        return shown(self, "reference", "job", "deadline")
 
 
 def serve(pipe: Connection, logs: Configuration | None = None) -> None:

@@ -22,6 +22,7 @@ from taskharbor.drivers.contract import DAMAGED_PREFIX
 from taskharbor.model.job import EPOCH, JobRecord, State
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack
+from taskharbor.model.shown import shown
 
 if TYPE_CHECKING:
     from taskharbor.drivers.memory.queue import Queue
@@ -87,6 +88,9 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     holds: int = 0  # how many of its dependents are unfinished
     parked: bool = False  # finished, but something unfinished keeps it from being pruned
     tampered: bool = False  # somebody was at its record (see damage.py): look whether it is sound before it is run
+
+    def __repr__(self) -> str:
+        return shown(self, "record", "standing", "worker", "lease")
 
 
 def finished(entry: Entry) -> bool:

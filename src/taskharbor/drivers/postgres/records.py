@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
+from taskharbor.model.shown import shown
 
 _MICROSECOND = timedelta(microseconds=1)
 _to_json = msgspec.json.Encoder().encode
@@ -48,6 +49,9 @@ class Row(msgspec.Struct, omit_defaults=True, gc=False):
     flow_id: str | None = None
     metadata: str | None = None
     created_at: int | None = None
+
+    def __repr__(self) -> str:
+        return shown(self, "id", "queue", "type")
 
 
 def micros(moment: datetime) -> int:

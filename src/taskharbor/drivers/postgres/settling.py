@@ -23,6 +23,7 @@ from taskharbor.model.errors import (
 from taskharbor.model.lease import Lease
 from taskharbor.model.limits import check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
+from taskharbor.model.shown import shown
 
 ACK, RETRY, FAIL, CANCELLED = 1, 2, 3, 4
 _KINDS: dict[type, int] = {Ack: ACK, Retry: RETRY, Fail: FAIL, Cancelled: CANCELLED}
@@ -43,6 +44,9 @@ class Given(msgspec.Struct, omit_defaults=True, gc=False):
     last_error: str | None = None
     failed_at: int | None = None
     reason: str | None = None
+
+    def __repr__(self) -> str:
+        return shown(self, "id", "kind")
 
 
 def plain(outcome: Outcome) -> bool:

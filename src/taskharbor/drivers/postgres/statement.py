@@ -12,6 +12,8 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from taskharbor.model.shown import shown
+
 T = TypeVar("T")
 _PLAIN = re.compile(r"[^?%:$\\]*").fullmatch
 _SPECIAL = re.compile(r"[?%:$\\]")
@@ -23,6 +25,9 @@ class Statement(NamedTuple):
 
     sql: str
     parameters: tuple[Any, ...] = ()
+
+    def __repr__(self) -> str:
+        return shown(self, "sql")
 
 
 Program: TypeAlias = Generator[Statement, Rows, T]

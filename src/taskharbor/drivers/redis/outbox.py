@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from taskharbor.drivers.redis.scripts import load
+from taskharbor.model.shown import shown
 
 if TYPE_CHECKING:
     from taskharbor.drivers.redis.cluster import ClusterCalls
@@ -30,6 +31,9 @@ class Message(msgspec.Struct, array_like=True):
     posted: int
     now: int
     args: msgspec.Raw
+
+    def __repr__(self) -> str:
+        return shown(self, "queue", "kind", "number")
 
 
 # What Redis packs is text of any bytes, which no decoder of text takes: names are UTF-8, payloads stay raw.

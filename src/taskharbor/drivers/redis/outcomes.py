@@ -10,6 +10,7 @@ from taskharbor.drivers.redis.scripts import binary
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.limits import check_job, check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
+from taskharbor.model.shown import shown
 from taskharbor.model.times import to_ms
 
 
@@ -21,6 +22,9 @@ class Planned(NamedTuple):
     flows: dict[str, bool] | bool = False
     heir: str | bool = False
     heir_queue: str = ""
+
+    def __repr__(self) -> str:
+        return shown(self, "flows", "heir", "heir_queue")
 
 
 NOTHING = Planned()

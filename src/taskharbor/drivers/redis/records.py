@@ -16,6 +16,7 @@ from taskharbor.drivers.contract import DAMAGED_PREFIX
 from taskharbor.drivers.redis.scripts import binary
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
 from taskharbor.model.lease import Lease, Reserved
+from taskharbor.model.shown import shown
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 
 PAYLOAD, TYPE, STATE, ATTEMPT, STORED, TOUCHED, GROUP, DUE, CREATED, EXTRA, REAL_MAX, MAX, ERROR, ERROR_AT = range(14)
@@ -34,6 +35,9 @@ class _Extra(msgspec.Struct, array_like=True):
     timeout: int
     group_limit: int
     metadata: dict[str, str] | None
+
+    def __repr__(self) -> str:
+        return shown(self, "timeout", "group_limit")
 
 
 _unpack = msgspec.msgpack.Decoder(_Extra).decode

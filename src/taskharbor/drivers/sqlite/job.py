@@ -19,6 +19,7 @@ import msgspec
 from taskharbor.drivers.contract import DAMAGED_PREFIX
 from taskharbor.drivers.sqlite.sql import COLUMNS
 from taskharbor.model.job import EPOCH, JobRecord, State
+from taskharbor.model.shown import shown
 
 BLOCKED, WAITING, LEASED, DONE, DLQ, CANCELLED = range(6)
 STATES = {
@@ -95,6 +96,9 @@ class Job(msgspec.Struct, gc=False):
     created_at: int
     finished_at: int | None
     result: bytes | None
+
+    def __repr__(self) -> str:
+        return shown(self, "id", "queue", "state", "type", "worker")
 
     @property
     def dependencies(self) -> list[str]:

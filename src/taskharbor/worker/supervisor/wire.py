@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from taskharbor.model.shown import shown
+
 LIMIT = 64 * 1024 * 1024  # bytes of a line: a hundred thousand leases and more
 
 
@@ -36,6 +38,9 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     metrics: bool = False  # count what happens, for the supervisor to serve
     waits: bool = False  # a spare: import everything, open nothing, and wait for Serve
 
+    def __repr__(self) -> str:
+        return shown(self, "app", "queues", "concurrency", "alone", "waits")
+
 
 class Serve(msgspec.Struct, frozen=True, tag=True):
     """A spare's turn has come: open the store and work."""
@@ -46,6 +51,9 @@ class Kept(msgspec.Struct, frozen=True, tag=True):
 
     renewed: list[tuple[str, int]]
     lost: list[tuple[str, str, str]]
+
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 class Retire(msgspec.Struct, frozen=True, tag=True):
@@ -68,6 +76,9 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     worker: str
     dsn: str | None
 
+    def __repr__(self) -> str:
+        return shown(self, "worker")
+
 
 class TakenLease(msgspec.Struct, frozen=True, array_like=True):
     """A lease as it is handed over: with what is needed to give the job back without blaming it."""
@@ -79,6 +90,9 @@ class TakenLease(msgspec.Struct, frozen=True, array_like=True):
     attempts: int
     limit: float | None  # seconds that the job may run
 
+    def __repr__(self) -> str:
+        return shown(self, "job_id", "queue", "expires_ms")
+
 
 class Taken(msgspec.Struct, frozen=True, tag=True):
     """Leases that the worker took, and the tokens of those it holds no longer. `all`: these, and no others."""
@@ -86,6 +100,9 @@ class Taken(msgspec.Struct, frozen=True, tag=True):
     leases: list[TakenLease]
     gone: list[str]
     all: bool = False
+
+    def __repr__(self) -> str:
+        return shown(self, "leases", "all")
 
 
 class Tick(msgspec.Struct, frozen=True, tag=True):
@@ -99,6 +116,9 @@ class Tick(msgspec.Struct, frozen=True, tag=True):
     store_error: str
     gone: list[str]
     due: list[tuple[str, float]]
+
+    def __repr__(self) -> str:
+        return shown(self, "ok", "state", "busy", "running", "store_error")
 
 
 class Left(msgspec.Struct, frozen=True, tag=True):

@@ -1,0 +1,229 @@
+"""The repr of everything that can hold a secret: made with a canary in every field, and searched for it.
+
+A repr ends up in logs, tracebacks and test reports without anybody having decided so. So each class of the package
+that has fields is found, an instance is made whose texts all tell the field they stand in, and only fields that are
+listed here may show. A new field that shows is a failure until somebody has decided that it may.
+"""
+
+import dataclasses
+import enum
+import importlib
+import inspect
+import pkgutil
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence, Set
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+import taskharbor
+
+CANARY = "canary"
+
+
+def classes() -> Iterator[type]:
+    """Every class of the package that has fields."""
+    for name in modules():
+        for value in vars(importlib.import_module(name)).values():
+            if inspect.isclass(value) and value.__module__ == name and fields_of(value):
+                yield value
+
+
+def modules() -> list[str]:
+    found = (module.name for module in pkgutil.walk_packages(taskharbor.__path__, "taskharbor."))
+    return [name for name in found if not name.endswith("__main__")]
+
+
+def fields_of(kind: type) -> tuple[str, ...]:
+    """The names of its fields, in the order of its constructor."""
+    if issubclass(kind, msgspec.Struct):
+        return tuple(kind.__struct_fields__)
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return tuple(kind._fields)
+    return ()
+
+
+def made(kind: type, depth: int = 0) -> Any:
+    """An instance, whatever its constructor would say to it."""
+    try:
+        hints = typing.get_type_hints(kind)
+    except NameError:  # names that only a type checker imports
+        hints = {}
+    values = {}
+    for name in fields_of(kind):
+        values[name] = value_for(hints.get(name, str), f"{CANARY}-{kind.__name__}.{name}", depth)
+    if issubclass(kind, msgspec.Struct | tuple):
+        return kind(**values)
+    bare = object.__new__(kind)
+    for name, value in values.items():
+        object.__setattr__(bare, name, value)
+    return bare
+
+
+def value_for(hint: Any, canary: str, depth: int) -> Any:
+    """A value of about that type; every text in it is the canary."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        kept = [each for each in arguments if each is not type(None)]
+        return value_for(kept[0], canary, depth)
+    if origin is typing.Literal:
+        return arguments[0]
+    if origin is not None and inspect.isclass(origin):
+        if issubclass(origin, Mapping):
+            return {"key": value_for(arguments[1] if arguments else str, canary, depth)}
+        if issubclass(origin, tuple | Sequence | Set):
+            items = [each for each in arguments if each is not ...] or [str]
+            return tuple(value_for(each, canary, depth) for each in items)
+    if inspect.isclass(hint):
+        simple: dict[type, Any] = {int: 7, float: 7.0, bool: True, bytes: canary.encode(), type(None): None}
+        simple |= {datetime: datetime(2030, 1, 1, tzinfo=UTC), timedelta: timedelta(seconds=7)}
+        if hint in simple:
+            return simple[hint]
+        if issubclass(hint, enum.Enum):
+            return next(iter(hint))
+        if issubclass(hint, BaseException):
+            return ValueError(canary)
+        if hint.__module__.startswith("taskharbor.") and fields_of(hint) and depth < 4:
+            return made(hint, depth + 1)
+    return canary
+
+
+def shown(value: object) -> set[str]:
+    """Which fields, its own and those of what is in it, the repr of a value shows the text of."""
+    return set(re.findall(rf"{CANARY}-(\w+\.\w+)", repr(value)))
+
+
+NAMES = {
+    "app", "base", "cause", "code", "doing", "edges", "end", "expected", "flow", "flow_id", "format", "gid", "handover",
+    "heart", "heir", "heir_queue", "host", "hosts", "id", "job_id", "job_type", "jobs", "kind", "migrate", "name",
+    "path", "queue", "queues", "schema", "script", "state", "status", "synchronous", "theme", "title", "type",
+    "waiting_for", "waits", "where", "worker", "workers",
+}  # fmt: skip
+"""Fields that name things, in whatever class: nobody's data."""
+
+MAY_SHOW = {
+    "BatchItem.error": "a code of the server's",
+    "Bind.into": "the name of a parameter",
+    "Bind.shape": "numbers and lists",
+    "Case.function": "a test",
+    "Case.sentences": "of the contract",
+    "CaseResult.text": "of a test on invented jobs",
+    "Check.text": "doctor's, which is told to everybody",
+    "Compiled.returns": "an annotation",
+    "Do.call": "has a repr of its own; only a type checker can name its type",
+    "Entry.lease": "the same",
+    "Entry.record": "the same",
+    "Entry.standing": "a number",
+    "Failed.text": "one line for a person, in which addresses were shortened",
+    "Field.make": "how a default is made",
+    "FlowRun.handle": "has a repr of its own",
+    "Health.store_error": "what a driver says of a store that is away holds no secret",
+    "JobGivenBack.reason": "our own words",
+    "JobProgress.note": "what a handler tells everybody about its progress",
+    "Left.dead": "an id of the demonstration",
+    "Left.dsn": "the file of the demonstration",
+    "Left.scheduled": "an id of the demonstration",
+    "Many.done": "ids",
+    "Many.refused": "ids, and why they were refused",
+    "Page.cursor": "an id",
+    "Plan.health_file": "a path",
+    "Plan.health_host": "a host",
+    "Plan.reload": "a path",
+    "ProcessKilled.why": "our own words",
+    "ProcessReplaced.why": "our own words",
+    "ProcessReport.store_error": "as Health's",
+    "Reason.hint": "a command to type",
+    "Reason.text": "explain's, from which values were taken out",
+    "Request.reference": "the name of a function",
+    "Reveal.fields": "names that somebody typed",
+    "Run.handler": "has a repr of its own",
+    "Run.kill": "a function",
+    "Run.stop_reason": "our own words",
+    "Run.task": "asyncio's, whose repr shows no arguments",
+    "Run.transaction": "has no repr that shows anything",
+    "Run.why": "our own words",
+    "Situation.gone": "ids",
+    "Start.context": "has no repr that shows anything",
+    "Statement.sql": "without its parameters",
+    "Terms.retry": "a policy",
+    "Terms.unrecoverable": "types",
+    "Tick.store_error": "as Health's",
+    "Value.tree": "ids in lists",
+}
+
+
+def test_a_repr_shows_no_field_that_nobody_has_allowed():
+    every = set().union(*(shown(made(kind)) for kind in classes()))
+    showing = {name for name in every if name.partition(".")[2] not in NAMES}
+    assert not showing - set(MAY_SHOW), "hide it with taskharbor.model.shown, or say above why everybody may see it"
+
+
+def test_nothing_is_allowed_that_shows_nothing():
+    """A reason for a field that is gone, or hidden by now, would cover the next one of that name."""
+    every = set().union(*(shown(made(kind)) for kind in classes()))
+    assert set(MAY_SHOW) <= every
+    assert {name.partition(".")[2] for name in every} >= NAMES
+
+
+# Classes that write their repr themselves
+
+ADDRESS = "postgresql://canary-user:canary-password@127.0.0.1:1/jobs?sslpassword=canary-option"
+
+
+def speakers() -> Iterator[type]:
+    """Every class of the package without fields that has a repr of its own."""
+    for name in modules():
+        for value in vars(importlib.import_module(name)).values():
+            own = inspect.isclass(value) and value.__module__ == name
+            if own and "__repr__" in vars(value) and not fields_of(value):
+                yield value
+
+
+def instances() -> Iterator[object]:
+    """One of each, holding as many canaries as it can."""
+    from prometheus_client import CollectorRegistry
+
+    from taskharbor import Client, Harbor, JsonCodec
+    from taskharbor.cli.target import Target
+    from taskharbor.drivers import JobRecord, open_driver
+    from taskharbor.drivers.redis.scripts import Script
+    from taskharbor.events import JobFailed
+    from taskharbor.flow import chain
+    from taskharbor.flow.handle import FlowHandle
+    from taskharbor.observe.log import LogObserver
+    from taskharbor.observe.prometheus import PrometheusObserver
+    from taskharbor.omniq import PAUSED
+    from taskharbor.omniq.values import Job, JobContext
+
+    harbor = Harbor(ADDRESS, default_queue="default")
+
+    @harbor.task(name="mail")
+    def mail(to: str, secret: object = None) -> None: ...
+
+    changed = mail.options(idempotency_key="canary-key", metadata={"note": "canary-note"})
+    yield from (harbor, harbor.client, harbor.client._drivers, harbor.driver, harbor.driver._options)  # type: ignore[attr-defined]
+    yield from (Client(ADDRESS), harbor.worker(), mail, changed, mail.handler, JsonCodec(), LogObserver(), PAUSED)
+    yield from (changed.s("canary-to", secret={"deep": "canary-deep"}), changed.s("canary-to").call())
+    yield chain(mail.s("canary-to"), mail.s("canary-to"), on_failure=mail.s("canary-to"))
+    yield from (harbor.client.handle("j1"), FlowHandle(harbor.client, "f1"))
+    yield PrometheusObserver(registry=CollectorRegistry())
+    yield JobFailed(JobRecord(id="j1", type="x", payload=b"canary"), "w1", ValueError("canary"), 1.0)
+    yield Target(dsn=ADDRESS, driver=None, app="tasks:harbor", output=None)
+    yield open_driver("redis://canary-user:canary-password@127.0.0.1:1/0")
+    yield Script("name", "return 1")
+    job = Job(job_id="j1", payload='"canary-payload"', lock_until_ms=1, attempt=1, gid="", lease_token="canary-token")
+    yield JobContext("q", job, "canary-payload")
+
+
+def test_a_repr_written_by_hand_shows_no_secret():
+    met = set()
+    for instance in instances():
+        met |= set(type(instance).__mro__)
+        assert CANARY not in repr(instance), type(instance)
+    lacking = {kind for kind in speakers() if kind not in met}
+    assert not lacking, "make one of each above, with canaries in it"
