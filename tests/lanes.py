@@ -203,6 +203,11 @@ def figure(test: int, chaos: int) -> int:
     return chaos if run() == "chaos" else test
 
 
+def shrinks() -> bool:
+    """Whether a state machine looks for the shortest walk that fails: `make test` prints the one it found, at once."""
+    return run() in ("chaos", "soak")
+
+
 def seed() -> int:
     """Where seeded tests begin; a soak gives each round another one."""
     return int(os.environ.get("TASKHARBOR_SEED") or 0)

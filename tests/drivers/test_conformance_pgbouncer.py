@@ -9,6 +9,7 @@ import pytest
 from taskharbor.conformance import DriverCases, DriverMachine
 from taskharbor.drivers import JobRecord
 from taskharbor.drivers.postgres import PostgresDriver, hints
+from tests import lanes
 from tests.drivers.test_conformance_postgres import damage
 from tests.servers import postgres
 
@@ -34,6 +35,7 @@ class TestPgbouncerMachine(DriverMachine):
     """The state machine too: each step may be another session of the server's."""
 
     machine_runs = 5
+    machine_shrinks = lanes.shrinks()
 
     def make_driver(self):
         server = postgres.shared()

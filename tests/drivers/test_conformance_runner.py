@@ -1,13 +1,14 @@
 """The runner and its manners: an empty store or a namespace, nothing left behind, nothing of others touched."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from taskharbor.conformance import StoreNotEmpty, Verdict, all_cases, run
+from taskharbor.conformance import DriverMachine, StoreNotEmpty, Verdict, all_cases, run
 from taskharbor.conformance.machine import check_machine
 from taskharbor.drivers import JobRecord
 from taskharbor.drivers.memory import MemoryDriver
@@ -87,6 +88,35 @@ def test_an_unknown_theme_is_told():
 
 def test_the_machine_on_a_shared_store():
     check_machine(lambda: MemoryDriver("memory://"), runs=20, steps=40, share_store=True)
+
+
+class Miscounting(MemoryDriver):
+    """The subject of a walk that soon fails, at one step of many."""
+
+    async def cancel_flow(self, flow_id, now):
+        return await super().cancel_flow(flow_id, now) + 1
+
+
+def test_a_walk_that_is_not_shrunk_says_how_to_find_it_again(monkeypatch):
+    class Machine(DriverMachine):
+        machine_shares_store = False
+        machine_shrinks = False
+
+        def make_driver(self):
+            return Miscounting("memory://")
+
+    def failure() -> tuple[str, list[str]]:
+        with pytest.raises(AssertionError, match="cancel_flow answered") as found:
+            Machine().test_machine()
+        *steps, how = found.value.__notes__
+        return how, steps
+
+    how, steps = failure()
+    assert any("state.step(action=('cancel_flow'" in line for line in steps)
+    seed, shrink = re.findall(r"(TASKHARBOR_MACHINE_\w+)=(\d+)", how)
+    assert shrink == ("TASKHARBOR_MACHINE_SHRINK", "1")
+    monkeypatch.setenv(*seed)
+    assert failure() == (how, steps)
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ from tests import lanes
 @pytest.mark.lane("machine-memory")
 class TestMachine(DriverMachine):
     machine_runs = lanes.figure(test=200, chaos=2000)
+    machine_shrinks = lanes.shrinks()
     machine_shares_store = False
 
     def make_driver(self):

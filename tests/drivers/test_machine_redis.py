@@ -30,6 +30,7 @@ class RedisMachine(DriverMachine):
     """For each kind of server a class of its own."""
 
     kind: servers.Kind
+    machine_shrinks = lanes.shrinks()
 
     def make_driver(self):
         return RedisDriver(f"{emptied(self.kind)}?checks=0")
@@ -83,6 +84,7 @@ class WithoutEmptyQueues(RedisDriver):
 @pytest.mark.lane("machine-cluster")
 class TestCluster(DriverMachine):
     machine_runs = lanes.figure(test=10, chaos=500)
+    machine_shrinks = lanes.shrinks()
 
     def make_driver(self):
         servers.shared_cluster().empty()

@@ -1,7 +1,7 @@
 """The state machine: hypothesis walks the contract, and two drivers and an oracle have to agree at each step.
 
-`check_machine(make_driver)` runs it; `DriverMachine.test_machine` does so in pytest. A failure is shrunk and printed
-as the few steps that lead to it. Needs hypothesis, the extra `taskharbor[conformance]`.
+`check_machine(make_driver)` runs it; `DriverMachine.test_machine` does so in pytest. A failure is printed as the steps
+that lead to it, shrunk to a few. Needs hypothesis, the extra `taskharbor[conformance]`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 try:
+    import hypothesis
     from hypothesis import HealthCheck, Phase, settings
     from hypothesis import strategies as st
     from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -299,12 +300,15 @@ def check_machine(
     clean: Clean | None = None,
     profiles: Sequence[str] = PROFILES,
     shrink: bool = True,
+    seed: int | None = None,
 ) -> None:
     """Walk `runs` times `steps` steps with a driver; AssertionError, with the shortest walk found, where it errs.
 
     `share_store`: all runs use one driver, each run with names and a day of its own; otherwise `make_driver` is called
     for each. `clean` is called with the driver after each run. `profiles`: what the runs are about. `shrink`: False
-    answers sooner, the same each time, with a longer walk. The event loop is made here and belongs to the machine.
+    answers sooner, with the walk as it was found; on a real store it may take minutes to find a shorter one.
+    `seed`: the walks of this number, and nothing kept in hypothesis's database; with it a walk that was not shrunk is
+    found and shrunk later. The event loop is made here and belongs to the machine.
     """
     loop = asyncio.new_event_loop()
     shared: list[Driver] = []
@@ -343,8 +347,12 @@ def check_machine(
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    if not shrink:  # only whether it fails is asked for, the same way each time
-        walk = settings(walk, phases=(Phase.generate,), database=None, derandomize=True)
+    if not shrink:  # what is kept counts as shrunk, so this walk is not
+        walk = settings(walk, phases=(Phase.generate,), database=None)
+    if seed is not None:
+        bound = hypothesis.seed(seed)(bound)
+        phases = [phase for phase in walk.phases if phase is not Phase.reuse]
+        walk = settings(walk, phases=phases, database=None, derandomize=False)
     try:
         run_state_machine_as_test(bound, settings=walk)
     finally:

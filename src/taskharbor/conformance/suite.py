@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 try:
-    import hypothesis  # noqa: F401 - the machine needs it: better to hear of it at once
+    import hypothesis
     import pytest
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
@@ -58,17 +59,33 @@ class DriverMachine(DriverHooks):
     machine_steps = 50
     machine_shares_store = True
     """Whether the runs share one store, each with names of its own; False: `make_driver()` is called for each."""
+    machine_shrinks = True
+    """Whether a walk that fails is shrunk before it is printed, which takes minutes on a slow store; False: the failure
+    says how to shrink it."""
 
     def test_machine(self) -> None:
         from taskharbor.conformance.machine import check_machine
 
-        check_machine(
-            self.make_driver,
-            runs=int(os.environ.get("TASKHARBOR_MACHINE_RUNS") or self.machine_runs),
-            steps=int(os.environ.get("TASKHARBOR_MACHINE_STEPS") or self.machine_steps),
-            share_store=self.machine_shares_store,
-            clean=self.clean,
-        )
+        shrink = self.machine_shrinks or bool(os.environ.get("TASKHARBOR_MACHINE_SHRINK"))
+        given = os.environ.get("TASKHARBOR_MACHINE_SEED")
+        seed = int(given) if given else None
+        if seed is None and not shrink:  # a number that can be printed, and the same one where everything is repeated
+            seed = 0 if hypothesis.settings().derandomize else secrets.randbelow(2**32)
+        try:
+            check_machine(
+                self.make_driver,
+                runs=int(os.environ.get("TASKHARBOR_MACHINE_RUNS") or self.machine_runs),
+                steps=int(os.environ.get("TASKHARBOR_MACHINE_STEPS") or self.machine_steps),
+                share_store=self.machine_shares_store,
+                clean=self.clean,
+                shrink=shrink,
+                seed=seed,
+            )
+        except Exception as error:
+            if not shrink:
+                knobs = f"TASKHARBOR_MACHINE_SEED={seed} TASKHARBOR_MACHINE_SHRINK=1"
+                error.add_note(f"This is the walk as it was found. For a shorter one run the test again with {knobs}")
+            raise
 
 
 class DriverConformance(DriverCases, DriverMachine):
