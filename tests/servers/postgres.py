@@ -1,6 +1,7 @@
 """A PostgreSQL server, and pgbouncer before it, for one process of the tests.
 
-PostgreSQL refuses to run as root: then it runs as another user, in a folder of that user's. The server is stopped, and
+PostgreSQL refuses to run as root: then it runs as another user, in a folder of that user's. What that user cannot reach
+(a checkout below /root, files written under a strict umask) is copied there, or given away. The server is stopped, and
 its folder removed, when the process ends, however it ends short of SIGKILL; a guard beside it sees to the rest.
 """
 
@@ -17,6 +18,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 FOLDERS = ("/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/16/bin", "/usr/lib/postgresql/17/bin")
 USERS = ("postgres", "nobody")
@@ -72,13 +74,12 @@ class Server:
 
     def __init__(self, folders: tuple[str, ...] = FOLDERS, *, of: "Server | None" = None, **settings: str) -> None:
         """`of`: a standby of that server, copied from it and following it."""
-        self.folders = folders
         self.user = _other_user() if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
         self.folder = tempfile.mkdtemp(prefix="th-pg-", dir="/tmp")
         os.chmod(self.folder, 0o755)
         self.data = f"{self.folder}/data"
-        if os.geteuid() == 0:
-            shutil.chown(self.folder, self.user)
+        self._give_away(self.folder)
+        self.folders = folders = self._reachable(folders)
         self.port = free_port()
         self.settings = {**SETTINGS, **settings, "unix_socket_directories": self.folder, "port": str(self.port)}
         self.process: subprocess.Popen[bytes] | None = None
@@ -99,17 +100,42 @@ class Server:
         self.start()
         atexit.register(self.stop)
 
-    def _as_user(self, *command: str) -> list[str]:
-        return [*(["runuser", "-u", self.user, "--"] if os.geteuid() == 0 else []), *command]
+    def _as_user(self) -> dict[str, Any]:
+        """For Popen: who runs it. Without another program between, so that a signal reaches the one it is meant for."""
+        if os.geteuid() != 0:
+            return {}
+        account = pwd.getpwnam(self.user)
+        return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+
+    def _give_away(self, path: str) -> None:
+        if os.geteuid() == 0:
+            shutil.chown(path, self.user)
+
+    def _reachable(self, folders: tuple[str, ...]) -> tuple[str, ...]:
+        """The folders, or one with a copy of the programs where the server's user may not enter them.
+
+        PostgreSQL finds what belongs to it by its own place. A wheel keeps libraries in a folder beside the package.
+        """
+        program = Path(binary("postgres", folders))
+        if subprocess.run(["test", "-x", str(program)], **self._as_user()).returncode == 0:
+            return folders
+        root, copies = program.parent.parent, Path(self.folder, "programs")
+        copy = copies / root.parent.name / root.name
+        shutil.copytree(root, copy, ignore=lambda _, names: {*names} & {"include", "doc", "man"}, symlinks=True)
+        beside = root.parent.with_name(f"{root.parent.name}.libs")
+        if beside.is_dir():
+            shutil.copytree(beside, copies / beside.name, symlinks=True)
+        subprocess.run(["chmod", "-R", "a+rX", str(copies)], check=True)
+        return (str(copy / "bin"),)
 
     def _run(self, *command: str) -> None:
-        done = subprocess.run(self._as_user(*command), cwd=self.folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False, **self._as_user())
         if done.returncode:
             raise RuntimeError(f"{command[0]}: {done.stdout}{done.stderr}")
 
     def start(self) -> None:
         options = [f"--{name}={value}" for name, value in self.settings.items()]
-        command = self._as_user(binary("postgres", self.folders), "-D", self.data, *options)
+        command = [binary("postgres", self.folders), "-D", self.data, *options]
         until = time.monotonic() + 60
         while True:
             try:
@@ -129,6 +155,7 @@ class Server:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            **self._as_user(),
         )
         said, ready = threading.Event(), threading.Event()
 
@@ -172,14 +199,16 @@ class Server:
         self.process.wait()
 
     def stop(self) -> None:
-        for process, pid in ((self.bouncer, None), (self.process, self.data)):
-            if process is not None and process.poll() is None:
-                try:
-                    os.kill(self.pid() if pid else process.pid, signal.SIGINT)
-                    process.wait(20)
-                except (OSError, subprocess.TimeoutExpired, ValueError):
-                    process.kill()
-                    process.wait()
+        if self.bouncer is not None:  # it keeps nothing, and waits for its clients when asked
+            self.bouncer.kill()
+            self.bouncer.wait()
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
         self.guard.kill()
         self.guard.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -220,8 +249,9 @@ server_idle_timeout = 5
 pidfile = {self.folder}/pgbouncer.pid
 """
             )
-            command = self._as_user(binary("pgbouncer"), f"{self.folder}/pgbouncer.ini")
-            self.bouncer = self._started(command, "process up")
+            for name in ("users.txt", "pgbouncer.ini"):
+                self._give_away(f"{self.folder}/{name}")
+            self.bouncer = self._started([binary("pgbouncer"), f"{self.folder}/pgbouncer.ini"], "process up")
         return self.bouncer_port
 
 
