@@ -96,6 +96,7 @@ def test_a_known_key_answers_with_the_job_that_is_there(dsn: str):
         (["--delay", "soon"], "15m"),
         (["--delay", "1h", "--run-at", "2099-01-01T00:00:00Z"], "expected one of them"),
         (["--queue", "{mail}"], "braces"),
+        (["--job", "taskharbor.join"], "belong to the core"),
         (["--max-attempts", "0"], "--max-attempts"),
         (["--max-attempts", "9999999999"], "max_attempts"),
         (["--idempotency-key", ""], "idempotency_key"),
@@ -151,3 +152,30 @@ def test_a_given_store_wins_over_the_apps_own(app: str, dsn: str, tmp_path: Path
     told = taskharbor("enqueue", "--app", app, "--job", "plain", environment={"TASKHARBOR_DSN": other})
     assert inspect(other, told.out.strip()).job.type == "plain"
     assert not Path(dsn.removeprefix("sqlite:///")).exists()
+
+
+def test_an_app_is_sent_through_its_own_middleware_and_heard_by_its_observers(
+    app: str, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    module = tmp_path / f"{app.partition(':')[0]}.py"
+    module.write_text(
+        module.read_text()
+        + """
+from contextlib import contextmanager
+from taskharbor.model.job import replace
+
+heard = []
+
+@contextmanager
+def stamped():
+    yield lambda records: [replace(each, metadata={**each.metadata, "tenant": "north"}) for each in records]
+
+harbor.client.enqueue_middleware = (stamped,)
+harbor.observe(heard.append)
+"""
+    )
+    for elsewhere in (dsn, f"sqlite:///{tmp_path}/other.db"):
+        answer = enqueue(elsewhere, "--app", app, "--job", "plain")
+        assert answer.code == 0, answer.err
+        assert inspect(elsewhere, answer.out.strip()).job.metadata == {"tenant": "north"}
+    assert [type(event).__name__ for event in sys.modules[app.partition(":")[0]].heard] == ["JobEnqueued"] * 2

@@ -215,3 +215,18 @@ def test_a_disk_without_room_for_the_output(dsn: str):
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == "taskharbor: the output cannot be written: No space left on device\n"
+
+
+EVERY = (*MEMORY, "doctor", "bench --jobs 1", "queue resume q", "dlq requeue --all --yes", "conformance")
+
+
+@pytest.mark.parametrize("command", EVERY)
+@pytest.mark.parametrize(
+    ("app", "told"), [("nosuch:harbor", "no module 'nosuch'"), ("json:dumps", "found a function"), ("", "got nothing")]
+)
+def test_an_app_that_is_wrong_is_told_also_beside_an_address(dsn: str, command: str, app: str, told: str):
+    store(dsn, JobRecord(id="j1", type="x"))
+    answer = taskharbor(*command.split(), "--app", app, "--dsn", dsn)
+    assert told in (answer.out if command == "doctor" and app else answer.line)
+    assert answer.code == (1 if command == "doctor" and app else 2)
+    assert taskharbor("inspect", "j1", "--dsn", dsn).code == 0, "and nothing was done"

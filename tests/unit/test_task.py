@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor import Fixed, Harbor, InvalidJob, JobContext, Step, Task
+from taskharbor import Fixed, Harbor, InvalidJob, JobContext, JobRequest, Step, Task
 from taskharbor.model.codec import JsonCodec
 from taskharbor.model.ids import new_id
 from taskharbor.tasks.declare import Declaring
@@ -273,3 +273,22 @@ def test_a_harbor_declares() -> None:
     harbor.task(fetch)
     assert isinstance(mail, Task)
     assert harbor.queues == ("home", "mail")
+
+
+@pytest.mark.parametrize("name", ["taskharbor.join", "taskharbor.", "taskharbor.anything"])
+def test_names_of_the_core_are_no_ones_else(name: str) -> None:
+    """A worker acks a job of the type taskharbor.join without running anything."""
+    harbor = Harbor("memory://")
+
+    @harbor.task(name="taskharbor")  # not below it
+    def fine() -> None: ...
+
+    for ask in (
+        lambda: harbor.task(name=name)(send_email),
+        lambda: fine.options(name=name),
+        lambda: harbor.client.enqueue(JobRequest(type=name)),
+        lambda: harbor.worker().handler(name)(send_email),
+    ):
+        with pytest.raises(InvalidJob, match=r"names that begin with 'taskharbor\.' belong to the core"):
+            ask()
+    assert fine.enqueue().status() == "ready"

@@ -21,7 +21,7 @@ from taskharbor.worker import Worker
 BATCH = 1000
 ALONE = 200  # jobs that are enqueued one by one
 PICKED = 50  # jobs that an idle worker is timed with
-TYPE = "taskharbor.bench"
+TYPE = "taskharbor-bench"
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from taskharbor.model import nested
 from taskharbor.model.errors import because
 from taskharbor.model.job import JobRecord
 from taskharbor.policy.mask import MASK, mask, stored_values
-
-MARKS = "taskharbor."  # how the names of our own entries in a job's metadata begin
+from taskharbor.tasks.marks import RESERVED
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Reveal:
     def metadata(self, job: JobRecord) -> dict[str, str]:
         """A job's metadata; of our own marks the names only, unless everything is to be shown."""
         whole = self.show and not self.fields
-        return {key: MASK if key.startswith(MARKS) and not whole else text for key, text in job.metadata.items()}
+        return {key: MASK if key.startswith(RESERVED) and not whole else text for key, text in job.metadata.items()}
 
     def errors(self, job: JobRecord) -> tuple[str, str]:
         """The reason why a job ended and its last error, without the hidden values of its payload."""

@@ -59,10 +59,11 @@ class Target:
     def dsn(self) -> str | None:
         """The address of the store, checked against `--driver`; None if the app was made with a driver of its own."""
         dsn: str | None
+        harbor = self.harbor  # first: an app that is wrong is told, whether or not its store is asked for
         if self.given is not None:
             dsn = self.given
-        elif self.harbor is not None:
-            dsn = self.harbor.client.dsn
+        elif harbor is not None:
+            dsn = harbor.client.dsn
         elif self.kind == "memory":
             dsn = "memory://"
         else:
@@ -131,8 +132,9 @@ def shared(function: F) -> F:
     @functools.wraps(function)
     def with_target(*args: Any, **options: Any) -> Any:
         before = click.get_current_context().find_root().params
-        if "" in (options.get("dsn"), before.get("dsn")):  # --dsn "$UNSET": another store than was meant
-            raise wrong("--dsn: expected an address such as sqlite:///jobs.db, got nothing")
+        for name, example in (("dsn", "an address such as sqlite:///jobs.db"), ("app", "module:name")):
+            if "" in (options.get(name), before.get(name)):  # --dsn "$UNSET": another store than was meant
+                raise wrong(f"--{name}: expected {example}, got nothing")
         names = ("dsn", "driver", "app", "output")
         target = Target(**{name: options.pop(name, None) or before.get(name) for name in names})
         return function(*args, target=target, **options)

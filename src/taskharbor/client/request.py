@@ -12,6 +12,7 @@ from msgspec.structs import astuple
 from taskharbor.model.codec import Codec
 from taskharbor.model.limits import check_name
 from taskharbor.model.times import Duration
+from taskharbor.tasks.marks import check_type
 from taskharbor.tasks.options import UNSET, change
 from taskharbor.tasks.prepare import Call
 
@@ -44,7 +45,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def call(self, codec: Codec) -> Call:
         """The request checked and encoded; TypeError or ValueError for what cannot be stored."""
-        check_name(self.type, "type")
+        check_type(self.type)
         if self.id is not None:
             check_name(self.id, "id")
         given: dict[str, Any] = {}

@@ -15,10 +15,10 @@ from importlib import import_module
 from typing import Any, TypeAlias
 
 from taskharbor.model.codec import Codec, JsonCodec
-from taskharbor.model.limits import check_name
 from taskharbor.model.times import Duration, duration
 from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.marks import check_type
 from taskharbor.tasks.mismatch import PayloadMismatch
 from taskharbor.tasks.signature import Signature
 
@@ -59,7 +59,7 @@ class Handler:
         unrecoverable: type[BaseException] | Iterable[type[BaseException]] = (),
         signature: Signature | None = None,
     ) -> None:
-        check_name(type, "type")
+        check_type(type)
         if not callable(function):
             raise TypeError(
                 f"{type}: expected a function or another callable as handler, got {function.__class__.__name__}"

@@ -11,7 +11,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
+from taskharbor.model.limits import check_name
+
+RESERVED = "taskharbor."
+"""Job types and metadata keys that begin with this belong to core."""
 
 BIND_KEY = "taskharbor.bind"
 SHAPE_KEY = "taskharbor.shape"
@@ -44,6 +49,13 @@ class Bind(msgspec.Struct, frozen=True, array_like=True):
 
 _bind: msgspec.json.Decoder[Bind] = msgspec.json.Decoder(Bind)
 _shape: msgspec.json.Decoder[int | list[Any] | None] = msgspec.json.Decoder(int | list[Any] | None)
+
+
+def check_type(name: str) -> None:
+    """InvalidJob for a type that no task and no request may have: a worker would take the job for one of core's own."""
+    check_name(name, "type")
+    if name.startswith(RESERVED):
+        raise InvalidJob(f"type: names that begin with {RESERVED!r} belong to the core, got {name!r}; give another")
 
 
 def is_join(id: str) -> bool:

@@ -19,9 +19,7 @@ from taskharbor.model.times import Duration, duration, moment
 from taskharbor.policy.carried import RETRY_KEY, UNRECOVERABLE_KEY, write_retry, write_unrecoverable
 from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, RetryPolicy
 from taskharbor.tasks.handler import exception_types
-
-RESERVED = "taskharbor."
-"""Metadata keys that begin with this belong to core."""
+from taskharbor.tasks.marks import RESERVED, check_type
 
 PROCESS_KEY = "taskharbor.process"
 """Carries a call's own `process=`: "1" or "0". Without it the handler's declaration decides."""
@@ -167,6 +165,7 @@ def _check(options: Options, task: str) -> None:
             raise TypeError(f"{task}: {name}: expected text, got {type(value).__name__}")
     try:
         job_type = "check" if options.name is None else options.name
+        check_type(job_type)
         check_job(
             record_of(options, id="check", type=job_type, payload=b"", queue="check", created_at=EPOCH, run_at=None)
         )

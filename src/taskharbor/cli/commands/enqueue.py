@@ -21,6 +21,7 @@ from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.limits import check_job
 from taskharbor.model.times import moment, round_up, to_ms
+from taskharbor.tasks.marks import check_type
 
 if TYPE_CHECKING:
     from taskharbor.harbor import Harbor
@@ -68,8 +69,9 @@ def enqueue(target: Target, name: str, payload: str, **options: Any) -> None:
     else:
         call = _call(target, harbor, name, data, given)
         target.refuse_memory(click.get_current_context().command_path)
+        target.driver()  # an address that is wrong ends here, in words
         type_, queue = call.type, call.options.queue or harbor.client.default_queue
-        id, existed = asyncio.run(_send(target, harbor, call))
+        id, existed = asyncio.run(_send(harbor, call))
     if target.json:
         write_json({"id": id, "type": type_, "queue": queue, "existed": existed})
         return
@@ -89,6 +91,7 @@ def _record(name: str, payload: bytes, given: dict[str, Any]) -> JobRecord:
     try:
         if "run_at" in fields:
             fields["run_at"] = moment(fields["run_at"], "run_at")
+        check_type(name)
         job = JobRecord(id="to-be-made", type=name, payload=payload, **fields)
     except ValueError as error:
         raise wrong(str(error)) from error
@@ -128,15 +131,13 @@ def _call(target: Target, harbor: Harbor, name: str, payload: bytes, options: di
         raise wrong(str(error)) from error
 
 
-async def _send(target: Target, harbor: Harbor, call: Call) -> tuple[str, bool]:
-    from taskharbor.client.client import Client
-
-    client = Client(target.driver(), default_queue=harbor.client.default_queue)
+async def _send(harbor: Harbor, call: Call) -> tuple[str, bool]:
+    """By the app's own client, so that its enqueue middleware and its observers have their part in it."""
     try:
-        (handle,) = await client.aenqueue_calls([call])
+        (handle,) = await harbor.client.aenqueue_calls([call])
         return handle.id, handle.existed
     finally:
-        await client.aclose()
+        await harbor.client.aclose()
 
 
 def _read(payload: str) -> bytes:
