@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         StoreMissing,
         TaskHarborError,
         Unrecoverable,
+        WrongConnection,
         WrongState,
     )
     from taskharbor.model.job import State
@@ -69,6 +70,7 @@ __all__ = [
     "TaskHarborError",
     "Unrecoverable",
     "Worker",
+    "WrongConnection",
     "WrongState",
     "__version__",
 ]

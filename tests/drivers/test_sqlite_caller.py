@@ -17,6 +17,7 @@ from taskharbor.drivers import (
     JobRecord,
     LeaseExpired,
     SqlDriver,
+    WrongConnection,
 )
 from taskharbor.drivers.sqlite import SqliteDriver, connect, transaction, writer
 
@@ -96,7 +97,7 @@ def test_a_refused_job_leaves_the_callers_writes_alone(driver, path):
 
 def test_what_cannot_be_shared_is_told(driver, path, tmp_path):
     connection = sqlite3.connect(path, isolation_level=None)
-    with pytest.raises(BackendUnavailable, match="BEGIN IMMEDIATE"):
+    with pytest.raises(WrongConnection, match="BEGIN IMMEDIATE"):
         driver.enqueue_on_sync(connection, [job("a")], NOW)
     connection.close()
     other = sqlite3.connect(tmp_path / "other.db")

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from taskharbor import Harbor, JobContext
-from taskharbor.drivers import BackendUnavailable, Enqueued, InvalidJob, JobRecord
+from taskharbor.drivers import Enqueued, InvalidJob, JobRecord, WrongConnection
 from taskharbor.drivers.sqlite import SqliteDriver
 
 pytestmark = pytest.mark.lane("sqlite")
@@ -105,7 +105,7 @@ class TestSynchronous:
                 driver.enqueue_on_sync(connection, [job("b")], NOW)
                 raise ZeroDivisionError
             assert asyncio.run(stored(path, "a", "b")) == [True, False]
-            with pytest.raises(BackendUnavailable, match=r"transaction\.atomic"):
+            with pytest.raises(WrongConnection, match=r"transaction\.atomic"):
                 driver.enqueue_on_sync(connection, [job("c")], NOW)
 
     def test_the_applications_rows_go_the_same_way(self, path):
@@ -130,7 +130,7 @@ class TestSynchronous:
     def test_autocommit_is_told(self, path):
         engine = sqlalchemy.create_engine(f"sqlite:///{path}", isolation_level="AUTOCOMMIT")
         asyncio.run(stored(path))
-        with engine.connect() as connection, pytest.raises(BackendUnavailable, match="autocommit"):
+        with engine.connect() as connection, pytest.raises(WrongConnection, match="autocommit"):
             SqliteDriver(f"sqlite:///{path}").enqueue_on_sync(connection, [job("a")], NOW)
         engine.dispose()
 

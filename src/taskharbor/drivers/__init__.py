@@ -24,6 +24,7 @@ from taskharbor.model.errors import (
     LeaseMismatch,
     StoreMissing,
     TaskHarborError,
+    WrongConnection,
     WrongState,
 )
 from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, JobRecord, Page, State, WorkerInfo, flow_status, replace
@@ -66,6 +67,7 @@ __all__ = [
     "Transaction",
     "TransactionSync",
     "WorkerInfo",
+    "WrongConnection",
     "WrongState",
     "check_job",
     "check_name",

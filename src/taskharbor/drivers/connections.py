@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from taskharbor.model.errors import WrongConnection
+
 Rows: TypeAlias = Sequence[Sequence[Any]]
 
 
@@ -89,6 +91,59 @@ def expect(connection: Any, database: str, *, asynchronous: bool) -> Kind:
     if found != database:
         raise TypeError(f"connection: expected one to {database}, where the jobs are kept, got one to {found}")
     return kind
+
+
+_BEGIN = {
+    Kind.PSYCOPG: "open a block with connection.transaction(), or connect without autocommit=True",
+    Kind.PSYCOPG_ASYNC: "open a block with connection.transaction(), or connect without autocommit=True",
+    Kind.ASYNCPG: "open a block with connection.transaction()",
+    Kind.DJANGO: "open a block with transaction.atomic()",
+}
+
+
+def in_transaction(connection: Any) -> Any:
+    """The driver's own connection inside a synchronous one, which is the same object for as long as it is connected;
+    or WrongConnection if each statement on it commits by itself. Asks the libraries, not the server."""
+    kind = kind_of(connection)
+    if kind is Kind.DJANGO:
+        connection.ensure_connection()
+        _refuse_alone(kind, connection.get_autocommit())
+        return connection.connection
+    if kind in _SQLALCHEMY:
+        proxy = (connection.connection() if kind is Kind.SESSION else connection).connection
+        _refuse_alone(kind, bool(getattr(proxy.dbapi_connection, "autocommit", False)))
+        return proxy.driver_connection
+    _refuse_alone(kind, _is_idle(connection))
+    return connection
+
+
+async def in_transaction_async(connection: Any) -> Any:
+    """The same for an asynchronous one."""
+    kind = kind_of(connection)
+    if kind is Kind.ASYNCPG:
+        _refuse_alone(kind, not connection.is_in_transaction())
+        return getattr(connection, "_con", None) or connection  # a pool lends a new wrapper each time
+    if kind in _SQLALCHEMY:
+        own = await connection.connection() if kind is Kind.ASYNC_SESSION else connection
+        proxy = await own.get_raw_connection()
+        _refuse_alone(kind, bool(getattr(proxy.dbapi_connection, "autocommit", False)))
+        return proxy.driver_connection
+    _refuse_alone(kind, _is_idle(connection))
+    return connection
+
+
+def _is_idle(connection: Any) -> bool:
+    """Whether psycopg's connection commits each statement, and no block with connection.transaction() is open."""
+    return bool(connection.autocommit and connection.info.transaction_status == 0)
+
+
+def _refuse_alone(kind: Kind, alone: bool) -> None:
+    if alone:
+        advice = _BEGIN.get(kind, "use an engine without isolation_level='AUTOCOMMIT'")
+        raise WrongConnection(
+            f"connection: expected one inside a transaction, got a {kind} in autocommit mode, where the job would be "
+            f"stored whatever becomes of your own writes; {advice}, or leave connection= out"
+        )
 
 
 def rendered(kind: Kind, sql: str) -> str:

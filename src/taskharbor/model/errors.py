@@ -2,6 +2,7 @@
 
     TaskHarborError
     ├── InvalidJob (ValueError)         what was asked cannot be stored; nothing was
+    ├── WrongConnection (ValueError)    a job cannot be stored through this connection of the caller's
     ├── BlockingCall (RuntimeError)     a blocking call made on a running event loop
     ├── JobDead                         the awaited job is in the dead letter queue
     ├── JobCancelled                    the awaited job was cancelled
@@ -51,6 +52,11 @@ class TaskHarborError(Exception):
 
 class InvalidJob(TaskHarborError, ValueError):
     """What was asked cannot be stored; nothing of the call was."""
+
+
+class WrongConnection(TaskHarborError, ValueError):
+    """The connection given as `connection=` cannot store a job together with the caller's own writes: it commits each
+    statement by itself, or leads to another database than the one the jobs are kept in. Nothing was stored."""
 
 
 class BlockingCall(TaskHarborError, RuntimeError):

@@ -18,14 +18,13 @@ import msgspec
 
 from taskharbor.drivers.connections import expect, run
 from taskharbor.drivers.contract import CANCELLED_REASON, WORKER_SILENCE, SingleVerbs
-from taskharbor.drivers.dsn import concealed
-from taskharbor.drivers.postgres import reading, schema
+from taskharbor.drivers.postgres import borrow, reading, schema
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.elders import Elders
 from taskharbor.drivers.postgres.enqueueing import enqueue
 from taskharbor.drivers.postgres.hints import Hints
 from taskharbor.drivers.postgres.options import parse
-from taskharbor.drivers.postgres.pool import Pool, unavailable
+from taskharbor.drivers.postgres.pool import Pool, unavailable, unusable
 from taskharbor.drivers.postgres.records import lent, micros, moment_of, to_json
 from taskharbor.drivers.postgres.settling import extend, plain, runs, settle_plain, settle_spawning
 from taskharbor.drivers.postgres.slope import Slope
@@ -98,19 +97,12 @@ class PostgresDriver(SingleVerbs):
             raise unavailable(self._options, error) from error
         except psycopg.Error as error:
             await pool.close()
-            hint = ""
-            if isinstance(error, psycopg.errors.InsufficientPrivilege):
-                hint = "; run `taskharbor migrate` as a role that may create it, and grant this one the use of it"
-            raise DriverError(f"the schema {self._schema!r} cannot be used: {self._told(error)}{hint}") from error
+            raise unusable(self._options, error) from error
         except BaseException:
             await pool.close()
             raise
         self._pool = pool
         self._hints = Hints(pool, self._options)
-
-    def _told(self, error: Exception) -> str:
-        """What PostgreSQL or its library says, without what the address may hold."""
-        return concealed(self._options.address, (str(error).splitlines() or [""])[0]) or type(error).__name__
 
     async def close(self) -> None:
         pool, hints = self._pool, self._hints
@@ -242,6 +234,7 @@ class PostgresDriver(SingleVerbs):
     async def enqueue_on(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
         """Store jobs on the caller's asynchronous connection, in the caller's transaction."""
         expect(connection, "postgresql", asynchronous=True)
+        await borrow.check(connection, self._options)
         program = enqueue(self._schema, jobs, now, self._options.max_payload, gently=True)
         try:
             statement = next(program)
@@ -253,6 +246,7 @@ class PostgresDriver(SingleVerbs):
     def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
         """The same on a synchronous connection."""
         expect(connection, "postgresql", asynchronous=False)
+        borrow.check_sync(connection, self._options)
         answers: builtins.list[Enqueued] = drive_sync(
             connection, enqueue(self._schema, jobs, now, self._options.max_payload, gently=True)
         )

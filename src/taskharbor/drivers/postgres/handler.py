@@ -21,6 +21,7 @@ class HandlerConnection(psycopg.Connection[Any]):
     """For a plain function."""
 
     over = ""  # why the transaction was ended from outside
+    store = ""  # the address of the store that it was made for
 
     def wait(self, *arguments: Any, **named: Any) -> Any:
         """Every statement comes through here."""
@@ -47,6 +48,7 @@ class HandlerWire(Wire):
     """For a coroutine."""
 
     over = ""
+    store = ""
 
     async def wait(self, *arguments: Any, **named: Any) -> Any:
         if self.over:

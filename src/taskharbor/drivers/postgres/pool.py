@@ -235,6 +235,17 @@ def unavailable(options: Options, error: BaseException) -> BackendUnavailable:
     return made
 
 
+def unusable(options: Options, error: psycopg.Error) -> DriverError:
+    """What callers get if the schema is not what they may use, without what the address may hold."""
+    from psycopg.errors import InsufficientPrivilege
+
+    told = concealed(options.address, (str(error).splitlines() or [""])[0]) or type(error).__name__
+    hint = ""
+    if isinstance(error, InsufficientPrivilege):
+        hint = "; run `taskharbor migrate` as a role that may create it, and grant this one the use of it"
+    return DriverError(f"the schema {options.schema!r} cannot be used: {told}{hint}")
+
+
 def _lasting(text: str) -> bool:
     """Whether every host that was tried refused for good. libpq gives the server's words and no code for them: a server
     that speaks another language is waited for."""

@@ -54,6 +54,7 @@ class PostgresTransaction:
             except (psycopg.Error, OSError) as error:
                 raise unavailable(self._options, error) from error
             await connection.set_autocommit(False)
+            connection.store = self._options.address
             self._connection = connection
         if self._over or self._connection is None:
             await self.rollback()
@@ -116,6 +117,7 @@ class PostgresTransactionSync:
                     limit = str(round(self._options.statement_timeout * 1000))
                     connection.execute("select set_config('statement_timeout', %s, false)", (limit,))
                 connection.autocommit = False
+                connection.store = self._options.address
             except (psycopg.Error, OSError) as error:
                 raise unavailable(self._options, error) from error
             with self._changing:

@@ -17,7 +17,7 @@ from taskharbor.drivers.sqlite.address import Address
 from taskharbor.drivers.sqlite.connect import is_busy, unavailable
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.tx import Tx
-from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.errors import BackendUnavailable, WrongConnection
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 
@@ -60,6 +60,8 @@ def enqueue_within(
             raise
         connection.execute("RELEASE taskharbor_enqueue")
         return answers
+    except sqlite3.InterfaceError:
+        raise  # of a handler whose transaction is over: its own words are the best there are
     except sqlite3.Error as error:
         if is_busy(error):
             raise BackendUnavailable(
@@ -75,9 +77,10 @@ def enqueue_within(
 def _begin(connection: Connection) -> None:
     # `autocommit` came with Python 3.12; set to True it makes commit() and rollback() do nothing.
     if connection.isolation_level is None or getattr(connection, "autocommit", None) is True:
-        raise BackendUnavailable(
-            "the connection is in autocommit mode and no transaction is open: begin one first (BEGIN IMMEDIATE; "
-            "transaction.atomic() in Django), so that the job is stored with your own writes or not at all"
+        raise WrongConnection(
+            "connection: expected one inside a transaction, got one in autocommit mode, where the job would be stored "
+            "whatever becomes of your own writes; begin a transaction first (BEGIN IMMEDIATE; transaction.atomic() in "
+            "Django), or leave connection= out"
         )
     # As Python's own sqlite3 does before the first write; ours begins with a look at what is there.
     connection.execute("BEGIN IMMEDIATE")
@@ -97,7 +100,7 @@ def _check_file(connection: Connection, address: Address) -> None:
     files = {name: file for _, name, file in connection.execute("PRAGMA database_list").fetchall()}
     file = files.get("main")
     if not file or not os.path.exists(address.path) or not os.path.samefile(file, address.path):
-        raise ValueError(
+        raise WrongConnection(
             f"the connection is to {file or 'a database in memory'}, the jobs are in {address.path}: "
             "one transaction cannot hold both"
         )

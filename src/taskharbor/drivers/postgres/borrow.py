@@ -1,0 +1,186 @@
+"""Whether the caller's connection leads to the database that the jobs are kept in.
+
+What identifies a database is asked once on the caller's connection and once on one of our own, in a process; the first
+time also makes sure that the schema is there. So a statement that cannot succeed never reaches the caller's
+transaction, which the server would abort for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from taskharbor.drivers.connections import in_transaction, in_transaction_async, run, run_sync
+from taskharbor.drivers.postgres import schema
+from taskharbor.drivers.postgres.deadline import Deadline
+from taskharbor.drivers.postgres.options import Options
+from taskharbor.drivers.postgres.pool import arguments, unavailable, unusable
+from taskharbor.model.errors import WrongConnection
+
+if TYPE_CHECKING:
+    import psycopg
+
+PATIENCE = 10.0  # seconds for all that is done on a connection of our own
+
+_NAMES = (
+    "select oid, datname, exists (select 1 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on "
+    "n.oid = c.relnamespace where n.nspname = cast(? as text) and c.relname = 'meta') "
+    "from pg_catalog.pg_database where datname = current_database()"
+)
+# Not everybody may call it everywhere; a dump that was restored on another server has the names and perhaps the oids.
+_SYSTEM = "select system_identifier from pg_catalog.pg_control_system()"
+
+
+class Database(NamedTuple):
+    """What identifies a database."""
+
+    oid: int
+    name: str
+    has_schema: bool
+    system: int | None  # of the server and its copies
+
+    def is_other_than(self, other: Database) -> bool:
+        apart = self.system is not None and other.system is not None and self.system != other.system
+        return apart or self.oid != other.oid or self.name != other.name
+
+
+_ours: dict[tuple[str, str], Database] = {}  # address and schema → the database that stands there
+_known: weakref.WeakKeyDictionary[Any, set[tuple[str, str]]] = weakref.WeakKeyDictionary()  # the caller's connections
+
+
+async def check(connection: Any, options: Options) -> None:
+    """WrongConnection if a job stored through an asynchronous connection would not be one of ours, or not be stored
+    together with what the caller writes."""
+    inner = await in_transaction_async(connection)
+    if _is_known(inner, options):
+        return
+    before = _ours.get(_key(options))
+    ours = before or await learn(options)
+    theirs = await _look(connection, options.schema)
+    if before is not None and (theirs.is_other_than(ours) or not theirs.has_schema):
+        ours = await learn(options)  # it was upgraded, dropped, or stands elsewhere since we looked
+    _note(inner, options, theirs, ours)
+
+
+def check_sync(connection: Any, options: Options) -> None:
+    """The same for a synchronous connection."""
+    inner = in_transaction(connection)
+    if _is_known(inner, options):
+        return
+    before = _ours.get(_key(options))
+    ours = before or _learn_sync(options)
+    theirs = _look_sync(connection, options.schema)
+    if before is not None and (theirs.is_other_than(ours) or not theirs.has_schema):
+        ours = _learn_sync(options)
+    _note(inner, options, theirs, ours)
+
+
+def _key(options: Options) -> tuple[str, str]:
+    return options.address, options.schema
+
+
+def _is_known(inner: Any, options: Options) -> bool:
+    if getattr(inner, "store", None) == options.address:  # ctx.transaction() made it
+        return True
+    try:
+        return _key(options) in _known.get(inner, ())
+    except TypeError:  # a library whose connections cannot be remembered: asked each time
+        return False
+
+
+def _note(inner: Any, options: Options, theirs: Database, ours: Database) -> None:
+    if theirs.is_other_than(ours):
+        where = "of another server" if theirs[:2] == ours[:2] else f"not to {ours.name!r}"
+        raise WrongConnection(
+            f"the connection is to the database {theirs.name!r}, {where}, where the jobs are kept: one transaction "
+            "cannot hold both; give a connection to the harbor's own database, or leave connection= out"
+        )
+    try:
+        _known.setdefault(inner, set()).add(_key(options))
+    except TypeError:
+        pass
+
+
+# The caller's side. A savepoint: what fails here must not abort the caller's transaction.
+
+
+async def _look(connection: Any, schema: str) -> Database:
+    oid, name, has_schema = (await run(connection, _NAMES, (schema,)))[0]
+    await run(connection, "savepoint taskharbor_look", ())
+    try:
+        system = (await run(connection, _SYSTEM, ()))[0][0]
+    except Exception:
+        system = None
+        await run(connection, "rollback to savepoint taskharbor_look", ())
+    await run(connection, "release savepoint taskharbor_look", ())
+    return Database(oid, name, has_schema, system)
+
+
+def _look_sync(connection: Any, schema: str) -> Database:
+    oid, name, has_schema = run_sync(connection, _NAMES, (schema,))[0]
+    run_sync(connection, "savepoint taskharbor_look", ())
+    try:
+        system = run_sync(connection, _SYSTEM, ())[0][0]
+    except Exception:
+        system = None
+        run_sync(connection, "rollback to savepoint taskharbor_look", ())
+    run_sync(connection, "release savepoint taskharbor_look", ())
+    return Database(oid, name, has_schema, system)
+
+
+# Our side
+
+
+async def learn(options: Options) -> Database:
+    """Open the store once, on a connection of our own: its schema is made if the DSN says so."""
+    import psycopg
+
+    try:
+        async with asyncio.timeout(PATIENCE):
+            connection = await psycopg.AsyncConnection.connect(**arguments(options))
+        try:
+            with Deadline(PATIENCE, connection):
+                await schema.check_server(connection)
+                found = await schema.version_of(connection, options.schema)
+                await schema.ensure(connection, options, found, options.migrate)
+                ours = await _ours_of(connection, options.schema)
+        finally:
+            await connection.close()
+    except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError) as error:
+        raise unavailable(options, error) from error
+    except psycopg.Error as error:
+        raise unusable(options, error) from error
+    _ours[_key(options)] = ours
+    return ours
+
+
+async def _ours_of(connection: psycopg.AsyncConnection[Any], schema: str) -> Database:
+    import psycopg
+
+    row = await (await connection.execute(_NAMES.replace("?", "%s").encode(), (schema,))).fetchone()
+    assert row is not None
+    try:
+        found = await (await connection.execute(_SYSTEM)).fetchone()
+    except psycopg.errors.InsufficientPrivilege:
+        found = None
+    return Database(row[0], row[1], row[2], found[0] if found is not None else None)
+
+
+def _learn_sync(options: Options) -> Database:
+    """In a thread of its own: this one may be an event loop's."""
+    raised: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            asyncio.run(learn(options))
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=work, name="taskharbor-postgres-look", daemon=True)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+    return _ours[_key(options)]

@@ -1,0 +1,395 @@
+"""What a caller's connection must be, on every kind of it: inside a transaction, and to the database of the jobs.
+
+Whatever is refused leaves the caller's transaction as it was: what is written before and after it is committed.
+"""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import asyncpg
+import django
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from taskharbor import Harbor
+from taskharbor.drivers import BackendUnavailable, DriverError, JobRecord, StoreMissing, WrongConnection
+from taskharbor.drivers.postgres import PostgresDriver, borrow
+from tests.servers import postgres
+
+pytestmark = pytest.mark.lane("postgres")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Way(NamedTuple):
+    """A connection with how its library writes, commits and stores a job."""
+
+    connection: Any
+    write: Callable[[str], Awaitable[Any]]
+    commit: Callable[[], Awaitable[Any]]
+    asynchronous: bool
+
+    async def store(self, driver: PostgresDriver, id: str) -> None:
+        jobs = [JobRecord(id=id, type="work")]
+        if self.asynchronous:
+            await driver.enqueue_on(self.connection, jobs, NOW)
+        else:
+            driver.enqueue_on_sync(self.connection, jobs, NOW)
+
+
+def coloured(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    async def call(*args: Any) -> Any:
+        return function(*args)
+
+    return call
+
+
+@contextlib.asynccontextmanager
+async def psycopg_sync(address: str, autocommit: bool) -> AsyncIterator[Way]:
+    with contextlib.closing(psycopg.connect(address, autocommit=autocommit)) as connection:
+        yield Way(connection, coloured(connection.execute), coloured(connection.commit), False)
+
+
+@contextlib.asynccontextmanager
+async def psycopg_async(address: str, autocommit: bool) -> AsyncIterator[Way]:
+    connection = await psycopg.AsyncConnection.connect(address, autocommit=autocommit)
+    try:
+        yield Way(connection, connection.execute, connection.commit, True)
+    finally:
+        await connection.close()
+
+
+@contextlib.asynccontextmanager
+async def asyncpg_alone(address: str, autocommit: bool) -> AsyncIterator[Way]:
+    connection = await asyncpg.connect(address)
+    try:
+        async with in_asyncpg(connection, autocommit) as way:
+            yield way
+    finally:
+        await connection.close()
+
+
+@contextlib.asynccontextmanager
+async def asyncpg_pool(address: str, autocommit: bool) -> AsyncIterator[Way]:
+    async with (
+        asyncpg.create_pool(address, min_size=1, max_size=1) as pool,
+        pool.acquire() as connection,
+        in_asyncpg(connection, autocommit) as way,
+    ):
+        yield way
+
+
+@contextlib.asynccontextmanager
+async def in_asyncpg(connection: Any, autocommit: bool) -> AsyncIterator[Way]:
+    if autocommit:
+        yield Way(connection, connection.execute, coloured(lambda: None), True)
+        return
+    transaction = connection.transaction()
+    await transaction.start()
+    yield Way(connection, connection.execute, transaction.commit, True)
+
+
+def sqlalchemy_sync(kind: str) -> Any:
+    @contextlib.asynccontextmanager
+    async def way(address: str, autocommit: bool) -> AsyncIterator[Way]:
+        options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
+        engine = sqlalchemy.create_engine(address.replace("postgresql", "postgresql+psycopg"), **options)
+        with Session(engine) if kind == "session" else engine.connect() as connection:
+            yield Way(
+                connection,
+                coloured(lambda sql: connection.execute(sqlalchemy.text(sql))),
+                coloured(connection.commit),
+                False,
+            )
+        engine.dispose()
+
+    return way
+
+
+def sqlalchemy_async(kind: str, library: str) -> Any:
+    @contextlib.asynccontextmanager
+    async def way(address: str, autocommit: bool) -> AsyncIterator[Way]:
+        options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
+        engine = create_async_engine(address.replace("postgresql", f"postgresql+{library}"), **options)
+        async with AsyncSession(engine) if kind == "session" else engine.connect() as connection:
+            yield Way(connection, lambda sql: connection.execute(sqlalchemy.text(sql)), connection.commit, True)
+        await engine.dispose()
+
+    return way
+
+
+@contextlib.asynccontextmanager
+async def django_atomic(address: str, autocommit: bool) -> AsyncIterator[Way]:
+    """On a thread of its own: Django refuses a loop's."""
+    from django.conf import settings
+    from django.db import connections, transaction
+
+    if not settings.configured:
+        settings.configure(DATABASES={"default": {}}, USE_TZ=True)
+        django.setup()
+    server, _, name = address.rpartition("/")
+    made = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": name,
+        "USER": "harbor",
+        "HOST": "127.0.0.1",
+        "PORT": server.rpartition(":")[2],
+    }
+    connections.databases["borrowed"] = connections.configure_settings({"default": {}, "borrowed": made})["borrowed"]
+    with unsafe():
+        connection = connections["borrowed"]
+        block = contextlib.nullcontext() if autocommit else transaction.atomic("borrowed")
+        with block:
+            yield Way(connection, coloured(lambda sql: connection.cursor().execute(sql)), coloured(lambda: None), False)
+        connection.close()
+        del connections["borrowed"]
+
+
+@contextlib.contextmanager
+def unsafe():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        yield
+
+
+WAYS = {
+    "psycopg": psycopg_sync,
+    "psycopg async": psycopg_async,
+    "asyncpg": asyncpg_alone,
+    "asyncpg pool": asyncpg_pool,
+    "Session": sqlalchemy_sync("session"),
+    "Connection": sqlalchemy_sync("connection"),
+    "AsyncSession psycopg": sqlalchemy_async("session", "psycopg"),
+    "AsyncSession asyncpg": sqlalchemy_async("session", "asyncpg"),
+    "AsyncConnection psycopg": sqlalchemy_async("connection", "psycopg"),
+    "AsyncConnection asyncpg": sqlalchemy_async("connection", "asyncpg"),
+    "Django": django_atomic,
+}
+every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+
+
+@functools.cache
+def database(number: int) -> str:
+    address = postgres.shared().address(postgres.shared().database())
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("create table orders (number integer)")
+    return address
+
+
+class Store:
+    """A schema of its own in a database that is shared, and beside it an empty table of the application's."""
+
+    made = 0
+
+    def __init__(self, schema: str = "") -> None:
+        Store.made += 1
+        self.schema = schema or f"s{Store.made}"
+        self.address = database(1)
+        self.dsn = f"{self.address}?schema={self.schema}"
+        with psycopg.connect(self.address, autocommit=True) as connection:
+            connection.execute("delete from orders")
+
+    def driver(self) -> PostgresDriver:
+        return PostgresDriver(self.dsn)
+
+    def stored(self) -> tuple[list[Any], list[Any]]:
+        """The application's rows, and the jobs."""
+        with psycopg.connect(self.address) as connection:
+            orders = [number for (number,) in connection.execute("select number from orders order by 1").fetchall()]
+            if connection.execute("select to_regclass(%s)", (f"{self.schema}.jobs",)).fetchone() == (None,):
+                return orders, []
+            rows = connection.execute(f"select id from {self.schema}.jobs order by 1".encode()).fetchall()
+            return orders, [id for (id,) in rows]
+
+
+@pytest.fixture
+def store():
+    return Store()
+
+
+@functools.cache
+def made(address: str) -> None:
+    async def open() -> None:
+        driver = PostgresDriver(f"{address}?schema=ready")
+        await driver.open()
+        await driver.close()
+
+    asyncio.run(open())
+
+
+@pytest.fixture
+def ready():
+    """A store whose schema is there, and empty."""
+    store = Store("ready")
+    made(store.address)
+    postgres.empty(store.address, "ready")
+    return store
+
+
+def within(coroutine: Any) -> None:
+    asyncio.run(asyncio.wait_for(coroutine, 60))
+
+
+@every_way
+def test_the_first_job_makes_the_schema_on_a_connection_of_our_own(store, way):
+    async def live():
+        async with way(store.address, False) as caller:
+            await caller.write("insert into orders values (1)")
+            await caller.store(store.driver(), "a")
+            assert store.stored() == ([], [])
+            await caller.store(store.driver(), "b")
+            await caller.commit()
+
+    within(live())
+    assert store.stored() == ([1], ["a", "b"])
+
+
+REFUSED: dict[str, tuple[type[Exception], str]] = {
+    "no schema": (StoreMissing, "taskharbor migrate"),
+    "another database": (WrongConnection, "one transaction cannot hold both"),
+    "not there": (BackendUnavailable, "does not exist"),
+    "no right to create": (DriverError, "taskharbor migrate"),
+}
+
+
+@every_way
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_is_refused_leaves_the_transaction_usable(store, ready, way, why):
+    kind, words = REFUSED[why]
+    dsn = store.dsn
+    if why == "no schema":
+        dsn = f"{dsn}&migrate=manual"
+    elif why == "another database":
+        store = ready
+        dsn = store.dsn.replace(store.address, database(2))
+        made(database(2))  # both have a schema of that name
+    elif why == "not there":
+        dsn = dsn.replace("?", "nowhere?")
+    else:
+        role(store.address, "guest")
+        dsn = dsn.replace("harbor@", "guest@")
+
+    async def live():
+        async with way(store.address, False) as caller:
+            await caller.write("insert into orders values (1)")
+            with pytest.raises(kind, match=words):
+                await caller.store(PostgresDriver(dsn), "a")
+            await caller.write("insert into orders values (2)")
+            await caller.commit()
+
+    within(live())
+    assert store.stored() == ([1, 2], [])
+
+
+def role(address: str, name: str) -> None:
+    with psycopg.connect(address, autocommit=True) as connection:
+        if not connection.execute("select 1 from pg_roles where rolname = %s", (name,)).fetchone():
+            connection.execute(f"create role {name} login".encode())
+
+
+@every_way
+def test_a_connection_in_autocommit_mode_is_refused(ready, way):
+    async def live():
+        async with way(ready.address, True) as caller:
+            with pytest.raises(WrongConnection, match=r"got a .* in autocommit mode.* or leave connection= out"):
+                await caller.store(ready.driver(), "a")
+            await caller.write("insert into orders values (1)")
+
+    within(live())
+    assert ready.stored() == ([1], [])
+
+
+def test_a_block_of_psycopg_on_a_connection_in_autocommit_mode_is_a_transaction(ready):
+    with psycopg.connect(ready.address, autocommit=True) as connection:
+        with connection.transaction():
+            ready.driver().enqueue_on_sync(connection, [JobRecord(id="a", type="work")], NOW)
+        with contextlib.suppress(ZeroDivisionError), connection.transaction():
+            ready.driver().enqueue_on_sync(connection, [JobRecord(id="b", type="work")], NOW)
+            raise ZeroDivisionError
+    assert ready.stored() == ([], ["a"])
+
+
+@every_way
+def test_a_connection_is_asked_once(ready, way, monkeypatch):
+    """Pooled connections serve many transactions: only the first pays for the look."""
+    looks: list[Any] = []
+    monkeypatch.setattr(borrow, "_look", counted(borrow._look, looks))
+    monkeypatch.setattr(borrow, "_look_sync", counted(borrow._look_sync, looks))
+
+    async def live():
+        async with way(ready.address, False) as caller:
+            for id in "abc":
+                await caller.store(ready.driver(), id)
+            await caller.commit()
+
+    within(live())
+    assert len(looks) == 1
+
+
+def counted(function: Any, calls: list[Any]) -> Any:
+    def call(*args: Any) -> Any:
+        calls.append(args)
+        return function(*args)
+
+    return call
+
+
+def test_a_database_that_was_made_anew_is_known_again():
+    """Under the same address stands another database, or the same without its schema: as in the tests of a program."""
+    server = postgres.shared()
+    name = server.database()
+    address = server.address(name)
+    for change in ("", "drop schema taskharbor cascade", "drop database"):
+        if change == "drop database":
+            with psycopg.connect(server.address(), autocommit=True) as admin:
+                admin.execute(f"drop database {name}".encode())
+                admin.execute(f"create database {name}".encode())
+        elif change:
+            with psycopg.connect(address, autocommit=True) as admin:
+                admin.execute(change.encode())
+        with psycopg.connect(address) as connection:
+            PostgresDriver(address).enqueue_on_sync(connection, [JobRecord(id="a", type="work")], NOW)
+
+
+def test_a_role_that_may_not_ask_for_the_server_is_served(ready):
+    """A clerk who may use the tables, on a server where few may ask who it is."""
+    store = ready
+    role(store.address, "clerk")
+    clerk = store.address.replace("harbor@", "clerk@")
+    with psycopg.connect(store.address, autocommit=True) as connection:
+        for statement in (
+            "revoke execute on function pg_control_system() from public",
+            f"grant usage on schema {store.schema} to clerk",
+            f"grant select, insert, update, delete on all tables in schema {store.schema} to clerk",
+            f"grant usage on all sequences in schema {store.schema} to clerk",
+        ):
+            connection.execute(statement.encode())
+        try:
+            for id, dsn in enumerate((store.dsn, store.dsn.replace("harbor@", "clerk@"))):
+                with psycopg.connect(clerk) as caller:
+                    PostgresDriver(dsn).enqueue_on_sync(caller, [JobRecord(id=f"{id}", type="work")], NOW)
+        finally:
+            connection.execute("grant execute on function pg_control_system() to public")
+    assert store.stored() == ([], ["0", "1"])
+
+
+def test_as_users_write_it(store):
+    """The first use of a harbor is within a transaction."""
+    harbor = Harbor(store.dsn)
+
+    @harbor.task
+    def send(number: int) -> None: ...
+
+    with psycopg.connect(store.address) as connection:
+        connection.execute("insert into orders values (1)")
+        made = send.options(connection=connection).enqueue(1)
+    assert store.stored() == ([1], [made.id])
+    with psycopg.connect(store.address, autocommit=True) as connection, pytest.raises(WrongConnection):
+        send.options(connection=connection).enqueue(2)
+    harbor.close()
