@@ -30,6 +30,14 @@ def test_what_was_typed_wins_over_the_environment(dsn: str):
     assert taskharbor("list", environment=elsewhere).code == 3
 
 
+def test_an_empty_environment_is_a_setting_that_is_missing(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x"))
+    empty = {"TASKHARBOR_DSN": ""}
+    answer = taskharbor("list", environment=empty)
+    assert (answer.code, "$TASKHARBOR_DSN is set, but empty" in answer.line) == (2, True)
+    assert taskharbor("list", "--dsn", dsn, environment=empty).code == 0
+
+
 def test_without_anything_a_file_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     answer = taskharbor("list")

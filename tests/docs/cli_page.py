@@ -26,6 +26,7 @@ OPENING = """# The command line
 
 Every command that works on a store takes the options below, before or behind its name. Which store it is: `--dsn`,
 else `$TASKHARBOR_DSN`, else the one that the app of `--app` was made with, else `sqlite:///taskharbor.db` here.
+A `$TASKHARBOR_DSN` that is set and empty, as a missing secret leaves it, is an error.
 The current folder is importable for `--app`. Commands that only look never make a store that is not there.
 `memory://` lives inside one process: a command that would need to look into another one refuses it.
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taskharbor import Client, Harbor, Worker
 from taskharbor.drivers import open_driver, registry
 from taskharbor.drivers.dsn import options_of, redact, scheme_of, span
 from taskharbor.drivers.memory import MemoryDriver
@@ -23,7 +24,7 @@ def test_the_scheme_names_the_driver_in_any_case():
     assert isinstance(open_driver("MEMORY://x"), MemoryDriver)
 
 
-@pytest.mark.parametrize("dsn", ["", "jobs.db", "/var/jobs.db", "://x", "5://x", " memory://", "s3cret"])
+@pytest.mark.parametrize("dsn", ["jobs.db", "/var/jobs.db", "://x", "5://x", " memory://", "s3cret"])
 def test_what_has_no_scheme_is_told_what_a_dsn_looks_like(dsn: str):
     with pytest.raises(
         ValueError, match=r"expected a DSN such as sqlite:///jobs.db.*, got one without a scheme"
@@ -54,6 +55,53 @@ def test_which_store_is_used(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TASKHARBOR_DSN", "memory://env")
     assert resolve_dsn(None) == "memory://env"
     assert resolve_dsn("memory://given") == "memory://given"
+
+
+@pytest.mark.parametrize("empty", ["", " ", "\n"])
+def test_an_empty_address_is_refused_wherever_it_comes_from(monkeypatch: pytest.MonkeyPatch, empty: str):
+    for use in (resolve_dsn, open_driver, Harbor, Client, Worker):
+        with pytest.raises(ValueError, match=r"got an empty one; is the setting that it comes from set\?$"):
+            use(empty)
+    monkeypatch.setenv("TASKHARBOR_DSN", empty)
+    for use in (resolve_dsn, Harbor, Client):
+        with pytest.raises(
+            ValueError, match=r"^\$TASKHARBOR_DSN is set, but empty; give it a DSN .* or unset it"
+        ):
+            use(None)
+    assert resolve_dsn("memory://") == "memory://"
+
+
+def test_an_environment_that_becomes_empty_is_told_by_the_first_call_and_never_by_a_repr(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.delenv("TASKHARBOR_DSN", raising=False)
+    harbor = Harbor()
+    monkeypatch.setenv("TASKHARBOR_DSN", "")
+    assert repr(harbor) == "Harbor('…')"
+    with pytest.raises(ValueError, match="is set, but empty"):
+        harbor.driver  # noqa: B018
+
+
+def test_the_default_store_is_told_once_with_its_whole_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TASKHARBOR_DSN", raising=False)
+    harbor = Harbor()
+    assert not caplog.records, "making one says nothing: the address may still come"
+    for each in (harbor, harbor, Harbor()):
+        assert each.driver
+    (told,) = caplog.records
+    assert told.levelname == "WARNING"
+    assert told.getMessage() == (
+        f"no store was named, so jobs are kept in the file {tmp_path}/taskharbor.db; name one with Harbor(dsn) or "
+        "$TASKHARBOR_DSN"
+    )
+    caplog.clear()
+    assert Harbor(DEFAULT_DSN).driver, "who names it need not be told"
+    monkeypatch.setenv("TASKHARBOR_DSN", DEFAULT_DSN)
+    assert Harbor().driver
+    assert not caplog.records
 
 
 # Drivers of other packages

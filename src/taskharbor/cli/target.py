@@ -137,6 +137,8 @@ def shared(function: F) -> F:
                 raise wrong(f"--{name}: expected {example}, got nothing")
         names = ("dsn", "driver", "app", "output")
         target = Target(**{name: options.pop(name, None) or before.get(name) for name in names})
+        if target.given is None and ENVIRONMENT in os.environ:  # a secret that is missing: the same
+            raise wrong(f"${ENVIRONMENT} is set, but empty; give it an address such as sqlite:///jobs.db, or unset it")
         return function(*args, target=target, **options)
 
     return options(with_target)  # type: ignore[return-value]

@@ -15,7 +15,7 @@ from typing import Any
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.dsn import redact, scheme_of
-from taskharbor.drivers.registry import open_driver, resolve_dsn
+from taskharbor.drivers.registry import open_driver, resolve_dsn, tell_default
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BackendUnavailable
 
@@ -37,9 +37,9 @@ class LoopDrivers:
     """The drivers of one store by event loop. Safe to use from many threads and loops."""
 
     def __init__(self, source: Driver | str | None, clock: Clock) -> None:
-        if isinstance(source, str):
-            scheme_of(source)  # what is no DSN fails here, not with the first job
-        elif source is not None and not all(hasattr(source, verb) for verb in ("open", "sibling", "enqueue")):
+        if source is None or isinstance(source, str):
+            scheme_of(resolve_dsn(source))  # what is no DSN fails here, not with the first job
+        elif not all(hasattr(source, verb) for verb in ("open", "sibling", "enqueue")):
             # isinstance(source, Driver) would refuse drivers that delegate with __getattr__ (Python 3.12 and later)
             raise TypeError(f"expected a driver or a DSN such as sqlite:///jobs.db, got {type(source).__name__}")
         self._source = source
@@ -54,7 +54,10 @@ class LoopDrivers:
 
     def __repr__(self) -> str:
         if self._source is None or isinstance(self._source, str):
-            return repr(redact(resolve_dsn(self._source)))
+            try:
+                return repr(redact(resolve_dsn(self._source)))
+            except ValueError:  # the environment has changed since
+                return "'…'"
         return f"<{type(self._source).__name__}>"  # its own repr might show how it connects
 
     @property
@@ -121,7 +124,10 @@ class LoopDrivers:
 
     def _first(self) -> Driver:
         if self._driver is None:
-            self._driver = open_driver(resolve_dsn(self._source if isinstance(self._source, str) else None))
+            dsn = resolve_dsn(self._source if isinstance(self._source, str) else None)
+            if self._source is None:
+                tell_default(dsn)
+            self._driver = open_driver(dsn)
         return self._driver
 
     def _forget(self) -> None:

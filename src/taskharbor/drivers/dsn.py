@@ -22,9 +22,8 @@ def scheme_of(dsn: str) -> str:
     """The scheme in lower case, or ValueError that says what a DSN looks like."""
     match = _SCHEME.match(dsn)
     if match is None:
-        raise ValueError(
-            "expected a DSN such as sqlite:///jobs.db, postgresql://host/db or memory://, got one without a scheme"
-        )
+        got = "one without a scheme" if dsn.strip() else "an empty one; is the setting that it comes from set?"
+        raise ValueError(f"expected a DSN such as sqlite:///jobs.db, postgresql://host/db or memory://, got {got}")
     return match.group().lower()
 
 

@@ -5,6 +5,7 @@ The built-in drivers are found the same way as those of other packages, so that 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,11 @@ from taskharbor.drivers.dsn import conceals, redact, scheme_of
 
 GROUP = "taskharbor.drivers"
 DEFAULT_DSN = "sqlite:///taskharbor.db"
+ENVIRONMENT = "TASKHARBOR_DSN"
 UNREADABLE = "it cannot be read; write any of / ? # @ : % in a password as %2F %3F %23 %40 %3A %25"
+
+logger = logging.getLogger("taskharbor")
+_told: set[str] = set()  # files of the default store that were warned of
 
 # The DSN scheme → the extra that brings what its driver needs.
 _EXTRAS = {
@@ -48,8 +53,33 @@ def open_driver(dsn: str) -> Driver:
 
 
 def resolve_dsn(given: str | None) -> str:
-    """Which store to use: what was given, else $TASKHARBOR_DSN, else a SQLite file in the current folder."""
-    return given or os.environ.get("TASKHARBOR_DSN") or DEFAULT_DSN
+    """Which store to use: what was given, else $TASKHARBOR_DSN, else a SQLite file in the current folder.
+
+    ValueError if one of the first two is there and empty, as a secret that is missing leaves it: jobs would go into a
+    file of a container, and away with it.
+    """
+    if given is not None:
+        scheme_of(given)
+        return given
+    found = os.environ.get(ENVIRONMENT)
+    if found is not None and not found.strip():
+        raise ValueError(
+            f"${ENVIRONMENT} is set, but empty; give it a DSN such as postgresql://host/db, or unset it to use a "
+            "SQLite file in the current folder"
+        )
+    return DEFAULT_DSN if found is None else found
+
+
+def tell_default(dsn: str) -> None:
+    """Say once, as a warning, where jobs go if nobody has named a store."""
+    if dsn != DEFAULT_DSN or ENVIRONMENT in os.environ:
+        return
+    file = os.path.abspath(DEFAULT_DSN.removeprefix("sqlite:///"))
+    if file not in _told:
+        _told.add(file)
+        logger.warning(
+            "no store was named, so jobs are kept in the file %s; name one with Harbor(dsn) or $%s", file, ENVIRONMENT
+        )
 
 
 def _factory(scheme: str) -> Callable[[str], Driver]:
