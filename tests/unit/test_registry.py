@@ -64,9 +64,7 @@ def test_an_empty_address_is_refused_wherever_it_comes_from(monkeypatch: pytest.
             use(empty)
     monkeypatch.setenv("TASKHARBOR_DSN", empty)
     for use in (resolve_dsn, Harbor, Client):
-        with pytest.raises(
-            ValueError, match=r"^\$TASKHARBOR_DSN is set, but empty; give it a DSN .* or unset it"
-        ):
+        with pytest.raises(ValueError, match=r"^\$TASKHARBOR_DSN is set, but empty; give it a DSN .* or unset it"):
             use(None)
     assert resolve_dsn("memory://") == "memory://"
 
