@@ -88,7 +88,7 @@ def test_the_default_store_is_told_once_with_its_whole_path(
     harbor = Harbor()
     assert not caplog.records, "making one says nothing: the address may still come"
     for each in (harbor, harbor, Harbor()):
-        assert each.driver
+        assert each.driver is not None
     (told,) = caplog.records
     assert told.levelname == "WARNING"
     assert told.getMessage() == (
@@ -96,9 +96,9 @@ def test_the_default_store_is_told_once_with_its_whole_path(
         "$TASKHARBOR_DSN"
     )
     caplog.clear()
-    assert Harbor(DEFAULT_DSN).driver, "who names it need not be told"
+    assert Harbor(DEFAULT_DSN).driver is not None, "who names it need not be told"
     monkeypatch.setenv("TASKHARBOR_DSN", DEFAULT_DSN)
-    assert Harbor().driver
+    assert Harbor().driver is not None
     assert not caplog.records
 
 
