@@ -164,10 +164,10 @@ def test_a_timeout_is_positive_and_fits_in_32_bits_of_milliseconds():
 def test_a_payload_is_bytes_within_the_limit_and_never_shown():
     check_job(job(payload=b"x" * limits.MAX_PAYLOAD))
     said = refused(payload=CANARY.encode() * limits.MAX_PAYLOAD)
-    assert said.startswith("payload: expected at most 1048576 bytes, got 6291456; ")
+    assert said.startswith("payload of t: expected at most 1048576 bytes, got 6291456; ")
     assert CANARY not in said
     assert refused(payload=CANARY) == "payload: expected bytes, got str; encode it with a codec"
-    with pytest.raises(InvalidJob, match="payload: expected at most 3 bytes, got 4"):
+    with pytest.raises(InvalidJob, match="payload of t: expected at most 3 bytes, got 4"):
         check_job(job(payload=b"four"), max_payload=3)
 
 

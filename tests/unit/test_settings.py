@@ -78,7 +78,7 @@ def test_a_value_of_another_type_is_a_type_error(option: str, value: Any, said: 
 def test_a_worker_refuses_when_it_is_made():
     with pytest.raises(ValueError, match="concurrency: expected 1 or more, got 0"):
         Worker("memory://", concurrency=0)
-    with pytest.raises(TypeError, match=r"retry: expected a policy such as Exponential\(\), got int"):
+    with pytest.raises(TypeError, match=r"retry: expected a policy such as Exponential\(\) or a function, got int"):
         Worker("memory://", retry=5)  # type: ignore[arg-type]
 
 

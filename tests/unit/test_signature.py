@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -162,14 +163,22 @@ def test_the_payload_is_an_object_by_name() -> None:
     }
 
 
-def test_defaults_are_filled_in_and_mutable_ones_are_pythons_own() -> None:
+def test_defaults_are_filled_in_and_each_job_has_its_own_of_what_can_be_changed() -> None:
     assert of(send).decode(b'{"to":"a"}') == {"to": "a", "subject": "Hello", "urgent": False}
     assert of(spread).decode(b'{"a":1}') == {"a": 1, "b": 2, "rest": [], "c": 3, "more": {}}
     shared: list[int] = []
 
     def collect(into: list[int] = shared) -> None: ...
 
-    assert of(collect).decode(b"{}")["into"] is shared
+    signature = of(collect)
+    signature.decode(b"{}")["into"].append(1)
+    assert signature.decode(b"{}")["into"] == shared == []
+
+    locks: list[Any] = [threading.Lock()]
+
+    def keep(into: list[Any] = locks) -> None: ...
+
+    assert of(keep).decode(b"{}")["into"], "what cannot be copied is given as it is"
 
 
 @pytest.mark.parametrize(
@@ -235,7 +244,7 @@ def test_an_argument_that_contains_itself() -> None:
             "send: there is no parameter 'sbject'; expected 'to', 'subject', 'urgent'",
         ),
         (send, b"[98765]", "send: parameter 'to': expected str, got array"),
-        (send, b"null", "send: parameter 'to': expected str, got null"),
+        (send, b"null", "send: parameter 'to': expected str, got None"),
         (send, b"{98765", "send: the payload is not readable"),
         (send, b"", "send: the payload is not readable"),
         (send, b'{"to":"\xff98765"}', "send: the payload is not UTF-8"),

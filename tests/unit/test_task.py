@@ -171,8 +171,8 @@ def test_wrong_options_fail_at_once(options: Any, kind: type[Exception], told: s
 
 def test_an_unknown_option_of_a_declaration() -> None:
     harbor, _ = declaring()
-    with pytest.raises(TypeError, match="unknown option 'retries'; did you mean 'retry'"):
-        harbor.task(retries=5)(send_email)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="unknown option 'retrys'; did you mean 'retry'"):
+        harbor.task(retrys=5)(send_email)  # type: ignore[call-overload]
     assert "retry" in KNOWN
 
 

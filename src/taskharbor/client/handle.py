@@ -12,6 +12,7 @@ from taskharbor.client import waiting
 from taskharbor.model.errors import JobCancelled, JobDead, JobNotFound
 from taskharbor.model.job import JobInfo, JobRecord, State
 from taskharbor.model.times import Duration, duration
+from taskharbor.tasks.hints import OF_HANDLES, missing
 
 if TYPE_CHECKING:
     from taskharbor.client.client import Client
@@ -43,6 +44,11 @@ class JobHandle(Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r}, existed={self.existed})"
+
+    if not TYPE_CHECKING:  # a checker would believe that everything is there
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("a handle", name, OF_HANDLES, "handle")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JobHandle) and other.id == self.id and other._client is self._client

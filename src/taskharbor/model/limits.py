@@ -87,7 +87,7 @@ def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD) -> None:
         raise InvalidJob(f"payload: expected bytes, got {type(job.payload).__name__}; encode it with a codec")
     if len(job.payload) > max_payload:
         raise InvalidJob(
-            f"payload: expected at most {max_payload} bytes, got {len(job.payload)}; "
+            f"payload of {job.type}: expected at most {max_payload} bytes, got {len(job.payload)}; "
             "keep the data elsewhere and send a reference"
         )
     if job.priority != 0 or type(job.priority) is not int:

@@ -18,6 +18,14 @@ from taskharbor.model.times import LONGEST, Duration, duration, seconds
 RetryPolicy: TypeAlias = Callable[[int, BaseException], Duration | None]
 
 
+def check_policy(value: object, what: str) -> None:
+    """TypeError unless this can be a policy. A class can be called as well, but what it answers is no delay."""
+    if isinstance(value, type):
+        raise TypeError(f"{what}: expected a policy such as {value.__name__}(…), got the class itself; call it")
+    if not callable(value):
+        raise TypeError(f"{what}: expected a policy such as Exponential() or a function, got {type(value).__name__}")
+
+
 class Exponential(msgspec.Struct, frozen=True, tag=True):
     """base, base·factor, base·factor² … seconds, at most `maximum`, plus up to `jitter` of that.
 

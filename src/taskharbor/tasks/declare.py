@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
@@ -62,15 +63,22 @@ class Declaring:
         """Declare a task: `@harbor.task`, or `@harbor.task(queue="mail", …)` with options."""
         if not function:
             return lambda function: self._declare(function, options)
+        given: Any = function[0]
+        if isinstance(given, str):
+            raise TypeError(
+                f"expected a function to declare as a task, got the text {given!r}; options are named: "
+                f"@harbor.task(name={given!r}) or @harbor.task(queue={given!r})"
+            )
         if len(function) > 1 or options:
             raise TypeError("expected @harbor.task, or @harbor.task(queue=…) with keyword options only")
-        return self._declare(function[0], options)
+        return self._declare(given, options)
 
     def _declare(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
         if isinstance(function, Task):
             raise TypeError(f"expected a function to declare as a task, got {function!r}; declare its function instead")
         if not callable(function):
             raise TypeError(f"expected a function to declare as a task, got {type(function).__name__}")
+        _refuse_methods(function)
         name = options.get("name") or default_name(function)
         checked = declared(options, name)
         retry: RetryPolicy | None = options.get("retry")
@@ -87,3 +95,18 @@ class Declaring:
         task: Task[..., Any] = Task(handler, self._enqueuer, checked)
         self.tasks[name] = task
         return task
+
+
+def _refuse_methods(function: Callable[..., Any]) -> None:
+    """TypeError for a function in the body of a class that takes the object: a worker has no object to call it on."""
+    if not inspect.isfunction(function):
+        return
+    parent = function.__qualname__.rpartition(".")[0]
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if not parent or parent.endswith("<locals>") or first is None:
+        return
+    if first.name in ("self", "cls") and first.annotation is first.empty:
+        raise TypeError(
+            f"{function.__qualname__}: expected a function, got a method, which needs its {first.name}; declare a "
+            "function that takes what it needs as arguments, or put @staticmethod above @harbor.task"
+        )

@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from importlib import import_module
 from typing import Any, TypeAlias
 
-from taskharbor.model.codec import Codec, JsonCodec
+from taskharbor.model.codec import Codec, JsonCodec, type_name
 from taskharbor.model.times import Duration, duration
-from taskharbor.policy.retry import RetryPolicy
+from taskharbor.policy.retry import RetryPolicy, check_policy
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.marks import check_type
-from taskharbor.tasks.mismatch import PayloadMismatch
+from taskharbor.tasks.mismatch import PayloadMismatch, describe
 from taskharbor.tasks.signature import Signature
 
 __all__ = ["Bound", "Handler", "HandlerRegistry", "PayloadMismatch", "load_reference"]
+
+RESULTS_TO_READ = 20
+"""So many results of a handler are read again as its annotation says: who returns something else does so soon."""
+
+logger = logging.getLogger("taskharbor")
 
 Bound: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -37,6 +43,7 @@ class Handler:
         "is_coroutine",
         "is_direct",
         "process",
+        "results_to_read",
         "retry",
         "signature",
         "takes_context",
@@ -64,10 +71,8 @@ class Handler:
             raise TypeError(
                 f"{type}: expected a function or another callable as handler, got {function.__class__.__name__}"
             )
-        if retry is not None and not callable(retry):
-            raise TypeError(
-                f"{type}: retry: expected a policy such as Exponential() or a function, got {retry.__class__.__name__}"
-            )
+        if retry is not None:
+            check_policy(retry, f"{type}: retry")
         self.type = type
         self.function = function
         self.is_coroutine = is_coroutine(function)
@@ -80,6 +85,7 @@ class Handler:
         self.unrecoverable = exception_types(unrecoverable, f"{type}: unrecoverable")
         self.signature = signature or Signature(function, codec or JsonCodec(), type)
         self._write_result: Callable[[Any], bytes] | None = None
+        self.results_to_read = RESULTS_TO_READ  # how many more
         self.bind = self._bind_first
         self.takes_context = True  # until its annotations were looked at
         if process:
@@ -105,10 +111,29 @@ class Handler:
                 write = functools.partial(codec.encode_as, type=self.signature.return_type)
             self._write_result = write
         try:
-            return write(value)
+            data = write(value)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"{self.type}: the result: {error}") from None
+        if self.results_to_read:
+            self._read_as_annotated(data)
+        return data
+
+    def _read_as_annotated(self, data: bytes) -> None:
+        """Say here, where the mistake is, that nobody can read a result as its annotation says."""
+        self.results_to_read -= 1
+        returns = self.signature.return_type
+        try:
+            self.signature.codec.decode(data, returns)
+        except Exception as error:
+            self.results_to_read = 0
+            logger.warning(
+                "%s returns something else than its annotation %s says: %s; the job is done, but result() of its "
+                "handle raises ValueError (told once)",
+                self.type,
+                type_name(returns),
+                describe(error, ()),
+            )
 
     def prepare(self) -> None:
         """Resolve the annotations now, so that what is wrong with them is told at the start, not with the first job."""
@@ -128,9 +153,9 @@ class HandlerRegistry:
         self.get: Callable[[str], Handler | None] = self._handlers.get
 
     def add(self, handler: Handler) -> None:
-        """Take a handler in; two of one name are a ValueError."""
+        """Take a handler in; two of one name are a ValueError, unless the second is the first, typed in again."""
         known = self._handlers.get(handler.type)
-        if known is not None:
+        if known is not None and not _is_typed_again(known.function, handler.function):
             raise ValueError(
                 f"two handlers named {handler.type!r}: {_where(known.function)} and "
                 f"{_where(handler.function)}; give one another name="
@@ -283,6 +308,17 @@ def _refuse_generators(function: Callable[..., Any], name: str) -> None:
         raise TypeError(
             f"{name}: expected a handler that returns, got one that yields; collect the values and return them"
         )
+
+
+def _is_typed_again(known: Callable[..., Any], new: Callable[..., Any]) -> bool:
+    """Whether this is a function that somebody wrote anew at a prompt: a cell of a notebook that was run twice.
+
+    In a file two functions of one name are a mistake.
+    """
+    if hasattr(sys.modules.get("__main__"), "__file__"):
+        return False
+    where = _where(new)
+    return where.startswith("__main__.") and where == _where(known) and "<" not in where
 
 
 def _where(function: Callable[..., Any]) -> str:

@@ -6,6 +6,7 @@ types; another codec is asked for a TypedDict of them, which every typed library
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable
@@ -130,7 +131,19 @@ def _field(parameter: inspect.Parameter, hints: dict[str, Any]) -> Field:
     if parameter.kind is _VAR_KEYWORD:
         return Field(parameter.name, GenericAlias(dict, (str, annotation)), dict)
     default = parameter.default
-    return Field(parameter.name, annotation, None if default is _EMPTY else lambda: default)
+    return Field(parameter.name, annotation, None if default is _EMPTY else _maker(default))
+
+
+def _maker(default: Any) -> Callable[[], Any]:
+    """What gives a default. Of a list, a dict or a set each job gets one of its own: what a handler puts into it must
+    not be there for the next."""
+    if type(default) in (list, dict, set):
+        try:
+            copy.deepcopy(default)
+        except Exception:
+            return lambda: default
+        return lambda: copy.deepcopy(default)
+    return lambda: default
 
 
 def _struct_field(field: Field) -> Any:

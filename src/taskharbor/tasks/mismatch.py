@@ -10,6 +10,7 @@ from taskharbor.model.foreign import Refused
 
 _AT = re.compile(r"(.*) - at (?:`?key`? in )?`(\$.*)`", re.DOTALL)
 _PARAMETER = re.compile(r"\$\.([^.\[`]+)")
+_NULL = re.compile(r"\bnull\b")
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
 
 
@@ -39,7 +40,7 @@ def describe(error: BaseException, parameters: tuple[str, ...]) -> str:
     elif text.startswith(("Invalid enum value", "Invalid value")):
         text = "not one of the expected values"  # msgspec quotes what came
     else:
-        text = text.replace("`", "").replace("Expected", "expected", 1)
+        text = _NULL.sub("None", text.replace("`", "").replace("Expected", "expected", 1))
     if named is None:
         return text
     return f"parameter {named[1]!r}: {text}" + (f" at {place}" if place != f"$.{named[1]}" else "")

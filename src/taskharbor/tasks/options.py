@@ -17,8 +17,9 @@ from taskharbor.model.job import EPOCH, JobRecord
 from taskharbor.model.limits import check_job
 from taskharbor.model.times import Duration, duration, moment
 from taskharbor.policy.carried import RETRY_KEY, UNRECOVERABLE_KEY, write_retry, write_unrecoverable
-from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, RetryPolicy
+from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, RetryPolicy, check_policy
 from taskharbor.tasks.handler import exception_types
+from taskharbor.tasks.hints import OF_OPTIONS
 from taskharbor.tasks.marks import RESERVED, check_type
 
 PROCESS_KEY = "taskharbor.process"
@@ -119,6 +120,7 @@ def _carried(given: Mapping[str, Any], task: str) -> dict[str, str]:
     if "process" in given:
         marks[PROCESS_KEY] = "1" if flag(given["process"], f"{task}: process") else "0"
     if "retry" in given:
+        check_policy(given["retry"], f"{task}: retry")
         try:
             marks[RETRY_KEY] = write_retry(given["retry"])
         except TypeError as error:
@@ -203,6 +205,8 @@ def _plain(value: Any) -> Any:
 def _refuse_unknown(given: Mapping[str, Any], task: str) -> None:
     for name in given:
         if name not in KNOWN:
+            if name in OF_OPTIONS:
+                raise TypeError(f"{task}: unknown option {name!r}; here: {OF_OPTIONS[name]}")
             near = difflib.get_close_matches(name, KNOWN, 1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise TypeError(f"{task}: unknown option {name!r}; {hint}expected one of: {', '.join(KNOWN)}")

@@ -6,12 +6,14 @@ under its own name. Annotations are resolved at the first use, so that they may 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from taskharbor.model.codec import Codec, type_name
+from taskharbor.tasks.hints import OF_OPTIONS
 from taskharbor.tasks.layout import Layout
 from taskharbor.tasks.mismatch import PayloadMismatch, describe
 from taskharbor.tasks.untyped import PLAIN, Changed
@@ -159,7 +161,7 @@ class Signature:
             name = next(iter(rest))
             if name in layout.positional_only:
                 raise self._refuse(f"parameter {name!r} is given by name, but is positional-only")
-            raise self._refuse(f"unexpected parameter {name!r}")
+            raise self._refuse(f"unexpected parameter {name!r}{self._option(name)}")
         return {**given, **known, layout.var_keyword: rest}
 
     def _unfit(self, arguments: dict[str, Any], error: Exception) -> Exception:
@@ -181,5 +183,19 @@ class Signature:
         return kind(f"{self.name}: parameter {name!r}: {error}")
 
     def _refuse(self, what: str) -> TypeError:
-        text = str(self.layout.shown)
-        return TypeError(f"{self.name}: {what}; its signature is {text if len(text) <= 300 else text[:299] + '…'}")
+        layout = self.layout
+        text = str(layout.shown)
+        told = f"{self.name}: {what}; its signature is {text if len(text) <= 300 else text[:299] + '…'}"
+        first = layout.names[0] if layout.names else ""
+        if first in ("ctx", "context") and layout.shown.parameters[first].annotation is inspect.Parameter.empty:
+            told += f"; is {first!r} to receive the context? Then annotate it: {first}: JobContext"
+        return TypeError(told)
+
+    def _option(self, name: str) -> str:
+        """What to do about a name that is no parameter but an option of the call."""
+        from taskharbor.tasks.options import KNOWN  # which knows of handlers, and they of signatures
+
+        called = getattr(self.function, "__name__", "task")
+        if name in KNOWN:
+            return f"; it is an option: {called}.options({name}=…).enqueue(…)"
+        return f"; options are given with {called}.options(…): {OF_OPTIONS[name]}" if name in OF_OPTIONS else ""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 from taskharbor.tasks.handler import Handler, check_importable
+from taskharbor.tasks.hints import OF_TASKS, below_a_decorator, missing, own_method
 from taskharbor.tasks.options import CallOptions, Options, change
 from taskharbor.tasks.prepare import Call
 
@@ -41,11 +42,12 @@ class Task(Generic[P, R]):
     __wrapped__: Callable[..., Any]
 
     def __init__(self, handler: Handler, enqueuer: Enqueuer, options: Options) -> None:
+        functools.update_wrapper(self, handler.function)  # first: what it copies must not hide what follows
+        self.__dict__.update(_BELOW_A_DECORATOR)
         self.handler = handler
         self.function = handler.function
         self._enqueuer = enqueuer
         self._options = options
-        functools.update_wrapper(self, self.function)
 
     @property
     def name(self) -> str:
@@ -64,6 +66,12 @@ class Task(Generic[P, R]):
         """Call the function, here and now."""
         return self.function(*args, **kwargs)
 
+    if not TYPE_CHECKING:  # a checker would believe that everything is there
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("a task", name, OF_TASKS, _short(self) if "function" in self.__dict__ else "task")
+
+    @own_method
     def options(self, **options: Unpack[CallOptions]) -> Task[P, R]:
         """The same task with other options, for one call or many. Unknown options are a TypeError."""
         changed = change(self._options, options, self.name, process=self.handler.process)
@@ -71,14 +79,17 @@ class Task(Generic[P, R]):
             check_importable(self.function, self.name)
         return Task(self.handler, self._enqueuer, changed)
 
+    @own_method
     def s(self, *args: Any, **kwargs: Any) -> Step[R]:
         """A step: this task with these arguments, to be enqueued with others. Arguments may still be lacking."""
         return Step(self, self.handler.signature.bind(args, kwargs, partial=True))
 
+    @own_method
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Store a job that calls the function with these arguments; blocks until it is stored."""
         return self._enqueuer.enqueue_calls((self._call(args, kwargs),), f"{_short(self)}.enqueue")[0]
 
+    @own_method
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Store a job that calls the function with these arguments."""
         return (await self._enqueuer.aenqueue_calls((self._call(args, kwargs),)))[0]
@@ -87,6 +98,9 @@ class Task(Generic[P, R]):
         signature = self.handler.signature
         payload = signature.encode(signature.bind(args, kwargs))
         return Call(self.name, payload, self._options, signature.return_type)
+
+
+_BELOW_A_DECORATOR = {name: below_a_decorator(name) for name in ("options", "s", "enqueue", "aenqueue")}
 
 
 class Step(Generic[R_co]):

@@ -87,6 +87,7 @@ def _perform(pipe: Connection, request: Request, running: list[JobContext]) -> t
     CURRENT.set(request.job)
     try:
         handler = Handler(request.job.type, load_reference(*request.reference), codec=request.codec)
+        handler.results_to_read = 0  # its parent does
         args, kwargs = handler.bind(request.job.payload, context)
 
         def call() -> Any:

@@ -19,6 +19,7 @@ from taskharbor.observe.lines import configuration
 from taskharbor.policy.carried import write_unrecoverable
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch
+from taskharbor.tasks.signature import Signature
 from taskharbor.tasks.workflow import Spawned
 from taskharbor.worker.child import Request, serve
 from taskharbor.worker.middleware import CallMiddleware
@@ -169,8 +170,7 @@ def _value_of(answer: tuple[Any, ...], handler: Handler) -> Any:
         _, result, jobs, handover = answer
         if handover is not None:
             return _Compiled(Spawned(jobs, handover))
-        signature = handler.signature
-        return None if result is None else signature.codec.decode(result, signature.return_type)
+        return None if result is None else _read(result, handler.signature)
     _, pickled, mismatch, description = answer
     if mismatch:
         raise PayloadMismatch(description.split("\n", 1)[0].removeprefix("PayloadMismatch: "))
@@ -178,6 +178,14 @@ def _value_of(answer: tuple[Any, ...], handler: Handler) -> Any:
     # The frames were left behind in the child: a note keeps them for the record.
     error.__notes__ = [*description.split("\n\n")[1:]]
     raise error
+
+
+def _read(result: bytes, signature: Signature) -> Any:
+    """A result as it is annotated; one that does not fit is done all the same, as it is without a child process."""
+    try:
+        return signature.codec.decode(result, signature.return_type)
+    except ValueError:
+        return signature.codec.decode(result)
 
 
 def _packed(call_middleware: tuple[CallMiddleware, ...]) -> bytes:

@@ -21,7 +21,7 @@ from taskharbor.model.events import Observer, Observers
 from taskharbor.model.given import callables, with_methods
 from taskharbor.model.times import Duration
 from taskharbor.observe.log import logged
-from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy
+from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy, check_policy
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.worker.crew import Crew, uninterrupted
 from taskharbor.worker.forks import own_signals
@@ -69,8 +69,7 @@ class Worker:
         handlers: HandlerRegistry | None = None,
         heart: str = "thread",
     ) -> None:
-        if not callable(retry):
-            raise TypeError(f"retry: expected a policy such as Exponential(), got {type(retry).__name__}")
+        check_policy(retry, "retry")
         self._settings = settings(
             queues=queues,
             concurrency=concurrency,

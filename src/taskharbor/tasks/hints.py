@@ -1,0 +1,127 @@
+"""What to say to somebody who asks for a thing by the name that it has elsewhere.
+
+Only for errors: a name here is looked up when the lookup of the real ones has failed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import MethodType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_STORE, _MANY = "{0}.enqueue(…) stores a job", "harbor.enqueue_many([{0}.s(…), …]) stores many jobs"
+_LATER = "{0}.options(delay=…).enqueue(…) stores a job for later"
+_STEP = "{0}.s(…) is a step for enqueue_many, chain, group and chord"
+OF_TASKS = {
+    "apply": "{0}(…) just calls the function",
+    "apply_async": "{0}.options(delay=…, queue=…).enqueue(…) stores a job",
+    "chunks": _MANY,
+    "configure": "{0}.options(…) changes options",
+    "defer": _STORE,
+    "defer_async": "await {0}.aenqueue(…) stores a job",
+    "delay": _STORE,
+    "delay_on_commit": "{0}.options(connection=…).enqueue(…) stores a job in your own transaction",
+    "enqueue_many": _MANY,
+    "kicker": "{0}.options(…) changes options",
+    "kiq": "await {0}.aenqueue(…) stores a job",
+    "map": _MANY,
+    "perform_async": _STORE,
+    "perform_in": _LATER,
+    "retry": "a handler raises RetryLater(delay)",
+    "schedule": _LATER,
+    "send": _STORE,
+    "send_with_options": "{0}.options(…).enqueue(…) stores a job",
+    "si": _STEP,
+    "signature": _STEP,
+    "starmap": _MANY,
+    "subtask": _STEP,
+    "using": "{0}.options(…) changes options",
+}
+_STATUS, _RESULT, _CANCEL = "{0}.status()", "{0}.result(timeout=…)", "{0}.cancel()"
+OF_HANDLES = {
+    "abort": _CANCEL,
+    "failed": _STATUS,
+    "get": _RESULT,
+    "get_result": _RESULT,
+    "get_status": _STATUS,
+    "join": _RESULT,
+    "ready": _STATUS,
+    "return_value": _RESULT,
+    "revoke": _CANCEL,
+    "state": _STATUS,
+    "successful": _STATUS,
+    "wait_result": _RESULT,
+}
+OF_OPTIONS = {
+    "at": "run_at=",
+    "autoretry_for": "every exception is retried; unrecoverable= names those that are not",
+    "base": "there is none; middleware of the harbor runs around every job",
+    "bind": "a parameter annotated `ctx: JobContext` receives the job",
+    "countdown": "delay=",
+    "default_retry_delay": "retry=Fixed(seconds)",
+    "eta": "run_at=",
+    "expires": "there is none",
+    "ignore_result": "there is none; a handler that returns nothing stores nothing",
+    "job_timeout": "timeout=",
+    "lock": "group= with group_limit=1",
+    "max_retries": "max_attempts=, which counts the first one too",
+    "min_backoff": "retry=Exponential(base=…)",
+    "pass_context": "a parameter annotated `ctx: JobContext` receives the job",
+    "queue_name": "queue=",
+    "queueing_lock": "idempotency_key=",
+    "rate_limit": "there is none; group= and group_limit= bound how many jobs run at once",
+    "retries": "max_attempts=, which counts the first one too",
+    "retry_backoff": "retry=Exponential(…)",
+    "retry_on_error": "every exception is retried; unrecoverable= names those that are not",
+    "schedule_in": "delay=",
+    "soft_time_limit": "timeout=",
+    "task_id": "idempotency_key= keeps a second job from being stored",
+    "time_limit": "timeout=",
+}
+
+
+def missing(what: str, name: str, hints: dict[str, str], called: str) -> AttributeError:
+    """The error for an attribute that is not there, with what to use instead where that is known."""
+    hint = hints.get(name)
+    told = f"{what} has no attribute {name!r}"
+    return AttributeError(told if hint is None else f"{told}; {hint.format(called)}")
+
+
+if TYPE_CHECKING:
+
+    def own_method(function: F) -> F:
+        """A method that the object's own dictionary cannot hide."""
+
+else:
+
+    class own_method:
+        """A method that the object's own dictionary cannot hide: see `below_a_decorator`."""
+
+        def __init__(self, function):
+            self._function = function
+            functools.update_wrapper(self, function)
+
+        def __get__(self, instance, owner=None):
+            return self._function if instance is None else MethodType(self._function, instance)
+
+        def __set__(self, instance, value):
+            raise AttributeError(f"{type(instance).__name__}.{self._function.__name__} cannot be replaced")
+
+
+def below_a_decorator(name: str) -> Callable[..., Any]:
+    """What a decorator above `@harbor.task` copies into its wrapper (functools.wraps does) in place of a method.
+
+    The wrapper is a plain function, and the decorator would not be there when a worker runs the task: so its `enqueue`
+    does not work, and says why.
+    """
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"{name}() of a function around a task: a decorator stands above @harbor.task, and workers would run the "
+            "function without it; put @harbor.task on top"
+        )
+
+    return refuse
