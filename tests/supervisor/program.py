@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -160,15 +161,31 @@ class Yard:
         requests = [JobRequest(type=type, payload=payload) for _ in range(number)]
         return [handle.id for handle in self.client.enqueue_many(requests)]
 
+    async def _opened(self) -> Driver:
+        if self._driver is None:
+            driver = open_driver(self.dsn)
+            await driver.open()
+            self._driver = driver
+        return self._driver
+
     def info(self, job: str) -> JobInfo:
         async def look() -> JobInfo:
-            if self._driver is None:
-                driver = open_driver(self.dsn)
-                await driver.open()
-                self._driver = driver
-            return await self._driver.inspect(job, await self._driver.server_time())
+            driver = await self._opened()
+            return await driver.inspect(job, await driver.server_time())
 
         return self._loop.run_until_complete(look())
+
+    def lose(self, *, times: int) -> None:
+        """Have everything that waits lost so often by a worker that died."""
+
+        async def take_and_die() -> None:
+            driver = await self._opened()
+            for _ in range(times):
+                now = await driver.server_time()
+                await driver.reserve(["default"], now, timedelta(minutes=10), 100, "somebody-who-died")
+                await driver.release("somebody-who-died", now)
+
+        self._loop.run_until_complete(take_and_die())
 
     def state(self, job: str) -> str:
         return str(self.info(job).state)

@@ -21,6 +21,7 @@ from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.testing import ManualClock
 from taskharbor.worker.heart import OVERDUE
 from taskharbor.worker.run import Run
+from taskharbor.worker.settings import settings
 from taskharbor.worker.supervisor import keeper as keeper_module
 from taskharbor.worker.supervisor import memory, probes, session, wire
 from taskharbor.worker.supervisor import slot as slot_module
@@ -258,7 +259,7 @@ async def test_what_expired_on_its_way_is_not_started() -> None:
     await driver.enqueue([JobRecord(id="a", type="t"), JobRecord(id="b", type="t")], clock.now())
     handlers = HandlerRegistry()
     handlers.add(Handler("t", lambda: None, timeout=7))
-    handing = line.link.hand_over(driver, clock, handlers)
+    handing = line.link.hand_over(driver, clock, handlers, settings(name="w"))
     [reserved] = await handing.reserve(["default"], clock.now(), LEASE, 1, "w")
     assert reserved.job.id == "a"
     before = clock.now()

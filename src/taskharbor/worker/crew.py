@@ -87,7 +87,7 @@ class Crew:
         )
         self.fetcher = Fetcher(
             settings=settings,
-            driver=driver if link is None else link.hand_over(driver, clock, handlers),
+            driver=driver if link is None else link.hand_over(driver, clock, handlers, settings),
             clock=clock,
             outage=outage,
             held=held,

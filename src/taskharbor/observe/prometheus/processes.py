@@ -21,6 +21,7 @@ PROCESS_COUNTERS = {
     "ProcessReplaced": ("taskharbor_processes_replaced", "Worker processes replaced for their jobs or their memory."),
     "ProcessKilled": ("taskharbor_processes_killed", "Worker processes that the supervisor killed."),
     "ProcessSilent": ("taskharbor_processes_silent", "Times that a worker process gave no sign of life."),
+    "SuspectDied": ("taskharbor_suspects_died", "Jobs that took down the process that they had for themselves."),
     "LeasesNotKept": ("taskharbor_leases_not_kept", "Times that the supervisor could not renew leases."),
 }
 RELEASED = ("taskharbor_jobs_released", "Jobs of dead processes that the supervisor gave back.")

@@ -92,6 +92,21 @@ class ProcessSilent(Event, frozen=True, gc=False):
     jobs: tuple[str, ...]
 
 
+class SuspectStarted(Event, frozen=True, gc=False):
+    """A job that was lost twice is run in a process of its own."""
+
+    pid: int
+    job_id: str
+
+
+class SuspectDied(Event, frozen=True, gc=False):
+    """The process that ran nothing but this job has died: it is the job that takes processes down."""
+
+    pid: int
+    job_id: str
+    cause: str
+
+
 class JobsReleased(Event, frozen=True, gc=False):
     """What a dead worker held was given back."""
 
@@ -133,6 +148,7 @@ LEVELS.update(
         ProcessStopped: logging.WARNING,
         SignalIgnored: logging.WARNING,
         SpareDied: logging.WARNING,
+        SuspectDied: logging.ERROR,
         ProcessSilent: logging.WARNING,
         JobsReleased: logging.WARNING,
         LeasesNotKept: logging.ERROR,

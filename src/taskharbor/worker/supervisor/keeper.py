@@ -8,8 +8,9 @@ killed it ourselves: then with nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import partial
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.registry import open_driver
@@ -28,9 +29,18 @@ AGAIN = (1.0, 5.0)  # seconds: a reserve that a process had sent before it died 
 class Keeper:
     """Keeps the leases of a fleet in one store."""
 
-    def __init__(self, dsn: str, fleet: Callable[[], Iterable[Process]], *, lease: timedelta, every: float) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        fleet: Callable[[], Iterable[Process]],
+        *,
+        lease: timedelta,
+        every: float,
+        elsewhere: Callable[[str], Sequence[str]] = lambda worker: (),
+    ) -> None:
         self._driver: Driver = open_driver(dsn)
         self._fleet = fleet
+        self._elsewhere = elsewhere  # the leases that a worker took and another process holds
         self._lease = lease
         self._every = every
         self._clock = StoreClock()
@@ -99,7 +109,7 @@ class Keeper:
         """Give back what a process held that is gone, at once; and again a moment later what came after its death."""
         if not process.worker:
             return
-        jobs = await self._until_done(process)
+        jobs = await self._until_done(partial(self._give_back, process))
         if jobs:
             tell(JobsReleased(process.worker, jobs))
         if process.code == 0 or process.killed:
@@ -109,8 +119,25 @@ class Keeper:
                 await asyncio.sleep(seconds)
             elif await self._ended_within(seconds):
                 return
-            if late := await self._until_done(process):
+            if late := await self._until_done(partial(self._give_back, process)):
                 tell(JobsReleased(process.worker, late))
+
+    async def release(self, worker: str) -> None:
+        """Give back what a worker held that is gone."""
+        if jobs := await self._until_done(partial(self._release, worker)):
+            tell(JobsReleased(worker, jobs))
+
+    async def give_back(self, held: HeldLease, seconds: float) -> None:
+        """Let somebody take a job again, after some time, with nothing counted against it."""
+
+        async def settle() -> int:
+            now = self._clock.now()
+            [answer] = await self._driver.settle(
+                [Retry(held.lease, now + timedelta(seconds=seconds), held.attempts)], now
+            )
+            return int(answer is None)
+
+        await self._until_done(settle)
 
     def end(self) -> None:
         """Nobody waits for the second look any more: what came so late is given to others when its lease is over."""
@@ -124,14 +151,14 @@ class Keeper:
             return False
         return True
 
-    async def _until_done(self, process: Process) -> int:
+    async def _until_done(self, work: Callable[[], Awaitable[int]]) -> int:
         """Try until the store answers, or nothing can be left to give back because every lease is over."""
         backoff, begun = Backoff(), self._clock.monotonic()
         while self._clock.monotonic() - begun < self._lease.total_seconds() + self._every:
             try:
                 async with asyncio.timeout(self._lease.total_seconds()):
                     await self._opened.wait()
-                return await self._give_back(process)
+                return await work()
             except Exception as error:
                 self._failed("release", error)
                 await asyncio.sleep(backoff.next())
@@ -145,7 +172,10 @@ class Keeper:
             answers = await self._driver.settle(outcomes, self._clock.now())
             given = sum(answer is None for answer in answers)
             process.leases.clear()
-        return given + await self._driver.release(process.worker, self._clock.now())
+        return given + await self._release(process.worker)
+
+    async def _release(self, worker: str) -> int:
+        return await self._driver.release(worker, self._clock.now(), list(self._elsewhere(worker)))
 
     def _failed(self, doing: str, error: Exception) -> None:
         if not self._failing:

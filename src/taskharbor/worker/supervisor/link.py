@@ -13,8 +13,8 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
-from typing import Any, cast
+from datetime import timedelta
+from typing import cast
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
@@ -26,13 +26,14 @@ from taskharbor.model.errors import (
     LeaseMismatch,
     TaskHarborError,
 )
-from taskharbor.model.lease import Lease, Reserved
-from taskharbor.model.times import from_ms, to_ms
+from taskharbor.model.lease import Lease
+from taskharbor.model.times import from_ms
 from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.worker.heart import Heart, LoopWatch, ThreadHeart, overdue
 from taskharbor.worker.run import Run
 from taskharbor.worker.settings import Settings
 from taskharbor.worker.supervisor import wire
+from taskharbor.worker.supervisor.handing import HandingOver
 from taskharbor.worker.worker import Worker
 
 logger = logging.getLogger("taskharbor.worker")
@@ -53,6 +54,7 @@ class Link:
     ) -> None:
         self.dsn: str | None = None  # None: nobody else can reach the store
         self.left = max_jobs  # how many jobs the worker may still take; None: any number
+        self.suspect: wire.TakenLease | None = None  # the one job that this process is there for
         self.ready = False
         self._line = line
         self._heard = heard
@@ -60,12 +62,14 @@ class Link:
         self._unsent = b""  # the rest of a message that the parent has not taken yet
         self._missed = False  # something was not said meanwhile: all has to be said again
         self._worker: Worker | None = None
+        self._handing: HandingOver | None = None
         self._early: list[str] = []  # what was asked of the worker before there was one
         self._held: dict[str, Run] = {}
         self._handed: dict[str, wire.TakenLease] = {}
         self._fresh: set[str] = set()  # handed over, and not yet in `held`
         self._on_lost: Callable[[Run, TaskHarborError], None] | None = None
         self._turn = threading.Event()  # a spare's waiting is over
+        self._alone = False  # the parent is gone: nobody hears what is said
         self._left = threading.Event()  # the worker has stopped serving
         self._orphaned = orphaned  # called in a thread when the parent is gone
 
@@ -98,9 +102,10 @@ class Link:
 
     # What the crew asks for ----------------------------------------------------------------------------------
 
-    def hand_over(self, driver: Driver, clock: Clock, handlers: HandlerRegistry) -> Driver:
+    def hand_over(self, driver: Driver, clock: Clock, handlers: HandlerRegistry, settings: Settings) -> Driver:
         """The fetcher's driver, whose every reserve is told to the parent before anything of it runs."""
-        return cast(Driver, _HandingOver(driver, clock, handlers, self))
+        self._handing = HandingOver(driver, clock, handlers, settings, self)
+        return cast(Driver, self._handing)
 
     def heart(
         self,
@@ -117,6 +122,20 @@ class Link:
         self._say(wire.Ready(settings.name, self.dsn))
         self.ready = True
         return _LinkedHeart(heart, driver, clock, watch, self, settings)
+
+    @property
+    def hands_on(self) -> bool:
+        """Whether the parent has another process run what may take its own down."""
+        return self.dsn is not None and not self._alone
+
+    def hand_on(self, lease: wire.TakenLease) -> bool:
+        """Leave a job to another process. Its lease is the parent's to keep from here on, if that listens."""
+        return self._say(wire.Suspect(lease))
+
+    def tokens(self) -> list[str]:
+        """The leases that this worker holds, or did a moment ago."""
+        with self._lock:
+            return [*self._handed]
 
     def seen(self) -> None:
         """What was handed over before stands in `held` by now, or is settled already."""
@@ -174,18 +193,19 @@ class Link:
 
     # The line ------------------------------------------------------------------------------------------------
 
-    def _say(self, message: wire.ToParent) -> None:
+    def _say(self, message: wire.ToParent) -> bool:
         """Never waits for a parent that does not listen: the handlers go on, and all is said again when it does."""
         with self._lock:
             self._send(b"")
             if self._unsent:
                 self._missed = True
-                return
+                return False
             if self._missed:
                 self._missed = False
                 held = [each for token, each in self._handed.items() if token in self._held or token in self._fresh]
                 self._send(wire.line(wire.Taken(held, [], all=True)))
             self._send(wire.line(message))
+            return True
 
     def _send(self, data: bytes) -> None:
         data = self._unsent + data
@@ -204,6 +224,7 @@ class Link:
                 self._hear(wire.read_by_child(line))
         except OSError:
             pass
+        self._alone = True
         logger.warning("the supervising process is gone: this worker stops")
         self._ask("stop")
         self._orphaned(self._left)
@@ -212,7 +233,11 @@ class Link:
         if isinstance(message, wire.Kept):
             self._kept(message)
         elif isinstance(message, wire.Serve):
+            self.suspect = message.suspect
             self._turn.set()
+        elif isinstance(message, wire.Release):
+            if self._handing is not None and not self._handing.loop.is_closed():
+                asyncio.run_coroutine_threadsafe(self._handing.release(message.keep), self._handing.loop)
         elif isinstance(message, wire.Retire):
             self._ask("retire")
         else:
@@ -236,47 +261,6 @@ class Link:
             run = self._held.get(token)
             if run is not None and not run.decided and self._on_lost is not None:
                 self._on_lost(run, LOST.get(name, DriverError)(text))
-
-
-class _HandingOver:
-    """A driver as the fetcher sees it. Everything but `reserve` is the driver's own."""
-
-    def __init__(self, driver: Driver, clock: Clock, handlers: HandlerRegistry, link: Link) -> None:
-        self._driver = driver
-        self._clock = clock
-        self._handlers = handlers
-        self._link = link
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._driver, name)
-
-    async def reserve(
-        self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
-    ) -> list[Reserved]:
-        self._link.seen()
-        left = self._link.left
-        if left == 0:
-            return []  # it retires
-        batch = await self._driver.reserve(queues, now, lease_for, limit if left is None else min(limit, left), worker)
-        if batch:
-            # This process may have stood still since it asked: what has expired meanwhile is another worker's.
-            present = self._clock.now()
-            batch = [reserved for reserved in batch if reserved.lease.expires_at > present]
-            self._link.taken([self._handed(reserved) for reserved in batch])
-        return batch
-
-    def _handed(self, reserved: Reserved) -> wire.TakenLease:
-        job, lease = reserved.job, reserved.lease
-        handler = self._handlers.get(job.type)
-        timeout = job.timeout or (handler.timeout if handler is not None else None)
-        return wire.TakenLease(
-            lease.job_id,
-            lease.queue,
-            lease.token,
-            to_ms(lease.expires_at),
-            job.attempts,
-            None if timeout is None else timeout.total_seconds(),
-        )
 
 
 class _LinkedHeart(ThreadHeart):

@@ -40,6 +40,13 @@ class HeldLease(msgspec.Struct):
     until: float | None
 
 
+def held(taken: wire.TakenLease, now: float) -> HeldLease:
+    """A lease as its worker has handed it over."""
+    until = None if taken.limit is None else now + taken.limit + OVERDUE
+    lease = Lease(taken.job_id, taken.queue, taken.token, from_ms(taken.expires_ms))
+    return HeldLease(lease, taken.attempts, until)
+
+
 class Process:
     """A worker process. `ready`, `tired` and `gone` are set once each."""
 
@@ -59,6 +66,7 @@ class Process:
         self.why = ""  # it is to be replaced
         self.silence_told = False
         self.left_at: float | None = None  # when it said that it has stopped serving
+        self.on_suspect: Callable[[wire.TakenLease], None] | None = None  # told of a job that it hands on
         self.ready, self.tired, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._clock = clock
         self._max_jobs = max_jobs
@@ -94,11 +102,15 @@ class Process:
 
     # Orders --------------------------------------------------------------------------------------------------
 
-    def serve(self) -> None:
-        """End the waiting of a spare: from here on it is like one that was started now."""
+    def serve(self, suspect: wire.TakenLease | None = None) -> None:
+        """End the waiting of a spare: from here on it is like one that was started now. `suspect`: it runs that job."""
         self.state = "starting"
         self.started_at = self._clock.monotonic()
-        self._say(wire.Serve())
+        self._say(wire.Serve(suspect))
+
+    def release(self, keep: list[str]) -> None:
+        """Let it give back what it took and holds no longer, except these."""
+        self._say(wire.Release(keep))
 
     def retire(self) -> None:
         """Let it take no more jobs, and end when its last one has."""
@@ -162,7 +174,7 @@ class Process:
         """The leases to renew: none of a process that is gone or stopped, and none of a job past its timeout."""
         if self.stopped or self.code is not None:
             return []
-        return [held for held in self.leases.values() if held.until is None or now < held.until]
+        return [lease for lease in self.leases.values() if lease.until is None or now < lease.until]
 
     # What it says, and its end -------------------------------------------------------------------------------
 
@@ -213,6 +225,9 @@ class Process:
             self.ready.set()
         elif isinstance(message, wire.Waiting):
             tell(ProcessWaiting(self.pid))
+        elif isinstance(message, wire.Suspect):
+            if self.on_suspect is not None:
+                self.on_suspect(message.lease)
         elif isinstance(message, wire.Left):
             self.left_at = self.heard_at
         else:
@@ -223,9 +238,7 @@ class Process:
         if message.all:
             self.leases.clear()
         for each in message.leases:
-            until = None if each.limit is None else self.heard_at + each.limit + OVERDUE
-            lease = Lease(each.job_id, each.queue, each.token, from_ms(each.expires_ms))
-            self.leases[each.token] = HeldLease(lease, each.attempts, until)
+            self.leases[each.token] = held(each, self.heard_at)
         for token in message.gone:
             self.leases.pop(token, None)
         if not message.all:
@@ -239,8 +252,8 @@ class Process:
         for token in message.gone:
             self.leases.pop(token, None)
         for token, seconds in message.due:
-            if (held := self.leases.get(token)) is not None:
-                held.until = self.heard_at + seconds + OVERDUE
+            if (lease := self.leases.get(token)) is not None:
+                lease.until = self.heard_at + seconds + OVERDUE
         if message.busy and not message.store_error:
             self.polled_at = self.heard_at
         elif message.polled_seconds_ago is not None:

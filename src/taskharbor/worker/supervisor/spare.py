@@ -48,12 +48,18 @@ class Spare:
             self.died(now)
 
     def take(self) -> Process | None:
-        """The process that waits, told to serve; None without one. One that still imports is ahead all the same."""
+        """The process that waits, told to serve; None without one."""
+        process = self.give()
+        if process is not None:
+            process.serve()
+        return process
+
+    def give(self) -> Process | None:
+        """The process that waits; None without one. One that still imports is ahead all the same."""
         process = self.process
         if process is None or process.code is not None or process.stopped:
             return None
         self.process, self._deaths = None, 0
-        process.serve()
         return process
 
     def died(self, now: float) -> None:

@@ -14,7 +14,8 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import msgspec
 
@@ -42,6 +43,7 @@ from taskharbor.worker.supervisor.signals import Signals
 from taskharbor.worker.supervisor.slot import Slot
 from taskharbor.worker.supervisor.sources import Sources
 from taskharbor.worker.supervisor.spare import Spare
+from taskharbor.worker.supervisor.suspects import Suspects
 
 LOOK = 1.0  # seconds between two looks at everything
 SILENT = 5.0  # seconds without a sign of life, after which that is told
@@ -92,6 +94,7 @@ class Supervisor:
         self._signals = 0
         self._recoveries: set[asyncio.Task[None]] = set()
         self._spare = Spare(self._start_spare)
+        self._suspects = Suspects(self._start_waiting, lambda: self._keeper, plan.processes)
 
     def run(self) -> int:
         """Until a signal ends it; answers the exit code. No signal changes that any more."""
@@ -137,6 +140,10 @@ class Supervisor:
             return process
         return await self._launch(Process(number, self._clock, self._plan.max_jobs), self._setup)
 
+    async def _start_waiting(self) -> Process:
+        """One that waits for its order: the spare if there is one."""
+        return self._spare.give() or await self._start_spare()
+
     async def _start_spare(self) -> Process:
         process = Process(0, self._clock, self._plan.max_jobs)
         process.state = "spare"
@@ -148,11 +155,21 @@ class Supervisor:
             self._slots[process.number].waits_for_change = False
             if self._keeper is None and ready.dsn is not None:
                 settings = self._plan.settings
-                self._keeper = Keeper(ready.dsn, self._fleet.values, lease=settings.lease, every=settings.heartbeat)
+                self._keeper = Keeper(
+                    ready.dsn,
+                    self._fleet.values,
+                    lease=settings.lease,
+                    every=settings.heartbeat,
+                    elsewhere=self._suspects.tokens,
+                )
                 if self._on_store is not None:
                     self._on_store(ready.dsn)
             tell(ProcessStarted(process.pid, process.number, ready.worker))
 
+        def on_suspect(lease: wire.TakenLease) -> None:
+            self._recover(self._suspects.take(process, lease, ending=self._ending.is_set()))
+
+        process.on_suspect = on_suspect
         await process.connect(setup, on_ready)
         try:
             process.spawn(self._command)
@@ -202,9 +219,13 @@ class Supervisor:
             else:
                 del self._fleet[pid]
                 process.ended(os.waitstatus_to_exitcode(status))
-                task = asyncio.create_task(self._on_gone(process))
-                self._recoveries.add(task)
-                task.add_done_callback(self._recoveries.discard)
+                self._recover(self._on_gone(process))
+
+    def _recover(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done beside everything else; the end waits for it."""
+        task = asyncio.create_task(work)
+        self._recoveries.add(task)
+        task.add_done_callback(self._recoveries.discard)
 
     async def _on_gone(self, process: Process) -> None:
         await process.finish()
@@ -217,11 +238,15 @@ class Supervisor:
         process.state = "gone"
         process.gone.set()
         self._changed.set()
+        if process in self._suspects:
+            await self._suspects.gone(process)
         if self._keeper is not None:
             await self._keeper.recover(process)
 
     def _on_failure(self, process: Process, failure: wire.Failed) -> None:
-        if self._plan.reload is not None:
+        if process in self._suspects:
+            self._complain(failure.text)
+        elif self._plan.reload is not None:
             self._slots[process.number].waits_for_change = True
             self._complain(failure.text)
         elif self._served:
@@ -266,7 +291,11 @@ class Supervisor:
             process.tire(f"{limit} bytes of memory")
 
     def _report(self) -> Report:
-        serving = [process for process in self._fleet.values() if process is not self._spare.process]
+        serving = [
+            process
+            for process in self._fleet.values()
+            if process is not self._spare.process and process not in self._suspects
+        ]
         return describe(self._slots, serving, self._clock.monotonic(), self._plan.health_within, self._ending.is_set())
 
     # Ending --------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """What the parent and a worker process say to each other: one JSON object a line, over a socket of their own.
 
-    parent → child   Setup (the first line), Serve (to a spare), Kept, Retire, Stop
-    child → parent   Waiting (a spare), Ready, Taken, Tick, Left, or Failed instead of Ready
+    parent → child   Setup (the first line), Serve (to a spare), Kept, Release, Retire, Stop
+    child → parent   Waiting (a spare), Ready, Taken, Suspect, Tick, Left, or Failed instead of Ready
 
 The socket is private to the two, so an address with its password may travel here, and does not stand in a list of
 processes. No payload ever does.
@@ -42,8 +42,24 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return shown(self, "app", "queues", "concurrency", "alone", "waits")
 
 
+class TakenLease(msgspec.Struct, frozen=True, array_like=True):
+    """A lease as it is handed over: with what is needed to give the job back without blaming it."""
+
+    job_id: str
+    queue: str
+    token: str
+    expires_ms: int
+    attempts: int
+    limit: float | None  # seconds that the job may run
+
+    def __repr__(self) -> str:
+        return shown(self, "job_id", "queue", "expires_ms")
+
+
 class Serve(msgspec.Struct, frozen=True, tag=True):
-    """A spare's turn has come: open the store and work."""
+    """A spare's turn has come: open the store and work. `suspect`: run that job, which another worker took, and end."""
+
+    suspect: TakenLease | None = None
 
 
 class Kept(msgspec.Struct, frozen=True, tag=True):
@@ -51,6 +67,15 @@ class Kept(msgspec.Struct, frozen=True, tag=True):
 
     renewed: list[tuple[str, int]]
     lost: list[tuple[str, str, str]]
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+
+class Release(msgspec.Struct, frozen=True, tag=True):
+    """A process has died that ran a job of this worker's: give back what is not held here, nor anywhere (`keep`)."""
+
+    keep: list[str]
 
     def __repr__(self) -> str:
         return shown(self)
@@ -80,20 +105,6 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
         return shown(self, "worker")
 
 
-class TakenLease(msgspec.Struct, frozen=True, array_like=True):
-    """A lease as it is handed over: with what is needed to give the job back without blaming it."""
-
-    job_id: str
-    queue: str
-    token: str
-    expires_ms: int
-    attempts: int
-    limit: float | None  # seconds that the job may run
-
-    def __repr__(self) -> str:
-        return shown(self, "job_id", "queue", "expires_ms")
-
-
 class Taken(msgspec.Struct, frozen=True, tag=True):
     """Leases that the worker took, and the tokens of those it holds no longer. `all`: these, and no others."""
 
@@ -103,6 +114,12 @@ class Taken(msgspec.Struct, frozen=True, tag=True):
 
     def __repr__(self) -> str:
         return shown(self, "leases", "all")
+
+
+class Suspect(msgspec.Struct, frozen=True, tag=True):
+    """A lease of a job that may take its process down: another process is to run it, alone."""
+
+    lease: TakenLease
 
 
 class Tick(msgspec.Struct, frozen=True, tag=True):
@@ -132,8 +149,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     code: int
 
 
-ToChild: TypeAlias = Serve | Kept | Retire | Stop
-ToParent: TypeAlias = Waiting | Ready | Taken | Tick | Left | Failed
+ToChild: TypeAlias = Serve | Kept | Release | Retire | Stop
+ToParent: TypeAlias = Waiting | Ready | Taken | Suspect | Tick | Left | Failed
 
 _encoder = msgspec.json.Encoder()
 _setup = msgspec.json.Decoder(Setup)
