@@ -39,6 +39,7 @@ THEMES = (
     "listing",
     "retention",
     "limits",
+    "bounds",
     "text",
     "damaged",
     "concurrency",

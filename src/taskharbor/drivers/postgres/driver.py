@@ -30,6 +30,7 @@ from taskharbor.drivers.postgres.settling import extend, plain, runs, settle_pla
 from taskharbor.drivers.postgres.slope import Slope
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted
 from taskharbor.drivers.postgres.transaction import PostgresTransaction, PostgresTransactionSync, drive_sync
+from taskharbor.drivers.unstorable import answers_for_any_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, JobNotFound, TaskHarborError, WrongState
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
@@ -45,6 +46,7 @@ _UPGRADE = 3600.0  # seconds for a store that is not empty
 _TURN = 10_000  # jobs of one reserve: more would make tokens by the megabyte
 
 
+@answers_for_any_name
 class PostgresDriver(SingleVerbs):
     """Jobs in PostgreSQL.
 

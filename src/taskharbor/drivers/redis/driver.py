@@ -22,6 +22,7 @@ from taskharbor.drivers.redis.hints import Hints
 from taskharbor.drivers.redis.link import Link
 from taskharbor.drivers.redis.options import parse
 from taskharbor.drivers.redis.reading import Reader, info_of
+from taskharbor.drivers.unstorable import answers_for_any_name
 from taskharbor.model.errors import (
     BackendUnavailable,
     DriverError,
@@ -46,6 +47,7 @@ STATES = ("ready", "scheduled", "inflight", "blocked", "done", "dlq", "cancelled
 _worker = msgspec.msgpack.Decoder(WorkerInfo).decode
 
 
+@answers_for_any_name
 class RedisDriver(SingleVerbs):
     """Jobs in Redis.
 

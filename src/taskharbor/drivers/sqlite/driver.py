@@ -20,6 +20,7 @@ from taskharbor.drivers.sqlite.reserve import reserve
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.transaction import SqliteTransaction, SqliteTransactionSync
 from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.drivers.unstorable import answers_for_any_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
@@ -32,6 +33,7 @@ SMALL = 4096  # bytes of a payload or a result
 ARRIVED = "SELECT name, arrived FROM taskharbor_queues WHERE name = ?"
 
 
+@answers_for_any_name
 class SqliteDriver(SingleVerbs):
     """Jobs in an SQLite file.
 
