@@ -106,8 +106,9 @@ lane: $(STAMP) ## run one lane: make lane LANE=simulation
 	@$(PYTEST) --lane=$(LANE)
 
 .PHONY: mutants
-mutants: $(STAMP) ## break the memory driver on purpose and see the suite notice
-	@$(PYTEST) tests/architecture/test_mutants.py
+mutants: $(STAMP) ## break each driver on purpose and see the suite notice, every mistake
+	@tests/servers/provision
+	@TASKHARBOR_LANE=chaos $(PYTEST) --lane=mutants --lane=mutants-sqlite --lane=mutants-postgres --lane=mutants-redis
 
 .PHONY: docs
 docs: $(STAMP) ## write docs/cli.md from the commands; test the documents: what they show is run

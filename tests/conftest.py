@@ -4,8 +4,10 @@
 - `@pytest.mark.may_skip("reason")`: this test may be skipped in CI too. Any other skip there is a failure: a test that
   does not run guards nothing, and nobody reads the list of skips.
 - `@pytest.mark.left_to("matrix")`: this test runs in `make matrix` (or `chaos`) only, whose lanes must hold its lane.
-  `except_for=`: a function of the name of a test; those for which it is true run in `make test` too. A test that is
-  named on the command line always runs.
+  `except_for=`: a function of the name of a test; those for which it is true run in `make test` too.
+- `@pytest.mark.rotates(4)`: of the tests of this function each fourth runs in `make test`, and all of them in
+  `make chaos`. Which ones follows from the commit, or from TASKHARBOR_PART: see `tests.lanes.part()`.
+- A test that is named on the command line runs, whatever its marker says.
 - `--lane=NAME` (repeatable): only these lanes.
 
 What ran is written down only when `make` asks for it with TASKHARBOR_LANES=folder. The variable is taken out of the
@@ -13,7 +15,7 @@ environment at once and given to xdist's workers by hand, so that a pytest start
 """
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from tests import lanes
 LANES = pytest.StashKey[tuple[str, ...]]()
 OUTCOME = pytest.StashKey[str]()
 FOLDER = pytest.StashKey[str]()
+TURNS = pytest.StashKey[Counter[str]]()
 RECORDS = pytest.StashKey[defaultdict[str, lanes.Record]]()
 
 # No deadlines: a slow machine is no failure. In CI the same examples each time, unless a seed is given.
@@ -45,11 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "lane(*names): the lanes of a test, in place of its directory's")
     config.addinivalue_line("markers", "may_skip(reason): may be skipped in CI too, for this reason")
     config.addinivalue_line("markers", "left_to(run, except_for=None): runs in that run only")
+    config.addinivalue_line("markers", "rotates(parts): one of so many parts runs in each `make test`, all in chaos")
     os.environ.pop("TASKHARBOR_DSN", None)
+    os.environ.setdefault("TASKHARBOR_PART", str(lanes.part()))  # xdist's workers get the same number
     folder = os.environ.pop("TASKHARBOR_LANES", "")
     worker = getattr(config, "workerinput", None)
     config.stash[FOLDER] = worker.get("lanes_folder", "") if worker is not None else folder and os.path.abspath(folder)
     config.stash[RECORDS] = defaultdict(lanes.Record)
+    config.stash[TURNS] = Counter()
     # Hypothesis refuses a seed beside derandomize; a soak gives one.
     seeded = config.getoption("--hypothesis-seed", default=None) is not None
     hypothesis.settings.load_profile("taskharbor-ci" if in_ci() and not seeded else "taskharbor")
@@ -91,24 +97,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not wanted and lanes.run() != "test":
         wanted = {lane.name for lane in lanes.listed() if lanes.run() in lane.runs}
     own = [item for item in items if not wanted or any(name in wanted for name in item.stash[LANES])]
-    chosen = [item for item in own if not is_left(config, item)]
+    chosen = [item for item in own if not left_to(config, item)]
     kept = set(chosen)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = chosen
 
 
-def is_left(config: pytest.Config, item: pytest.Item) -> bool:
-    """Whether another run has this test. It is written down, for the list of lanes must hold that run."""
-    marker = item.get_closest_marker("left_to")
-    if marker is None or any("::" in argument for argument in config.args):
-        return False
-    (larger,) = marker.args
-    stays = marker.kwargs.get("except_for")
-    if larger == lanes.run() or (stays is not None and stays(getattr(item, "originalname", item.name))):
-        return False
-    for name in item.stash[LANES]:
-        config.stash[RECORDS][name].left[larger] += 1
-    return True
+def left_to(config: pytest.Config, item: pytest.Item) -> str | None:
+    """The run that has this test in place of this one. It is written down: the list of lanes must hold that run."""
+    if any("::" in argument for argument in config.args):
+        return None
+    larger = None
+    if marker := item.get_closest_marker("left_to"):
+        stays = marker.kwargs.get("except_for")
+        larger = None if stays is not None and stays(item.name) else marker.args[0]
+    elif marker := item.get_closest_marker("rotates"):
+        (parts,) = marker.args
+        turns = config.stash[TURNS]
+        turns[item.nodeid.partition("[")[0]] += 1
+        larger = None if (turns[item.nodeid.partition("[")[0]] - lanes.part()) % parts == 0 else "chaos"
+    if larger == lanes.run():
+        return None
+    if larger is not None:
+        for name in item.stash[LANES]:
+            config.stash[RECORDS][name].left[larger] += 1
+    return larger
+
+
+def pytest_report_header() -> str:
+    return f"rotating tests: TASKHARBOR_PART={lanes.part()}"
 
 
 # What a skip means

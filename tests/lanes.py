@@ -7,10 +7,12 @@ It also holds the knobs of the other runs:
 
     TASKHARBOR_LANE  unset in `make test`; quick, matrix, chaos or soak in the target of that name → `run()`, `figure()`
     TASKHARBOR_SEED  what seeded tests begin at (0 unless told)                                    → `seed()`
+    TASKHARBOR_PART  which of the rotating tests `make test` runs (from the commit unless told)    → `part()`
     SECONDS          how long a soak lasts                                                         → `seconds()`
 """
 
 import argparse
+import functools
 import json
 import os
 import secrets
@@ -27,6 +29,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "lanes.txt"
 RUNS = ("test", "quick", "matrix", "chaos", "soak")
+PARTS = 60  # a number that many numbers of parts divide
 OUTCOMES = ("passed", "failed", "skipped", "xfailed")
 UNLISTED = "add it there, or correct the marker"
 
@@ -213,6 +216,22 @@ def seed() -> int:
     return int(os.environ.get("TASKHARBOR_SEED") or 0)
 
 
+def part() -> int:
+    """Which part of the rotating tests this is: another one for another commit, the same one for the same."""
+    given = os.environ.get("TASKHARBOR_PART")
+    return int(given) if given else _part_of_the_commit()
+
+
+@functools.cache
+def _part_of_the_commit() -> int:
+    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):  # no repository: another part each day
+        return int(time.time() // 86_400) % PARTS
+    return int(said, 16) % PARTS
+
+
 def seconds() -> float:
     """How long a soak lasts, for a test that can go on by itself."""
     return float(os.environ.get("SECONDS") or 600)
@@ -239,6 +258,8 @@ def soak(command: Sequence[str], budget: float) -> int:
 def check(folder: Path, name: str) -> int:
     lanes, ran = listed(), read_records(folder)
     print(table(lanes, ran, name))
+    if any(record.left["chaos"] for record in ran.values()):
+        print(f"lanes: rotating tests: TASKHARBOR_PART={part()} runs the same ones again, make chaos all of them")
     loud = slow(lanes, ran, name)
     for sentence in loud:
         print(f"lanes: WARNING: {sentence}")

@@ -51,6 +51,7 @@ def test_the_cases_notice(mutant, tmp_path, monkeypatch):
         assert cases(package, stop_at_first=True).failed, f"survived: {mutant.name}"
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("mutant", REQUIRED, ids=named)
 def test_the_machine_notices(mutant, tmp_path):
     how = {"profiles": ["one group"]} if "slot" in mutant.name else {}

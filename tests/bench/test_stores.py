@@ -64,6 +64,7 @@ def measured(row: Row, mode: str, place: places.Place, jobs: int) -> dict[str, A
     return found
 
 
+@pytest.mark.rotates(4)
 @pytest.mark.parametrize(
     ("store", "row"),
     [case for case in OURS if case[1].section != LATENCY],

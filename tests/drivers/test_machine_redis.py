@@ -42,19 +42,19 @@ class RedisMachine(DriverMachine):
 @pytest.mark.lane("machine-redis")
 class TestRedis(RedisMachine):
     kind = "redis7"
-    machine_runs = lanes.figure(test=40, chaos=1000)
+    machine_runs = lanes.figure(test=20, chaos=1000)
 
 
 @pytest.mark.lane("machine-redis")
 class TestRedis62(RedisMachine):
     kind = "redis6"
-    machine_runs = lanes.figure(test=8, chaos=500)
+    machine_runs = lanes.figure(test=4, chaos=500)
 
 
 @pytest.mark.lane("machine-redis")
 class TestValkey(RedisMachine):
     kind = "valkey"
-    machine_runs = lanes.figure(test=8, chaos=500)
+    machine_runs = lanes.figure(test=4, chaos=500)
 
 
 class WithoutEmptyQueues(RedisDriver):
@@ -83,7 +83,7 @@ class WithoutEmptyQueues(RedisDriver):
 
 @pytest.mark.lane("machine-cluster")
 class TestCluster(DriverMachine):
-    machine_runs = lanes.figure(test=10, chaos=500)
+    machine_runs = lanes.figure(test=6, chaos=500)
     machine_shrinks = lanes.shrinks()
 
     def make_driver(self):

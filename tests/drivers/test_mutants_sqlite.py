@@ -180,6 +180,7 @@ def test_the_cases_notice(mutant, tmp_path, monkeypatch, fast_sqlite_folder):
         assert report.failed, f"survived: {mutant.name}"
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.machine], ids=named)
 def test_the_machine_notices(mutant, tmp_path, fast_sqlite_folder):
     profiles = ["one group"] if "slot" in mutant.name else ["mixed", "flow"]

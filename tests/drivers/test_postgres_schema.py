@@ -15,6 +15,7 @@ import pytest
 from taskharbor.drivers import Ack, BackendUnavailable, DriverError, Enqueued, JobRecord, Lease
 from taskharbor.drivers.postgres import PostgresDriver, schema
 from taskharbor.drivers.postgres.options import parse
+from tests import lanes
 from tests.servers import postgres
 
 pytestmark = pytest.mark.lane("postgres")
@@ -87,11 +88,11 @@ asyncio.run(main())
 """
 
 
-def test_twenty_processes_at_once(address):
+def test_many_processes_at_once(address):
     """One of them is killed at once, somewhere in the middle; the others find one whole schema."""
     children = [
         subprocess.Popen([sys.executable, "-c", CHILD, address], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for _ in range(20)
+        for _ in range(lanes.figure(test=8, chaos=20))
     ]
     os.kill(children[0].pid, signal.SIGKILL)
     for child in children[1:]:

@@ -140,6 +140,7 @@ async def measured(path, count, analyze):
     return steps
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize("analyze", [False, True])
 def test_nothing_costs_more_beside_a_hundred_thousand_of_everything(fast_sqlite_folder, analyze):
     small = asyncio.run(measured(fast_sqlite_folder / f"small-{analyze}.db", 300, analyze))
@@ -261,6 +262,7 @@ async def settled(path, size, analyze):
     return cost
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize("analyze", [False, True])
 def test_settling_a_member_costs_the_same_in_a_group_of_ten_or_ten_thousand(fast_sqlite_folder, analyze):
     steps, moves = asyncio.run(settled(fast_sqlite_folder / f"few-{analyze}.db", 10, analyze))

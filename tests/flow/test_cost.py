@@ -27,6 +27,7 @@ from tests.servers import redis
 LEASE = timedelta(seconds=30)
 
 
+@pytest.mark.rotates(len(STORES))
 def test_one_chord_of_ten_thousand_members(dsn: str, harbor_on: MakeHarbor) -> None:
     harbor = harbor_on(dsn)
     tasks = Tasks(harbor)
@@ -41,6 +42,7 @@ def test_one_chord_of_ten_thousand_members(dsn: str, harbor_on: MakeHarbor) -> N
     assert str(handle.progress()) == "10001 of 10001"
 
 
+@pytest.mark.rotates(len(STORES))
 def test_two_groups_of_a_thousand_in_a_row(harbor: Harbor, tasks: Tasks) -> None:
     first, second = (tasks.number.s(i) for i in range(1000)), (tasks.total.s() for _ in range(1000))
     handle = chain(group(first), group(second), tasks.total.s()).enqueue()

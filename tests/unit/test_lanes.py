@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -315,6 +316,38 @@ class TestOtherVersion:
     @pytest.mark.parametrize("n", range(3))
     def test_the_rest(self, n): pass
 """
+
+
+ROTATING = """
+import pytest
+
+@pytest.mark.rotates(3)
+@pytest.mark.parametrize("n", range(7))
+def test_turns(n): print(f"<{n}>")
+"""
+
+
+def test_each_rotating_test_has_its_turn(project: Path) -> None:
+    (project / "tests/lanes.txt").write_text("unit 1 chaos\n")
+    (project / "tests/unit/test_sample.py").write_text(ROTATING)
+    ran = {}
+    for knobs in (
+        {"TASKHARBOR_PART": "0"},
+        {"TASKHARBOR_PART": "4"},
+        {"TASKHARBOR_PART": "59"},
+        {"TASKHARBOR_LANE": "chaos"},
+    ):
+        done = pytest_in(project, "-s", TASKHARBOR_LANES=".lanes", **knobs)
+        ran[*knobs.values()] = re.findall(r"<(\d)>", done.stdout)
+    assert ran == {("0",): ["2", "5"], ("4",): ["0", "3", "6"], ("chaos",): list("0123456")}
+    assert lanes.read_records(project / ".lanes")["unit"].left == {"chaos": 5}
+
+
+def test_the_part_follows_the_commit(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TASKHARBOR_PART")
+    assert lanes.part() == lanes.part() < lanes.PARTS
+    monkeypatch.setenv("TASKHARBOR_PART", "7")
+    assert lanes.part() == 7
 
 
 @pytest.mark.parametrize(
