@@ -1,4 +1,4 @@
-"""Questions about names that no store can hold: lone surrogates, and NUL where a store's text cannot have it.
+"""Questions about names that no store can hold: lone surrogates, NUL where a store's text cannot have it, braces.
 
 Nobody can have such a name, so the answer is that of any unknown one. But a store's client library raises, and one
 name would spoil the batch in which it stands. `answers_for_any_name` asks again then, with such names replaced by ones
@@ -35,17 +35,20 @@ def answers_for_any_name(driver: D) -> D:
 
 
 def _guarded(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    filters = verb.__name__ == "list"  # its texts are names to look for
+
     @functools.wraps(verb)
     async def asked(self: Any, *given: Any, **named: Any) -> Any:
         try:
             return await verb(self, *given, **named)
         except Exception:
-            if _names_are_storable((given, tuple(named.values()))):
+            if all(_names_are_storable(value, filters) for value in (*given, *named.values())):
                 raise
-        answer = await verb(self, *_storable(given), **{name: _storable(value) for name, value in named.items()})
+        asked_for = map(_storable, given)
+        answer = await verb(self, *asked_for, **{name: _storable(value, filters) for name, value in named.items()})
         if verb.__name__ == "results":  # by the ids as they were asked for
             (ids,) = given or named.values()
-            return {id: answer[_storable(id)] for id in ids if _storable(id) in answer}
+            return {id: answer[found] for id in ids if (found := _storable(id, True)) in answer}
         return answer
 
     return asked
@@ -66,37 +69,39 @@ def _bounded(verb: Callable[..., Awaitable[Any]], place: int | None) -> Callable
     return asked
 
 
-def _storable(value: Any) -> Any:
-    """The same value with every name in it that no store can hold replaced by one that nobody has."""
+def _storable(value: Any, within: bool = False) -> Any:
+    """The same value with every name in it that no store can hold replaced by one that nobody has. An empty text is
+    such a name `within` a list, a lease or a filter; else it is what it is, such as a worker without a name."""
     if isinstance(value, str):
-        if _is_storable(value):
+        if _is_storable(value, within):
             return value
-        shown = value.encode("ascii", "backslashreplace").decode().replace("\x00", "\\x00")
+        shown = value.encode("ascii", "backslashreplace").decode().replace("\x00", "\\x00").replace("}", ")")
         return "{" + shown[:200]  # no name has a brace
     if isinstance(value, Lease):
-        return Lease(_storable(value.job_id), _storable(value.queue), _storable(value.token), value.expires_at)
+        names = (_storable(name, True) for name in (value.job_id, value.queue, value.token))
+        return Lease(*names, value.expires_at)
     if isinstance(value, Ack | Retry | Fail | Cancelled):
         return msgspec.structs.replace(value, lease=_storable(value.lease))
     if isinstance(value, list | tuple):
-        return [_storable(each) for each in value]
+        return [_storable(each, True) for each in value]
     return value
 
 
-def _names_are_storable(value: Any) -> bool:
+def _names_are_storable(value: Any, within: bool = False) -> bool:
     """Whether there is nothing to replace."""
     if isinstance(value, str):
-        return _is_storable(value)
+        return _is_storable(value, within)
     if isinstance(value, Lease):
-        return _names_are_storable((value.job_id, value.queue, value.token))
+        return all(_is_storable(name, True) for name in (value.job_id, value.queue, value.token))
     if isinstance(value, Ack | Retry | Fail | Cancelled):
         return _names_are_storable(value.lease)
     if isinstance(value, list | tuple):
-        return all(map(_names_are_storable, value))
+        return all(_names_are_storable(each, True) for each in value)
     return True
 
 
-def _is_storable(name: str) -> bool:
-    if "\x00" in name:
+def _is_storable(name: str, within: bool) -> bool:
+    if (within and not name) or "\x00" in name or "}" in name:
         return False
     try:
         name.encode()
