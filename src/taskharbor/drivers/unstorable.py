@@ -78,8 +78,8 @@ def _storable(value: Any, within: bool = False) -> Any:
         shown = value.encode("ascii", "backslashreplace").decode().replace("\x00", "\\x00").replace("}", ")")
         return "{" + shown[:200]  # no name has a brace
     if isinstance(value, Lease):
-        names = (_storable(name, True) for name in (value.job_id, value.queue, value.token))
-        return Lease(*names, value.expires_at)
+        job_id, queue, token = (_storable(name, True) for name in (value.job_id, value.queue, value.token))
+        return Lease(job_id, queue, token, value.expires_at)
     if isinstance(value, Ack | Retry | Fail | Cancelled):
         return msgspec.structs.replace(value, lease=_storable(value.lease))
     if isinstance(value, list | tuple):

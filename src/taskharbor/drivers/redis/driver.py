@@ -119,7 +119,7 @@ class RedisDriver(SingleVerbs):
     ) -> builtins.list[Reserved]:
         if worker:
             check_name(worker, "worker")
-        names = list(dict.fromkeys(queues))
+        names = [name for name in dict.fromkeys(queues) if name and "{" not in name and "}" not in name]
         if limit < 1 or not names:
             return []
         calls, moment = self.calls, to_ms(now)
