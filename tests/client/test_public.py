@@ -10,7 +10,8 @@ NAMES = {
     "BackendUnavailable", "BlockingCall", "Cancel", "Client", "Clock", "Codec", "DriverError", "Exponential", "Fixed",
     "Harbor", "InvalidJob", "JobCancelled", "JobContext", "JobDead", "JobHandle", "JobNotFound", "JobNotInflight",
     "JobRequest", "JsonCodec", "LeaseExpired", "LeaseMismatch", "Linear", "RetryLater", "Snooze", "State", "Step",
-    "Task", "TaskHarborError", "Unrecoverable", "Worker", "WrongState", "__version__",
+    "StoreMissing", "Task", "TaskHarborError", "Unrecoverable", "Worker", "WrongConnection", "WrongState",
+    "__version__",
 }  # fmt: skip
 
 

@@ -247,6 +247,11 @@ class Client:
                 "returned something else than its annotation says; client.handle(id).result() gives it as it is"
             ) from error
 
+    async def is_served(self, queue: str) -> bool:
+        """Whether a worker that was heard in the last minute serves this queue. One try: who asks has waited enough."""
+        workers = await (await self._drivers.get()).workers(self.clock.now())
+        return any(queue in worker.queues for worker in workers)
+
     async def cancel_job(self, id: str) -> None:
         """Cancel a job, or the workflow that took its place, also one that takes it at this moment."""
 

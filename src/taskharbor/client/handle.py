@@ -1,7 +1,6 @@
 """Handles: one enqueued job, seen from the code that asked for it.
 
-Waiting is polling with growing intervals (2 ms to half a second): it costs a store little, and needs nothing of it
-that a listing does not need. A job that a workflow took the place of is followed to the job that stands for it.
+A job that a workflow took the place of is followed to the job that stands for it.
 """
 
 from __future__ import annotations
@@ -9,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from taskharbor.client import waiting
+from taskharbor.model.current import is_in_handler
 from taskharbor.model.errors import JobCancelled, JobDead, JobNotFound
 from taskharbor.model.job import JobInfo, JobRecord, State
-from taskharbor.model.times import Duration, duration
+from taskharbor.model.times import Duration
 from taskharbor.tasks.hints import OF_HANDLES, missing
 
 if TYPE_CHECKING:
     from taskharbor.client.client import Client
 
 R_co = TypeVar("R_co", covariant=True)
-
-FIRST_LOOK = 0.002
-GROWTH = 1.5
-LONGEST_LOOK = 0.5
 
 
 def dead(job: JobRecord) -> JobDead:
@@ -67,26 +63,23 @@ class JobHandle(Generic[R_co]):
     def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the job's end and answer what its handler returned.
 
-        Raises TimeoutError (the job goes on), JobDead, JobCancelled, or JobNotFound if its record is gone.
+        Raises TimeoutError (the job goes on), JobDead, JobCancelled, or JobNotFound if its record is gone. In a handler
+        it needs a timeout, unless the job has ended.
         """
-        return self._client.portal.call(lambda: self.aresult(timeout), "handle.result")
+        here = is_in_handler()
+        return self._client.portal.call(lambda: self._result(timeout, here), "handle.result")
 
     async def aresult(self, timeout: Duration | None = None) -> R_co:
         """The same, awaited."""
-        seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
-        until = None if seconds is None else waiting.time() + seconds
-        pause = FIRST_LOOK
-        while True:
-            info = await self._look()
-            if info.state.terminal:
-                return await self._outcome(info)
-            left = pause if until is None else until - waiting.time()
-            if left < 0.001:  # the resolution of every clock here: a remainder of rounding is no time to wait for
-                raise TimeoutError(
-                    f"job {info.job.id} is {info.state} after {seconds:g} seconds; it goes on, ask again later"
-                )
-            await waiting.sleep(min(pause, left))
-            pause = min(pause * GROWTH, LONGEST_LOOK)
+        return await self._result(timeout, is_in_handler())
+
+    async def _result(self, timeout: Duration | None, in_handler: bool) -> R_co:
+        try:
+            info = await waiting.until_ended(self._look, timeout, f"job {self.id}", in_handler=in_handler)
+        except waiting.Late as late:
+            told = await waiting.held_up(self._client, late.info)
+            raise TimeoutError(f"job {late.info.job.id} is {late.info.state} after {late}; {told}") from None
+        return await self._outcome(info)
 
     def cancel(self) -> None:
         """Cancel the job unless it has ended (WrongState). A handler that runs learns it at its next heartbeat."""

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from taskharbor.client import waiting
-from taskharbor.client.handle import FIRST_LOOK, GROWTH, LONGEST_LOOK, dead
+from taskharbor.client.handle import dead
 from taskharbor.flow.look import end_of, progress_of
+from taskharbor.model.current import is_in_handler
 from taskharbor.model.errors import JobCancelled, JobNotFound
-from taskharbor.model.job import FlowInfo, FlowStatus, State, flow_status
-from taskharbor.model.times import Duration, duration
+from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, State, flow_status
+from taskharbor.model.times import Duration
 
 if TYPE_CHECKING:
     from taskharbor.client.client import Client
@@ -76,34 +77,38 @@ class FlowHandle(Generic[R_co]):
         """Wait for the flow's end and answer its result: what its last step returned, or the list of a group.
 
         Raises JobDead or JobCancelled as soon as the flow is failed or cancelled, TimeoutError (the flow goes on),
-        or JobNotFound if its records are gone.
+        or JobNotFound if its records are gone. In a handler it needs a timeout, unless the flow has ended.
         """
-        return self._client.portal.call(lambda: self.aresult(timeout), "handle.result")
+        here = is_in_handler()
+        return self._client.portal.call(lambda: self._result(timeout, here), "handle.result")
 
     async def aresult(self, timeout: Duration | None = None) -> R_co:
         """The same, awaited."""
-        seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
-        until = None if seconds is None else waiting.time() + seconds
-        end, pause = self._end or end_of(await self.ainfo()), FIRST_LOOK
-        while True:
-            try:
-                info = await self._client.look_in_flow(end, self.id)
-            except JobNotFound:
-                raise self._gone() from None
-            job = info.job
-            if info.state is State.DLQ:
-                raise dead(job)
-            if info.state is State.CANCELLED:
-                raise JobCancelled(job.id, job.reason)
-            if info.state is State.DONE:
-                # The job that took the last one's place returns what its own task says, which is not known here.
-                value: R_co = await self._client.read(job, self._returns if job.id == end else Any)
-                return value
-            left = pause if until is None else until - waiting.time()
-            if left < 0.001:
-                raise TimeoutError(f"flow {self.id} runs after {seconds:g} seconds; it goes on, ask again later")
-            await waiting.sleep(min(pause, left))
-            pause = min(pause * GROWTH, LONGEST_LOOK)
+        return await self._result(timeout, is_in_handler())
+
+    async def _result(self, timeout: Duration | None, in_handler: bool) -> R_co:
+        end = self._end or end_of(await self.ainfo())
+        try:
+            info = await waiting.until_ended(
+                lambda: self._client.look_in_flow(end, self.id), timeout, f"flow {self.id}", in_handler=in_handler
+            )
+        except JobNotFound:
+            raise self._gone() from None
+        except waiting.Late as late:
+            told = await waiting.held_up(self._client, await self._ready() or late.info)
+            raise TimeoutError(f"flow {self.id} runs after {late}; {told}") from None
+        job = info.job
+        if info.state is State.DLQ:
+            raise dead(job)
+        if info.state is State.CANCELLED:
+            raise JobCancelled(job.id, job.reason)
+        # The job that took the last one's place returns what its own task says, which is not known here.
+        value: R_co = await self._client.read(job, self._returns if job.id == end else Any)
+        return value
+
+    async def _ready(self) -> JobInfo | None:
+        """A job of the flow that waits for a worker."""
+        return next((node for node in (await self.ainfo()).nodes if node.state is State.READY), None)
 
     def cancel(self) -> int:
         """Cancel what has not ended, also what is being spawned at this moment; answers how many jobs were cancelled.

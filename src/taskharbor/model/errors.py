@@ -3,7 +3,7 @@
     TaskHarborError
     ├── InvalidJob (ValueError)         what was asked cannot be stored; nothing was
     ├── WrongConnection (ValueError)    a job cannot be stored through this connection of the caller's
-    ├── BlockingCall (RuntimeError)     a blocking call made on a running event loop
+    ├── BlockingCall (RuntimeError)     a call that would block what it waits for
     ├── JobDead                         the awaited job is in the dead letter queue
     ├── JobCancelled                    the awaited job was cancelled
     └── DriverError
@@ -60,7 +60,8 @@ class WrongConnection(TaskHarborError, ValueError):
 
 
 class BlockingCall(TaskHarborError, RuntimeError):
-    """A blocking call was made on a running event loop; the message names its awaitable twin."""
+    """A call would block what it waits for: on a running event loop (the message names the awaitable twin), or in a
+    handler that would wait without a limit for another job and keep its slot meanwhile."""
 
 
 class JobDead(TaskHarborError):

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from taskharbor.model.codec import Codec
-from taskharbor.model.current import CURRENT
+from taskharbor.model.current import CURRENT, note_handler_thread
 from taskharbor.model.errors import Unrecoverable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.shown import shown
@@ -54,6 +54,7 @@ def serve(pipe: Connection, logs: Configuration | None = None) -> None:
     """The child's main function. `logs`: how its parent writes log lines, if it was told how."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides
     configure_like(logs)
+    note_handler_thread()
     requests: SimpleQueue[Request | None] = SimpleQueue()
     running: list[JobContext] = []
     threading.Thread(target=_listen, args=(pipe, requests, running), daemon=True).start()

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from taskharbor.drivers.contract import SqlDriver
 from taskharbor.model.clock import Clock
-from taskharbor.model.current import CURRENT, is_wanted
+from taskharbor.model.current import CURRENT, is_wanted, note_handler_tasks
 from taskharbor.model.errors import DriverError, InvalidJob, JobNotInflight, TaskHarborError
 from taskharbor.model.events import (
     JobCancelled,
@@ -432,6 +432,9 @@ class Executor:
             for limit in over:
                 limit.cancel()
             await asyncio.gather(*over, return_exceptions=True)
+
+
+note_handler_tasks(Executor._execute)
 
 
 class _MakesTasks(Protocol):

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
+from taskharbor.model.current import note_handler_thread
+
 _Call: TypeAlias = tuple[contextvars.Context, Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
 
 
@@ -43,6 +45,7 @@ class Threads:
             self._calls.put(None)
 
     def _serve(self) -> None:
+        note_handler_thread()
         while (call := self._calls.get()) is not None:
             context, function, future, loop = call
             value, error = None, None
