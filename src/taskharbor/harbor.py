@@ -32,7 +32,7 @@ class Harbor(Declaring):
     """A store, the tasks that use it, and both ends of it.
 
     >>> harbor = Harbor("memory://")
-    >>> @harbor.task(queue="mail")
+    >>> @harbor.task(name="send_email", queue="mail")
     ... def send_email(to: str) -> str:
     ...     return f"sent to {to}"
     >>> send_email("ada")
