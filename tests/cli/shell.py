@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
+import click
 from click.testing import CliRunner
 
 from taskharbor.cli import main
@@ -153,6 +154,18 @@ class Process:
             said = self._changed.wait_for(lambda: word in self.seen or not self._reader.is_alive(), PATIENCE)
         assert said, f"{word} was not said: {self.seen[-3000:]}"
         assert word in self.seen, self.seen[-3000:]
+
+
+def leaves(command: click.Command = main, path: str = "") -> Iterator[str]:
+    """Every command that does something, by what is typed."""
+    if isinstance(command, click.Group):
+        with click.Context(command) as context:
+            for name in command.list_commands(context):
+                found = command.get_command(context, name)
+                assert found is not None
+                yield from leaves(found, f"{path} {name}".strip())
+    else:
+        yield path
 
 
 def looking_again(look: Callable[[], T | None], what: str) -> T:

@@ -4,6 +4,7 @@ import os
 import sqlite3
 from contextlib import closing
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -96,7 +97,9 @@ def test_the_address_is_told_without_its_secrets_and_whence_it_came(dsn: str):
 
 def test_a_driver_warns_when_it_is_opened():
     """The test server runs with fsync off, which the driver warns of."""
-    code, found = checks("--dsn", shared().address(shared().database()))
+    address = shared().address(shared().database())
+    assert program("migrate", "--dsn", address).code == 0  # a process warns once
+    code, found = checks("--dsn", address)
     assert code == 0
     assert any(status == "warning" and "fsync is off" in text for status, text in found["store"])
     assert found["library"][0][1].startswith("psycopg 3.")
@@ -112,6 +115,25 @@ def test_what_redis_may_lose_is_told():
 def test_doctor_on_memory():
     code, found = checks("--dsn", "memory://")
     assert (code, found["store"][0][0]) == (0, "warning")
+
+
+def test_an_app_that_can_run_nothing_and_jobs_that_nobody_can_run(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    source = f"from taskharbor import Harbor\nempty = Harbor({dsn!r})\nfull = Harbor({dsn!r})\n"
+    (tmp_path / "doctored.py").write_text(source + "@full.task(name='known')\ndef known(): ...\n")
+    jobs = [JobRecord(id=f"j{number}", type=f"shop.jobs.n{number}") for number in range(7)]
+    store(dsn, JobRecord(id="j", type="known"), *jobs)
+    code, found = checks("--app", "doctored:empty")
+    assert (code, found["app"][0][0]) == (0, "warning")
+    assert "its workers can run nothing" in found["app"][0][1]
+    assert found["workers"] == [("warning", "none was ever heard on this store: taskharbor worker run")]
+    _, found = checks("--app", "doctored:full")
+    assert found["app"] == [("ok", "doctored:full declares 1 task")]
+    ((status, text),) = found["tasks"]
+    assert status == "warning"
+    assert "does not declare: shop.jobs.n0, shop.jobs.n1, shop.jobs.n2, shop.jobs.n3, shop.jobs.n4 and 2 more" in text
 
 
 # Migrate

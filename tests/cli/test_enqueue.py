@@ -42,6 +42,7 @@ def app(tmp_path: Path, dsn: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_prints_the_id_and_nothing_else(dsn: str):
+    enqueue(dsn, "--job", "first")
     answer = enqueue(dsn, "--job", "echo", "--json", '{"text": "hello"}')
     assert (answer.code, answer.err) == (0, "")
     job = inspect(dsn, answer.out.strip()).job

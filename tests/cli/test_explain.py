@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -45,7 +46,8 @@ def test_no_worker_serves_it(dsn: str):
     serve(dsn, queue="other")
     codes, text = explain(dsn)
     assert codes == ["no_worker"]
-    assert "taskharbor worker run --queues default" in text
+    assert "those that were serve other" in text
+    assert "taskharbor worker run --app MODULE:NAME --queues default" in text
 
 
 def test_all_workers_are_busy(dsn: str):
@@ -82,7 +84,7 @@ def test_a_group_with_room_holds_nobody_up(dsn: str):
 def test_it_is_not_due(dsn: str):
     store(dsn, JobRecord(id="j1", type="x", run_at=LATER))
     codes, text = explain(dsn)
-    assert codes == ["not_due", "no_worker"]
+    assert codes == ["not_due", "never_served"]
     assert "taskharbor job retry j1" in text
 
 
@@ -184,3 +186,47 @@ def test_a_queue_that_is_paused_comes_before_the_lack_of_workers(paused: bool):
     info = JobInfo(JobRecord(id="j1", type="x"), State.READY)
     codes = [reason.code for reason in reasons(Situation(info, NOW, paused=paused))]
     assert codes == (["paused", "no_worker"] if paused else ["no_worker"])
+
+
+def test_nobody_was_ever_heard_on_this_store(dsn: str):
+    """The usual beginning: a job in the store of this folder, and the workers at work on another."""
+    store(dsn, JobRecord(id="j1", type="shop.mail"))
+    codes, text = explain(dsn)
+    assert codes == ["never_served"]
+    assert f"no worker was ever heard on this store ({dsn})" in text
+    assert "taskharbor worker run --app MODULE:NAME --queues default" in text
+
+
+def test_a_trace_of_a_worker_is_enough(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x"), JobRecord(id="j2", type="x", queue="other"))
+    (held,) = reserve(dsn, "other")
+    within(dsn, lambda driver, now: driver.ack(held.lease, now))
+    assert explain(dsn)[0] == ["no_worker"]
+
+
+def test_the_last_that_served_it_is_told(dsn: str):
+    store(dsn, JobRecord(id="j1", type="x"))
+
+    async def beat(driver: Driver, now: datetime) -> None:
+        before = now - timedelta(minutes=90)
+        info = WorkerInfo(worker="w1", queues=("default",), running=0, started_at=before, seen_at=before)
+        await driver.beat(info, before)
+
+    within(dsn, beat)
+    codes, text = explain(dsn)
+    assert codes == ["no_worker"]
+    assert "the last one that did was heard 1h 30m ago" in text
+
+
+def test_the_app_does_not_declare_it(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "explained.py").write_text(
+        f"from taskharbor import Harbor\nharbor = Harbor({dsn!r})\n@harbor.task(name='known')\ndef known(): ...\n"
+    )
+    store(dsn, JobRecord(id="j1", type="shop.jobs.mail"), JobRecord(id="j2", type="known"))
+    serve(dsn)
+    answer = taskharbor("explain", "j1", "--app", "explained:harbor").out
+    assert "explained:harbor declares no task 'shop.jobs.mail': a worker of it gives the job back each time" in answer
+    assert "try: taskharbor worker run --app explained:harbor --import shop.jobs --queues default" in answer
+    known = taskharbor("explain", "j2", "--app", "explained:harbor", "--output", "json").json
+    assert [reason["code"] for reason in known["reasons"]] == ["next"]

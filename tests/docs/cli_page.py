@@ -27,7 +27,8 @@ OPENING = """# The command line
 Every command that works on a store takes the options below, before or behind its name. Which store it is: `--dsn`,
 else `$TASKHARBOR_DSN`, else the one that the app of `--app` was made with, else `sqlite:///taskharbor.db` here.
 A `$TASKHARBOR_DSN` that is set and empty, as a missing secret leaves it, is an error.
-The current folder is importable for `--app`. Commands that only look never make a store that is not there.
+The current folder is importable for `--app`. Commands that only look change nothing: they create no file and no schema,
+and say `taskharbor migrate` where there is none. `enqueue` tells on stderr when it had to make a store.
 `memory://` lives inside one process: a command that would need to look into another one refuses it.
 
 {shared}
@@ -39,8 +40,9 @@ nothing cut, one row a line. With `--output json`: one JSON document, whose keys
 added, none is renamed or removed within a major version. Moments are ISO 8601 in UTC, durations seconds. Notes for a
 person go to stderr.
 
-Payloads and results are not shown unless `inspect --show-payload` asks for them, and where an error quotes a value of
-the payload, dots stand in its place. Passwords in a DSN are never shown. Escape sequences in stored text are taken out.
+Payloads, results and the marks that a workflow leaves in metadata are not shown unless `inspect --show-payload` asks
+for them. Where an error quotes a value that the job was given, dots stand in its place. Passwords in a DSN are never
+shown. Escape sequences in stored text are taken out.
 
 Commands that cannot be taken back ask first; `--yes` answers. Without a terminal and without `--yes` they refuse.
 
@@ -49,8 +51,8 @@ Commands that cannot be taken back ask first; `--yes` answers. Without a termina
 | code | meaning |
 | --- | --- |
 | 0 | done; a worker ended by TERM or INT has done what it should, too |
-| 1 | the answer is no: there is no such job, one was refused, a case or a check failed; the output cannot be written |
-| 2 | the command line is wrong: an option, the DSN, the app, JSON that is none |
+| 1 | refused or not found: no such job, a job was refused, a case or a check failed; the output cannot be written |
+| 2 | the command line is wrong: an option, the DSN, the app, or invalid JSON |
 | 3 | the store cannot be used: not there, not reachable, its schema does not fit |
 | 70 | a mistake in taskharbor itself; `TASKHARBOR_TRACEBACK=1` shows where |
 | 130 | interrupted by Ctrl-C |

@@ -8,16 +8,13 @@ a line here is noticed.
 import base64
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
 import pytest
 
-from taskharbor.cli import main
 from taskharbor.flow import chain
-from tests.cli.shell import Answer, Process, taskharbor
+from tests.cli.shell import Answer, Process, leaves, taskharbor
 from tests.secrecy import app
 from tests.servers.postgres import shared
 
@@ -58,20 +55,8 @@ APART = {
 }
 
 
-def leaves(command: click.Command, path: str = "") -> Iterator[str]:
-    """Every command that does something, by what is typed."""
-    if isinstance(command, click.Group):
-        with click.Context(command) as context:
-            for name in command.list_commands(context):
-                found = command.get_command(context, name)
-                assert found is not None
-                yield from leaves(found, f"{path} {name}".strip())
-    else:
-        yield path
-
-
 def test_every_command_is_asked():
-    assert {*LOOKING, *CHANGING, *APART} == set(leaves(main))
+    assert {*LOOKING, *CHANGING, *APART} == set(leaves())
 
 
 @dataclass

@@ -15,14 +15,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from taskharbor.cli.explain import FROM_THE_START, LOOKED_AT, NAMED
 from taskharbor.cli.fault import Refusal, told
-from taskharbor.cli.store import refuse_missing
+from taskharbor.cli.store import is_absent, missing
 from taskharbor.cli.survey import Survey, survey
 from taskharbor.cli.target import ENVIRONMENT, Target, family
 from taskharbor.cli.text import one_line
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.contract import Driver, open_existing
 from taskharbor.drivers.dsn import redact
-from taskharbor.model.errors import TaskHarborError
+from taskharbor.model.errors import StoreMissing, TaskHarborError
+from taskharbor.model.job import State
+from taskharbor.tasks.marks import JOIN_TYPE
 
 LIBRARIES = {"postgres": "psycopg", "redis": "redis"}
 CLOCK_SECONDS = 1.0
@@ -44,16 +47,20 @@ def checkup(target: Target) -> list[Check]:
     try:
         if target.harbor is not None:
             number = len(target.harbor.tasks)
-            checks.append(Check("app", "ok", f"{target.app} declares {number} task{'s' if number != 1 else ''}"))
+            text = f"{target.app} declares {number} task{'s' if number != 1 else ''}"
+            if number:
+                checks.append(Check("app", "ok", text))
+            else:
+                text = f"{text}: its workers can run nothing; are the modules that declare them imported?"
+                checks.append(Check("app", "warning", text))
         checks += [_address(target), *_library(target)]
         if target.in_memory:
             text = "memory:// lives inside one process: what another process enqueues is not seen here"
             return [*checks, Check("store", "warning", text)]
         driver = target.driver()
-        refuse_missing(driver, target)
     except Refusal as refusal:
         return [*checks, Check("store", "problem", told(refusal.message))]
-    return [*checks, *asyncio.run(_store(driver))]
+    return [*checks, *asyncio.run(_store(driver, target))]
 
 
 def _versions() -> Check:
@@ -89,19 +96,24 @@ def _library(target: Target) -> Iterator[Check]:
             yield Check("library", "problem", f"{name} is not installed: pip install 'taskharbor[{kind}]'")
 
 
-async def _store(driver: Driver) -> list[Check]:
+async def _store(driver: Driver, target: Target) -> list[Check]:
     checks: list[Check] = []
-    try:
-        with _warnings() as heard:
-            await driver.open()
-        checks.append(Check("store", "ok", "it can be reached and used"))
-        checks += [Check("store", "warning", told(text)) for text in heard]
-        checks += await _pace(driver)
-        checks += _life(await survey(driver, await driver.server_time()))
-    except (TaskHarborError, OSError) as error:
-        checks.append(Check("store", "problem", told(str(error))))
-    finally:
-        await driver.close()
+    with _warnings() as heard:
+        try:
+            await open_existing(driver)
+            checks.append(Check("store", "ok", "it can be reached and used"))
+            checks += await _pace(driver)
+            now = await driver.server_time()
+            checks += _life(await survey(driver, now), bool(await driver.workers(FROM_THE_START)))
+            checks += await _strangers(driver, target, now)
+        except StoreMissing as error:
+            text = missing(driver, target, str(error)) if is_absent(driver) else "no schema yet: taskharbor migrate"
+            checks.append(Check("store", "problem", told(text)))
+        except (TaskHarborError, OSError) as error:
+            checks.append(Check("store", "problem", told(str(error))))
+        finally:
+            await driver.close()
+    checks[1:1] = [Check("store", "warning", told(text)) for text in heard]
     return checks
 
 
@@ -124,8 +136,24 @@ async def _pace(driver: Driver) -> list[Check]:
     return [clock, Check("answer", status, f"the store answers in {took * 1000:.1f} ms")]
 
 
-def _life(found: Survey) -> list[Check]:
-    """Queues that wait for somebody."""
+async def _strangers(driver: Driver, target: Target, now: datetime) -> list[Check]:
+    """With --app: jobs that are waiting and that no worker of the app can run."""
+    if target.harbor is None:
+        return []
+    types: set[str] = set()
+    for state in (State.READY, State.SCHEDULED):
+        page = await driver.list(state=state, limit=LOOKED_AT, now=now)
+        types.update(info.job.type for info in page.items)
+    unknown = sorted(types - set(target.harbor.tasks) - {JOIN_TYPE})
+    if not unknown:
+        return []
+    names = ", ".join(map(one_line, unknown[:NAMED])) + (f" and {len(unknown) - NAMED} more" if unknown[NAMED:] else "")
+    text = f"jobs wait whose types {target.app} does not declare: {names}; is their module imported? (--import MODULE)"
+    return [Check("tasks", "warning", text)]
+
+
+def _life(found: Survey, is_known: bool) -> list[Check]:
+    """Queues that wait for somebody. `is_known`: the store remembers a worker, however long ago."""
     checks = []
     dead = sum(row["jobs"]["dlq"] for row in found.queues)
     paused = [one_line(row["queue"]) for row in found.queues if row["paused"]]
@@ -134,7 +162,8 @@ def _life(found: Survey) -> list[Check]:
     if number:
         checks.append(Check("workers", "ok", f"{number} heard in the last minute"))
     else:
-        checks.append(Check("workers", "warning", "none was heard in the last minute: taskharbor worker run"))
+        when = "none was heard in the last minute" if is_known else "none was ever heard on this store"
+        checks.append(Check("workers", "warning", f"{when}: taskharbor worker run"))
     if idle and number:
         checks.append(Check("queues", "warning", f"no worker serves {', '.join(idle)}, where jobs are due"))
     if paused:

@@ -6,17 +6,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from taskharbor.cli.builtin import TYPES
 from taskharbor.cli.reveal import HIDDEN
 from taskharbor.cli.text import first_line, one_line
 from taskharbor.cli.when import both, length, relative
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.errors import JobNotFound
-from taskharbor.model.job import JobInfo, State, WorkerInfo
+from taskharbor.model.job import EPOCH, JobInfo, State, WorkerInfo
+from taskharbor.tasks.marks import JOIN_TYPE
 
 NAMED = 5  # jobs that are named one by one
 LOOKED_AT = 200
+FROM_THE_START = EPOCH + timedelta(days=1)  # as `now`: every worker that the store remembers was heard since
+TAKEN = ("inflight", "done", "dlq")  # states that only a worker brings a job into
 
 
 @dataclass(frozen=True)
@@ -36,14 +40,22 @@ class Situation:
     now: datetime
     paused: bool = False
     ready: int = 0  # jobs of its queue that are due, this one among them
-    workers: tuple[WorkerInfo, ...] = ()
+    workers: tuple[WorkerInfo, ...] = ()  # heard in the last minute, and serving its queue
+    others: tuple[WorkerInfo, ...] = ()  # heard in the last minute, and serving other queues
+    last: WorkerInfo | None = None  # who served its queue last, before the last minute
+    is_new: bool = False  # the store shows no trace of any worker
+    place: str = ""  # the store, without what may be secret
+    app: str = ""  # what --app says
+    declared: frozenset[str] | None = None  # the types of its tasks
     dependencies: tuple[JobInfo, ...] = ()
     gone: tuple[str, ...] = ()  # dependencies without a record
     group_running: tuple[JobInfo, ...] = ()
     group_limit: int = 1
 
 
-async def look(driver: Driver, id: str, now: datetime) -> Situation:
+async def look(
+    driver: Driver, id: str, now: datetime, *, place: str = "", app: str = "", declared: frozenset[str] | None = None
+) -> Situation:
     """Read what is needed to judge."""
     info = await driver.inspect(id, now)
     job = info.job
@@ -63,12 +75,22 @@ async def look(driver: Driver, id: str, now: datetime) -> Situation:
         limit = next((each.job.group_limit for each in page.items if each.job.group_limit), job.group_limit or 1)
         held = await driver.list(queue=job.queue, group=job.group, state=State.INFLIGHT, limit=LOOKED_AT, now=now)
         running = held.items
+    counts, heard = await driver.counts(now), await driver.workers(now)
+    known = [] if any(job.queue in worker.queues for worker in heard) else await driver.workers(FROM_THE_START)
+    before = [worker for worker in known if job.queue in worker.queues]
+    taken = job.deliveries or any(states.get(state) for states in counts.values() for state in TAKEN)
     return Situation(
         info,
         now,
         paused=await driver.is_paused(job.queue),
-        ready=(await driver.counts(now)).get(job.queue, {}).get("ready", 0),
-        workers=tuple(worker for worker in await driver.workers(now) if job.queue in worker.queues),
+        ready=counts.get(job.queue, {}).get("ready", 0),
+        workers=tuple(worker for worker in heard if job.queue in worker.queues),
+        others=tuple(worker for worker in heard if job.queue not in worker.queues),
+        last=max(before, key=lambda worker: worker.seen_at, default=None),
+        is_new=not (heard or known or taken),
+        place=place,
+        app=app,
+        declared=declared,
         dependencies=tuple(dependencies),
         gone=tuple(gone),
         group_running=running,
@@ -81,7 +103,7 @@ def reasons(seen: Situation) -> list[Reason]:
     ended = _ended(seen)
     if ended is not None:
         return [ended]
-    found = [*_waiting(seen), *_held_up(seen), *_unserved(seen)]
+    found = [*_unknown(seen), *_waiting(seen), *_held_up(seen), *_unserved(seen)]
     if found:
         return found
     others = seen.ready - 1
@@ -125,11 +147,29 @@ def _waiting(seen: Situation) -> list[Reason]:
         return [Reason("retry_not_due", text, hint)]
     if job.deliveries:
         text = (
-            f"a worker had it and gave it back until {due}: its handler snoozed it, or no worker that took it has a "
-            f"handler for {one_line(job.type)!r}"
+            f"a worker had it and gave it back until {due}: its handler snoozed it, or the worker has no handler for "
+            f"{one_line(job.type)!r}, which its log tells as JobUnknown"
         )
-        return [Reason("given_back", text, hint)]
+        return [Reason("given_back", text, hint if seen.declared is not None else _start(seen))]
     return [Reason("not_due", f"it is not due before {due}", hint)]
+
+
+def _unknown(seen: Situation) -> list[Reason]:
+    """With --app: whether its workers can run the job at all."""
+    kind = seen.info.job.type
+    if seen.declared is None or kind in seen.declared or kind == JOIN_TYPE:
+        return []
+    text = f"{seen.app} declares no task {one_line(kind)!r}: a worker of it gives the job back each time"
+    return [Reason("unknown_type", text, _start(seen))]
+
+
+def _start(seen: Situation) -> str:
+    """How to start a worker that runs the job; in capitals what nobody here knows."""
+    kind, queue = one_line(seen.info.job.type), one_line(seen.info.job.queue)
+    unknown = seen.declared is not None and kind not in seen.declared
+    app = "" if kind in TYPES else f" --app {seen.app or 'MODULE:NAME'}"
+    module = f" --import {kind.rpartition('.')[0] or 'MODULE'}" if unknown else ""
+    return f"taskharbor worker run{app}{module} --queues {queue}"
 
 
 def _count(number: int, what: str) -> str:
@@ -172,9 +212,19 @@ def _held_up(seen: Situation) -> list[Reason]:
 
 def _unserved(seen: Situation) -> list[Reason]:
     queue = one_line(seen.info.job.queue)
+    if not seen.workers and seen.is_new:
+        where = f" ({seen.place})" if seen.place else ""
+        text = f"no worker was ever heard on this store{where}: is it the one that your workers use?"
+        return [Reason("never_served", text, _start(seen))]
     if not seen.workers:
         text = f"no worker that was heard in the last minute serves its queue {queue!r}"
-        return [Reason("no_worker", text, f"taskharbor worker run --queues {queue}")]
+        if seen.last is not None:
+            text += f"; the last one that did was heard {relative(seen.last.seen_at, seen.now)}"
+        elif seen.others:
+            served = sorted({name for worker in seen.others for name in worker.queues})
+            more = f" and {len(served) - NAMED} more" if len(served) > NAMED else ""
+            text += f"; those that were serve {', '.join(map(one_line, served[:NAMED]))}{more}"
+        return [Reason("no_worker", text, _start(seen))]
     free = [worker for worker in seen.workers if not worker.concurrency or worker.running < worker.concurrency]
     if seen.info.state is State.READY and not free:
         slots = sum(worker.running for worker in seen.workers)

@@ -1,7 +1,7 @@
 """How a command ends that could not do what it was asked: one clear line on stderr, and an exit code that says why.
 
-0 done · 1 the answer is no · 2 the command line is wrong · 3 the store cannot be used · 70 a mistake in taskharbor ·
-130 interrupted.
+0 done · 1 refused or not found · 2 the command line is wrong · 3 the store cannot be used ·
+70 a mistake in taskharbor · 130 interrupted.
 Nothing here, and no error that passes through, repeats a password: every line is searched for addresses first.
 """
 

@@ -89,7 +89,8 @@ def main(**_: Any) -> None:
       taskharbor enqueue --job echo --json '{"text": "hello"}'
       taskharbor explain 01JQZ5X7T0A8C2…
 
-    Exit codes: 0 done, 1 the answer is no, 2 the command line is wrong, 3 the store cannot be used, 130 interrupted.
+    Exit codes: 0 done, 1 refused or not found, 2 the command line is wrong, 3 the store cannot be used,
+    130 interrupted.
     """
     # Events and warnings are for a worker's log; a command says what there is to say itself.
     logging.getLogger("taskharbor").addHandler(logging.NullHandler())

@@ -1,4 +1,8 @@
-"""A command's way to the store: open it, learn its time, ask, close it. One event loop, no thread."""
+"""A command's way to the store: open it, learn its time, ask, close it. One event loop, no thread.
+
+Commands that only look open what is there and change nothing: a mistyped address must not become an empty store that
+answers "no jobs", nor tables in somebody's database.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from taskharbor.cli.fault import STORE, Refusal
-from taskharbor.cli.target import Target
+from taskharbor.cli.target import Target, file_of
 
 if TYPE_CHECKING:
     from taskharbor.drivers.contract import Driver
@@ -20,19 +24,13 @@ T = TypeVar("T")
 
 
 def ask(target: Target, call: Callable[[Driver, datetime], Awaitable[T]], *, creates: bool = False) -> T:
-    """Run a call with the opened driver and the store's time.
-
-    `creates`: a store that is not there yet may be made. Commands that only look refuse it: a mistyped path must not
-    become an empty store that answers "no jobs".
-    """
+    """Run a call with the opened driver and the store's time. `creates`: a store that is not there yet is made."""
     target.refuse_memory(click.get_current_context().command_path)
 
     async def run() -> T:
         driver = target.driver()
-        if not creates:
-            refuse_missing(driver, target)
         try:
-            await driver.open()
+            await (open_or_create(driver, target) if creates else open_to_look(driver, target))
             return await call(driver, await driver.server_time())
         finally:
             await driver.close()
@@ -40,11 +38,51 @@ def ask(target: Target, call: Callable[[Driver, datetime], Awaitable[T]], *, cre
     return asyncio.run(run())
 
 
-def refuse_missing(driver: Driver, target: Target) -> None:
-    """Refuse a file that does not exist."""
-    path = getattr(getattr(driver, "address", None), "path", None)
-    if isinstance(path, str) and not os.path.exists(path):
-        hint = "`taskharbor enqueue` or `taskharbor worker run` makes one"
-        if target.given is None and target.app is None:  # nobody named it: it is where we look by default
-            hint = "name yours with --dsn, $TASKHARBOR_DSN or --app; `taskharbor enqueue` or `worker run` makes one"
-        raise Refusal(f"there is no store at {path}; {hint}", STORE)
+async def open_to_look(driver: Driver, target: Target) -> None:
+    """Open a store that is there; Refusal, in words, where there is none."""
+    from taskharbor.drivers.contract import open_existing
+    from taskharbor.model.errors import StoreMissing
+
+    try:
+        await open_existing(driver)
+    except StoreMissing as error:
+        raise Refusal(missing(driver, target, str(error)), STORE) from error
+
+
+async def open_or_create(driver: Driver, target: Target) -> None:
+    """Open a store. One that had to be made is told: a job in a store that nobody meant is never run."""
+    from taskharbor.drivers.contract import open_existing
+    from taskharbor.model.errors import BackendUnavailable, DriverError, StoreMissing
+
+    made = False
+    try:
+        await open_existing(driver)
+    except StoreMissing:
+        made = True
+    except BackendUnavailable:
+        raise
+    except DriverError:  # of another version: whether it is brought to this one is the address' choice
+        pass
+    await driver.open()
+    if made:
+        click.echo(f"made a new store: {target.place}", err=True)
+
+
+def is_absent(driver: Driver) -> bool:
+    """Whether the driver keeps its jobs in a file, and that is not there."""
+    path = file_of(driver)
+    return path is not None and not os.path.exists(path)
+
+
+def missing(driver: Driver, target: Target, said: str) -> str:
+    """What to say where there is no store, and how one comes to be."""
+    path = file_of(driver)
+    if path is None or not is_absent(driver):
+        return f"{target.place}: {said}"
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        return f"there is no store at {path}; its folder is missing as well: make it, or correct the path"
+    hint = "`taskharbor enqueue` or `taskharbor worker run` makes one"
+    if target.given is None and target.app is None:  # nobody named it: it is where we look by default
+        hint = "name yours with --dsn, $TASKHARBOR_DSN or --app; `taskharbor enqueue` or `worker run` makes one"
+    return f"there is no store at {path}; {hint}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from taskharbor.cli.fault import Refusal, wrong
+from taskharbor.cli.text import one_line
 
 if TYPE_CHECKING:
     from taskharbor.drivers.contract import Driver
@@ -87,6 +88,16 @@ class Target:
             raise wrong(str(error)) from error
 
     @property
+    def place(self) -> str:
+        """The store as a person may be told of it: a file by its whole path, an address without what may be secret."""
+        from taskharbor.drivers.dsn import redact
+
+        path = file_of(self.driver())
+        if path is not None:
+            return f"sqlite:///{one_line(path)}"
+        return f"the store of {self.app}" if self.dsn is None else one_line(redact(self.dsn))
+
+    @property
     def in_memory(self) -> bool:
         """Whether the store ends with the process that made it."""
         if self.dsn is not None:
@@ -102,6 +113,12 @@ class Target:
                 "use a store that processes share, such as --dsn sqlite:///jobs.db",
                 2,
             )
+
+
+def file_of(driver: Driver) -> str | None:
+    """The file that a driver keeps its jobs in, if it keeps them in one."""
+    path = getattr(getattr(driver, "address", None), "path", None)
+    return path if isinstance(path, str) else None
 
 
 def family(dsn: str) -> str:
@@ -149,7 +166,9 @@ def options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--output", type=click.Choice(OUTPUTS), help="A table for people (default), or JSON for scripts."),
         click.option("--app", metavar="MODULE:NAME", help="Where the Harbor is, for example tasks:harbor."),
-        click.option("--driver", metavar="NAME", help="memory, sqlite, postgres, redis; the DSN says it by itself."),
+        click.option(
+            "--driver", metavar="NAME", help="memory, sqlite, postgres or redis; not needed with a DSN, which names it."
+        ),
         click.option(
             "--dsn",
             metavar="DSN",

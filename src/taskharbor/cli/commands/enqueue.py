@@ -35,10 +35,19 @@ FIRST_PAUSE = 0.1  # seconds, doubled each time
 @click.option("--job", "name", required=True, metavar="TYPE", help="The job's type: the name of a task or handler.")
 @click.option("--json", "payload", default="{}", metavar="JSON", help="The arguments by name; - reads them from stdin.")
 @click.option("--queue", metavar="NAME", help="Default: the task's own queue with --app, else 'default'.")
-@click.option("--run-at", callback=when.moment, metavar="MOMENT", help="Not before: 2030-01-31T09:00:00Z.")
-@click.option("--delay", callback=when.span, metavar="DURATION", help="Not before so long from now: 90, 90s, 15m, 2h.")
+@click.option(
+    "--run-at", callback=when.moment, metavar="MOMENT", help="Do not start it before then: 2030-01-31T09:00:00Z."
+)
+@click.option(
+    "--delay",
+    callback=when.span,
+    metavar="DURATION",
+    help="Do not start it before this time has passed: 90, 90s, 15m, 2h.",
+)
 @click.option("--idempotency-key", metavar="KEY", help="A key already known in the queue stores nothing new.")
-@click.option("--max-attempts", type=click.IntRange(1), metavar="N", help="So many failures are final.")
+@click.option(
+    "--max-attempts", type=click.IntRange(1), metavar="N", help="Maximum attempts: after N failures the job is dead."
+)
 @click.option("--timeout", callback=when.span, metavar="DURATION", help="How long an attempt may take.")
 @click.option("--priority", type=int, metavar="N", help="Higher first within its queue; default 0.")
 @click.option("--group", metavar="NAME", help="Jobs of a group start in order, at most its limit at once.")
@@ -69,9 +78,8 @@ def enqueue(target: Target, name: str, payload: str, **options: Any) -> None:
     else:
         call = _call(target, harbor, name, data, given)
         target.refuse_memory(click.get_current_context().command_path)
-        target.driver()  # an address that is wrong ends here, in words
         type_, queue = call.type, call.options.queue or harbor.client.default_queue
-        id, existed = asyncio.run(_send(harbor, call))
+        id, existed = ask(target, lambda driver, now: _send(harbor, call), creates=True)
     if target.json:
         write_json({"id": id, "type": type_, "queue": queue, "existed": existed})
         return

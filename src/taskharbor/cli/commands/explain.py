@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from taskharbor.cli.explain import look, reasons
@@ -18,17 +20,21 @@ def explain(target: Target, id: str) -> None:
     """Say why a job is not running, and what would help.
 
     The reason that counts now comes first: its queue is paused, its group is full, it is not due, it is blocked by
-    other jobs, no worker serves its queue, a worker has it, or it has ended.
+    other jobs, no worker serves its queue, a worker has it, or it has ended. With --app also whether the app declares
+    a task of its type.
 
     \b
-    Example:
+    Examples:
       taskharbor explain 01JQZ5X7T0A8C2E4G6J8M0P2R4
+      taskharbor explain 01JQZ5X7T0A8C2E4G6J8M0P2R4 --app tasks:harbor
 
     JSON: {"id", "type", "queue", "state", "reasons": [{"code", "text", "hint"}]}. code: one of done, dlq, cancelled,
-    leased, not_due, retry_not_due, given_back, blocked, blocked_by_dead, blocked_by_cancelled, paused, group_full,
-    no_worker, workers_busy, next.
+    leased, unknown_type, not_due, retry_not_due, given_back, blocked, blocked_by_dead, blocked_by_cancelled, paused,
+    group_full, never_served, no_worker, workers_busy, next.
     """
-    seen = ask(target, lambda driver, now: look(driver, id, now))
+    declared = None if target.harbor is None else frozenset(target.harbor.tasks)
+    facts: dict[str, Any] = {"place": target.place, "app": target.app or "", "declared": declared}
+    seen = ask(target, lambda driver, now: look(driver, id, now, **facts))
     found = reasons(seen)
     job = seen.info.job
     if target.json:

@@ -17,11 +17,16 @@ from taskharbor.drivers.contract import Driver
 
 
 @click.command()
-@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @click.option(
-    "--interval", callback=when.span, default="2s", show_default=True, metavar="DURATION", help="Between two looks."
+    "--interval",
+    callback=when.span,
+    default="2s",
+    show_default=True,
+    metavar="DURATION",
+    help="Time between two refreshes.",
 )
-@click.option("--count", type=click.IntRange(1), metavar="N", help="With --watch: so many looks.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="With --watch: stop after N refreshes.")
 @shared
 def stats(target: Target, watch: bool, interval: timedelta, count: int | None) -> None:
     """Show what is going on: jobs by queue and state, and the workers heard in the last minute.
@@ -33,7 +38,7 @@ def stats(target: Target, watch: bool, interval: timedelta, count: int | None) -
       taskharbor stats --watch --count 10 --output json
 
     JSON: {"at", "queues": [as of `taskharbor queue list`], "workers": [{"worker", "queues", "running", "concurrency",
-    "host", "pid", "started_at", "seen_at"}]}; with --watch one line for each look.
+    "host", "pid", "started_at", "seen_at"}]}; with --watch one line for each refresh.
     """
     if not watch:
         _tell(ask(target, survey), target, one=False)

@@ -69,10 +69,10 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
 @click.option(
     "--processes", type=click.IntRange(1), metavar="N", default=1, show_default=True, help="Worker processes."
 )
-@_span("--lease", "30", "A job whose worker is not heard of for so long is run by another.")
-@_span("--heartbeat", None, "Leases are renewed so often; default: a third of the lease.")
-@_span("--poll-interval", "1", "An idle worker asks the store at least so often.")
-@_span("--shutdown-timeout", "30", "After TERM or INT, running jobs have so long to finish.")
+@_span("--lease", "30", "A job whose worker is silent for this long is run by another.")
+@_span("--heartbeat", None, "Leases are renewed at this interval; default: a third of the lease.")
+@_span("--poll-interval", "1", "An idle worker asks the store at least this often.")
+@_span("--shutdown-timeout", "30", "After TERM or INT, running jobs have this long to finish.")
 @click.option(
     "--max-lost", type=click.IntRange(1), metavar="N", default=3, show_default=True, help="Crashes until a job is dead."
 )
@@ -92,7 +92,7 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
 @click.option("--health-file", type=click.Path(dir_okay=False), help="Write how the processes are to this file.")
 @click.option("--health-port", type=click.IntRange(1, 65535), metavar="PORT", help="Answer GET /live and /ready here.")
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="Where to; 0.0.0.0: from other hosts, too.")
-@_span("--health-within", "30", "Healthy: every process has polled the store within so long.")
+@_span("--health-within", "30", "Healthy: every process has polled the store within this time.")
 @click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve Prometheus metrics here.")
 @click.option(
     "--metrics-host", default="127.0.0.1", show_default=True, help="Where to; 0.0.0.0: from other hosts, too."
