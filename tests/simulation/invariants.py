@@ -32,10 +32,11 @@ def held_by(journal: Journal, process: Process) -> list[Delivery]:
 
 
 def _in_doubt(held: Delivery) -> bool:
-    """Its lease ended, or its outcome may not have been told in time."""
+    """Its lease ended, or its outcome may not have been told in time, or was given up by a worker that had to end."""
     process = held.process
     return bool(
-        process.suffered("settle failed", "slow", "frozen", "thawed", "clock stepped", since=held.renewed)
+        held.given_up  # explained when the job is taken over
+        or process.suffered("settle failed", "slow", "frozen", "thawed", "clock stepped", since=held.renewed)
         or held.expires_at <= now_of(process) + timedelta(seconds=0.3)
     )
 

@@ -7,8 +7,8 @@ stop:  fetcher ► executor (grace, then give back) ► settler ► upkeep ► h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from taskharbor.drivers.contract import Driver, SqlDriver
@@ -24,6 +24,7 @@ from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.heart import Heart, LoopHeart, LoopWatch, ThreadHeart
 from taskharbor.worker.middleware import CallMiddleware, Middleware
 from taskharbor.worker.outage import Outage
+from taskharbor.worker.patience import Patience
 from taskharbor.worker.run import Run
 from taskharbor.worker.settings import Settings
 from taskharbor.worker.settler import Settler
@@ -119,8 +120,9 @@ class Crew:
             for finished in tasks:
                 if finished in done:
                     await finished
-            if retire.is_set():
-                await self.fetcher.stop()
+            if retire.is_set() and not stop.is_set():
+                self.fetcher.ask_to_stop()
+                await asyncio.wait((self.fetcher.task, asked), return_when=asyncio.FIRST_COMPLETED)
                 await self._until_nothing_is_held(asked)
         finally:
             asked.cancel()
@@ -138,16 +140,31 @@ class Crew:
                 await end
 
     async def stop(self, hurry: asyncio.Event) -> None:
-        """Take no more, finish or give back what is held, and end. No order but this one loses nothing."""
+        """Take no more, finish or give back what is held, and end. No order but this one loses nothing.
+
+        The handlers are told at once, also while a reserve is under way: nobody knows when the store answers it.
+        """
         self.executor.close()
         self._observers.emit(WorkerStopping(self._settings.name, len(self.executor.running)))
-        async with AsyncExitStack() as last_to_first:  # each is stopped, whatever another raises: above all the heart
-            last_to_first.push_async_callback(self._heart.stop)
-            last_to_first.push_async_callback(self._upkeep.stop)
-            last_to_first.push_async_callback(self._settler.stop)
-            last_to_first.push_async_callback(self.executor.stop, hurry)
-            last_to_first.push_async_callback(self.fetcher.stop)
+        self.fetcher.ask_to_stop()
+        self._upkeep.ask_to_stop()
+        patience = Patience(hurry)
+        steps: tuple[Callable[[], Awaitable[object]], ...] = (
+            partial(self.executor.stop, hurry),
+            partial(self.fetcher.end, patience, 0.5),  # what a reserve leaves is needed to write outcomes
+            partial(self._settler.end, patience, 0.8),
+            partial(self._upkeep.end, patience),
+            partial(self._heart.stop, patience),
+        )
+        problems: list[BaseException] = []
+        for step in steps:
+            try:  # each has its turn, whatever another raises: above all the heart, which would keep the leases
+                await step()
+            except (Exception, asyncio.CancelledError) as error:
+                problems.append(error)
         self._observers.emit(WorkerStopped(self._settings.name))
+        if problems:
+            raise problems[0]
 
     def _make_heart(
         self, driver: Driver, clock: Clock, outage: Outage, held: dict[str, Run], link: Link | None

@@ -47,6 +47,7 @@ from taskharbor.worker.children import Children
 from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.endings import Endings, Refusal
 from taskharbor.worker.middleware import CallMiddleware, Middleware, await_within, call_within, wrap
+from taskharbor.worker.patience import leave_behind
 from taskharbor.worker.run import Run
 from taskharbor.worker.settings import Settings
 from taskharbor.worker.settler import UNKNOWN_TYPE, tell_spawned
@@ -415,6 +416,7 @@ class Executor:
         await self.deadlines.stop()
         self._children.close()
         self._threads.close()
+        leave_behind(run.task for run in self.running if run.task is not None and run.task.cancelling())
 
     def _undecided(self) -> list[Run]:
         return [run for run in self.running if not run.decided]
@@ -429,9 +431,8 @@ class Executor:
                 await asyncio.wait((change, *over), return_when=asyncio.FIRST_COMPLETED)
                 change.cancel()
         finally:
-            for limit in over:
+            for limit in over:  # not awaited: this may be a coroutine that is thrown away with its loop
                 limit.cancel()
-            await asyncio.gather(*over, return_exceptions=True)
 
 
 note_handler_tasks(Executor._execute)

@@ -23,6 +23,7 @@ from taskharbor.model.events import HandlerBlocked, Observers
 from taskharbor.model.lease import Lease
 from taskharbor.worker import executor
 from taskharbor.worker.outage import Backoff, Outage
+from taskharbor.worker.patience import Patience, close
 from taskharbor.worker.run import Run
 
 logger = logging.getLogger("taskharbor.worker")
@@ -95,11 +96,11 @@ class LoopHeart:
         """Begin to beat."""
         self._task = asyncio.create_task(self._run(), name="taskharbor-heart")
 
-    async def stop(self) -> None:
+    async def stop(self, patience: Patience) -> None:
         """Beat no more."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await patience.ended(self._task)
 
     async def _run(self) -> None:
         seconds = self._heart.every
@@ -116,28 +117,37 @@ class ThreadHeart:
         self._driver = driver
         self._clock = clock
         self._watch = watch
-        self._thread = threading.Thread(target=self._serve, name="taskharbor-heart", daemon=True)
+        self._ended: asyncio.Future[None] | None = None  # of the worker's loop
         self._lock = threading.Lock()
         self._stopped = False
         self._cancel: Callable[[], object] | None = None
 
     async def start(self) -> None:
         """Begin to beat."""
+        loop = asyncio.get_running_loop()
+        self._ended = ended = loop.create_future()
+        self._thread = threading.Thread(target=self._serve, args=(loop, ended), name="taskharbor-heart", daemon=True)
         self._thread.start()
 
-    async def stop(self) -> None:
-        """Beat no more, and wait for the thread."""
+    async def stop(self, patience: Patience) -> None:
+        """Beat no more, and wait for the thread: it may be in a call that the store does not answer."""
         with self._lock:
             self._stopped = True
             if self._cancel is not None:
                 self._cancel()
-        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        if self._ended is not None and await patience.ended(self._ended):
+            self._thread.join()  # it has nothing left to do
 
-    def _serve(self) -> None:
+    def _serve(self, loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
         try:
             asyncio.run(self._run())
         except asyncio.CancelledError:
-            return
+            pass
+        finally:
+            try:
+                loop.call_soon_threadsafe(_end, ended)
+            except RuntimeError:
+                pass  # nobody waited so long: the worker's loop is closed
 
     async def _run(self) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -154,7 +164,7 @@ class ThreadHeart:
                 self._cancel = None
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-            await self._driver.close()
+            await close(self._driver)
 
     async def keep(self) -> None:
         """Beat for ever."""
@@ -217,6 +227,11 @@ def _where(frame: FrameType | None) -> str:
     ours = max((index for index, each in enumerate(stack) if each.filename == executor.__file__), default=-1)
     places = [f"{each.filename}:{each.lineno} in {each.name}" for each in stack[ours + 1 :]]
     return " → ".join(dict.fromkeys(places[:1] + places[-1:])) or "unknown"
+
+
+def _end(ended: asyncio.Future[None]) -> None:
+    if not ended.done():
+        ended.set_result(None)
 
 
 def _sign(loop: asyncio.AbstractEventLoop, alive: asyncio.Event) -> None:

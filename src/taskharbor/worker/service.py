@@ -3,8 +3,9 @@
     new ──start──► running ──stop──► stopped          `run` returning by itself also ends in stopped
 
 A service is a loop in a task of its own. `stop` asks (`stopping`), and waits until the loop has ended by itself;
-it never cancels, because a cancelled storage call leaves its outcome in doubt. A loop that raises keeps its
-exception for whoever waits for it.
+it never cancels, because a cancelled storage call leaves its outcome in doubt. `end` does the same for a worker that
+has to end, whether or not its store answers: there patience has an end. A loop that raises keeps its exception for
+whoever waits for it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from typing import Any
+
+from taskharbor.worker.patience import Patience
 
 
 class Service(ABC):
@@ -43,6 +46,11 @@ class Service(ABC):
         self.ask_to_stop()
         if self._task is not None:
             await asyncio.wait((self._task,))
+
+    async def end(self, patience: Patience, share: float = 1.0) -> bool:
+        """Ask, and wait as long as there is patience: then it is cancelled. Whether it has ended by itself."""
+        self.ask_to_stop()
+        return await patience.ended_or_cancelled(self.task, share)
 
     @property
     def task(self) -> asyncio.Task[None]:

@@ -2,7 +2,8 @@
 
 It flushes at once when idle; while a flush is under way outcomes gather and go in the next one. When too many
 have gathered (`behind`) the fetcher takes no more. A flush that fails is repeated until it succeeds or the
-leases end: an outcome is safe to send twice, and nothing is ever settled in two steps.
+leases end: an outcome is safe to send twice, and nothing is ever settled in two steps. Only a worker that has to end
+gives up sooner: what a store does not take then is thrown away, and its job runs again when its lease is over.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.policy.decide import refuse
 from taskharbor.tasks.failure import with_failure_steps
 from taskharbor.worker.outage import Backoff, Outage
+from taskharbor.worker.patience import Patience
 from taskharbor.worker.run import Run
 from taskharbor.worker.service import Service
 
@@ -67,6 +69,7 @@ class Settler(Service):
         self._enough = bound * 3 // 4
         self._on_settled = on_settled
         self._pending: list[tuple[Run, Outcome]] = []
+        self._flushing: list[tuple[Run, Outcome]] = []  # what was last taken from it
         self._wanted = asyncio.Event()
 
     def submit(self, run: Run, outcome: Outcome) -> None:
@@ -91,9 +94,19 @@ class Settler(Service):
                 await self._wanted.wait()
                 continue
             await self._gather()
-            batch = self._pending[:BATCH]
+            batch = self._flushing = self._pending[:BATCH]
             del self._pending[:BATCH]
             await self._flush(batch)
+
+    async def end(self, patience: Patience, share: float = 1.0) -> bool:
+        """Write what is left, and end; when the store takes too long, throw it away and say so."""
+        if await super().end(patience, share):
+            return True
+        error = BackendUnavailable("the store did not record it before the worker had to end")
+        for run, outcome in [*self._flushing, *self._pending]:
+            if run.lease.token in self._held:
+                self._refused(run, outcome, error)
+        return False
 
     async def _gather(self) -> None:
         """While every turn of the loop brings more outcomes, let them come: they share what one call costs."""

@@ -28,13 +28,13 @@ from taskharbor.worker.forks import own_signals
 from taskharbor.worker.health import Health
 from taskharbor.worker.middleware import CallMiddleware, Middleware
 from taskharbor.worker.outage import Backoff, Outage
+from taskharbor.worker.patience import cancelled, close, end_others
 from taskharbor.worker.settings import settings
+from taskharbor.worker.signals import SIGNALS, Signals
 from taskharbor.worker.upkeep import follow
 
 if TYPE_CHECKING:
     from taskharbor.worker.supervisor.link import Link
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -144,7 +144,10 @@ class Worker:
     # Running -------------------------------------------------------------------------------------------------
 
     def run(self, *, until_empty: bool = False) -> None:
-        """Run in this thread until stopped. In the main thread TERM and INT stop it; a second one hurries."""
+        """Run in this thread until stopped.
+
+        In the main thread TERM and INT stop it; a second one gives back what runs, a third ends the process.
+        """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -169,12 +172,17 @@ class Worker:
         self._state = "starting"
         self._loop = asyncio.get_running_loop()
         driver = self._source.sibling()
+        thrown_away = False
         try:
             if await self._open(driver):
                 await self._serve(driver, until_empty)
+        except GeneratorExit:  # this coroutine is thrown away with its loop: nothing can be awaited any more
+            thrown_away = True
+            raise
         finally:
             self._state = "stopped"
-            await driver.close()
+            if not thrown_away:
+                await close(driver)
 
     def stop(self) -> None:
         """Take no more jobs, finish what runs, then return from `run`. Safe from any thread and from a handler."""
@@ -208,20 +216,10 @@ class Worker:
         )
 
     async def _run_with_signals(self, until_empty: bool) -> None:
-        loop = asyncio.get_running_loop()
         self._signals = 0
-        signals = SIGNALS if threading.current_thread() is threading.main_thread() else ()
-        try:
-            for number in signals:
-                loop.add_signal_handler(number, self._on_signal)
-        except NotImplementedError:
-            signals = ()  # no such loop on Windows: there Ctrl-C cancels the run, which gives back what runs
-        try:
+        with Signals(self._on_signal, self._on_signal):
             await self.arun(until_empty=until_empty)
-        finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
-                signal.signal(number, signal.SIG_IGN)  # another one while the loop closes must not end the process
+        await end_others()
 
     def _on_signal(self) -> None:
         # Under a supervisor one signal to the whole group arrives twice: here, and as its order to stop.
@@ -229,25 +227,36 @@ class Worker:
         if self._signals > 1 or (self.link is None and self._stop.is_set()):
             self.hurry()
         else:
-            self._stop.set()
+            self.stop()
 
     async def _open(self, driver: Driver) -> bool:
         """Open the store and follow its clock; wait for one that is away, unless that is hopeless. False: stopped."""
-        backoff = Backoff()
-        while not self._stop.is_set():
-            try:
-                await driver.open()
-                await follow(self._clock, driver)
-                self._outage.answered("open")
-                return True
-            except (BackendUnavailable, OSError) as error:
-                if isinstance(error, BackendUnavailable) and error.lasting:
-                    raise
-                self._outage.failed("open", error)
-            stop = asyncio.ensure_future(self._stop.wait())
-            await asyncio.wait((stop,), timeout=backoff.next())
+        backoff, stop = Backoff(), asyncio.ensure_future(self._stop.wait())
+        try:
+            while not self._stop.is_set():
+                opening = asyncio.ensure_future(self._open_once(driver))
+                await asyncio.wait((opening, stop), return_when=asyncio.FIRST_COMPLETED)
+                if not opening.done():
+                    await cancelled(opening)  # a store that stands still may answer in minutes, or never
+                elif await opening:
+                    return True
+                else:
+                    await asyncio.wait((stop,), timeout=backoff.next())
+        finally:
             stop.cancel()
         return False
+
+    async def _open_once(self, driver: Driver) -> bool:
+        try:
+            await driver.open()
+            await follow(self._clock, driver)
+        except (BackendUnavailable, OSError) as error:
+            if isinstance(error, BackendUnavailable) and error.lasting:
+                raise
+            self._outage.failed("open", error)
+            return False
+        self._outage.answered("open")
+        return True
 
     async def _serve(self, driver: Driver, until_empty: bool) -> None:
         crew = self._crew = Crew(
