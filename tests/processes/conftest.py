@@ -12,4 +12,3 @@ from tests.supervisor.program import Yard, yard
 def here(tmp_path: Path) -> Iterator[Yard]:
     with yard(f"sqlite:///{tmp_path}/jobs.db", tmp_path, app="tests.processes.app:harbor") as made:
         yield made
-        print(made.log)  # pytest shows it when the test has failed

@@ -22,7 +22,6 @@ def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]:
         dsn = redis.shared().url
     with yard(dsn, tmp_path) as made:
         yield made
-        print(made.log)  # pytest shows it when the test has failed
 
 
 @pytest.fixture
@@ -30,4 +29,3 @@ def here(tmp_path: Path) -> Iterator[Yard]:
     """A yard on SQLite, for what does not depend on the store."""
     with yard(f"sqlite:///{tmp_path}/jobs.db", tmp_path) as made:
         yield made
-        print(made.log)

@@ -110,7 +110,8 @@ class Yard:
     def start(self, *options: str, before: tuple[str, ...] = (), app: str | None = "", cwd: Path = ROOT,
               dsn: str | None = None) -> subprocess.Popen[bytes]:  # fmt: skip
         app = self.app if app == "" else app
-        given = ["--dsn", self.dsn if dsn is None else dsn, *(["--app", app] if app else []), *options]
+        dsn = self.dsn if dsn is None else dsn
+        given = [*(["--dsn", dsn] if dsn else []), *(["--app", app] if app else []), *options]
         with open(self.folder / "log", "ab") as log:
             program = subprocess.Popen(
                 [*before, sys.executable, "-m", "taskharbor", "worker", "run", *given],
@@ -217,3 +218,4 @@ def yard(dsn: str, folder: Path, app: str = "tests.supervisor.app:harbor") -> It
         yield made
     finally:
         made.close()
+        print(made.log)  # pytest shows it when the test has failed

@@ -19,6 +19,7 @@ from typing import Any
 from taskharbor.cli.commands.worker import ONE_PROCESS
 from taskharbor.cli.fault import explained, wrong
 from taskharbor.cli.target import Target, family
+from taskharbor.drivers.registry import location_of
 from taskharbor.observe.lines import configure_logging
 from taskharbor.worker import Worker
 from taskharbor.worker.supervisor import orphan, wire
@@ -65,14 +66,15 @@ def make(setup: wire.Setup, link: Link) -> Worker:
     if target.in_memory:
         if not setup.alone:
             raise wrong(f"--processes above 1: {ONE_PROCESS}")
+    elif target.dsn is None:
+        logger.warning(
+            "the app was made with a driver of its own, so the supervisor does not know the store's address: this "
+            "process keeps its leases itself, and what it holds when it dies waits for their end; --dsn mends that"
+        )
     else:
-        link.dsn = target.dsn
-        if link.dsn is None:
-            logger.warning(
-                "the app was made with a driver of its own, so the supervisor does not know the store's address: this "
-                "process keeps its leases itself, and what it holds when it dies waits for their end; --dsn mends that"
-            )
-        elif setup.waits and family(link.dsn) == "postgres":
+        driver = target.driver() if target.harbor is None else target.harbor.driver  # the one that the worker uses
+        link.dsn = location_of(driver, target.dsn)
+        if setup.waits and family(link.dsn) == "postgres":
             import psycopg  # noqa: F401  its driver would do so when it opens the store
     options: dict[str, Any] = {
         "queues": setup.queues,

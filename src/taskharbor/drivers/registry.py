@@ -82,6 +82,15 @@ def tell_default(dsn: str) -> None:
         )
 
 
+def location_of(driver: Driver, dsn: str) -> str:
+    """The DSN by which a process in another folder and environment reaches the store of this driver, made from a DSN.
+
+    A driver whose DSN may depend on either has it as `location`; it may hold a password that the DSN does not.
+    """
+    location: str = getattr(driver, "location", dsn)
+    return location
+
+
 def _factory(scheme: str) -> Callable[[str], Driver]:
     from importlib.metadata import entry_points  # 20 ms that only a program which opens a store pays
 

@@ -132,11 +132,11 @@ def run(target: Target, **options: Any) -> int:
         name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in options.items()
     }
     own = {name: given.pop(name) for name in wire.Setup.__struct_fields__ if name in given}
-    _check(target, given["processes"])
+    dsn = _check(target, given["processes"])
     metrics_host, metrics_port = given.pop("metrics_host"), given.pop("metrics_port")
     setup = wire.Setup(
         app=target.app,
-        dsn=target.given if target.app is not None else target.dsn,
+        dsn=dsn,
         driver=target.kind,
         alone=given["processes"] == 1,
         metrics=metrics_port is not None,
@@ -212,17 +212,24 @@ def _ask(host: str, port: int | None) -> dict[str, Any]:
     return answer
 
 
-def _check(target: Target, processes: int) -> None:
-    """What can be seen without the application, which only worker processes import."""
+def _check(target: Target, processes: int) -> str | None:
+    """What can be seen without the application, which only worker processes import; answers the address of the store.
+
+    A path in it is one in this folder, also for an application that works in another.
+    """
     if os.name != "posix":
         raise wrong("worker run needs a POSIX system; elsewhere call harbor.worker().run() in a program of your own")
     if target.app is not None and not re.fullmatch(r"[^:]+:[^:]+", target.app):
         raise wrong(f"--app: expected module:name, for example tasks:harbor, got {target.app!r}")
     if target.app is None or target.given is not None:
         store = Target(dsn=target.given, driver=target.kind, app=None, output=None)
-        store.driver()
+        from taskharbor.drivers.registry import location_of
+
+        driver = store.driver()
         if store.in_memory and processes > 1:
             raise wrong(f"--processes {processes}: {ONE_PROCESS}")
+        return None if store.dsn is None else location_of(driver, store.dsn)
+    return None
 
 
 def _metrics(host: str, port: int, served: ExitStack) -> Callable[[str], None]:

@@ -23,7 +23,7 @@ from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.elders import Elders
 from taskharbor.drivers.postgres.enqueueing import enqueue
 from taskharbor.drivers.postgres.hints import Hints
-from taskharbor.drivers.postgres.options import parse
+from taskharbor.drivers.postgres.options import located, parse
 from taskharbor.drivers.postgres.pool import Pool, unavailable, unusable
 from taskharbor.drivers.postgres.records import lent, micros, moment_of, to_json
 from taskharbor.drivers.postgres.settling import extend, plain, runs, settle_plain, settle_spawning
@@ -68,6 +68,11 @@ class PostgresDriver(SingleVerbs):
 
     def __repr__(self) -> str:
         return f"PostgresDriver(schema={self._schema!r})"
+
+    @property
+    def location(self) -> str:
+        """The DSN by which a process with another environment reaches the same database. It may hold a password."""
+        return located(self._dsn)
 
     @property
     def retention(self) -> timedelta:

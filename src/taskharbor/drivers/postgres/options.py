@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from taskharbor.drivers.contract import DEFAULT_RETENTION
 from taskharbor.drivers.dsn import options_of, scheme_of, span
@@ -95,7 +96,8 @@ def parse(dsn: str) -> Options:
     if _REFUSED.search(parts.netloc + parts.path):
         raise ValueError("expected no space in it and %25 for each % in a password; write a space as %20")
     rest = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True) if name not in OURS]
-    address = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(rest), ""))
+    # Not urlunsplit, which leaves the slashes out where there is no host: the server is found by PGHOST or its socket.
+    address = f"postgresql://{parts.netloc}{parts.path}{'?' if rest else ''}{_query(rest)}"
     schema = given.get("schema", "taskharbor")
     if not 1 <= len(schema.encode()) <= 63 or "\x00" in schema or schema.lower().startswith("pg_"):
         raise ValueError("schema: expected 1 to 63 bytes that do not begin with pg_")
@@ -124,6 +126,29 @@ def parse(dsn: str) -> Options:
         statement_timeout=span(given.get("statement_timeout", "30s"), "statement_timeout").total_seconds(),
         connect_timeout=span(given.get("connect_timeout", "5s"), "connect_timeout").total_seconds(),
     )
+
+
+def located(dsn: str) -> str:
+    """The DSN with what this process's environment (PGHOST, PGDATABASE …) adds to it, for one that has another."""
+    from psycopg import pq
+
+    given = {option.keyword for option in pq.Conninfo.parse(parse(dsn).address.encode()) if option.val is not None}
+    added = [
+        (option.keyword.decode(), option.val.decode())
+        for option in pq.Conninfo.get_defaults()
+        if option.val is not None
+        and option.keyword not in given
+        and option.keyword.decode() in LIBPQ
+        and (option.envvar or b"").decode() in os.environ
+    ]
+    # What a service file says goes before the environment, so nothing of that may be added to it.
+    service = b"service" in given or "PGSERVICE" in os.environ
+    query = _query([(name, value) for name, value in added if not service or name == "service"])
+    return f"{dsn}{'&' if '?' in dsn else '?'}{query}" if query else dsn
+
+
+def _query(options: list[tuple[str, str]]) -> str:
+    return urlencode(options, quote_via=quote)  # to libpq a plus is no space
 
 
 def _number(text: str, name: str, what: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
@@ -57,6 +57,16 @@ def parse(dsn: str) -> Address:
         _choice(options, "synchronous", "full", "normal"),
         _choice(options, "migrate", "auto", "manual"),
     )
+
+
+def located(dsn: str, address: Address) -> str:
+    """The DSN with the path that it had when it was read.
+
+    >>> located("sqlite:///jobs.db?synchronous=normal", Address("/var/lib/shop/my jobs.db"))
+    'sqlite:////var/lib/shop/my%20jobs.db?synchronous=normal'
+    """
+    query = urlsplit(dsn).query
+    return f"sqlite:///{quote(address.path)}{'?' if query else ''}{query}"
 
 
 def _choice(options: dict[str, str], name: str, default: str, other: str) -> str:

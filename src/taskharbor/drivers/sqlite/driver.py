@@ -12,7 +12,7 @@ from typing import Any
 
 from taskharbor.drivers.contract import SingleVerbs
 from taskharbor.drivers.sqlite import admin, borrow, migrate, reading
-from taskharbor.drivers.sqlite.address import parse
+from taskharbor.drivers.sqlite.address import located, parse
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.hub import Hub, Waiter, acquire, let_go
 from taskharbor.drivers.sqlite.leases import extend, release
@@ -46,6 +46,11 @@ class SqliteDriver(SingleVerbs):
         self._dsn = dsn
         self._hub: Hub | None = None
         self._seen: dict[str, int] = {}  # queue → its last arrival when a reserve of this driver left nothing there
+
+    @property
+    def location(self) -> str:
+        """The DSN by which a process in another folder finds the same file."""
+        return located(self._dsn, self.address)
 
     @property
     def retention(self) -> timedelta:

@@ -121,6 +121,14 @@ class LeasesNotKept(Event, frozen=True, gc=False):
     error: BaseException
 
 
+class StoreDiffers(Event, frozen=True, gc=False):
+    """The supervisor's store knows neither a worker nor its jobs: it is another one. The worker keeps its leases."""
+
+    pid: int
+    slot: int
+    worker: str
+
+
 class SourcesChanged(Event, frozen=True, gc=False):
     """A source file has changed: all worker processes start anew."""
 
@@ -152,6 +160,7 @@ LEVELS.update(
         ProcessSilent: logging.WARNING,
         JobsReleased: logging.WARNING,
         LeasesNotKept: logging.ERROR,
+        StoreDiffers: logging.ERROR,
     }
 )
 

@@ -3,6 +3,9 @@
 It runs in the parent, where no handler runs. It decides nothing about a job: a lease that the store refuses is told
 to the process that holds it, and what a process held when it died goes back with one more `lost`, except where we
 killed it ourselves: then with nothing.
+
+A store that knows not one of a process's jobs is another one than the process uses, unless that worker was seen in it:
+an address may mean different things to two processes. Then nothing is told, and the worker keeps its leases itself.
 """
 
 from __future__ import annotations
@@ -12,14 +15,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.contract import Driver, open_existing
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import StoreClock
+from taskharbor.model.errors import JobNotFound
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Retry
 from taskharbor.model.times import to_ms
 from taskharbor.worker.outage import Backoff
-from taskharbor.worker.supervisor.events import JobsReleased, LeasesNotKept, tell
+from taskharbor.worker.supervisor.events import JobsReleased, LeasesNotKept, StoreDiffers, tell
 from taskharbor.worker.supervisor.process import HeldLease, Process
 from taskharbor.worker.upkeep import ROUND_EVERY, follow, is_stale
 
@@ -59,7 +63,7 @@ class Keeper:
         backoff = Backoff()
         while not self._opened.is_set():
             try:
-                await self._driver.open()
+                await open_existing(self._driver)  # the worker has made it
                 await follow(self._clock, self._driver)
                 self._opened.set()
             except Exception as error:
@@ -101,7 +105,15 @@ class Keeper:
             else:
                 lost.append((held.lease.token, type(answer).__name__, str(answer)))
         for process, (renewed, lost) in news.items():
-            process.kept(renewed, lost)
+            if renewed or any(name != JobNotFound.__name__ for _, name, _ in lost) or await self._knows(process):
+                process.kept(renewed, lost)
+            elif process.leases:
+                process.elsewhere = True
+                tell(StoreDiffers(process.pid, process.number, process.worker))
+
+    async def _knows(self, process: Process) -> bool:
+        """Whether a process was seen in this store: every worker says there that it is alive."""
+        return any(info.worker == process.worker for info in await self._driver.workers(self._clock.now()))
 
     # What a dead one held ------------------------------------------------------------------------------------
 

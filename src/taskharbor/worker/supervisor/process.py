@@ -65,6 +65,7 @@ class Process:
         self.told_to_end = False
         self.why = ""  # it is to be replaced
         self.silence_told = False
+        self.elsewhere = False  # its jobs are in another store than the one that we know
         self.left_at: float | None = None  # when it said that it has stopped serving
         self.on_suspect: Callable[[wire.TakenLease], None] | None = None  # told of a job that it hands on
         self.ready, self.tired, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -171,8 +172,8 @@ class Process:
         return self.left_at is not None and self.code is None and not self.killed and now - self.left_at > EXIT
 
     def renewable(self, now: float) -> list[HeldLease]:
-        """The leases to renew: none of a process that is gone or stopped, and none of a job past its timeout."""
-        if self.stopped or self.code is not None:
+        """The leases to renew: none of a process that is gone, stopped or elsewhere, none of a job past its timeout."""
+        if self.stopped or self.elsewhere or self.code is not None:
             return []
         return [lease for lease in self.leases.values() if lease.until is None or now < lease.until]
 
