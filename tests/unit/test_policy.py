@@ -15,7 +15,7 @@ from taskharbor.model.errors import Cancel, RetryLater, Snooze, Unrecoverable
 from taskharbor.model.limits import MAX_ERROR
 from taskharbor.model.times import LONGEST
 from taskharbor.policy.decide import POLICY_FAILED_DELAY, Terms, after, crashed, give_back, on_error, refuse
-from taskharbor.policy.describe import describe, name_of, summary
+from taskharbor.policy.describe import describe, summary
 from taskharbor.policy.retry import Exponential, Fixed, Linear
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -376,7 +376,6 @@ class Wrapped(Exception):
 def test_a_summary_is_class_and_message_in_one():
     assert summary(ValueError("no such account")) == "ValueError: no such account"
     assert summary(ValueError()) == "ValueError"
-    assert name_of(Mute()) == "Mute"
 
 
 @pytest.mark.parametrize(

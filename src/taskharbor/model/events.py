@@ -17,6 +17,7 @@ import msgspec
 
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.job import JobRecord
+from taskharbor.model.naming import callable_name, class_name
 
 logger = logging.getLogger("taskharbor.events")
 
@@ -189,12 +190,14 @@ Observer: TypeAlias = Callable[[Event], None]
 class Observers:
     """Delivers events. What an observer raises is logged once for each kind, and never reaches the caller.
 
-    Only a KeyboardInterrupt does: it is the user's, not the observer's.
+    Only a KeyboardInterrupt does: it is the user's, not the observer's. `interruptible` False: that neither. A worker
+    takes its signals by other means, and outcomes of many jobs would be lost with its loop.
     """
 
-    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+    def __init__(self, observers: Iterable[Observer] = (), *, interruptible: bool = True) -> None:
         self._asked = tuple((observer, getattr(observer, "wants", None)) for observer in observers)
-        self._complained: set[tuple[int, type]] = set()
+        self._passed_on: tuple[type[BaseException], ...] = (KeyboardInterrupt,) if interruptible else ()
+        self._complained: set[tuple[int, str]] = set()
 
     def add(self, observer: Observer) -> None:
         """Have one more observer hear what happens from now on."""
@@ -208,7 +211,7 @@ class Observers:
             try:
                 if wants(event_type):
                     return True
-            except KeyboardInterrupt:
+            except self._passed_on:
                 raise
             except BaseException as error:
                 self._complain(observer, error)
@@ -221,19 +224,18 @@ class Observers:
             try:
                 if wants is None or wants(kind):
                     observer(event)
-            except KeyboardInterrupt:
+            except self._passed_on:
                 raise
             except BaseException as error:
                 self._complain(observer, error)
 
     def _complain(self, observer: Observer, error: BaseException) -> None:
-        kind = (id(observer), type(error))
+        kind = (id(observer), class_name(error))
         if kind in self._complained:
             return
         self._complained.add(kind)
-        # By name: the repr of a partial shows its arguments. And a log handler may fail, too.
-        name = getattr(observer, "__qualname__", None) or type(observer).__qualname__
         try:
-            logger.error("observer %s failed with %s; it is not reported again", name, type(error).__qualname__)
+            # By name: the repr of a partial shows its arguments. And a log handler may fail, too.
+            logger.error("observer %s failed with %s; it is not reported again", callable_name(observer), kind[1])
         except Exception:
             return

@@ -133,6 +133,7 @@ def clean_error(text: str) -> str:
     >>> clean_error("a\\x00b")
     'a\\ufffdb'
     """
+    text = str.__str__(text)  # a subclass of str may answer anything when it is measured or cut
     if len(text) > MAX_ERROR:
         text = text[:MAX_ERROR]
     text = replace_unstorable(text)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 _qualname: Callable[[type], str] = type.__dict__["__qualname__"].__get__
+_module: Callable[[type], object] = type.__dict__["__module__"].__get__
+_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 
 
 def class_name(value: object) -> str:
@@ -19,6 +21,21 @@ def class_name(value: object) -> str:
     'ValueError'
     """
     return str.__str__(_qualname(type(value)))
+
+
+def full_name(kind: type) -> str:
+    """A class as its module and qualified name.
+
+    >>> full_name(KeyError)
+    'builtins.KeyError'
+    """
+    module = _module(kind)
+    return f"{str.__str__(module) if issubclass(type(module), str) else '?'}.{str.__str__(_qualname(kind))}"
+
+
+def lineage(kind: type) -> tuple[type, ...]:
+    """The class and those it inherits from, whatever its metaclass would answer."""
+    return _mro(kind)
 
 
 def callable_name(function: Callable[..., Any]) -> str:

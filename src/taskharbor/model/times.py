@@ -50,7 +50,7 @@ def duration(value: Duration, name: str, *, zero: bool = True) -> timedelta:
     datetime.timedelta(seconds=1, microseconds=500000)
     """
     if isinstance(value, timedelta):
-        span = value
+        span = timedelta.__add__(timedelta(0), value)  # of a subclass no more than what it says now is kept
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name}: expected seconds or a timedelta, got {type(value).__name__}")
     elif not -LONGEST.total_seconds() <= value <= LONGEST.total_seconds():  # false for NaN, too

@@ -18,6 +18,8 @@ from typing import Any
 
 from taskharbor.model import events as e
 from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.naming import class_name
+from taskharbor.model.refusal import Refusal
 from taskharbor.observe.lines import JobFilter, JsonFormatter, TextFormatter, configure_logging, written
 
 __all__ = ["LEVELS", "JobFilter", "JsonFormatter", "LogObserver", "TextFormatter", "configure_logging", "logged"]
@@ -89,12 +91,14 @@ class LogObserver:
         return facts
 
     def _error(self, error: BaseException) -> str:
-        name = type(error).__qualname__
+        name = class_name(error)
         if self._errors:
             try:
                 return f"{name}: {error}"
             except BaseException:
                 return name
+        if type(error) is Refusal:
+            return error.told  # where core said so helps nobody, and why quotes nothing
         innermost = error.__traceback__
         if innermost is None:
             return name
@@ -109,7 +113,7 @@ def _is_of_store(event: e.Event) -> bool:
 
 
 def _away(error: BaseException) -> str:
-    return f"{type(error).__qualname__}: {' '.join(str(error).split())[:_LONGEST]}"
+    return f"{class_name(error)}: {' '.join(str(error).split())[:_LONGEST]}"
 
 
 def logged(observers: Iterable[e.Observer]) -> tuple[e.Observer, ...]:

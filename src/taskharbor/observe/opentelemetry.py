@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from taskharbor.model.errors import Cancel, Snooze
 from taskharbor.model.job import JobRecord, replace
+from taskharbor.model.naming import class_name
 from taskharbor.model.trace import trace_of, with_trace
 
 try:
@@ -80,7 +81,7 @@ class OpenTelemetry:
             try:
                 yield stamp
             except BaseException as error:
-                self._fail(span, type(error).__qualname__, error)
+                self._fail(span, class_name(error), error)
                 raise
 
     async def middleware(self, ctx: JobContext, call_next: Callable[[JobContext], Awaitable[Any]]) -> Any:
@@ -114,10 +115,10 @@ class OpenTelemetry:
             span.set_attribute("taskharbor.job.stopped", stopped)
         if stopped == "timeout":  # whatever the handler did then: the job has failed
             self._fail(span, "timeout", error)
-        elif isinstance(error, Snooze | Cancel):
-            span.set_attribute("taskharbor.job.ended_by", type(error).__name__)
+        elif issubclass(type(error), Snooze | Cancel):
+            span.set_attribute("taskharbor.job.ended_by", class_name(error))
         elif error is not None and stopped is None:
-            self._fail(span, type(error).__qualname__, error)
+            self._fail(span, class_name(error), error)
         elif stopped == "lease lost":
             self._fail(span, "lease lost", error)
 

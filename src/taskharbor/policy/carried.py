@@ -10,10 +10,13 @@ from collections.abc import Iterable
 
 import msgspec
 
+from taskharbor.model.naming import full_name, lineage
 from taskharbor.policy.retry import Exponential, Fixed, Linear, RetryPolicy
 
 RETRY_KEY = "taskharbor.retry"
 UNRECOVERABLE_KEY = "taskharbor.unrecoverable"
+
+_SCRIPT = "__mp_main__."  # a script, as its children see it
 
 _policies: msgspec.json.Decoder[Exponential | Fixed | Linear] = msgspec.json.Decoder(Exponential | Fixed | Linear)
 _names: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
@@ -34,7 +37,7 @@ def write_retry(policy: RetryPolicy) -> str:
 
 
 def read_retry(text: str) -> RetryPolicy:
-    """The policy that `write_retry` wrote, or ValueError."""
+    """The policy that `write_retry` wrote, or ValueError (or RecursionError: it is nested without end)."""
     return _policies.decode(text)
 
 
@@ -46,9 +49,9 @@ def write_unrecoverable(kinds: Iterable[type[BaseException]]) -> str:
 def is_unrecoverable(text: str, error: BaseException) -> bool:
     """Whether an error is of one of the types that `write_unrecoverable` wrote; ValueError if it wrote no such text."""
     names = _names.decode(text)
-    return any(_name(kind) in names for kind in type(error).__mro__)
+    return any(_name(kind) in names for kind in lineage(type(error)))
 
 
 def _name(kind: type) -> str:
-    module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__  # a script, as its children see it
-    return f"{module}.{kind.__qualname__}"
+    name = full_name(kind)
+    return f"__main__.{name.removeprefix(_SCRIPT)}" if name.startswith(_SCRIPT) else name

@@ -18,6 +18,7 @@ from taskharbor.model.errors import Cancel, RetryLater, Snooze, Unrecoverable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
 from taskharbor.model.limits import clean_error
+from taskharbor.model.naming import lineage
 from taskharbor.model.outcome import Cancelled, Fail, Outcome, Retry
 from taskharbor.model.shown import shown
 from taskharbor.model.times import Duration, duration, round_up
@@ -49,7 +50,7 @@ def terms_of(job: JobRecord, declared: Terms, error: BaseException) -> tuple[Ter
         # It names types; whether this error is of one of them is all that has to be known of them.
         final = (BaseException,) if is_unrecoverable(unrecoverable, error) else ()
         return Terms(policy, declared.max_attempts, final), None
-    except ValueError as problem:
+    except Exception as problem:  # a mark may be nested so deeply that reading it is a RecursionError
         return declared, problem
 
 
@@ -65,28 +66,32 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def on_error(job: JobRecord, lease: Lease, error: BaseException, terms: Terms, now: datetime) -> Verdict:
     """What becomes of a job whose handler raised."""
-    if isinstance(error, Snooze):
+    # By the class alone, here and below: asked by isinstance, an exception answers with a `__class__` of its own.
+    kind = type(error)
+    if issubclass(kind, Snooze):
         return _snooze(job, lease, error, now)
-    if isinstance(error, Cancel):
+    if issubclass(kind, Cancel):
         return Verdict(Cancelled(lease, _reason(error, "cancelled by its handler")))
     attempts = job.attempts + 1
     limit = job.max_attempts or terms.max_attempts
     text = describe(error)
-    if isinstance(error, Unrecoverable):
+    if issubclass(kind, Unrecoverable):
         return Verdict(Fail(lease, _reason(error, "unrecoverable"), attempts, now, text))
-    if terms.unrecoverable and isinstance(error, terms.unrecoverable):
+    final, problem = _is_one_of(terms.unrecoverable, error)
+    if final:
         return Verdict(Fail(lease, clean_error(f"unrecoverable {summary(error)}"), attempts, now, text))
     if attempts >= limit:
-        return Verdict(Fail(lease, f"failed {attempts} of {limit} attempts", attempts, now, text))
+        return Verdict(Fail(lease, f"failed {attempts} of {limit} attempts", attempts, now, text), problem)
     delay, policy_error = _delay(error, attempts, terms.retry)
     if delay is None:
-        return Verdict(Fail(lease, f"its retry policy gave up after attempt {attempts}", attempts, now, text))
-    return Verdict(Retry(lease, after(now, delay), attempts, text, now), policy_error)
+        reason = f"its retry policy gave up after attempt {attempts}"
+        return Verdict(Fail(lease, reason, attempts, now, text), problem)
+    return Verdict(Retry(lease, after(now, delay), attempts, text, now), policy_error or problem)
 
 
 def refuse(job: JobRecord, lease: Lease, reason: str, now: datetime) -> Fail:
     """An unrecoverable failure that core itself found, such as a payload that does not fit the handler."""
-    return Fail(lease, reason, job.attempts + 1, now)
+    return Fail(lease, clean_error(reason), job.attempts + 1, now)
 
 
 def crashed(job: JobRecord, lease: Lease, now: datetime) -> Fail:
@@ -109,20 +114,33 @@ def after(now: datetime, delay: timedelta) -> datetime | None:
         return datetime.max.replace(microsecond=0, tzinfo=now.tzinfo)
 
 
-def _reason(signal: Cancel | Unrecoverable, default: str) -> str:
+def _is_one_of(kinds: tuple[type[BaseException], ...], error: BaseException) -> tuple[bool, BaseException | None]:
+    """Whether the error is of one of these types, and what was raised instead of an answer.
+
+    A metaclass may have its own idea of what an instance is, and may fail; then the class alone decides.
+    """
+    if not kinds:
+        return False, None
+    try:
+        return isinstance(error, kinds), None
+    except BaseException as problem:
+        return any(kind is each for kind in kinds for each in lineage(type(error))), problem
+
+
+def _reason(signal: BaseException, default: str) -> str:
     """What the handler gave as reason, as text: it may be anything, or missing in a subclass with its own `__init__`.
 
     A reason that is no text would be refused by every store, and its job run again and again.
     """
     try:
-        return clean_error(str(signal.reason)) or default
+        return clean_error(str(signal.reason)) or default  # type: ignore[attr-defined]  # see above
     except BaseException:
         return default
 
 
-def _snooze(job: JobRecord, lease: Lease, error: Snooze, now: datetime) -> Verdict:
+def _snooze(job: JobRecord, lease: Lease, error: BaseException, now: datetime) -> Verdict:
     try:
-        delay = duration(error.delay, "Snooze delay")
+        delay = duration(error.delay, "Snooze delay")  # type: ignore[attr-defined]  # checked just here
     except BaseException as problem:  # also a subclass that has no delay
         return Verdict(Retry(lease, after(now, POLICY_FAILED_DELAY), job.attempts), problem)
     return Verdict(Retry(lease, after(now, delay), job.attempts))
@@ -131,7 +149,8 @@ def _snooze(job: JobRecord, lease: Lease, error: Snooze, now: datetime) -> Verdi
 def _delay(error: BaseException, attempts: int, policy: RetryPolicy) -> tuple[timedelta | None, BaseException | None]:
     """The delay before the next attempt; a policy that raises, or answers nonsense, counts as a minute."""
     try:
-        given: Duration | None = error.delay if isinstance(error, RetryLater) else None
+        own = issubclass(type(error), RetryLater)
+        given: Duration | None = error.delay if own else None  # type: ignore[attr-defined]  # a subclass may have none
         if given is None:
             given = policy(attempts, error)
         return (None, None) if given is None else (duration(given, "retry delay"), None)

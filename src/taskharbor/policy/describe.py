@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import TracebackType
 
 from taskharbor.model.limits import clean_error
+from taskharbor.model.naming import class_name
 
 _OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _FRAMES = 20  # of each exception, the innermost
 _EXCEPTIONS = 10  # told of one failure: itself, its causes, the members of its groups
 
-
-def name_of(error: BaseException) -> str:
-    """The name of the exception's class."""
-    return type(error).__qualname__
+_Related = Callable[[BaseException], BaseException | None]
+_cause: _Related = BaseException.__dict__["__cause__"].__get__
+_context: _Related = BaseException.__dict__["__context__"].__get__
+_suppresses: Callable[[BaseException], bool] = BaseException.__dict__["__suppress_context__"].__get__
+_traceback: Callable[[BaseException], TracebackType | None] = BaseException.__dict__["__traceback__"].__get__
+_members: Callable[[BaseException], tuple[BaseException, ...]] = BaseExceptionGroup.__dict__["exceptions"].__get__
 
 
 def summary(error: BaseException) -> str:
@@ -27,8 +31,8 @@ def summary(error: BaseException) -> str:
     try:
         text = str.__str__(str(error))  # a subclass of str may refuse to be formatted
     except BaseException as second:
-        text = f"(its text could not be read: {type(second).__qualname__})"
-    return f"{name_of(error)}: {text}" if text else name_of(error)
+        text = f"(its text could not be read: {class_name(second)})"
+    return f"{class_name(error)}: {text}" if text else class_name(error)
 
 
 def describe(error: BaseException) -> str:
@@ -43,7 +47,11 @@ def describe(error: BaseException) -> str:
 
 
 def _family(error: BaseException) -> Iterator[tuple[str, BaseException]]:
-    """The exception, its members and its causes, nearest first, each once; causes may form a ring."""
+    """The exception, its members and its causes, nearest first, each once; causes may form a ring.
+
+    They are read as the interpreter keeps them: a class of its own may answer for `__cause__` or `exceptions` with
+    anything, or raise.
+    """
     waiting, seen = [("", error)], set[int]()
     while waiting and len(seen) < _EXCEPTIONS:
         said, one = waiting.pop(0)
@@ -51,26 +59,28 @@ def _family(error: BaseException) -> Iterator[tuple[str, BaseException]]:
             continue
         seen.add(id(one))
         yield said, one
-        if isinstance(one, BaseExceptionGroup):
-            waiting += [("in the group: ", member) for member in one.exceptions]
-        if one.__cause__ is not None:
-            waiting.append(("caused by ", one.__cause__))
-        elif one.__context__ is not None and not one.__suppress_context__:
-            waiting.append(("while handling ", one.__context__))
+        if issubclass(type(one), BaseExceptionGroup):
+            waiting += [("in the group: ", member) for member in _members(one)]
+        cause, context = _cause(one), _context(one)
+        if cause is not None:
+            waiting.append(("caused by ", cause))
+        elif context is not None and not _suppresses(one):
+            waiting.append(("while handling ", context))
 
 
 def _frames(error: BaseException) -> list[str]:
     try:
-        frames = traceback.walk_tb(error.__traceback__)
+        frames = traceback.walk_tb(_traceback(error))
         theirs = [(frame, line) for frame, line in frames if not frame.f_code.co_filename.startswith(_OURS)]
         told = traceback.StackSummary.extract(iter(theirs[-_FRAMES:]))
         return ["".join(told.format()).rstrip()] if told else []
-    except Exception:
+    except BaseException:  # source is read through loaders, which may be the user's
         return []
 
 
 def _notes(error: BaseException) -> list[str]:
     try:
-        return [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
-    except Exception:
+        notes = tuple(getattr(error, "__notes__", ()))
+        return [str.__str__(note) for note in notes if issubclass(type(note), str)]
+    except BaseException:
         return []
