@@ -41,6 +41,7 @@ DIRECTORIES = {
     "tests/architecture": "architecture",
     "tests/architecture/test_mutants.py": "mutants",
     "tests/worker": "worker",
+    "tests/odd_endings": "odd-endings",
     "tests/client": "client",
     "tests/cli": "cli",
     "tests/simulation": "simulation",

@@ -14,7 +14,7 @@ from taskharbor.client import Client, JobRequest
 from taskharbor.model.errors import BackendUnavailable, Cancel, HandlerSignal, RetryLater, Snooze, Unrecoverable
 from taskharbor.model.job import JobRecord
 from taskharbor.tasks.context import JobContext
-from taskharbor.tasks.workflow import Spawned
+from taskharbor.tasks.workflow import Spawned, Workflow
 from tests.simulation.machine import Process
 from tests.simulation.oracle import Execution, overdue
 from tests.simulation.plan import Spec
@@ -27,7 +27,7 @@ class Broken(Exception):
     """What a simulated handler raises."""
 
 
-class TwoAndAJoin:
+class TwoAndAJoin(Workflow):
     """A workflow that takes a job's place: two jobs, and a join after them."""
 
     def __init__(self, broken: bool = False) -> None:

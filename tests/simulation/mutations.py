@@ -71,7 +71,7 @@ def a_job_is_acked_before_its_handler_ends(patch: pytest.MonkeyPatch) -> None:
     execute = Executor._execute
 
     async def early(self: Any, run: Any, handler: Any) -> None:
-        self._decide(run, Ack(run.lease))
+        self.decider.decide(run, Ack(run.lease))
         await execute(self, run, handler)
 
     patch.setattr(Executor, "_execute", early)
@@ -141,7 +141,7 @@ def jobs_that_crash_are_tried_for_ever(patch: pytest.MonkeyPatch) -> None:
         if self._suspect is None:
             self._suspect = run
         else:
-            self._give_back(run, "another suspect runs alone first")
+            self.decider.give_back(run, "another suspect runs alone first")
 
     patch.setattr(Executor, "_take_suspect", take)
 

@@ -21,6 +21,7 @@ from taskharbor.events import (
 )
 from taskharbor.policy.retry import Fixed
 from taskharbor.tasks.marks import JOIN_TYPE
+from taskharbor.tasks.workflow import Spawned, Workflow
 from taskharbor.worker import Worker
 from tests.worker.bench import Bench, bench_test, job
 
@@ -181,6 +182,31 @@ def test_a_result_that_cannot_be_stored_is_final(value: Any, word: str | None) -
 
 
 @pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("c4n4ry" * 20_000, "its result of 120002 bytes is over the limit of 65536"),
+        ({"c4n4ry": object()}, "its result cannot be stored: TypeError"),
+    ],
+    ids=["too large", "not to be written"],
+)
+def test_the_log_says_why_a_result_was_refused_and_quotes_nothing_of_it(
+    value: Any, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @bench_test
+    async def scenario(bench: Bench) -> None:
+        worker = bench.worker()
+        worker.register("t", lambda: value)
+        await bench.enqueue(job("j"))
+        await worker.arun(until_empty=True)
+
+    scenario()
+    [first, *_] = [record for record in caplog.records if record.__dict__.get("event") == "JobFailed"]
+    assert first.__dict__["error"].startswith(told)
+    assert "endings.py" not in caplog.text
+    assert "c4n4ry" not in caplog.text
+
+
+@pytest.mark.parametrize(
     "payload", [b'{"to": 5}', b"{}", b"not json", b'{"to": "a", "cc": "b"}', b"\xff", b"[" * 5000, b""]
 )
 def test_a_payload_that_does_not_fit_is_final_and_never_quoted(payload: bytes) -> None:
@@ -262,15 +288,13 @@ async def test_a_policy_that_answers_none_ends_the_job(bench: Bench) -> None:
     assert len(bench.of(JobRetried)) == 1
 
 
-class Expansion:
-    """Stands for a workflow: all that the worker knows of one is its `compile`."""
+class Expansion(Workflow):
+    """Stands for a workflow: all that the worker knows of one is its class and its `compile`."""
 
     def __init__(self, *jobs: Any, handover: str) -> None:
         self.jobs, self.handover = jobs, handover
 
-    def compile(self, parent: Any, now: Any) -> Any:
-        from taskharbor.tasks.workflow import Spawned
-
+    def compile(self, parent: Any, now: Any) -> Spawned:
         return Spawned(self.jobs, self.handover)
 
 

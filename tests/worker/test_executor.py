@@ -279,7 +279,7 @@ def test_a_job_interrupted_before_its_first_step_leaves_its_slot(how: str) -> No
         submitted: list[Any] = []
         executor = worker._crew.executor
         executor._stopping = False
-        executor.submit = lambda run, outcome: submitted.append(outcome)
+        executor.decider.submit = lambda run, outcome: submitted.append(outcome)
         executor.start(reserved)
         [run] = executor.running
         if how == "lost":

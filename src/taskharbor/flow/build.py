@@ -17,7 +17,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.tasks.marks import MAX_DEPTH
 from taskharbor.tasks.task import Step, Task
-from taskharbor.tasks.workflow import Spawned
+from taskharbor.tasks.workflow import Spawned, Workflow
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -25,7 +25,7 @@ Any_: TypeAlias = "Step[Any] | Flow[Any]"
 """What a flow is made of."""
 
 
-class Flow(Generic[R_co]):
+class Flow(Workflow, Generic[R_co]):
     """Steps in a sequence, or side by side. Made by `chain`, `group` and `chord`; immutable, and may be used again.
 
     A handler that returns one lets it take the place of its job.

@@ -6,6 +6,7 @@ second job that dies, or the same one after a requeue, finds it there: it is rel
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -13,12 +14,15 @@ import msgspec
 
 from taskharbor.model.codec import Codec
 from taskharbor.model.job import JobRecord
+from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Fail
 from taskharbor.model.shown import shown
 from taskharbor.model.times import round_up
 from taskharbor.model.trace import trace_of, with_trace
-from taskharbor.tasks.marks import ON_FAILURE_ROLE, ROLE_KEY
+from taskharbor.tasks.marks import ON_FAILURE_ROLE, ROLE_KEY, read_mark
 from taskharbor.tasks.results import complete
+
+logger = logging.getLogger("taskharbor.job")
 
 ON_FAILURE_KEY = "taskharbor.on_failure"
 MAX_MARK = 8 * 1024
@@ -74,17 +78,35 @@ def write_steps(steps: Sequence[FailureStep]) -> str:
 
 def read_steps(text: str) -> tuple[FailureStep, ...]:
     """The steps that `write_steps` wrote, or ValueError."""
-    return _steps.decode(text)
+    return read_mark(_steps, text)
 
 
 def with_failure_steps(job: JobRecord, outcome: Fail, codec: Codec, now: datetime) -> Fail:
-    """The outcome with the steps that it releases. A mark that another program damaged releases none."""
+    """The outcome with the steps that it releases. A mark that another program damaged releases none.
+
+    The job must end all the same, so nothing is raised: not for a mark nested without end, nor for a codec that fails.
+    """
     try:
         steps = read_steps(job.metadata[ON_FAILURE_KEY])
         spawn = tuple(_record(step, job, outcome, codec, now) for step in steps)
-    except (KeyError, ValueError, TypeError, OverflowError):
+    except BaseException as error:
+        _report(job, error)
         return outcome
     return msgspec.structs.replace(outcome, spawn=spawn)
+
+
+def _report(job: JobRecord, error: BaseException) -> None:
+    facts = {"job_id": job.id, "job_type": job.type, "queue": job.queue}
+    try:  # by class alone, for the steps hold arguments; and a log handler may fail, too
+        logger.error(
+            "job %s: its mark %s cannot be read (%s): it dies without a failure step",
+            job.id,
+            ON_FAILURE_KEY,
+            class_name(error),
+            extra=facts,
+        )
+    except Exception:
+        return
 
 
 def _record(step: FailureStep, job: JobRecord, outcome: Fail, codec: Codec, now: datetime) -> JobRecord:

@@ -7,7 +7,7 @@ job brought into being: how many of them stand above it. Results are taken from 
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -47,6 +47,8 @@ class Bind(msgspec.Struct, frozen=True, array_like=True):
     shape: Any = None
 
 
+T = TypeVar("T")
+
 _bind: msgspec.json.Decoder[Bind] = msgspec.json.Decoder(Bind)
 _shape: msgspec.json.Decoder[int | list[Any] | None] = msgspec.json.Decoder(int | list[Any] | None)
 
@@ -56,6 +58,16 @@ def check_type(name: str) -> None:
     check_name(name, "type")
     if name.startswith(RESERVED):
         raise InvalidJob(f"type: names that begin with {RESERVED!r} belong to the core, got {name!r}; give another")
+
+
+def read_mark(decoder: msgspec.json.Decoder[T], text: str) -> T:
+    """What a mark says, or ValueError. Another program may have written it: without an end, or larger than memory."""
+    try:
+        return decoder.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except MemoryError:
+        raise ValueError("it is too large") from None
 
 
 def is_join(id: str) -> bool:
@@ -74,7 +86,7 @@ def write_bind(into: str, shape: Shape) -> str:
 
 def read_bind(text: str) -> Bind:
     """The mark that `write_bind` wrote, or ValueError."""
-    return _bind.decode(text)
+    return read_mark(_bind, text)
 
 
 def write_shape(shape: Shape) -> str:
@@ -86,7 +98,7 @@ def shape_of(join: JobRecord) -> Shape:
     """The shape of a join's result; without a mark that can be read, the list of all that it waited for."""
     text = join.metadata.get(SHAPE_KEY, "")
     try:
-        shape = _shape.decode(text)
+        shape = read_mark(_shape, text)
         if taken(shape) <= len(join.depends_on):
             return shape
     except ValueError:  # there is none, or another program wrote it
@@ -100,12 +112,14 @@ def depth_of(job: JobRecord) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else MAX_DEPTH
 
 
-def taken(shape: Any) -> int:
+def taken(shape: Any, depth: int = 0) -> int:
     """How many results a shape takes; ValueError if it is none."""
     if shape is None:
         return 1
     if isinstance(shape, int) and not isinstance(shape, bool) and shape >= 0:
         return shape
     if isinstance(shape, list):
-        return sum(taken(each) for each in shape)
+        if depth > MAX_DEPTH:
+            raise ValueError(f"shape: expected lists nested at most {MAX_DEPTH} deep")
+        return sum(taken(each, depth + 1) for each in shape)
     raise ValueError("shape: expected null, a number or a list of shapes")

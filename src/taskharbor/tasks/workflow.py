@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import TypeGuard
 
 import msgspec
 
@@ -17,9 +17,19 @@ class Spawned(msgspec.Struct, frozen=True):
     handover: str
 
 
-@runtime_checkable
-class Workflow(Protocol):
-    """What a handler may return to let a workflow take the place of its job."""
+class Workflow:
+    """What a handler may return to let a workflow take the place of its job.
+
+    A base class, not a Protocol: whatever has a method of that name, a model of some library, is a result.
+    """
+
+    __slots__ = ()
 
     def compile(self, parent: JobRecord, now: datetime) -> Spawned:
         """The workflow as job records, stored in the transaction that settles the parent."""
+        raise NotImplementedError
+
+
+def is_workflow(value: object) -> TypeGuard[Workflow]:
+    """Whether it is one, by its class alone: a proxy is asked nothing, for it may have nothing behind it."""
+    return issubclass(type(value), Workflow)

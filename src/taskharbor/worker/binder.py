@@ -15,6 +15,8 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.lease import Reserved
+from taskharbor.model.naming import class_name
+from taskharbor.model.refusal import Refusal
 from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.tasks.marks import BIND_KEY, MAX_BOUND, Bind, read_bind, taken
 from taskharbor.tasks.results import Results, TooMuch, complete
@@ -25,20 +27,32 @@ Wanted: TypeAlias = dict[str, tuple[Bind, tuple[str, ...]]]
 
 
 class Unbindable(Exception):
-    """The results can never be given to the job; the text is the reason."""
+    """The results can never be given to the job, and this is why."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
 
 
 class Binder:
     """Completes payloads. What it cannot complete is answered with the reason, by the token of its lease."""
 
     def __init__(
-        self, *, driver: Driver, clock: Clock, handlers: HandlerRegistry, codec: Codec, outage: Outage
+        self,
+        *,
+        driver: Driver,
+        clock: Clock,
+        handlers: HandlerRegistry,
+        codec: Codec,
+        outage: Outage,
+        max_lost: int,
     ) -> None:
         self._driver = driver
         self._clock = clock
         self._handlers = handlers
         self._codec = codec
         self._outage = outage
+        self._max_lost = max_lost
 
     async def bind(self, batch: Sequence[Reserved]) -> tuple[list[Reserved], dict[str, Exception]]:
         """The batch with complete payloads, and what went wrong: an Unbindable, or what the store raised."""
@@ -46,11 +60,13 @@ class Binder:
         problems: dict[str, Exception] = {}
         for reserved in batch:
             mark = reserved.job.metadata.get(BIND_KEY)
-            if mark is not None:
+            # One that took its workers down too often will not be run: perhaps this is where it did.
+            if mark is not None and reserved.job.lost < self._max_lost:
                 try:
                     wanted[reserved.lease.token] = _asked(reserved.job, mark)
-                except ValueError as error:
-                    problems[reserved.lease.token] = Unbindable(f"its mark {BIND_KEY} cannot be read: {error}")
+                except Exception as error:
+                    reason = f"its mark {BIND_KEY} cannot be read: {error}"
+                    problems[reserved.lease.token] = Unbindable(Refusal(reason))
         bound = []
         together: Results | None = None
         for reserved in batch:
@@ -87,10 +103,8 @@ class Binder:
         try:
             await results.load(self._driver, ids, self._clock.now(), job.flow_id)
         except TooMuch:
-            raise Unbindable(
-                f"the results it waits for have over {MAX_BOUND} bytes together; keep them elsewhere and return "
-                "references"
-            ) from None
+            reason = f"the results it waits for have over {MAX_BOUND} bytes together"
+            raise Unbindable(Refusal(f"{reason}; keep them elsewhere and return references")) from None
         return results
 
     def _completed(self, job: JobRecord, mark: Bind, ids: tuple[str, ...], results: Results) -> JobRecord:
@@ -99,7 +113,7 @@ class Binder:
         try:
             payload = complete(codec, job.payload, mark.into, results.tree(mark.shape, ids))
         except Exception as error:
-            raise Unbindable(f"the results it waits for cannot be read: {type(error).__name__}") from error
+            raise Unbindable(Refusal(f"the results it waits for cannot be read: {class_name(error)}")) from error
         return replace(job, payload=payload)
 
 

@@ -32,7 +32,7 @@ from taskharbor.policy.carried import UNRECOVERABLE_KEY, is_unrecoverable
 from taskharbor.policy.describe import describe, summary
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
-from taskharbor.tasks.workflow import Workflow
+from taskharbor.tasks.workflow import is_workflow
 from taskharbor.worker.middleware import CallMiddleware, call_within
 
 
@@ -97,13 +97,13 @@ def _perform(pipe: Connection, request: Request, running: list[JobContext]) -> t
 
         layers: tuple[CallMiddleware, ...] = pickle.loads(request.layers) if request.layers else ()
         value = call_within(layers, context, call)
-        if isinstance(value, Workflow):
+        if is_workflow(value):
             spawned = value.compile(request.job, truncate(datetime.now(UTC)))
             return ("returned", None, spawned.jobs, spawned.handover)
         return ("returned", handler.encode_result(value), (), None)
     except BaseException as error:
         travels = _pickled(error) or _pickled(_stand_in(error, request))
-        return ("raised", travels, isinstance(error, PayloadMismatch), describe(error))
+        return ("raised", travels, issubclass(type(error), PayloadMismatch), describe(error))
     finally:
         CURRENT.set(None)
         running.clear()

@@ -20,7 +20,7 @@ from taskharbor.policy.carried import write_unrecoverable
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch
 from taskharbor.tasks.signature import Signature
-from taskharbor.tasks.workflow import Spawned
+from taskharbor.tasks.workflow import Spawned, Workflow
 from taskharbor.worker.child import Request, serve
 from taskharbor.worker.middleware import CallMiddleware
 from taskharbor.worker.run import Run
@@ -155,7 +155,7 @@ class _Stop:
                 _send(self._child.pipe, ("cancel", reason))
 
 
-class _Compiled:
+class _Compiled(Workflow):
     """A workflow that the child has compiled already."""
 
     def __init__(self, spawned: Spawned) -> None:

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.job import JobRecord
+from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Cancelled, Fail, Outcome, Retry
-from taskharbor.policy.describe import name_of, summary
+from taskharbor.policy.describe import summary
 from taskharbor.policy.mask import mask, scalars, stored_values
 from taskharbor.tasks.marks import BIND_KEY, read_bind
 
@@ -37,8 +38,8 @@ def described(error: BaseException, value: object) -> str:
     """The summary of an error about a value, without what is in the value: a codec may quote what it cannot write."""
     try:
         return mask((summary(error),), ([value],))[0]
-    except Exception:  # the value is somebody's own container, and fails when it is looked into
-        return name_of(error)
+    except BaseException:  # the value is somebody's own container, and fails when it is looked into
+        return class_name(error)
 
 
 def _unseen(job: JobRecord, codec: Codec) -> Iterator[object]:
@@ -46,7 +47,7 @@ def _unseen(job: JobRecord, codec: Codec) -> Iterator[object]:
     try:
         given = codec.decode(job.payload)
         into = read_bind(job.metadata[BIND_KEY]).into if BIND_KEY in job.metadata else None
-    except Exception:  # then the handler was given nothing
+    except BaseException:  # then the handler was given nothing
         return
     if into is not None and isinstance(given, dict):
         yield [given.pop(into, None)]

@@ -78,7 +78,7 @@ class Crew:
             bound=max(64, settings.concurrency * 4),
             on_settled=self.executor.on_settled,
         )
-        self.executor.submit = self._settler.submit
+        self.executor.decider.submit = self._settler.submit
         self._upkeep = Upkeep(
             settings=settings,
             driver=driver,
@@ -95,7 +95,14 @@ class Crew:
             room=lambda: 0 if self._settler.behind else self.executor.room(),
             changed=self.executor.changed,
             start=self.executor.start,
-            binder=Binder(driver=driver, clock=clock, handlers=handlers, codec=codec, outage=outage),
+            binder=Binder(
+                driver=driver,
+                clock=clock,
+                handlers=handlers,
+                codec=codec,
+                outage=outage,
+                max_lost=settings.max_lost,
+            ),
             until_empty=until_empty,
         )
         self._services = (self._settler, self.executor.deadlines, self._upkeep, self.fetcher)

@@ -10,23 +10,24 @@ from datetime import timedelta
 from typing import Any
 
 from taskharbor.model.clock import Clock
-from taskharbor.model.errors import Cancel, Snooze, TaskHarborError
+from taskharbor.model.errors import Cancel, Snooze
 from taskharbor.model.events import JobFailed, Observers, PolicyFailed
+from taskharbor.model.job import JobRecord
+from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Ack, Fail, Outcome
+from taskharbor.model.refusal import Refusal
 from taskharbor.policy import decide
 from taskharbor.policy.describe import summary
 from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.failure import ON_FAILURE_KEY, with_failure_steps
 from taskharbor.tasks.handler import PayloadMismatch
-from taskharbor.tasks.workflow import Workflow
+from taskharbor.tasks.workflow import Spawned, Workflow, is_workflow
 from taskharbor.worker.conceal import concealed, described
 from taskharbor.worker.run import Run
 from taskharbor.worker.settings import Settings
 from taskharbor.worker.settler import SNOOZED
 
-
-class Refusal(TaskHarborError):
-    """A failure that core itself found: it is final, and its text is the reason."""
+WORKFLOW_REFUSED = "its workflow cannot be stored"
 
 
 class Endings:
@@ -44,26 +45,27 @@ class Endings:
             return Ack(run.lease)
         try:
             return self._ack(run, value)
-        except Refusal as refusal:
-            return self.failed(run, refusal)
+        except Refusal as refused:
+            return self.failed(run, refused)
 
     def timed_out(self, run: Run, error: BaseException | None = None) -> Outcome:
         """The handler outlived its timeout; `error` is what it raised when it was told to stop."""
         handler = run.handler
         limit = run.job.timeout or (handler.timeout if handler else None) or timedelta()
         timeout = TimeoutError(f"timed out after {limit.total_seconds():g} s")
-        if error is not None and not isinstance(error, asyncio.CancelledError):
+        if error is not None and not issubclass(type(error), asyncio.CancelledError):
             timeout.__cause__ = error
         return self.failed(run, timeout)
 
     def failed(self, run: Run, error: BaseException) -> Outcome:
         """The handler raised, or core refuses to go on with the job."""
         job, now, handler = run.job, self._clock.now(), run.handler
-        if not isinstance(error, Snooze | Cancel):
+        kind = type(error)  # asked by isinstance, it would answer with a `__class__` of its own, or raise
+        if not issubclass(kind, Snooze | Cancel):
             self._observers.emit(JobFailed(job, self._settings.name, error, run.seconds))
-        if isinstance(error, PayloadMismatch | Refusal):
-            return self.final(run, decide.refuse(job, run.lease, str(error), now))
-        if isinstance(error, Snooze):
+        if issubclass(kind, PayloadMismatch | Refusal):
+            return self.final(run, decide.refuse(job, run.lease, _text(error), now))
+        if issubclass(kind, Snooze):
             run.why = SNOOZED
         declared = decide.Terms(
             handler.retry if handler and handler.retry else self._retry,
@@ -78,6 +80,10 @@ class Endings:
         outcome = verdict.outcome if handler is None else concealed(job, handler.signature.codec, verdict.outcome)
         return self.final(run, outcome)
 
+    def undecided(self, run: Run, error: BaseException) -> Outcome:
+        """Core could not make an outcome of how the handler ended: the job fails for that."""
+        return self.failed(run, refusal("its outcome could not be decided", error))
+
     def final(self, run: Run, outcome: Outcome) -> Outcome:
         """The outcome, with the failure step of the job's flow if it is to release one."""
         if type(outcome) is Fail and ON_FAILURE_KEY in run.job.metadata and run.handler is not None:
@@ -85,21 +91,46 @@ class Endings:
         return outcome
 
     def _ack(self, run: Run, value: Any) -> Ack:
+        """What the handler returned, as an Ack. It may be anything, and may fail in any way when it is looked at."""
         handler, limit = run.handler, self._settings.max_result
         assert handler is not None
-        if hasattr(value, "compile") and isinstance(value, Workflow):
-            try:
-                spawned = value.compile(run.job, self._clock.now())
-            except Exception as error:
-                raise Refusal(f"its workflow cannot be stored: {summary(error)}") from error
+        if is_workflow(value):
+            spawned = self._compiled(run, value)
             return Ack(run.lease, None, spawned.jobs, spawned.handover)
         try:
             result = handler.encode_result(value)
-        except Exception as error:
-            raise Refusal(f"its result cannot be stored: {described(error, value)}") from error
-        if result is not None and len(result) > limit:
+        except BaseException as error:
+            raise refusal("its result cannot be stored", error, described(error, value)) from error
+        if result is None:
+            return Ack(run.lease)
+        if type(result) is not bytes:
+            raise Refusal(f"its result cannot be stored: its codec answered {class_name(result)}, expected bytes")
+        if len(result) > limit:
             raise Refusal(
                 f"its result of {len(result)} bytes is over the limit of {limit}; "
                 "keep it elsewhere and return a reference"
             )
         return Ack(run.lease, result)
+
+    def _compiled(self, run: Run, workflow: Workflow) -> Spawned:
+        try:
+            spawned = workflow.compile(run.job, self._clock.now())
+            jobs = tuple(spawned.jobs)
+            if not all(type(job) is JobRecord for job in jobs) or type(spawned.handover) is not str:
+                raise TypeError("expected job records and the id of one of them")
+            return Spawned(jobs, spawned.handover)
+        except BaseException as error:
+            raise refusal(WORKFLOW_REFUSED, error) from error
+
+
+def refusal(what: str, error: BaseException, text: str | None = None) -> Refusal:
+    """Core's own failure because of somebody's exception, whose text belongs to the reason but not into a log."""
+    return Refusal(f"{what}: {summary(error) if text is None else text}", f"{what}: {class_name(error)}")
+
+
+def _text(error: BaseException) -> str:
+    """The text of a failure that core found; a handler may raise a kind of its own of it."""
+    try:
+        return str.__str__(str(error))
+    except BaseException:
+        return class_name(error)

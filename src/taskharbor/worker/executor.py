@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
 from taskharbor.drivers.contract import SqlDriver
 from taskharbor.model.clock import Clock
 from taskharbor.model.current import CURRENT, is_wanted, note_handler_tasks
-from taskharbor.model.errors import DriverError, InvalidJob, JobNotInflight, TaskHarborError
+from taskharbor.model.errors import JobNotInflight, TaskHarborError
 from taskharbor.model.events import (
     JobCancelled,
     JobProgress,
@@ -30,7 +30,6 @@ from taskharbor.model.events import (
     JobSucceeded,
     LeaseLost,
     Observers,
-    OutcomeRefused,
 )
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Reserved
@@ -45,19 +44,20 @@ from taskharbor.worker.binder import Unbindable
 from taskharbor.worker.change import Change
 from taskharbor.worker.children import Children
 from taskharbor.worker.deadlines import Deadlines
-from taskharbor.worker.endings import Endings, Refusal
+from taskharbor.worker.decider import Decider
+from taskharbor.worker.endings import Endings
 from taskharbor.worker.middleware import CallMiddleware, Middleware, await_within, call_within, wrap
 from taskharbor.worker.patience import leave_behind
-from taskharbor.worker.run import Run
+from taskharbor.worker.run import SHUTDOWN, TIMEOUT, Run
 from taskharbor.worker.settings import Settings
-from taskharbor.worker.settler import UNKNOWN_TYPE, tell_spawned
+from taskharbor.worker.settler import UNKNOWN_TYPE
 from taskharbor.worker.threads import Threads, unwrap
 from taskharbor.worker.transaction import HeldTransaction
 
 UNKNOWN_TYPE_DELAY = 10.0  # seconds, plus up to a half: another worker may know the type
 UNREAD_DELAY = 1.0  # seconds, plus up to a half: the results of what came before could not be read
 CANCEL_GRACE = 5.0  # seconds; how long a cancelled coroutine may take to end before it is decided without it
-SHUTDOWN, TIMEOUT = "shutdown", "timeout"
+ENDING_GRACE = 2.0  # seconds; how long a stop waits for a transaction to end, once no handler is waited for
 NOTHING: Mapping[str, Exception] = {}
 NOBODY = JobContext(JobRecord(id="nobody", type="nobody"))  # in place of a context that the handler does not take
 
@@ -84,11 +84,18 @@ class Executor:
         self._middleware = tuple(middleware)
         self._call_middleware = tuple(call_middleware)
         self._is_bare = not (self._middleware or self._call_middleware)  # a handler is called with nothing around it
-        self._endings = Endings(settings=settings, retry=retry, clock=clock, observers=observers)
         self._clock = clock
         self._observers = observers
         self._held = held
-        self.submit = submit
+        self.decider = Decider(
+            worker=settings.name,
+            endings=Endings(settings=settings, retry=retry, clock=clock, observers=observers),
+            clock=clock,
+            observers=observers,
+            held=held,
+            submit=submit,
+            on_settled=self.on_settled,
+        )
         self._transactions = transactions
         self.running: dict[Run, None] = {}  # what takes a slot, in the order of starting
         self.deadlines = Deadlines(clock, self.running, self._on_due)
@@ -132,57 +139,63 @@ class Executor:
             job, lease = reserved.job, reserved.lease
             handler = handler_of(job.type)
             run = held[lease.token] = Run(job, lease, handler)
-            if plain and handler is not None and not job.lost:
-                timeout = job.timeout or handler.timeout
-                if timeout is not None:
-                    self._watch(run, timeout)
-                running[run] = None
-                run.task = create_task(execute(run, handler), name=job.id)
-                continue
-            if tells:
-                self._observers.emit(JobReserved(job, self._settings.name))
-            if self._stopping:
-                self._give_back(run, SHUTDOWN)
-            elif handler is None:
-                self._without_handler(run)
-            elif unbound and (problem := unbound.get(lease.token)) is not None:
-                self._without_results(run, problem)
-            elif job.lost:
-                self._take_suspect(run)
-            elif suspects:
-                self._give_back(run, "a suspect runs alone first")
-            else:
-                self._launch(run, handler)
+            try:
+                if plain and handler is not None and not job.lost:
+                    timeout = job.timeout or handler.timeout
+                    if timeout is not None:
+                        self._watch(run, timeout)
+                    running[run] = None
+                    run.task = create_task(execute(run, handler), name=job.id)
+                    continue
+                if tells:
+                    self._observers.emit(JobReserved(job, self._settings.name))
+                if self._stopping:
+                    self.decider.give_back(run, SHUTDOWN)
+                elif handler is None:
+                    self._without_handler(run)
+                elif unbound and (problem := unbound.get(lease.token)) is not None:
+                    self._without_results(run, problem)
+                elif job.lost:
+                    self._take_suspect(run)
+                elif suspects:
+                    self.decider.give_back(run, "a suspect runs alone first")
+                else:
+                    self._launch(run, handler)
+            except Exception as error:  # one record that cannot be handled must not stop the others, nor the worker
+                self.decider.undecided(run, error)
+                self._on_ended(run)
         if self._suspect is not None:
             self._launch_suspect()
 
     def _without_handler(self, run: Run) -> None:
         if run.job.type == JOIN_TYPE:
-            self._decide(run, Ack(run.lease))
+            self.decider.decide(run, Ack(run.lease))
         else:
             self._give_back_for(run, UNKNOWN_TYPE, UNKNOWN_TYPE_DELAY)
 
     def _without_results(self, run: Run, problem: Exception) -> None:
         if isinstance(problem, Unbindable):
-            self._decide(run, self._endings.failed(run, Refusal(str(problem))))
+            self.decider.decide(run, self.decider.endings.failed(run, problem.refusal))
         else:
             self._give_back_for(run, "the results that it waits for could not be read", UNREAD_DELAY)
 
     def _give_back_for(self, run: Run, why: str, seconds: float) -> None:
         delay = timedelta(seconds=seconds * (1 + random.random() / 2))
-        self._give_back(run, why, decide.after(self._clock.now(), delay))
+        self.decider.give_back(run, why, decide.after(self._clock.now(), delay))
 
     # Suspects ------------------------------------------------------------------------------------------------
 
     def _take_suspect(self, run: Run) -> None:
         self._cautious = True
         if run.job.lost >= self._settings.max_lost:
-            self._decide(run, self._endings.final(run, decide.crashed(run.job, run.lease, self._clock.now())))
+            self.decider.decide(
+                run, self.decider.endings.final(run, decide.crashed(run.job, run.lease, self._clock.now()))
+            )
         elif self._suspect is None:
             self._suspect = run
         else:
             # Holding it while the other runs would blame it, too, if that one takes the process down.
-            self._give_back(run, "another suspect runs alone first")
+            self.decider.give_back(run, "another suspect runs alone first")
 
     def _launch_suspect(self) -> None:
         """Once nothing else is held: an outcome still on its way would be lost with the process, and its job blamed."""
@@ -212,44 +225,55 @@ class Executor:
         self.deadlines.watch(run.due)
 
     async def _execute(self, run: Run, handler: Handler) -> None:
-        """One job from the call of its handler to its outcome. The first branch is the hot path: no step too many."""
+        """One job from the call of its handler to its outcome. The first branch is the hot path: no step too many.
+
+        Whatever is raised, and wherever: the job gets an outcome and leaves its slot.
+        """
         # What is kept in an attribute and called is read first: CPython finds a call of it as a method slowly.
-        monotonic, submit, bind = self._monotonic, self.submit, handler.bind
+        monotonic, decider, bind = self._monotonic, self.decider, handler.bind
         run.began = monotonic()
         run.started = True
-        if run.stop_reason:  # it was interrupted between its launch and this first step
-            self._on_raised(run, asyncio.CancelledError())
-            return self._on_ended(run)
-        if self._notes_current:
-            CURRENT.set(run.job)
-        if self._tells_start:
-            self._observers.emit(JobStarted(run.job, self._settings.name))
         try:
-            if handler.is_direct and self._is_bare and not run.job.metadata:
-                args, kwargs = bind(run.job.payload, self._context(run) if handler.takes_context else NOBODY)
-                value = await handler.function(*args, **kwargs)
-            elif self._middleware:
-                value = await wrap(self._middleware, partial(self._invoke, run, handler))(self._context(run))
-            else:
-                value = await self._invoke(run, handler, self._context(run))
-        except BaseException as error:
-            run.seconds = monotonic() - run.began
-            if run.transaction is not None:
-                await run.transaction.rollback()
-            self._on_raised(run, unwrap(error))
-        else:
-            if value is None and not (run.transaction or run.decided or run.stop_reason):  # the most common ending
-                if self._tells_success:
-                    run.seconds = monotonic() - run.began
-                run.decided = True
-                submit(run, Ack(run.lease))
-            else:
-                run.seconds = monotonic() - run.began
-                if run.transaction is not None:
-                    await self._commit(run, run.transaction, value)
+            if run.stop_reason:  # it was interrupted between its launch and this first step
+                return decider.raised(run, asyncio.CancelledError())
+            if self._notes_current:
+                CURRENT.set(run.job)
+            if self._tells_start:
+                self._observers.emit(JobStarted(run.job, self._settings.name))
+            try:
+                if handler.is_direct and self._is_bare and not run.job.metadata:
+                    args, kwargs = bind(run.job.payload, self._context(run) if handler.takes_context else NOBODY)
+                    value = await handler.function(*args, **kwargs)
+                elif self._middleware:
+                    value = await wrap(self._middleware, partial(self._invoke, run, handler))(self._context(run))
                 else:
-                    self._on_returned(run, value)
-        return self._on_ended(run)
+                    value = await self._invoke(run, handler, self._context(run))
+            except BaseException as error:
+                run.seconds = monotonic() - run.began
+                run.ending = run.transaction is not None
+                decider.raised(run, unwrap(error))
+                if run.transaction is not None:
+                    await decider.undo(run, run.transaction)
+            else:
+                if value is None and not (run.transaction or run.decided or run.stop_reason):  # the most common ending
+                    if self._tells_success:
+                        run.seconds = monotonic() - run.began
+                    run.decided = True
+                    submit = decider.submit
+                    submit(run, Ack(run.lease))
+                else:
+                    run.seconds = monotonic() - run.began
+                    if run.transaction is None:
+                        decider.returned(run, value)
+                    else:
+                        await decider.commit(run, run.transaction, value)
+        except BaseException as error:
+            run.ending = run.transaction is not None
+            decider.undecided(run, error)
+            if run.transaction is not None:
+                await decider.undo(run, run.transaction)
+        finally:
+            self._on_ended(run)
 
     def _context(self, run: Run) -> JobContext:
         begin = None if self._transactions is None else partial(self._begin, run)
@@ -257,85 +281,49 @@ class Executor:
         return context
 
     async def _invoke(self, run: Run, handler: Handler, context: JobContext) -> Any:
+        if run.stop_reason:
+            raise asyncio.CancelledError  # middleware was told to stop, and goes on: the handler is not called
         wanted = run.job.metadata.get(PROCESS_KEY)
         if handler.process if wanted is None else wanted == "1":
-            return await self._children.run(run, handler, context, self._call_middleware)
+            try:
+                return await self._children.run(run, handler, context, self._call_middleware)
+            finally:
+                run.kill = None  # what middleware does from here on can only be cancelled
         args, kwargs = handler.bind(run.job.payload, context)
         call = partial(handler.function, *args, **kwargs)
         if handler.is_coroutine:
             return await (await_within(self._call_middleware, context, call) if self._call_middleware else call())
         if self._call_middleware:
             call = partial(call_within, self._call_middleware, context, call)
+        value: Any = None
+        raised: BaseException | None = None
+        run.in_thread = True
         try:
-            return await self._threads.run(call)
+            value = await self._threads.run(call)
         except Exception as error:
             # Middleware sees what was raised; only a StopIteration stays wrapped, which no coroutine may raise.
             raised = unwrap(error)
-            if isinstance(raised, StopIteration):
-                raise
-            raise raised from raised.__cause__
+            if issubclass(type(raised), StopIteration):
+                raised = error
+        finally:
+            run.in_thread = False
+        if run.stop_reason:
+            raise asyncio.CancelledError  # it is decided: middleware is told as it would be around a coroutine
+        if raised is not None:
+            raise raised
+        return value
 
     # Transactions --------------------------------------------------------------------------------------------
 
     def _begin(self, run: Run) -> Any:
+        if run not in self.running:  # a thread that middleware has given up: nobody would end its transaction
+            raise RuntimeError("ctx.transaction() was called after its job had ended")
         if run.transaction is not None:
             raise RuntimeError("ctx.transaction() was called before: a job has one transaction, which ends with it")
         assert self._transactions is not None
         assert run.handler is not None
         run.transaction = HeldTransaction.begin(self._transactions, run.lease, run.handler.is_coroutine, self._threads)
         return run.transaction.given
-
-    async def _commit(self, run: Run, transaction: HeldTransaction, value: Any) -> None:
-        """The handler's writes and the job's ack, together or not at all; nothing may interrupt it from here on."""
-        if run.decided or run.stop_reason == TIMEOUT:
-            await transaction.rollback()
-            return self._on_returned(run, value)
-        outcome = self._endings.returned(run, value)
-        if not isinstance(outcome, Ack):
-            await transaction.rollback()
-            return self._decide(run, outcome)
-        run.decided = True
-        try:
-            refused = await transaction.commit(outcome, self._clock.now())
-        except Exception as error:
-            # Nobody knows whether it was committed, so it must not be acked apart from the writes: when the lease is
-            # over the job is done, or it runs again.
-            refused = DriverError(f"its transaction ended with {type(error).__name__}")
-        if isinstance(refused, InvalidJob) and outcome.spawn:  # rolled back, and it would be refused again
-            reason = f"its workflow cannot be stored: {refused}"
-            return self._decide(run, self._endings.failed(run, Refusal(reason)))
-        self._held.pop(run.lease.token, None)
-        if refused is None:
-            self._observers.emit(JobSucceeded(run.job, self._settings.name, run.seconds))
-            tell_spawned(self._observers, outcome.spawn, self._settings.name)
-        else:
-            self._observers.emit(OutcomeRefused(run.job, self._settings.name, refused))
-        return self.on_settled()
-
-    # Endings -------------------------------------------------------------------------------------------------
-
-    def _on_returned(self, run: Run, value: Any) -> None:
-        if not run.decided:
-            timed_out = run.stop_reason == TIMEOUT
-            self._decide(run, self._endings.timed_out(run) if timed_out else self._endings.returned(run, value))
-
-    def _on_raised(self, run: Run, error: BaseException) -> None:
-        if run.decided:
-            return
-        if run.stop_reason == TIMEOUT:
-            self._decide(run, self._endings.timed_out(run, error))
-        elif run.stop_reason == SHUTDOWN:
-            self._give_back(run, SHUTDOWN)  # it was interrupted: whatever it raised on its way out is our doing
-        else:
-            self._decide(run, self._endings.failed(run, error))
-
-    def _give_back(self, run: Run, why: str, run_at: datetime | None = None) -> None:
-        run.why = why
-        self._decide(run, decide.give_back(run.job, run.lease, run_at))
-
-    def _decide(self, run: Run, outcome: Outcome) -> None:
-        run.decided = True
-        self.submit(run, outcome)
 
     def _on_ended(self, run: Run) -> None:
         self.running.pop(run, None)
@@ -350,20 +338,27 @@ class Executor:
     # From outside --------------------------------------------------------------------------------------------
 
     def _on_due(self, run: Run, now: float) -> None:
-        """A timeout. A coroutine is cancelled and may clean up for a moment; a thread can only be told."""
-        handler = run.handler
-        interruptible = run.kill is not None or (handler is not None and handler.is_coroutine)
-        if run.stop_reason != TIMEOUT and not run.decided:
-            run.stop_reason = TIMEOUT
+        """A timeout. A coroutine is cancelled and may clean up for a moment; a thread can only be told.
+
+        A handler whose transaction is being ended has met its timeout: that is given a moment as well, and left alone.
+        """
+        first, run.stop_reason = run.stop_reason != TIMEOUT, TIMEOUT
+        if run.ending:
+            run.due = now + CANCEL_GRACE if first else None
+            if not first:
+                self.decider.give_up_ending(run)
+            return
+        if first and not run.decided:
             run.tell_to_stop(TIMEOUT)
-            if interruptible:
+            if run.kill is not None or not run.in_thread:
                 run.due = now + CANCEL_GRACE
                 run.interrupt()
                 return
         run.due = None
         if not run.decided:
             run.seconds = self._clock.monotonic() - run.began
-            self._decide(run, self._endings.timed_out(run))
+            self.decider.decide(run, self.decider.endings.timed_out(run))
+            run.interrupt()  # it did not end when it was cancelled; perhaps now
             self._launch_suspect()
 
     def lose(self, run: Run, error: TaskHarborError) -> None:
@@ -401,18 +396,21 @@ class Executor:
         self.close()
         if self._suspect is not None and self._suspect.task is None:
             suspect, self._suspect = self._suspect, None
-            self._give_back(suspect, SHUTDOWN)
+            self.decider.give_back(suspect, SHUTDOWN)
         for run in self.running:
             run.tell_to_stop(SHUTDOWN)
         await self._wait_until_decided(self._clock.sleep(self._settings.shutdown_timeout), hurry.wait())
         for run in self._undecided():
             run.stop_reason = SHUTDOWN
             run.interrupt()
-            if run.kill is None and run.handler is not None and not run.handler.is_coroutine:
-                self._give_back(run, SHUTDOWN)
+            if run.in_thread:
+                self.decider.give_back(run, SHUTDOWN)
         await self._wait_until_decided(asyncio.sleep(1.0))
         for run in self._undecided():
-            self._give_back(run, SHUTDOWN)
+            self.decider.give_back(run, SHUTDOWN)
+        await self._wait_until_decided(asyncio.sleep(ENDING_GRACE))
+        for run in self._ending():
+            self.decider.give_up_ending(run)
         await self.deadlines.stop()
         self._children.close()
         self._threads.close()
@@ -421,11 +419,14 @@ class Executor:
     def _undecided(self) -> list[Run]:
         return [run for run in self.running if not run.decided]
 
+    def _ending(self) -> list[Run]:
+        return [run for run in self.running if run.ending]
+
     async def _wait_until_decided(self, *limits: Any) -> None:
-        """Wait until every running job is decided, or one of the limits is over."""
+        """Wait until every running job is decided and its transaction has ended, or one of the limits is over."""
         over = [asyncio.ensure_future(limit) for limit in limits]
         try:
-            while self._undecided() and not any(limit.done() for limit in over):
+            while (self._undecided() or self._ending()) and not any(limit.done() for limit in over):
                 self.changed.clear()
                 change = asyncio.ensure_future(self.changed.wait())
                 await asyncio.wait((change, *over), return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,7 @@
 """One delivery in a worker's hands, from reserve to settle.
 
     held ──launch──► running ──decide──► decided ──settle──► gone
+                        │        └ `ending` while the handler's transaction is committed or undone: not interrupted
                         │ timeout, cancel, lost lease, end of the grace period: `stop_reason`, then interrupted
                         └ a thread that outlives its timeout stays in its slot after it was decided
 
@@ -17,9 +18,12 @@ import msgspec
 
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
+from taskharbor.model.outcome import Outcome
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler
 from taskharbor.worker.transaction import HeldTransaction
+
+SHUTDOWN, TIMEOUT = "shutdown", "timeout"
 
 
 class Run(msgspec.Struct, eq=False):
@@ -37,7 +41,10 @@ class Run(msgspec.Struct, eq=False):
     deadline: datetime | None = None  # when it times out, as its handler is told
     due: float | None = None  # the same on the clock that is never set: what is watched
     started: bool = False  # its task has taken its first step
+    in_thread: bool = False  # a plain function runs: nothing can interrupt it
     decided: bool = False
+    ending: bool = False  # its transaction is being committed or undone
+    pending: Outcome | None = None  # what to settle once it is undone
     stop_reason: str = ""  # why it was interrupted: "timeout", "cancelled", "lease lost", "shutdown"
     why: str = ""  # why it is given back, if it is
 
@@ -49,6 +56,7 @@ class Run(msgspec.Struct, eq=False):
     def interrupt(self) -> None:
         """End the handler if that is possible: cancel a coroutine, kill a process. A thread can only be told.
 
+        Middleware is cancelled like a coroutine, also around a plain function that has not begun or has ended.
         A task that has not taken its first step is left to see `stop_reason` itself: cancelled before that, its
         coroutine would never run, and nobody would take it out of its slot.
         """
@@ -56,5 +64,5 @@ class Run(msgspec.Struct, eq=False):
             return
         if self.kill is not None:
             self.kill()
-        elif self.task is not None and self.handler is not None and self.handler.is_coroutine:
+        elif self.task is not None and not self.in_thread:
             self.task.cancel()

@@ -30,6 +30,7 @@ from taskharbor.model.events import (
 )
 from taskharbor.model.job import JobRecord
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
+from taskharbor.model.refusal import Refusal
 from taskharbor.policy.decide import refuse
 from taskharbor.tasks.failure import with_failure_steps
 from taskharbor.worker.outage import Backoff, Outage
@@ -184,7 +185,7 @@ class Settler(Service):
             now, reason = self._clock.now(), f"its workflow cannot be stored: {error}"
             failed = refuse(run.job, run.lease, reason, now)
             if isinstance(outcome, Ack) and run.handler is not None:
-                self._observers.emit(JobFailed(run.job, self._worker, TaskHarborError(reason), run.seconds))
+                self._observers.emit(JobFailed(run.job, self._worker, Refusal(reason), run.seconds))
                 failed = with_failure_steps(run.job, failed, run.handler.signature.codec, now)
             elif isinstance(outcome, Fail):  # what it was to release cannot be stored: it dies without that
                 failed = Fail(run.lease, outcome.reason, outcome.attempts, outcome.failed_at, outcome.last_error)

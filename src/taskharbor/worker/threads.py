@@ -75,7 +75,7 @@ class _Raised(Exception):
 
 def unwrap(error: BaseException) -> BaseException:
     """What a function in a thread really raised."""
-    return error.args[0] if isinstance(error, _Raised) else error
+    return error.args[0] if type(error) is _Raised else error
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

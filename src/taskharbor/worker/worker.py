@@ -85,7 +85,7 @@ class Worker:
         self._retry = retry
         self._middleware = callables(middleware, "middleware")
         self._call_middleware = callables(call_middleware, "call_middleware")
-        self._observers = Observers(logged(callables(observers, "observers")))
+        self._observers = Observers(logged(callables(observers, "observers")), interruptible=False)
         self._codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
         self._clock: Clock = StoreClock() if clock is None else with_methods(clock, "clock", *CLOCK_METHODS)
         self._handlers = handlers if handlers is not None else HandlerRegistry()

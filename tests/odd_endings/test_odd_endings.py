@@ -1,0 +1,128 @@
+"""Whatever a handler, its result, its exception, its middleware or its metadata does: an outcome, and a free slot.
+
+Drawn, not listed. A test that fails prints the ending as plain data; `build` in hostile.py makes the object of it.
+"""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from taskharbor import JobContext
+from taskharbor.events import JobCancelled, JobDeadLettered, JobRetried, JobSnoozed, JobSucceeded
+from taskharbor.model.naming import class_name
+from taskharbor.worker import Worker
+from tests.lanes import figure
+from tests.lanes import run as lane
+from tests.odd_endings.ending import Ending, Observer, end, endings, kinds_of, middleware_of, parts, retry_of, subscribe
+from tests.worker.bench import Bench, job, run
+
+OUTCOMES = (JobSucceeded, JobRetried, JobDeadLettered, JobSnoozed, JobCancelled)
+STATES = {"done", "scheduled", "dlq", "cancelled"}
+
+
+async def outcome_of(ending: Ending) -> Any:
+    """Run a job with this ending, and then one that is in order, in the only slot of a worker; what became of it."""
+    bench = Bench()
+    bench._loop = asyncio.get_running_loop()
+    worker = Worker(
+        bench.driver,
+        clock=bench.clock,
+        heart="loop",
+        concurrency=1,
+        observers=[Observer(ending), bench],
+        retry=retry_of(ending),
+        middleware=[middleware_of(layer) for layer in ending.layers],
+    )
+
+    loop, subscribed = asyncio.get_running_loop(), asyncio.Event()
+
+    async def coroutine(ctx: JobContext) -> Any:
+        if ending.callback:
+            subscribe(ending, ctx)
+            subscribed.set()
+            await ctx.cancelled.hit()
+        return end(ending, ctx)
+
+    def function(ctx: JobContext) -> Any:
+        if ending.callback:
+            subscribe(ending, ctx)
+            loop.call_soon_threadsafe(subscribed.set)
+            assert ctx.cancelled.wait(60)
+        return end(ending, ctx)
+
+    async def time_out() -> None:
+        await subscribed.wait()
+        bench.clock.advance(5)
+
+    handler = coroutine if ending.colour == "coroutine" else function
+    worker.register("odd", handler, unrecoverable=kinds_of(ending))
+    timeout = timedelta(seconds=5) if ending.callback else None
+    await bench.enqueue(job("odd", "odd", metadata=ending.marks, timeout=timeout), job("good", "good"))
+    worker.register("good", lambda: "fine")
+    timing_out = asyncio.create_task(time_out())
+    await worker.arun(until_empty=True)
+    timing_out.cancel()
+    assert worker._crew is not None
+    assert not worker._crew.executor.running, "a slot is taken"
+    assert not worker._crew._held, "a lease is kept"
+    told = [event for event in bench.events if isinstance(event, OUTCOMES) and event.job.id == "odd"]
+    assert len(told) == 1, told
+    counts = await bench.driver.counts(bench.clock.now())
+    assert "inflight" not in counts["default"], counts
+    info = await bench.info("odd")
+    assert info.state in STATES, info.state
+    if info.state == "dlq":
+        assert info.job.reason
+        assert info.job.attempts == 1
+        assert info.job.failed_at is not None
+    if info.state == "scheduled" and info.job.attempts:
+        assert info.job.last_error
+    return info
+
+
+def check(ending: Ending) -> Any:
+    """Run it. What escapes may itself be hostile to who reports it, so it goes no further than its name."""
+    found, escaped = list[Any](), ""
+
+    async def one() -> None:
+        found.append(await outcome_of(ending))
+
+    try:
+        run(one())
+    except (AssertionError, TimeoutError):
+        raise
+    except BaseException as error:
+        escaped = class_name(error)
+    assert not escaped, f"{escaped} has ended the worker"
+    return found[0]
+
+
+def drawn(test: int, chaos: int) -> settings:
+    """No shrinking in `make test`: a leaked slot costs the whole patience with every try."""
+    phases = [Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if lane() != "test" else [])]
+    return settings(
+        max_examples=figure(test, chaos),
+        phases=phases,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+@pytest.mark.parametrize("part", parts)
+def test_whatever_one_part_does_there_is_an_outcome(part: str) -> None:
+    @drawn(test=40, chaos=3000)
+    @given(parts[part])
+    def each(ending: Ending) -> None:
+        check(ending)
+
+    each()
+
+
+@drawn(test=100, chaos=10_000)
+@given(endings)
+def test_whatever_all_of_them_do_together_there_is_an_outcome(ending: Ending) -> None:
+    check(ending)
