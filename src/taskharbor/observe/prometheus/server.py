@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from threading import Thread
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
+from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
 
 from taskharbor.model.clock import Clock
 from taskharbor.observe.prometheus.processes import ProcessCounter
 from taskharbor.observe.prometheus.queues import QueueCollector
 from taskharbor.observe.prometheus.shared import SharedMetrics
+from taskharbor.observe.prometheus.wsgi import BoundedServer, Handler
 
 if TYPE_CHECKING:
     from taskharbor.drivers.contract import Driver
@@ -72,10 +74,19 @@ def serve(
         registry = CollectorRegistry()
         registry.register(shared)
     try:
-        server, thread = start_http_server(port, address, registry)
+        server = _listening(address, port)
     except OSError as error:
         raise OSError(error.errno, f"metrics: {address}:{port}: {error.strerror or error}; choose another") from None
+    server.set_app(make_wsgi_app(registry))
+    thread = Thread(target=server.serve_forever, name="taskharbor-metrics", daemon=True)
+    thread.start()
     serving = MetricsServer(server, thread, registry, shared)
     if driver is not None:
         serving.watch(driver, clock)
     return serving
+
+
+def _listening(address: str, port: int) -> WSGIServer:
+    [(family, _, _, _, where), *_] = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    made: type[BoundedServer] = type("MetricsServer", (BoundedServer,), {"address_family": family})
+    return made(where[:2], Handler)

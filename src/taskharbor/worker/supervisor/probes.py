@@ -12,18 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
 
+from taskharbor.worker.supervisor.port import Port
 from taskharbor.worker.supervisor.process import Process
 from taskharbor.worker.supervisor.slot import Slot
 
 logger = logging.getLogger("taskharbor")
-
-REQUEST_LIMIT = 16 * 1024
-REQUEST_SECONDS = 5.0
 
 
 class ProcessReport(msgspec.Struct, frozen=True):
@@ -114,14 +113,15 @@ class Probes:
         self._report = report
         self._file = options.health_file
         self._host, self._port = options.health_host, options.health_port
-        self._server: asyncio.Server | None = None
+        self._listening: Port | None = None
         self._told = False
 
     async def start(self) -> None:
         """Begin, or say in an Unusable what is wrong with the file or the port."""
         if self._port is not None:
+            self._listening = Port(self._response)
             try:
-                self._server = await asyncio.start_server(self._answer, self._host, self._port, limit=REQUEST_LIMIT)
+                await self._listening.open(self._host, self._port)
             except OSError as error:
                 raise Unusable(f"--health-port {self._port} on {self._host}: {_reason(error)}") from error
         if self._file is not None:
@@ -132,8 +132,8 @@ class Probes:
 
     async def stop(self) -> None:
         """Answer no more, and take the file away: a worker that has ended is not healthy."""
-        if self._server is not None:
-            self._server.close()
+        if self._listening is not None:
+            self._listening.close()
         if self._file is not None:
             try:
                 os.unlink(self._file)
@@ -155,17 +155,6 @@ class Probes:
     async def _write(self, path: str) -> None:
         """Replace the file by what is true now, in one step."""
         await asyncio.to_thread(_replace, path, msgspec.json.encode(self._report()) + b"\n")
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(REQUEST_SECONDS):
-                request = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)
-                writer.write(self._response(request[0], request[1].partition(b"?")[0]))
-                await writer.drain()
-        except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError, IndexError):
-            pass  # somebody who speaks no HTTP
-        finally:
-            writer.close()
 
     def _response(self, method: bytes, path: bytes) -> bytes:
         if method not in (b"GET", b"HEAD"):
@@ -192,7 +181,13 @@ def _reason(error: OSError) -> str:
 
 
 def _replace(path: str, content: bytes) -> None:
-    beside = f"{path}.{os.getpid()}"
-    with open(beside, "wb") as file:
-        file.write(content)
-    os.replace(beside, path)
+    """Also in a folder that others may write to: nobody knows the name beforehand, and a link would not be followed."""
+    beside = f"{path}.{secrets.token_hex(8)}"
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb") as file:
+        try:
+            file.write(content)
+            file.flush()
+            os.replace(beside, path)
+        except BaseException:
+            os.unlink(beside)
+            raise

@@ -98,6 +98,8 @@ class Slot:
             await self._first_of(asyncio.sleep(seconds), self._anew.wait())
 
     def _tell_end(self, process: Process, seconds: float) -> None:
+        if not process.pid:
+            return  # that there was none has been told
         if process.told_to_end:
             tell(ProcessEnded(process.pid, self.number, process.cause))
         elif process.done:

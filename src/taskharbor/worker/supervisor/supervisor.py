@@ -170,8 +170,8 @@ class Supervisor:
             self._recover(self._suspects.take(process, lease, ending=self._ending.is_set()))
 
         process.on_suspect = on_suspect
-        await process.connect(setup, on_ready)
         try:
+            await process.connect(setup, on_ready)
             process.spawn(self._command)
         except OSError as error:
             tell(ProcessNotStarted(process.number, error))

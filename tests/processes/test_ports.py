@@ -1,0 +1,147 @@
+"""Ports that anybody may connect to: idle connections and a lack of descriptors end nothing, and fill no log."""
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from taskharbor.observe.prometheus import serve, wsgi
+from taskharbor.worker.supervisor import port as port_module
+from taskharbor.worker.supervisor import probes
+from taskharbor.worker.supervisor.port import Port
+from tests.supervisor.program import PATIENCE, Yard, eventually
+from tests.supervisor.test_health import free_port, get
+from tests.supervisor.test_pieces import live
+
+FEW = ("sh", "-c", 'ulimit -n 80; exec "$@"', "sh")  # descriptors
+
+
+@contextmanager
+def idle(port: int, number: int) -> Iterator[list[socket.socket]]:
+    """So many connections that say nothing."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE)) for _ in range(number)]
+
+
+def descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def replaced(yard: Yard) -> None:
+    """Kill the process that serves; another one does."""
+    [before] = yard.enqueue("note")
+    yard.done(before)
+    os.kill(yard.starts(before)[0].pid, signal.SIGKILL)
+    [after] = yard.enqueue("note")
+    yard.done(after)
+
+
+def test_idle_connections_take_no_descriptor_from_the_supervisor(here: Yard) -> None:
+    health, metrics = free_port(), free_port()
+    program = here.start("--health-port", str(health), "--metrics-port", str(metrics), "--no-spare", before=FEW)
+    eventually(lambda: get(health, "/ready")[0] == 200, "it is ready")
+    with idle(health, 60), idle(metrics, 60):
+        assert get(health, "/ready")[0] == 200
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=PATIENCE) as answer:
+            assert b"taskharbor_" in answer.read()
+        assert descriptors(program.pid) < 75
+        replaced(here)
+        assert get(health, "/live")[0] == 200
+    assert len(here.log.splitlines()) < 100
+    program.terminate()
+    assert here.ended(program) == 0
+
+
+def test_a_lack_of_descriptors_is_told_once_and_waited_for(here: Yard) -> None:
+    health = free_port()
+    program = here.start("--health-port", str(health), "--no-spare")
+    eventually(lambda: get(health, "/ready")[0] == 200, "it is ready")
+    [before] = here.enqueue("note")
+    here.done(before)
+    usual = resource.prlimit(program.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(program.pid, resource.RLIMIT_NOFILE, (3, usual[1]))
+    with idle(health, 20):
+        os.kill(here.starts(before)[0].pid, signal.SIGKILL)
+        eventually(lambda: here.log.count("event=ProcessNotStarted") >= 3, "no process can be started, again and again")
+        resource.prlimit(program.pid, resource.RLIMIT_NOFILE, usual)
+        here.done(*here.enqueue("note"))
+        eventually(lambda: get(health, "/ready")[0] == 200, "it is ready again")
+    assert here.log.count("the port for probes cannot answer") == 1
+    assert here.log.count("event=ProcessNotStarted") < 20
+    assert "Traceback" not in here.log
+    program.terminate()
+    assert here.ended(program) == 0
+
+
+@live
+async def test_the_newest_connection_is_answered_and_the_oldest_closed() -> None:
+    port = Port(lambda method, path: b"%s of %s" % (method, path))
+    number = free_port()
+    await port.open("127.0.0.1", number)
+    silent = [await asyncio.open_connection("127.0.0.1", number) for _ in range(port_module.MOST)]
+    reader, writer = await asyncio.open_connection("127.0.0.1", number)
+    assert await silent[0][0].read() == b""  # it was closed
+    writer.write(b"GET /ready?x=1 HTTP/1.1\r\n\r\n")
+    assert await reader.read() == b"GET of /ready"
+    port.close()
+    for other, to in silent[1:]:
+        assert await other.read() == b""
+        to.close()
+    for to in (writer, silent[0][1]):
+        to.close()
+
+
+@live
+async def test_what_is_no_question_is_not_answered() -> None:
+    port = Port(lambda method, path: b"answered")
+    number = free_port()
+    await port.open("localhost", number)
+    for said in (b"", b"\r\n\r\n", b"x" * 2 * port_module.LIMIT):
+        reader, writer = await asyncio.open_connection("127.0.0.1", number)
+        writer.write(said)
+        writer.write_eof()
+        with suppress(ConnectionResetError):  # more was said than anybody listened to
+            assert b"answered" not in await reader.read()
+        writer.close()
+    port.close()
+
+
+def test_metrics_are_served_beside_connections_that_say_nothing() -> None:
+    with closing(serve(0, registry=CollectorRegistry())) as server, idle(server.port, 3 * wsgi.MOST):
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=PATIENCE) as answer:
+            assert answer.status == 200
+        assert len([each for each in threading.enumerate() if "process_request" in each.name]) <= wsgi.MOST + 1
+
+
+def test_the_health_file_is_never_written_through_a_link(tmp_path: Path) -> None:
+    """In a folder where others may write, such as /tmp, somebody may have put one there, under a name that he knows."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    path = tmp_path / "health"
+    (tmp_path / f"health.{os.getpid()}").symlink_to(victim)
+    path.symlink_to(victim)
+    probes._replace(str(path), b"{}")
+    assert victim.read_text() == "mine"
+    assert (path.read_text(), path.is_symlink()) == ("{}", False)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+
+def _umask() -> int:
+    return int(subprocess.run(["sh", "-c", "umask"], capture_output=True, text=True, check=True).stdout, 8)
+
+
+def test_a_health_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "health").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        probes._replace(str(tmp_path / "health"), b"{}")
+    assert [each.name for each in tmp_path.iterdir()] == ["health"]
