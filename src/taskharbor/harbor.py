@@ -6,7 +6,7 @@ that it can be made when a module is imported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,9 +18,10 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.events import Observer
 from taskharbor.model.given import callables
-from taskharbor.model.job import DEFAULT_QUEUE
+from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
 from taskharbor.tasks.declare import Declaring
 from taskharbor.tasks.prepare import Call
+from taskharbor.tasks.queues import Queues
 from taskharbor.tasks.task import Step
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Harbor(Declaring):
         observers: Iterable[Observer] = (),
         enqueue_middleware: Iterable[EnqueueMiddleware] = (),
         default_queue: str = DEFAULT_QUEUE,
+        queues: Iterable[str] | None = None,
     ) -> None:
         self.observers: tuple[Observer, ...] = callables(observers, "observers")
         self.middleware = callables(middleware, "middleware")
@@ -62,7 +64,8 @@ class Harbor(Declaring):
             enqueue_middleware=enqueue_middleware,
             default_queue=default_queue,
         )
-        super().__init__(self.client, self.client.codec)
+        super().__init__(self.client, self.client.codec, Queues(queues, self._declared_queues))
+        self.client.on_stored = self._on_stored
 
     def __repr__(self) -> str:
         return f"Harbor({self.client._drivers!r})"
@@ -84,9 +87,16 @@ class Harbor(Declaring):
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The queues of all tasks, and the default queue."""
+        """The queues of all tasks, the default queue, and those of `Harbor(queues=…)`: what `worker()` serves."""
+        return tuple(sorted(self._declared_queues() | (self._queues.listed or frozenset())))
+
+    def _declared_queues(self) -> frozenset[str]:
         default = self.client.default_queue
-        return tuple(sorted({default, *(task.queue or default for task in self.tasks.values())}))
+        return frozenset({default, *(task.queue or default for task in self.tasks.values())})
+
+    def _on_stored(self, records: Sequence[JobRecord]) -> None:
+        if self.tasks:  # who declares none only sends, and knows nothing of what others serve
+            self._queues.look_at(records)
 
     def observe(self, observer: Observer) -> None:
         """Have one more observer hear what the client does, and the workers that are made from now on."""
@@ -94,7 +104,11 @@ class Harbor(Declaring):
         self.client.observe(observer)
 
     def worker(self, **options: Any) -> Worker:
-        """A worker for the tasks declared here; its options are those of `Worker`. By default it serves all queues."""
+        """A worker for the tasks declared here; its options are those of `Worker`.
+
+        By default it serves the queues that the tasks declare, the default queue, and those of `Harbor(queues=…)`. A
+        queue that only a call names, with `.options(queue=…)`, is not among them.
+        """
         from taskharbor.worker import Worker
 
         options.setdefault("middleware", self.middleware)

@@ -41,6 +41,7 @@ def raised(error: BaseException) -> Any:
 BROKEN = raised(LeaseExpired(CANARY))
 EVENTS: list[Event] = [
     events.JobEnqueued(JOB, "", True),
+    events.KeyConflict(JOB, ""),
     events.JobReserved(JOB, "w"),
     events.JobStarted(JOB, "w"),
     events.JobProgress(JOB, "w", 1.5, None, "half way"),

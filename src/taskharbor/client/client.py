@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 from taskharbor.client import waiting
 from taskharbor.client.around import EnqueueMiddleware, Make, around
 from taskharbor.client.handle import JobHandle
+from taskharbor.client.keys import SentKeys
 from taskharbor.client.loops import LoopDrivers
 from taskharbor.client.portal import Portal, refuse_on_loop
 from taskharbor.client.request import JobRequest
@@ -21,7 +22,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec, type_name
 from taskharbor.model.errors import BackendUnavailable
-from taskharbor.model.events import JobEnqueued, Observer, Observers
+from taskharbor.model.events import JobEnqueued, KeyConflict, Observer, Observers
 from taskharbor.model.given import callables, with_methods
 from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo, JobInfo, JobRecord, State, replace
 from taskharbor.model.lease import Enqueued
@@ -58,6 +59,8 @@ class Client:
         self.default_queue = default_queue
         self.enqueue_middleware = callables(enqueue_middleware, "enqueue_middleware")
         self.portal = Portal()
+        self.on_stored: Callable[[Sequence[JobRecord]], None] | None = None  # looks at what was stored
+        self._keys = SentKeys()
         self._drivers = LoopDrivers(driver_or_dsn, self.clock)
         self._observers = Observers(logged(callables(observers, "observers")))
 
@@ -173,6 +176,10 @@ class Client:
         return self._told(records, answers)
 
     def _told(self, records: list[JobRecord], answers: list[Enqueued]) -> list[Enqueued]:
+        if self.on_stored is not None:
+            self.on_stored(records)
+        for record, id in self._keys.conflicts(records, answers):
+            self._observers.emit(KeyConflict(replace(record, id=id), ""))
         if self._observers.hears(JobEnqueued):
             for record, answer in zip(records, answers, strict=True):
                 known = replace(record, id=answer.id) if answer.id != record.id else record

@@ -52,6 +52,10 @@ class JobEnqueued(JobEvent, frozen=True, gc=False):
     existed: bool = False
 
 
+class KeyConflict(JobEvent, frozen=True, gc=False):
+    """An enqueue with other arguments met a known idempotency key: `job.id` is the known job, which stays as it is."""
+
+
 class JobReserved(JobEvent, frozen=True, gc=False):
     """A worker took a job under a lease."""
 

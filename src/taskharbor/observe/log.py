@@ -29,6 +29,7 @@ _LONGEST = 300  # characters of what a driver says
 
 LEVELS: dict[type[e.Event], int] = {
     e.JobEnqueued: logging.DEBUG,
+    e.KeyConflict: logging.WARNING,
     e.JobReserved: logging.DEBUG,
     e.JobStarted: logging.DEBUG,
     e.JobProgress: logging.DEBUG,

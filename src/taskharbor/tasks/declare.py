@@ -11,6 +11,7 @@ from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.options import CallOptions, declared, flag
+from taskharbor.tasks.queues import Queues
 from taskharbor.tasks.task import Enqueuer, Task, default_name
 from taskharbor.tasks.typed import ContextCoroutineTask, ContextFunctionTask, CoroutineTask, FunctionTask
 
@@ -39,11 +40,12 @@ class Decorator(Protocol):
 class Declaring:
     """The part of a harbor that declares tasks and keeps their handlers."""
 
-    def __init__(self, enqueuer: Enqueuer, codec: Codec) -> None:
+    def __init__(self, enqueuer: Enqueuer, codec: Codec, queues: Queues | None = None) -> None:
         self.handlers = HandlerRegistry()
         self.tasks: dict[str, Task[..., Any]] = {}
         self._enqueuer = enqueuer
         self._task_codec = codec
+        self._queues = queues or Queues(None, frozenset)
 
     @overload
     def task(  # type: ignore[overload-overlap]
@@ -81,6 +83,7 @@ class Declaring:
         _refuse_methods(function)
         name = options.get("name") or default_name(function)
         checked = declared(options, name)
+        self._queues.check(checked.queue, name)
         retry: RetryPolicy | None = options.get("retry")
         handler = Handler(
             name,
@@ -92,7 +95,7 @@ class Declaring:
             unrecoverable=options.get("unrecoverable", ()),
         )
         self.handlers.add(handler)
-        task: Task[..., Any] = Task(handler, self._enqueuer, checked)
+        task: Task[..., Any] = Task(handler, self._enqueuer, checked, self._queues)
         self.tasks[name] = task
         return task
 

@@ -17,6 +17,7 @@ from taskharbor.tasks.handler import Handler, check_importable
 from taskharbor.tasks.hints import OF_TASKS, below_a_decorator, missing, own_method
 from taskharbor.tasks.options import CallOptions, Options, change
 from taskharbor.tasks.prepare import Call
+from taskharbor.tasks.queues import Queues
 
 if TYPE_CHECKING:
     from taskharbor.client.handle import JobHandle
@@ -41,13 +42,14 @@ class Task(Generic[P, R]):
 
     __wrapped__: Callable[..., Any]
 
-    def __init__(self, handler: Handler, enqueuer: Enqueuer, options: Options) -> None:
+    def __init__(self, handler: Handler, enqueuer: Enqueuer, options: Options, queues: Queues) -> None:
         functools.update_wrapper(self, handler.function)  # first: what it copies must not hide what follows
         self.__dict__.update(_BELOW_A_DECORATOR)
         self.handler = handler
         self.function = handler.function
         self._enqueuer = enqueuer
         self._options = options
+        self._queues = queues
 
     @property
     def name(self) -> str:
@@ -77,7 +79,9 @@ class Task(Generic[P, R]):
         changed = change(self._options, options, self.name, process=self.handler.process)
         if options.get("process"):
             check_importable(self.function, self.name)
-        return Task(self.handler, self._enqueuer, changed)
+        if "queue" in options:
+            self._queues.check(changed.queue, self.name)
+        return Task(self.handler, self._enqueuer, changed, self._queues)
 
     @own_method
     def s(self, *args: Any, **kwargs: Any) -> Step[R]:

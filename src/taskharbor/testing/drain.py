@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import warnings
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
@@ -41,13 +42,17 @@ async def adrain(harbor: Drainable) -> int:
     """Run everything that is due, in all queues, and what that brings about; answer how many executions it took.
 
     The real worker does it, with one slot, so that the order is the store's. What is scheduled for later, or waits
-    for a retry, stays: move the harbor's clock and drain again.
+    for a retry, stays: move the harbor's clock and drain again. Jobs of a queue that `harbor.worker()` does not serve
+    are run, too, and warned of.
     """
     started = 0
+    ran: set[str] = set()
 
     def count(event: Event) -> None:
         nonlocal started
-        started += isinstance(event, JobStarted)
+        if isinstance(event, JobStarted):
+            started += 1
+            ran.add(event.job.queue)
 
     while True:
         before = started
@@ -58,7 +63,15 @@ async def adrain(harbor: Drainable) -> int:
             worker = harbor.worker(queues=queues, concurrency=1, heart="loop", observers=observers)
             await worker.arun(until_empty=True)
         if started == before:
-            return started
+            break
+    strange = sorted(ran - set(getattr(harbor, "queues", ran)))
+    if strange:
+        warnings.warn(
+            f"drain ran jobs of the queues {', '.join(map(repr, strange))}, which no task declares: harbor.worker() "
+            "would not have run them; list them in Harbor(queues=[…])",
+            stacklevel=2,
+        )
+    return started
 
 
 def drain(harbor: Drainable) -> int:

@@ -1,0 +1,71 @@
+"""The queues of a program: those that its tasks declare, and those that it names for calls.
+
+A call may name any queue with `.options(queue=…)`. One that nothing declares is served only by a worker that was told
+of it; without one its jobs wait for ever. So it is warned of, once; a program that lists its queues is refused others.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from taskharbor.model.job import JobRecord
+from taskharbor.model.limits import check_name
+
+logger = logging.getLogger("taskharbor")
+
+MOST_TOLD = 10
+"""Queues that are warned of: a program that makes names at run time must not fill its log."""
+
+
+class Queues:
+    """What is declared. `declared` answers the queues of the tasks, and is asked only when a new name comes by."""
+
+    def __init__(self, listed: Iterable[str] | None, declared: Callable[[], frozenset[str]]) -> None:
+        self.listed = None if listed is None else _names(listed)
+        self._declared = declared
+        self._known: set[str] = set()
+        self._told = 0
+
+    def check(self, queue: str | None, who: str) -> None:
+        """ValueError for a queue that is not among those that the program lists."""
+        if self.listed is None or queue is None or not isinstance(queue, str):
+            return
+        known = self._declared() | self.listed
+        if queue not in known:
+            near = difflib.get_close_matches(queue, known, 1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ValueError(
+                f"{who}: queue: expected one of those that Harbor(queues=…) lists, got {queue!r}; {hint}they are: "
+                f"{', '.join(sorted(known))}"
+            )
+
+    def look_at(self, records: Sequence[JobRecord]) -> None:
+        """Warn once of each queue that got a job and that `harbor.worker()` does not serve."""
+        if self._told < MOST_TOLD:
+            known = self._known
+            for record in records:
+                if record.queue not in known:
+                    self._look_at(record.queue)
+
+    def _look_at(self, queue: str) -> None:
+        self._known.add(queue)
+        if queue not in self._declared() and (self.listed is None or queue not in self.listed):
+            self._told += 1
+            logger.warning(
+                "the queue %r got a job, but no task declares it, so harbor.worker() does not serve it: list it in "
+                "Harbor(queues=[…]), or run a worker that does, with harbor.worker(queues=[…]) or --queues (told once)",
+                queue,
+            )
+
+
+def _names(listed: Any) -> frozenset[str]:
+    if isinstance(listed, str) or not isinstance(listed, Iterable):
+        raise TypeError(f"queues: expected a list of queue names, got {type(listed).__name__}")
+    # A member of a StrEnum counts as its text.
+    names = [str.__str__(name) if isinstance(name, str) else name for name in listed]
+    for name in names:
+        check_name(name, "queues")
+    return frozenset(names)
