@@ -98,7 +98,7 @@ class Journal:
                 continue
             given.append(self._grant(process, queues, now, known, reserved))
         for delivery in given:
-            delivery.with_suspect = any(other.lost for other in given)
+            delivery.with_suspect = any(other.suspect for other in given)
         if len(batch) < limit:
             for known in self.jobs.values():
                 if known.queue in queues and not self.paused.get(known.queue) and self._runnable(known, now):
@@ -147,7 +147,7 @@ class Journal:
         if why == "killed by poison" and last is not last.process.killer:
             # A poison that is known as a suspect runs alone, so a neighbour can only be lost with a fresh one.
             killer = last.process.killer
-            self.demand(not killer.lost, f"{last} was lost with the suspect {killer}")
+            self.demand(not killer.suspect, f"{last} was lost with the suspect {killer}")
             known.blamed += 1
             self.count("blamed beside a poison")
             if known.blamed >= self.plan.max_lost:
@@ -265,7 +265,7 @@ class Journal:
             self.count("given back: stopping")
         elif held.known.record.type not in held.process.types:
             self.count("given back: unknown type")
-        elif held.lost:
+        elif held.suspect:
             self.count("suspect given back")
         else:
             self.count("given back: came with a suspect")
@@ -305,7 +305,9 @@ class Journal:
             for known in self.jobs.values()
             if known.held is not None and known.held is not mine and known.held.process is mine.process
         ]
-        if mine.lost:
+        if mine.lost and not mine.suspect and beside:
+            self.count("lost once, ran beside others")
+        if mine.suspect:
             self.count("suspect ran alone")
             soon = now_of(mine.process) + timedelta(seconds=0.3)  # clocks differ a little
             alive = [other for other in beside if other.heard and other.told is None and not other.given_up]
@@ -313,7 +315,7 @@ class Journal:
             self.demand(not company, f"suspect {mine} runs beside {', '.join(company)}")
         for other in beside:
             running = other.execution is not None and other.execution.how == ""
-            self.demand(not (running and other.lost), f"{mine} runs beside the suspect {other}")
+            self.demand(not (running and other.suspect), f"{mine} runs beside the suspect {other}")
 
     # Admin ---------------------------------------------------------------------------------------------------
 

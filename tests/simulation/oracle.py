@@ -14,6 +14,7 @@ from tests.simulation.plan import Plan, Spec
 
 GRACE = 5.0  # what core gives a cancelled coroutine
 SLACK = 0.05
+SUSPECT = 2  # losses after which a job runs alone; one is an accident
 
 
 class Known:
@@ -73,7 +74,8 @@ class Delivery:
         self.at = at
         self.renewed = at
         self.lost = known.lost
-        self.with_suspect = False  # reserved in one call with a job that was lost before
+        self.suspect = self.lost >= SUSPECT
+        self.with_suspect = False  # reserved in one call with a suspect
         self.heard = False  # whether the reply reached the process
         self.given_up = False  # its worker said that it threw the outcome away
         self.ended = ""
@@ -180,7 +182,7 @@ def _given_back(held: Delivery, how: str) -> str:
         return ""
     if how == "never started":
         unknown = held.known.record.type not in held.process.types
-        return "" if unknown or held.lost or held.with_suspect else "given back for no reason"
+        return "" if unknown or held.suspect or held.with_suspect else "given back for no reason"
     return f"given back, but it {how or 'still runs'}"
 
 

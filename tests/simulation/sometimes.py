@@ -46,6 +46,7 @@ SOMETIMES = (
     "given back: unknown type",
     "given back: stopping",
     "snoozed",
+    "lost once, ran beside others",
     "suspect ran alone",
     "suspect given back",
     "given back: came with a suspect",

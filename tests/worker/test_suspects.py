@@ -1,12 +1,13 @@
 """Jobs that take their worker down: run alone, blamed alone, and given up after max_lost."""
 
 import asyncio
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from taskharbor.events import JobDeadLettered, JobGivenBack, JobReserved, JobStarted
+from taskharbor.events import JobDeadLettered, JobGivenBack, JobReserved, JobStarted, JobSucceeded
 from tests.worker.bench import Bench, bench_test, job
 
 LEASE = timedelta(seconds=30)
@@ -39,10 +40,11 @@ def test_a_job_lost_too_often_is_not_run_again(max_lost: int) -> None:
     scenario()
 
 
-async def lose(bench: Bench, *ids: str, **fields: Any) -> None:
-    """Jobs that were with a worker when it died."""
+async def lose(bench: Bench, *ids: str, times: int = 2, **fields: Any) -> None:
+    """Jobs that were with a worker when it died, so many times."""
     await bench.enqueue(*[job(id, payload=b'{"name":"%s"}' % id.encode(), **fields) for id in ids])
-    await crash(bench)
+    for _ in range(times):
+        await crash(bench)
 
 
 class Company:
@@ -62,6 +64,65 @@ class Company:
             await asyncio.sleep(0)
         self.beside[name] |= self.running
         self.running.discard(name)
+
+
+@bench_test
+async def test_one_loss_is_an_accident(bench: Bench) -> None:
+    """What a process held when it was killed runs again together, and beside fresh jobs: nobody waits for it."""
+    ids = [f"held{n}" for n in range(16)]
+    await lose(bench, *ids, times=1)
+    company = Company()
+    worker = bench.worker(concurrency=17, lease=3600)
+    worker.register("t", company)
+    await bench.enqueue(job("fresh", payload=b'{"name":"held-fresh"}'))
+    task = asyncio.create_task(worker.arun(until_empty=True))
+    await bench.heard(JobStarted, 17)
+    company.gate.set()
+    await task
+    assert company.running == set()
+    assert not bench.of(JobGivenBack)
+    assert set.intersection(*company.beside.values()) == {*ids, "held-fresh"}
+
+
+@pytest.mark.parametrize("max_lost", [2, 3, 4, 5])
+def test_the_last_execution_before_the_end_is_alone(max_lost: int) -> None:
+    """Whatever the limit is, no job is called crashed that was never alone."""
+
+    @bench_test
+    async def scenario(bench: Bench) -> None:
+        await lose(bench, "suspect", times=max_lost - 1, priority=-1)
+        company = Company()
+        worker = bench.worker(concurrency=10, max_lost=max_lost)
+        worker.register("t", company)
+        await bench.enqueue(job("b", payload=b'{"name":"b"}'))
+        await worker.arun(until_empty=True)
+        assert company.beside == {"suspect": {"suspect"}, "b": {"b"}}
+
+    scenario()
+
+
+@bench_test
+async def test_a_suspect_that_outlives_its_timeout_frees_its_place(bench: Bench) -> None:
+    """Its function goes on in its thread; the other slots take jobs again as soon as the failure is stored."""
+    release = threading.Event()
+    await lose(bench, "suspect", timeout=timedelta(seconds=5), max_attempts=1)
+    worker = bench.worker(concurrency=4)
+
+    def stuck(name: str) -> None:
+        if name == "suspect":
+            release.wait(60)
+
+    worker.register("t", stuck)
+    async with bench.running(worker):
+        await bench.heard(JobStarted)
+        await bench.enqueue(*[job(f"b{n}", payload=b'{"name":"b%d"}' % n) for n in range(5)])
+        while not bench.clock.sleepers:
+            await asyncio.sleep(0)
+        bench.clock.advance(5)
+        await bench.heard(JobDeadLettered)
+        await bench.heard(JobSucceeded, 5)
+        assert worker.health().running >= 1
+        release.set()
 
 
 @bench_test
@@ -91,8 +152,8 @@ async def test_a_suspect_found_beside_running_jobs_lets_them_finish(bench: Bench
     await bench.driver.pause("default")
     await bench.enqueue(job("suspect", payload=b'{"name":"suspect"}'))
     await bench.driver.resume("default")
-    [_] = await bench.driver.reserve(["default"], bench.clock.now(), LEASE, 1, "dead")
-    bench.clock.advance(LEASE)
+    for _ in range(2):
+        assert await crash(bench, 1) == ["suspect"]
     await bench.enqueue(*[job(f"b{n}", payload=b'{"name":"b%d"}' % n) for n in range(5)])
     await bench.heard(JobReserved, 4)
     for _ in range(20):

@@ -4,9 +4,9 @@
           ├► a workflow's join: done, there is nothing to run
           └► launch ─► bind, middleware, handler ─► returned / raised ─► one outcome to the settler
 
-A job whose lease was lost before (`lost > 0`) may be one that takes its worker down: it runs alone in its
+A job whose lease was lost twice (`policy.suspects`) may be one that takes its worker down: it runs alone in its
 process, so that only the one that kills is blamed. Found beside running jobs it waits until they have ended; while
-it waits and runs, no more jobs are taken.
+it waits and runs, no more jobs are taken. Once its outcome is stored they are, whether or not its function has ended.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from taskharbor.model.lease import Reserved
 from taskharbor.model.outcome import Ack, Outcome
 from taskharbor.policy import decide
 from taskharbor.policy.retry import RetryPolicy
+from taskharbor.policy.suspects import alone_from
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.marks import JOIN_TYPE
@@ -102,6 +103,7 @@ class Executor:
         self._threads = Threads("taskharbor-job")
         self._children = Children(self._threads)
         self._suspect: Run | None = None
+        self._alone_from = alone_from(settings.max_lost)
         self._cautious = False
         self._stopping = False
         self.changed = Change()
@@ -130,7 +132,8 @@ class Executor:
         self._cautious = False
         # A suspect that an idle worker finds runs at once. What came with it goes back: waiting beside it, it would be
         # blamed for its crash; and run before it, it might be a killer itself, for which the suspect would be blamed.
-        suspects = not self._held and any(reserved.job.lost for reserved in batch)
+        alone = self._alone_from
+        suspects = not self._held and any(reserved.job.lost >= alone for reserved in batch)
         held, running, handler_of = self._held, self.running, self._handlers.get
         create_task, execute = self._create_task, self._execute
         # Told apart once, not for each job.
@@ -140,7 +143,7 @@ class Executor:
             handler = handler_of(job.type)
             run = held[lease.token] = Run(job, lease, handler)
             try:
-                if plain and handler is not None and not job.lost:
+                if plain and handler is not None and job.lost < alone:
                     timeout = job.timeout or handler.timeout
                     if timeout is not None:
                         self._watch(run, timeout)
@@ -155,7 +158,7 @@ class Executor:
                     self._without_handler(run)
                 elif unbound and (problem := unbound.get(lease.token)) is not None:
                     self._without_results(run, problem)
-                elif job.lost:
+                elif job.lost >= alone:
                     self._take_suspect(run)
                 elif suspects:
                     self.decider.give_back(run, "a suspect runs alone first")
@@ -207,8 +210,19 @@ class Executor:
     def on_settled(self) -> None:
         """The settler has written, or given up, what it had."""
         if self._suspect is not None:
-            self._launch_suspect()
+            self._look_at_suspect()
         self.changed.give()
+
+    def _look_at_suspect(self) -> None:
+        """Something is held no longer: it may be the suspect's turn, or its place may be free again.
+
+        Not before its outcome is stored: the next job might take the process down, and the suspect would be blamed. And
+        not later: a function past its timeout may go on for ever, and must not keep every other slot from working.
+        """
+        if self._suspect is not None and self._suspect.lease.token not in self._held:
+            self._suspect = None
+        else:
+            self._launch_suspect()
 
     # Running -------------------------------------------------------------------------------------------------
 
@@ -327,11 +341,6 @@ class Executor:
 
     def _on_ended(self, run: Run) -> None:
         self.running.pop(run, None)
-        if self._suspect is not None:
-            if run is self._suspect:
-                self._suspect = None
-            else:
-                self._launch_suspect()
         if not self.changed.given:
             self.changed.give()
 
@@ -359,7 +368,6 @@ class Executor:
             run.seconds = self._clock.monotonic() - run.began
             self.decider.decide(run, self.decider.endings.timed_out(run))
             run.interrupt()  # it did not end when it was cancelled; perhaps now
-            self._launch_suspect()
 
     def lose(self, run: Run, error: TaskHarborError) -> None:
         """The lease of a run is gone: tell its handler, and forget what it will return."""
@@ -379,8 +387,7 @@ class Executor:
         self._held.pop(run.lease.token, None)
         run.tell_to_stop(reason)
         run.interrupt()
-        if run.task is None:
-            self._on_ended(run)
+        self.on_settled()
 
     def _on_progress(self, job: JobRecord, done: float, total: float | None, note: str) -> None:
         self._observers.emit(JobProgress(job, self._settings.name, done, total, note))

@@ -82,7 +82,7 @@ class HandingOver:
 
     def _hand_on(self, reserved: Reserved) -> bool:
         job = reserved.job
-        if not self._link.hands_on or not is_suspect(job) or job.lost >= self._settings.max_lost:
+        if not self._link.hands_on or not is_suspect(job, self._settings.max_lost) or job.lost >= self._settings.max_lost:
             return False
         if self._handlers.get(job.type) is None:
             return False  # nobody here can run it
