@@ -1,7 +1,7 @@
 """How long a worker that stops waits for the store, and what it does with what does not end.
 
     handlers have ended, or were given back ──► 8 s for the store ──► whatever still waits for it is cancelled
-                                     a second signal, `hurry` ──► 4 s
+                                     a second signal, `hurry` ──► 3 s
 
 A store that stands still answers no call, so nothing of a stop may wait for an answer without a limit. What is given
 up this way is safe: a job whose outcome was not stored runs again when its lease is over.
@@ -19,8 +19,8 @@ from taskharbor.drivers.contract import Driver
 logger = logging.getLogger("taskharbor.worker")
 
 STORE = 8.0  # seconds for all calls to the store that a stop makes, once no handler is waited for
-HURRIED = 4.0  # the same after a second signal
-CANCELLED = 1.0  # seconds that something cancelled may take to end
+HURRIED = 3.0  # the same after a second signal
+CANCELLED = 0.5  # seconds that something cancelled may take to end
 CLOSING = 2.0  # seconds in which a driver must have closed
 
 
