@@ -81,8 +81,8 @@ class HandingOver:
                 logger.warning("what was handed on could not be given back: %s", type(error).__name__)
 
     def _hand_on(self, reserved: Reserved) -> bool:
-        job = reserved.job
-        if not self._link.hands_on or not is_suspect(job, self._settings.max_lost) or job.lost >= self._settings.max_lost:
+        job, max_lost = reserved.job, self._settings.max_lost
+        if not self._link.hands_on or not is_suspect(job, max_lost) or job.lost >= max_lost:
             return False
         if self._handlers.get(job.type) is None:
             return False  # nobody here can run it
