@@ -13,7 +13,7 @@ import pytest
 
 from taskharbor import Worker
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.model.errors import JobNotInflight, LeaseMismatch, TaskHarborError
+from taskharbor.model.errors import BackendUnavailable, JobNotInflight, LeaseMismatch, TaskHarborError
 from taskharbor.model.events import Event
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
@@ -120,11 +120,30 @@ async def test_the_keeper_renews_all_in_one_call_and_says_what_is_lost() -> None
             process.leases[lease.token].lease = lease
         process.kept = lambda renewed, lost: told.append((renewed, lost))  # type: ignore[method-assign]
     await store.cancel([leases[2].job_id], now)
-    await keeper.beat()
+    assert await keeper.beat() is False
     assert [token for renewed, _ in told for token, _ in renewed] == [lease.token for lease in leases[:2]]
     assert [(token, name) for _, lost in told for token, name, _ in lost] == [(leases[2].token, "JobNotInflight")]
     await keeper.stop()
     await store.close()
+
+
+@live
+async def test_a_lease_that_cannot_be_renewed_now_is_not_lost() -> None:
+    """Somebody has its record locked: it is asked for again soon, and its process hears nothing."""
+    process = Process(0, ManualClock())
+    heard(process, wire.Taken([taken("a")], []))
+    told: list[object] = []
+    process.kept = lambda renewed, lost: told.extend((*renewed, *lost))  # type: ignore[method-assign]
+    keeper = Keeper("memory://keeper-locked-test", lambda: [process], lease=LEASE, every=3600)
+    await keeper._opened.wait()
+
+    async def locked(leases: list[Lease], *given: Any) -> list[BackendUnavailable]:
+        return [BackendUnavailable("locked by somebody else")] * len(leases)
+
+    keeper._driver.extend = locked  # type: ignore[assignment, method-assign]
+    assert await keeper.beat() is True
+    assert told == []
+    await keeper.stop()
 
 
 @live

@@ -18,7 +18,7 @@ from types import FrameType
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
-from taskharbor.model.errors import TaskHarborError
+from taskharbor.model.errors import BackendUnavailable, TaskHarborError
 from taskharbor.model.events import HandlerBlocked, Observers
 from taskharbor.model.lease import Lease
 from taskharbor.worker import executor
@@ -72,11 +72,16 @@ class Heart:
                 self.outage.failed("extend", error)
                 return min(self._backoff.next(), self.every)
             self.outage.answered("extend")
+            again = False
             for run, answer in zip(runs, answers, strict=True):
                 if isinstance(answer, Lease):
                     run.lease = answer
+                elif isinstance(answer, BackendUnavailable):
+                    again = True  # not now: somebody has its record locked. That says nothing about the lease
                 elif not run.decided and run.lease.token in self._held:
                     self._on_lost(run, answer)  # otherwise its outcome is on the way: the answer to that decides
+            if again:
+                return min(self._backoff.next(), self.every)
         else:
             self.outage.answered("extend")  # nothing to keep: a beat that failed before is of no concern
         self._backoff.reset()

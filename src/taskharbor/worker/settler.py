@@ -2,13 +2,15 @@
 
 It flushes at once when idle; while a flush is under way outcomes gather and go in the next one. When too many
 have gathered (`behind`) the fetcher takes no more. A flush that fails is repeated until it succeeds or the
-leases end: an outcome is safe to send twice, and nothing is ever settled in two steps. Only a worker that has to end
-gives up sooner: what a store does not take then is thrown away, and its job runs again when its lease is over.
+leases end: an outcome is safe to send twice, and nothing is ever settled in two steps. An outcome that the store cannot
+take at this moment (its job is locked by an open transaction) is tried apart, and the others go on. Only a worker that
+has to end gives up sooner: what a store does not take then is thrown away, and its job runs again when its lease is over.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 from taskharbor.drivers.contract import Driver
@@ -38,7 +40,11 @@ from taskharbor.worker.patience import Patience
 from taskharbor.worker.run import Run
 from taskharbor.worker.service import Service
 
+logger = logging.getLogger("taskharbor.worker")
+
 BATCH = 500
+APART = 0.5  # seconds, at most, between two tries of an outcome that the store could not take
+HELD_UP = 5  # tries of one outcome apart, within about a second, after which it is worth a line in the log
 INDIGESTIBLE = 3  # tries of one outcome on which the driver fails by a bug of its own
 UNKNOWN_TYPE = "unknown type"
 SNOOZED = "snoozed"
@@ -71,6 +77,7 @@ class Settler(Service):
         self._on_settled = on_settled
         self._pending: list[tuple[Run, Outcome]] = []
         self._flushing: list[tuple[Run, Outcome]] = []  # what was last taken from it
+        self._apart: dict[asyncio.Task[None], tuple[Run, Outcome]] = {}  # what the store could not take, each by itself
         self._wanted = asyncio.Event()
 
     def submit(self, run: Run, outcome: Outcome) -> None:
@@ -89,7 +96,7 @@ class Settler(Service):
         self._wanted.set()
 
     async def run(self) -> None:
-        while self._pending or not self.stopping:
+        while self._pending or self._apart or not self.stopping:
             if not self._pending:
                 self._wanted.clear()
                 await self._wanted.wait()
@@ -104,7 +111,9 @@ class Settler(Service):
         if await super().end(patience, share):
             return True
         error = BackendUnavailable("the store did not record it before the worker had to end")
-        for run, outcome in [*self._flushing, *self._pending]:
+        for task in self._apart:
+            task.cancel()
+        for run, outcome in [*self._flushing, *self._pending, *self._apart.values()]:
             if run.lease.token in self._held:
                 self._refused(run, outcome, error)
         return False
@@ -138,10 +147,40 @@ class Settler(Service):
                     return
             else:
                 self._outage.answered("settle")
-                self._close(batch, answers)
+                for run, outcome, reason in self._close(batch, answers):
+                    self._set_apart(run, outcome, reason)
                 return
             await asyncio.sleep(backoff.next())
             batch = self._still_held(batch)
+
+    def _set_apart(self, run: Run, outcome: Outcome, reason: TaskHarborError) -> None:
+        task = asyncio.create_task(self._try_apart(run, outcome, reason), name="taskharbor-settle-apart")
+        self._apart[task] = run, outcome
+        task.add_done_callback(self._tried_apart)
+
+    def _tried_apart(self, task: asyncio.Task[None]) -> None:
+        self._apart.pop(task, None)
+        self._wanted.set()
+
+    async def _try_apart(self, run: Run, outcome: Outcome, reason: TaskHarborError) -> None:
+        """Try one outcome again that the store could not take, until it does or the lease is over."""
+        backoff, tries = Backoff(), 0
+        while True:
+            tries += 1
+            if tries == HELD_UP:
+                logger.warning("the outcome of job %s waits: %s", run.job.id, reason)
+            await asyncio.sleep(min(backoff.next(), APART))
+            if not self._still_held([(run, outcome)]):
+                return
+            try:
+                answers = await self._driver.settle([outcome], self._clock.now())
+            except Exception:
+                self.submit(run, outcome)  # what has happened to the store is told by the others
+                return
+            left = self._close([(run, outcome)], answers)
+            if not left:
+                return
+            reason = left[0][2]
 
     def _still_held(self, batch: list[tuple[Run, Outcome]]) -> list[tuple[Run, Outcome]]:
         """What is worth another try: outcomes whose lease is still valid. The rest is run again by somebody."""
@@ -156,12 +195,19 @@ class Settler(Service):
                 )
         return kept
 
-    def _close(self, batch: list[tuple[Run, Outcome]], answers: list[TaskHarborError | None]) -> None:
+    def _close(
+        self, batch: list[tuple[Run, Outcome]], answers: list[TaskHarborError | None]
+    ) -> list[tuple[Run, Outcome, TaskHarborError]]:
+        """Tell what became of outcomes; those that the store could not take for now are answered."""
+        left: list[tuple[Run, Outcome, TaskHarborError]] = []
         held = self._held
         tells_success = self._observers.hears(JobSucceeded)
         for (run, outcome), answer in zip(batch, answers, strict=True):
             if answer is not None:
-                self._refused(run, outcome, answer)
+                if isinstance(answer, BackendUnavailable):
+                    left.append((run, outcome, answer))
+                else:
+                    self._refused(run, outcome, answer)
                 continue
             held.pop(run.lease.token, None)
             if type(outcome) is Ack:
@@ -174,6 +220,7 @@ class Settler(Service):
             if outcome.spawn:
                 tell_spawned(self._observers, outcome.spawn, self._worker)
         self._on_settled()
+        return left
 
     def _seconds(self, run: Run) -> float:
         """How long it ran. Nobody measured while nobody wanted to hear it: then, until its end was recorded."""

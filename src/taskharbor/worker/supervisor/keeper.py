@@ -18,7 +18,7 @@ from functools import partial
 from taskharbor.drivers.contract import Driver, open_existing
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import StoreClock
-from taskharbor.model.errors import JobNotFound
+from taskharbor.model.errors import BackendUnavailable, JobNotFound
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Retry
 from taskharbor.model.times import to_ms
@@ -78,23 +78,27 @@ class Keeper:
                 if is_stale(self._clock) or self._clock.monotonic() - followed > ROUND_EVERY:
                     await follow(self._clock, self._driver)
                     followed = self._clock.monotonic()
-                await self.beat()
+                again = await self.beat()
             except Exception as error:
                 self._failed("extend", error)
                 seconds = min(backoff.next(), self._every)
             else:
                 self._failing = False
+                if again:
+                    seconds = min(backoff.next(), self._every)
+                    continue
                 backoff.reset()
                 seconds = self._every
 
-    async def beat(self) -> None:
-        """Renew everything that is to be renewed, in one call."""
+    async def beat(self) -> bool:
+        """Renew everything that is to be renewed, in one call; whether something has to be tried again soon."""
         now = self._clock.monotonic()
         asked: list[tuple[Process, HeldLease]] = []
         for process in self._fleet():
             asked += ((process, held) for held in process.renewable(now))
         if not asked:
-            return
+            return False
+        again = False
         answers = await self._driver.extend([held.lease for _, held in asked], self._clock.now(), self._lease)
         news: dict[Process, tuple[list[tuple[str, int]], list[tuple[str, str, str]]]] = {}
         for (process, held), answer in zip(asked, answers, strict=True):
@@ -102,14 +106,19 @@ class Keeper:
             if isinstance(answer, Lease):
                 held.lease = answer
                 renewed.append((answer.token, to_ms(answer.expires_at)))
+            elif isinstance(answer, BackendUnavailable):
+                again = True  # somebody has its record locked: that says nothing about the lease
             else:
                 lost.append((held.lease.token, type(answer).__name__, str(answer)))
         for process, (renewed, lost) in news.items():
+            if not renewed and not lost:
+                continue
             if renewed or any(name != JobNotFound.__name__ for _, name, _ in lost) or await self._knows(process):
                 process.kept(renewed, lost)
             elif process.leases:
                 process.elsewhere = True
                 tell(StoreDiffers(process.pid, process.number, process.worker))
+        return again
 
     async def _knows(self, process: Process) -> bool:
         """Whether a process was seen in this store: every worker says there that it is alive."""
