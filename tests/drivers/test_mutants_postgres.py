@@ -27,13 +27,13 @@ class Mutant(NamedTuple):
     themes: tuple[str, ...]
 
 
-FENCE = 'j.token = g.token collate "C" and j.state in (3, 4) and j.wake > p_now'
+FENCE = 'and y.token = i.token collate "C" and y.state in (3, 4) and y.wake > p_now'
 MUTANTS = (
-    Mutant("token check dropped", "06_settle", FENCE, "j.state in (3, 4) and j.wake > p_now", ("fence",)),
-    Mutant("settled after expiry", "06_settle", FENCE, FENCE.replace(" and j.wake > p_now", ""), ("lease",)),
+    Mutant("token check dropped", "06_settle", FENCE, "and y.state in (3, 4) and y.wake > p_now", ("fence",)),
+    Mutant("settled after expiry", "06_settle", FENCE, FENCE.replace(" and y.wake > p_now", ""), ("lease",)),
     Mutant("expiry compared with <", "06_settle", FENCE, FENCE.replace("wake >", "wake >="), ("lease",)),
-    Mutant("extended with any token", "07_extend", 'j.token = g.token collate "C" and ', "", ("lease", "fence")),
-    Mutant("a lease may shrink", "07_extend", "and j.wake < p_until", "", ("lease",)),
+    Mutant("extended with any token", "07_extend", 'and y.token = i.token collate "C" ', "", ("lease", "fence")),
+    Mutant("a lease may shrink", "07_extend", "and y.wake < p_until", "", ("lease",)),
     Mutant(
         "runnable a millisecond late",
         "05_reserve",
@@ -98,9 +98,9 @@ MUTANTS = (
     Mutant("slot freed twice by settle", "06_settle", "case when s = 3 then -1 else 0 end", "-2", ("slots", "groups")),
     Mutant(
         "limits never applied",
-        "05_reserve",
-        "update groups g set lim = n.lim",
-        "update groups g set lim = g.lim",
+        "01_regroup",
+        "lim = excluded.lim",
+        "lim = g.lim",
         ("groups",),
     ),
     Mutant("dependents not released", "06_settle", "exists (select from edges)", "false", ("flows",)),
@@ -124,8 +124,8 @@ MUTANTS = (
     Mutant(
         "a key outlives its record",
         "08_admin",
-        "delete from keys k where k.queue = p_queue and k.key = p_key and k.id = p_id",
-        "perform 1",
+        "where x.key is not null and",
+        "where false and",
         ("idempotency",),
     ),
     Mutant(
@@ -153,7 +153,7 @@ MUTANTS = (
         "h.finished_at <= p_before",
         ("retention",),
     ),
-    Mutant("delete takes what is needed", "08_admin", "elsif needed > 0 then", "elsif false then", ("admin",)),
+    Mutant("delete takes what is needed", "08_admin", "if needed > 0 then", "if false then", ("admin",)),
     Mutant(
         "cancel forgets the slot", "08_admin", "if j.grp is not null and j.state > 1 then", "if false then", ("slots",)
     ),

@@ -4,7 +4,7 @@ It flushes at once when idle; while a flush is under way outcomes gather and go 
 have gathered (`behind`) the fetcher takes no more. A flush that fails is repeated until it succeeds or the
 leases end: an outcome is safe to send twice, and nothing is ever settled in two steps. An outcome that the store cannot
 take at this moment (its job is locked by an open transaction) is tried apart, and the others go on. Only a worker that
-has to end gives up sooner: what a store does not take then is thrown away, and its job runs again when its lease is over.
+has to end gives up sooner: what a store does not take then is thrown away, and its job runs again when its lease ends.
 """
 
 from __future__ import annotations

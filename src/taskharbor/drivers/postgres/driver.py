@@ -23,6 +23,7 @@ from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.elders import Elders
 from taskharbor.drivers.postgres.enqueueing import enqueue
 from taskharbor.drivers.postgres.hints import Hints
+from taskharbor.drivers.postgres.locked import ADMIN, ALONE, BESIDE_OTHERS, Locked, ask_again
 from taskharbor.drivers.postgres.options import located, parse
 from taskharbor.drivers.postgres.pool import Pool, unavailable, unusable
 from taskharbor.drivers.postgres.records import lent, micros, moment_of, to_json
@@ -196,32 +197,36 @@ class PostgresDriver(SingleVerbs):
     async def extend(
         self, leases: Sequence[Lease], now: datetime, lease_for: timedelta
     ) -> builtins.list[Lease | DriverError]:
+        async def ask(held: Sequence[Lease]) -> builtins.list[Lease | DriverError]:
+            return await self._run(lambda: extend(self._schema, held, now, lease_for))
+
         answers: builtins.list[Lease | DriverError] = []
         batch: dict[str, Lease] = {}
         for lease in [*leases, None]:
             if batch and (lease is None or lease.job_id in batch):
                 held = list(batch.values())
-                answers += await self._run(lambda held=held: extend(self._schema, held, now, lease_for))  # type: ignore[misc]
+                answers += await ask_again(held, await ask(held), ask, BESIDE_OTHERS if len(leases) > 1 else ALONE)
                 batch = {}
             if lease is not None:
                 batch[lease.job_id] = lease
         return answers
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> builtins.list[TaskHarborError | None]:
+        async def ask(batch: Sequence[Outcome]) -> builtins.list[TaskHarborError | None]:
+            if len(batch) > 1 or plain(batch[0]):
+                found, _ = await self._run(lambda: settle_plain(self._schema, batch, now))
+                return found
+            only: Any = batch[0]
+            size = self._options.max_payload
+            spawning = lambda: settle_spawning(self._schema, only, now, size, wait=False)  # noqa: E731
+            return [await self._run(spawning, transaction=True)]
+
         answers: builtins.list[TaskHarborError | None] = []
         for places in runs(outcomes):
             batch = [outcomes[place] for place in places]
-            if len(batch) > 1 or plain(batch[0]):
-                found, _ = await self._run(lambda batch=batch: settle_plain(self._schema, batch, now))  # type: ignore[misc]
-                answers += found
-            else:
-                answers.append(await self._settle_spawning(batch[0], now))
+            patience = BESIDE_OTHERS if len(outcomes) > 1 else ALONE
+            answers += await ask_again(batch, await ask(batch), ask, patience)
         return answers
-
-    async def _settle_spawning(self, outcome: Any, now: datetime) -> TaskHarborError | None:
-        return await self._run(
-            lambda: settle_spawning(self._schema, outcome, now, self._options.max_payload), transaction=True
-        )
 
     # Beside the verbs
 
@@ -229,7 +234,9 @@ class PostgresDriver(SingleVerbs):
         return await self._run(lambda: reading.results(self._schema, ids))
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
-        return int(await self._one("release", (worker, "text"), (micros(now), "bigint"), (array(list(keep)), "text")))
+        given = ((worker, "text"), (micros(now), "bigint"), (array(list(keep)), "text"))
+        released, _ = await self._count("release", *given, patience=ALONE)
+        return released  # what is left somebody is ending at this moment, or its lease ends
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         if self._hints is None:
@@ -345,7 +352,10 @@ class PostgresDriver(SingleVerbs):
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         if "\x00" in flow_id:
             return 0
-        return int(await self._one("cancel_flow", (flow_id, "text"), (micros(now), "bigint")))
+        cancelled, locked = await self._count("cancel_flow", (flow_id, "text"), (micros(now), "bigint"), patience=ADMIN)
+        if locked is not None:
+            raise Locked(f"flow {flow_id}: cancelled {cancelled} job(s), but {locked}; cancel it again later")
+        return cancelled
 
     async def beat(self, info: WorkerInfo, now: datetime) -> None:
         check_name(info.worker, "worker")
@@ -385,22 +395,45 @@ class PostgresDriver(SingleVerbs):
         rows = await self._run(lambda: _rows(call(self._schema, function, *parameters)), repeat=False)
         return rows[0][0]
 
+    async def _count(self, function: str, *parameters: tuple[Any, str], patience: float) -> tuple[int, Locked | None]:
+        """How many jobs a function has changed, and what it still found locked after it was called for a while."""
+        number = 0
+
+        async def ask(_: Sequence[None]) -> builtins.list[Locked | None]:
+            nonlocal number
+            rows = await self._run(lambda: _rows(call(self._schema, function, *parameters)), repeat=False)
+            changed, locked = rows[0]
+            number += changed
+            return [Locked(f"{locked} more are locked by a transaction that is still open") if locked else None]
+
+        (left,) = await ask_again([None], await ask([None]), ask, patience)
+        return number, left
+
     async def _decide(
         self, function: str, ids: Sequence[str], *parameters: tuple[Any, str], takes: str
     ) -> builtins.list[DriverError | None]:
-        storable = [id if "\x00" not in id else "" for id in ids]
-        found = await self._one(function, (array(storable), "text"), *parameters)
-        answers: builtins.list[DriverError | None] = []
-        for id, answer in zip(ids, found, strict=True):
-            if answer is None:
-                answers.append(None)
-            elif answer == "unknown":
-                answers.append(JobNotFound(f"no job {id}"))
-            elif answer.startswith("needed "):
-                answers.append(WrongState(f"job {id} is needed: {answer[7:]} unfinished job(s) depend on it"))
-            else:
-                answers.append(WrongState(f"job {id} is {answer}; {takes}"))
-        return answers
+        async def ask(some: Sequence[str]) -> builtins.list[DriverError | None]:
+            storable = [id if "\x00" not in id else "" for id in some]
+            found = await self._one(function, (array(storable), "text"), *parameters)
+            return _decided(some, found, takes)
+
+        return await ask_again(ids, await ask(ids), ask, ADMIN)
+
+
+def _decided(ids: Sequence[str], found: Sequence[str | None], takes: str) -> list[DriverError | None]:
+    answers: list[DriverError | None] = []
+    for id, answer in zip(ids, found, strict=True):
+        if answer is None:
+            answers.append(None)
+        elif answer == "unknown":
+            answers.append(JobNotFound(f"no job {id}"))
+        elif answer == "locked":
+            answers.append(Locked.job(id))
+        elif answer.startswith("needed "):
+            answers.append(WrongState(f"job {id} is needed: {answer[7:]} unfinished job(s) depend on it"))
+        else:
+            answers.append(WrongState(f"job {id} is {answer}; {takes}"))
+    return answers
 
 
 def _rows(statement: Statement) -> Program[Any]:

@@ -1,4 +1,9 @@
-"""Outcomes as programs: plain ones in batches of one statement, those that spawn each in a transaction of its own."""
+"""Outcomes as programs: plain ones in batches of one statement, those that spawn each in a transaction of its own.
+
+A statement over several jobs waits for none of them: one that somebody else has locked at that moment (an open
+transaction that depends on it, an extend on its way) is left as it is and answered as locked, for whoever runs the
+program to send again. In a transaction that a single job owns there is nobody to hold up, and it is waited for.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.postgres.enqueueing import enqueue
+from taskharbor.drivers.postgres.locked import Locked
 from taskharbor.drivers.postgres.records import base64_of, micros, moment_of, to_json
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
 from taskharbor.model.errors import (
@@ -20,6 +26,7 @@ from taskharbor.model.errors import (
     LeaseMismatch,
     TaskHarborError,
 )
+from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
 from taskharbor.model.limits import check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
@@ -27,7 +34,7 @@ from taskharbor.model.shown import shown
 
 ACK, RETRY, FAIL, CANCELLED = 1, 2, 3, 4
 _KINDS: dict[type, int] = {Ack: ACK, Retry: RETRY, Fail: FAIL, Cancelled: CANCELLED}
-_APPLIED_BEFORE, _HOLDS = 0, 5
+_APPLIED_BEFORE, _HOLDS, _LOCKED = 0, 5, 6
 
 
 class Given(msgspec.Struct, omit_defaults=True, gc=False):
@@ -70,6 +77,15 @@ def runs(outcomes: Sequence[Outcome]) -> Iterator[list[int]]:
             seen.add(outcome.lease.job_id)
     if batch:
         yield batch
+
+
+def settle_alone(schema: str, outcome: Outcome, now: datetime) -> Program[TaskHarborError | None]:
+    """Settle one plain outcome in a transaction of its own, waiting for its job."""
+    while True:
+        (answer,), _ = yield from settle_plain(schema, [outcome], now)
+        if not isinstance(answer, Locked):
+            return answer
+        yield Statement(f"select 1 from {quoted(schema)}.jobs where id = ? for update", (outcome.lease.job_id,))
 
 
 def settle_plain(
@@ -126,14 +142,7 @@ def _settle(
             invalid[place] = error
             lease = outcome.lease
             given.append(Given(place, lease.job_id, lease.token, _KINDS.get(type(outcome), -1)))
-    rows = yield call(
-        schema,
-        "settle",
-        (to_json(given), "text"),
-        (micros(now), "bigint"),
-        (release, "boolean"),
-        columns="o, code, ends",
-    )
+    rows = yield _settle_statement(schema, given, now, release)
     before: set[int] = set()
     for place, code, ends in rows:
         id = outcomes[place].lease.job_id
@@ -141,27 +150,44 @@ def _settle(
             before.add(place)
         elif code == _HOLDS:
             answers[place] = invalid.get(place) or JobNotInflight(f"job {id} is not inflight")
+        elif code == _LOCKED:
+            answers[place] = Locked.job(id)
         else:
             answers[place] = refusal(code, id, ends)
     return before
 
 
+def _settle_statement(schema: str, given: Sequence[Given], now: datetime, release: bool) -> Statement:
+    return call(
+        schema,
+        "settle",
+        (to_json(given), "text"),
+        (micros(now), "bigint"),
+        (release, "boolean"),
+        columns="o, code, ends",
+    )
+
+
 def settle_spawning(
-    schema: str, outcome: Ack | Fail, now: datetime, max_payload: int
+    schema: str, outcome: Ack | Fail, now: datetime, max_payload: int, *, wait: bool = True
 ) -> Program[TaskHarborError | None]:
     """Settle one outcome that spawns. Whoever runs it rolls back if the answer is an error."""
     handover = outcome.handover if isinstance(outcome, Ack) else None
     dependents: list[str] = []
+    # Locked first, so that nobody is made dependent between this look and the ack.
+    lock = f"select 1 from {quoted(schema)}.jobs where id = ? for update{'' if wait else ' skip locked'}"
+    rows = yield Statement(lock, (outcome.lease.job_id,))
+    if not rows:
+        return (yield from _look(schema, outcome, now))
+    yield from _keep_dependencies(schema, outcome.spawn)
     if handover is not None:
-        # Locked first, so that nobody is made dependent between this look and the ack.
-        yield Statement(f"select 1 from {quoted(schema)}.jobs where id = ? for update", (outcome.lease.job_id,))
         rows = yield Statement(
             f"select dependent from {quoted(schema)}.edges where dependency = ?", (outcome.lease.job_id,)
         )
         dependents = [row[0] for row in rows]
-    answers, before = yield from settle_plain(schema, [outcome], now, release=handover is None)
-    if answers[0] is not None or before:
-        return answers[0]
+    (answer,), before = yield from settle_plain(schema, [outcome], now, release=handover is None)
+    if answer is not None or before:
+        return answer
     try:
         check_spawn(outcome.spawn)
         stored = yield from enqueue(schema, outcome.spawn, now, max_payload)
@@ -187,6 +213,26 @@ def settle_spawning(
     return None
 
 
+def _look(schema: str, outcome: Ack | Fail, now: datetime) -> Program[TaskHarborError | None]:
+    """What is to be said of an outcome whose job could not be locked: it is gone, or somebody else has it."""
+    lease = outcome.lease
+    given = Given(0, lease.job_id, lease.token, _KINDS[type(outcome)])
+    rows = yield _settle_statement(schema, [given], now, release=True)
+    _, code, ends = rows[0]
+    if code == _APPLIED_BEFORE:
+        return None
+    return Locked.job(lease.job_id) if code == _HOLDS else refusal(code, lease.job_id, ends)
+
+
+def _keep_dependencies(schema: str, spawn: Sequence[JobRecord]) -> Program[None]:
+    """Lock what spawned jobs depend on and what was stored before, as storing them would, but before the dependents of
+    the settled job are locked: two outcomes that took these in another order would wait for each other."""
+    own = {job.id for job in spawn}
+    stored = sorted({id for job in spawn for id in job.depends_on} - own)
+    if stored:
+        yield value(schema, "keep_dependencies", (array(stored), "text"))
+
+
 def extend(
     schema: str, leases: Sequence[Lease], now: datetime, lease_for: timedelta
 ) -> Program[list[Lease | DriverError]]:
@@ -205,6 +251,8 @@ def extend(
         lease = leases[place]
         if code == _HOLDS:
             answers[place] = Lease(lease.job_id, lease.queue, lease.token, moment_of(ends))
+        elif code == _LOCKED:
+            answers[place] = Locked.job(lease.job_id)
         else:
             answers[place] = refusal(code, lease.job_id, ends)
     return [answers[place] for place in range(len(leases))]

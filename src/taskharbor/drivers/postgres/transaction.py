@@ -12,7 +12,7 @@ from taskharbor.drivers.contract import aborted
 from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline
 from taskharbor.drivers.postgres.options import Options
 from taskharbor.drivers.postgres.pool import Pool, arguments, drive, limit_of, unavailable
-from taskharbor.drivers.postgres.settling import plain, settle_plain, settle_spawning
+from taskharbor.drivers.postgres.settling import plain, settle_alone, settle_spawning
 from taskharbor.drivers.postgres.statement import Program
 from taskharbor.model.errors import JobNotFound, TaskHarborError
 from taskharbor.model.lease import Lease
@@ -28,8 +28,7 @@ def _settled(options: Options, lease: Lease, ack: Ack, now: datetime) -> Program
     if ack.lease.job_id != lease.job_id:
         return JobNotFound(f"this transaction belongs to job {lease.job_id}, not to {ack.lease.job_id}")
     if plain(ack):
-        answers, _ = yield from settle_plain(options.schema, [ack], now)
-        return answers[0]
+        return (yield from settle_alone(options.schema, ack, now))
     return (yield from settle_spawning(options.schema, ack, now, options.max_payload))
 
 

@@ -1,4 +1,4 @@
--- Move the counters of groups.
+-- Move the counters of groups, and take over the limits that were set for them.
 -- in: for each change a queue, a group, and what is added to its inflight and its waiting members
 -- locks: the rows of these groups, in the order of their names, so that two calls never wait for each other
 create or replace function regroup(p_queues text[], p_groups text[], p_inflight integer[], p_waiting integer[])
@@ -13,6 +13,7 @@ begin
     order by x.queue collate "C", x.grp collate "C"
     on conflict (queue, grp) do update
     set inflight = greatest(g.inflight + excluded.inflight, 0),
-        waiting = greatest(g.waiting + excluded.waiting, 0);
+        waiting = greatest(g.waiting + excluded.waiting, 0),
+        lim = excluded.lim;
 end
 $body$;

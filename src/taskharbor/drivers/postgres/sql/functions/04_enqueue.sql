@@ -6,8 +6,8 @@
 --      p_flows  null, or the flows that are named
 --      p_queues the queues that are named; p_now; p_gently: see hint
 -- out: only what is out of the ordinary: (id, known) for a job that existed; (null, message) for an invalid call
--- locks: new rows and keys; dependencies that were stored before (weakly, see last_of); a shared lock for each of at
---      most 64 buckets of flows, which cancel_flow takes alone. No group and no queue is locked
+-- locks: the flows, shared (see lock_flow); new keys and rows, each in their order; dependencies that were stored before
+--      (weakly, see last_of), in the order of ids. No group and no queue is locked
 -- Ten thousand jobs may come in one call: arrays are joined (hashed), never looked through for each row. `state + 0`,
 -- here and elsewhere, keeps a planner from looking up an id in a partial index that was small when it looked.
 create or replace function store(p_jobs text, p_keys text, p_edges text, p_limits text, p_flows text,
@@ -25,9 +25,7 @@ declare
     missing record;
 begin
     if p_flows is not null then
-        perform pg_advisory_xact_lock_shared(1952540008, b)
-        from (select distinct mod(abs(hashtext(f)::bigint), 64)::integer as b
-              from json_array_elements_text(p_flows::json) as f order by 1) as buckets;
+        perform share_flows(array(select json_array_elements_text(p_flows::json)));
     end if;
 
     if p_keys is not null then
@@ -70,6 +68,7 @@ begin
             attempts integer, max_attempts integer, key text, grp text, group_limit integer, depends_on text[],
             flow_id text, metadata text, created_at bigint)
         where not exists (select from unnest(alias_ids) as a where a = g.id)
+        order by g.id collate "C"
         on conflict (id) do nothing
         returning jobs.id
     )

@@ -12,16 +12,19 @@
 
 -- Bring into the line what is due: scheduled jobs, grouped ones that nobody has seen yet, leases that are over.
 -- Each job comes through here at most once between two reservations; a burst of more than 10,000 takes several calls.
--- All queues of a call in the order of names, and all their groups after that: so two calls never wait for each other.
+-- All queues of a call in the order of names, and after that all their groups at once: so two calls never wait for each other.
 create or replace function promote(p_queues text[], p_now bigint, p_low bigint)
 returns void language plpgsql as $body$
 declare
     one text;
     number integer;
+    strange text[];
+    queues_found text[];
     names text[];
     group_queues text[] := '{}';
     group_names text[] := '{}';
     freed integer[] := '{}';
+    lined integer[] := '{}';
 begin
     foreach one in array p_queues loop
         for turn in 1..10 loop
@@ -37,6 +40,7 @@ begin
                 group_queues := group_queues || array_fill(one, array[cardinality(names)]);
                 group_names := group_names || names;
                 freed := freed || array_fill(0, array[cardinality(names)]);
+                lined := lined || array_fill(1, array[cardinality(names)]);
             end if;
             exit when number < 1000;
         end loop;
@@ -53,21 +57,43 @@ begin
                 group_queues := group_queues || array_fill(one, array[cardinality(names)]);
                 group_names := group_names || names;
                 freed := freed || array_fill(-1, array[cardinality(names)]);
+                lined := lined || array_fill(1, array[cardinality(names)]);
             end if;
             exit when number < 1000;
         end loop;
     end loop;
-    if group_names <> '{}' then
-        perform regroup(group_queues, group_names, freed, array_fill(1, array[cardinality(group_names)]));
+    -- Records of a state that nobody knows stand in no line: whoever reserves sets them aside.
+    strange := array(select j.id from jobs j where j.state < 0 or j.state > 4 limit 1000 for update skip locked);
+    if strange <> '{}' then
+        select array_agg(j.queue), array_agg(j.grp) into queues_found, names
+        from jobs j where j.id = any(strange) and j.grp is not null and j.token is not null;
+        perform set_aside(strange, p_now);
+        if names is not null then
+            group_queues := group_queues || queues_found;
+            group_names := group_names || names;
+            freed := freed || array_fill(-1, array[cardinality(names)]);
+            lined := lined || array_fill(0, array[cardinality(names)]);
+        end if;
     end if;
+    -- A limit that was set since: regroup reads it.
     if exists (select from limits l where l.queue = any(p_queues) and not l.applied) then
         with news as (
             update limits l set applied = true
             where (l.queue, l.grp) in (select x.queue, x.grp from limits x where x.queue = any(p_queues)
                                        and not x.applied order by x.queue, x.grp limit 1000 for update skip locked)
-            returning l.queue, l.grp, l.lim
+            returning l.queue, l.grp
         )
-        update groups g set lim = n.lim from news n where g.queue = n.queue and g.grp = n.grp;
+        select array_agg(n.queue), array_agg(n.grp) into queues_found, names
+        from news n join groups g on g.queue = n.queue and g.grp = n.grp;
+        if names is not null then
+            group_queues := group_queues || queues_found;
+            group_names := group_names || names;
+            freed := freed || array_fill(0, array[cardinality(names)]);
+            lined := lined || array_fill(0, array[cardinality(names)]);
+        end if;
+    end if;
+    if group_names <> '{}' then
+        perform regroup(group_queues, group_names, freed, lined);
     end if;
 end
 $body$;
@@ -86,17 +112,18 @@ begin
         if exists (select from jobs j where j.queue = q and j.state = 1 and j.wake <= p_now and j.wake > p_low)
            or exists (select from jobs j where j.queue = q and j.state = 3 and j.wake <= p_now and j.wake > p_low)
            or (p_low >= 0 and exists (select from jobs j where j.queue = q and j.state = 1 and j.wake <= 0)) then
-            locks := locks || hashtext(q);
+            locks := locks || hashtext(current_schema() || '.' || q);
             due := true;
         elsif exists (select from groups g where g.queue = q and g.waiting > 0 and g.inflight < g.lim) then
-            locks := locks || hashtext(q);
+            locks := locks || hashtext(current_schema() || '.' || q);
         end if;
     end loop;
     if locks <> '{}' then
         perform pg_advisory_xact_lock(1952540009, x.lock)
         from (select distinct l as lock from unnest(locks) as l order by 1) as x;
     end if;
-    return due or exists (select from limits l where l.queue = any(p_queues) and not l.applied);
+    return due or exists (select from limits l where l.queue = any(p_queues) and not l.applied)
+           or exists (select from jobs j where j.state < 0 or j.state > 4);
 end
 $body$;
 
@@ -107,6 +134,7 @@ declare
     taken text[] := '{}';
     sound text[];
     broken text[];
+    seen text[] := '{}';
 begin
     while cardinality(taken) < p_limit loop
         select array_agg(c.id) filter (where c.damage is null), array_agg(c.id) filter (where c.damage is not null)
@@ -117,12 +145,13 @@ begin
                                and j.lost is not null then null else 'damaged' end as damage
               from jobs j
               where j.queue = p_queue and j.state in (2, 4) and j.grp is null and j.wake <= p_now
-                and (taken = '{}' or j.id <> all(taken))
+                and (seen = '{}' or j.id <> all(seen))
               order by j.priority desc, j.due, j.seq
               limit p_limit - cardinality(taken)
               for no key update skip locked) as c;
         taken := taken || coalesce(sound, '{}');
         exit when broken is null;
+        seen := seen || coalesce(sound, '{}') || broken;
         perform set_aside(broken, p_now);
     end loop;
     return taken;
@@ -171,7 +200,7 @@ declare
     rooms integer[];
     share integer;
     c record;
-    found_any boolean;
+    sound text[];
 begin
     while cardinality(taken) < p_limit loop
         select array_agg(x.grp), array_agg(x.room) into names, rooms
@@ -201,7 +230,11 @@ begin
                                                select count(*) from jobs j where j.id = any(taken) and j.grp = c.grp)
                 where g.queue = p_queue and g.grp = c.grp;
             else
-                taken := taken || drop_damaged(p_queue, c.grp, c.ids, p_now);
+                sound := drop_damaged(p_queue, c.grp, c.ids, p_now);
+                taken := taken || sound;
+                if sound = '{}' and exists (select from jobs j where j.id = c.ids[1]) then
+                    tried := tried || c.grp;  -- damaged, and kept as it is by somebody else
+                end if;
             end if;
         end loop;
     end loop;
@@ -215,16 +248,17 @@ returns text[] language plpgsql as $body$
 declare
     sound text[];
     broken text[];
+    aside integer := 0;
 begin
     select coalesce(array_agg(x.id order by x.n) filter (where damage_of(j) is null), '{}'),
            array_agg(x.id) filter (where damage_of(j) is not null)
     into sound, broken
     from unnest(p_ids) with ordinality as x(id, n) join jobs j on j.id = x.id;
     if broken is not null then
-        perform set_aside(broken, p_now);
+        aside := set_aside(broken, p_now);
     end if;
     update groups g
-    set waiting = greatest(g.waiting - cardinality(p_ids), 0), inflight = g.inflight + cardinality(sound),
+    set waiting = greatest(g.waiting - cardinality(sound) - aside, 0), inflight = g.inflight + cardinality(sound),
         served = nextval('arrival')
     where g.queue = p_queue and g.grp = p_group;
     return sound;
@@ -244,8 +278,7 @@ begin
                     else take_above(p_queue, p_now, p_limit, p_floor) end;
     end if;
     select q.groups_next into first_groups from queues q where q.queue = p_queue for update skip locked;
-    if not found then
-        insert into queues (queue) values (p_queue) on conflict do nothing;
+    if not found then  -- another reserve has it
         first_groups := random() < 0.5;
     end if;
     more := take_grouped(p_queue, p_now, (p_limit + case when first_groups then 1 else 0 end) / 2, '{}');
@@ -372,9 +405,6 @@ begin
             return;
         end if;
     end if;
-    if exists (select from jobs j where j.state < 0 or j.state > 4) then
-        perform set_strange_aside(p_now);
-    end if;
     if p_again then
         found_ids := array(
             select j.id from jobs j, json_array_elements_text(p_queues::json) as q
@@ -406,6 +436,9 @@ begin
     if places = 0 then
         return;
     end if;
+    -- First of all, and in the order of names: two calls that are the first on the same queues must not cross.
+    insert into queues (queue) select n from unnest(sorted) as n
+    where not exists (select from queues q where q.queue = n collate "C") order by n collate "C" on conflict do nothing;
     walked := steps();
     if in_turn(sorted, p_now, low) then
         perform promote(sorted, p_now, low);
@@ -434,8 +467,6 @@ begin
         taken := taken || found_ids;
         left_over := left_over - cardinality(found_ids);
         if places > 1 and cardinality(found_ids) > 0 then
-            insert into queues (queue) select one
-            where not exists (select from queues q where q.queue = one) on conflict do nothing;
             update queues q set served = nextval('arrival')
             where q.queue = any(array(select x.queue from queues x where x.queue = one for update skip locked));
         end if;

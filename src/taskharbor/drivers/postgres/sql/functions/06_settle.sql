@@ -4,8 +4,12 @@
 --               failed_at, reason
 --      p_now; p_release: whether dependents of what is acked are released
 -- out: (o, code, ends) for what was not applied: 0 applied before, 1 unknown, 2 not inflight, 3 another token,
---      4 expired (at `ends`), 5 it could be applied (kind 0)
--- locks: the jobs; then their dependents in the order of ids; then groups in the order of names
+--      4 expired (at `ends`), 5 it could be applied (kind 0), 6 somebody else has it locked: to be sent again
+-- locks: the jobs that nobody else has locked (skip locked: it never waits for one while it holds others); then their
+--      dependents in the order of ids; then groups in the order of names
+-- One look-up for each job, and its row by its place: whatever a planner believes, it has no other way. A row that was
+-- changed between the look and the lock is not found there any more: it counts as locked. Only what can be applied is
+-- locked, so that an outcome that comes too late is in nobody's way.
 create or replace function settle(p_given text, p_now bigint, p_release boolean)
 returns table (o integer, code integer, ends bigint) language plpgsql
 set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $body$
@@ -29,10 +33,14 @@ declare
 begin
     with gone as (
         delete from jobs j
-        using json_to_recordset(p_given::json) as g(o integer, id text, token text, kind smallint, result text,
-                                                    attempts integer, last_error text, failed_at bigint, reason text)
-        where j.id = g.id collate "C" and g.kind in (1, 3, 4)
-          and j.token = g.token collate "C" and j.state in (3, 4) and j.wake > p_now
+        using (select x.place, i.*
+               from json_to_recordset(p_given::json) as i(o integer, id text, token text, kind smallint, result text,
+                                                          attempts integer, last_error text, failed_at bigint,
+                                                          reason text),
+                    lateral (select y.ctid as place from jobs y where y.id = i.id collate "C" and i.kind in (1, 3, 4)
+                             and y.token = i.token collate "C" and y.state in (3, 4) and y.wake > p_now
+                             limit 1 for update skip locked) as x) as g
+        where j.ctid = g.place
         returning j.*, g.o, g.kind, g.result as g_result, g.attempts as g_attempts, g.last_error as g_last_error,
                   g.failed_at as g_failed_at, g.reason as g_reason
     ), kept as (
@@ -74,10 +82,14 @@ begin
                 lost = case when g.attempts = j.attempts then j.lost else 0 end,
                 token = null, worker = null, settled = j.token, settled_as = 2,
                 open = j.state  -- where it stood before: returning shows new values only
-            from json_to_recordset(p_given::json) as g(o integer, id text, token text, kind smallint, run_at bigint,
-                                                       attempts integer, last_error text, failed_at bigint)
-            where j.id = g.id collate "C" and g.kind = 2
-              and j.token = g.token collate "C" and j.state in (3, 4) and j.wake > p_now
+            from (select x.place, i.*
+                  from json_to_recordset(p_given::json) as i(o integer, id text, token text, kind smallint,
+                                                             run_at bigint, attempts integer, last_error text,
+                                                             failed_at bigint),
+                       lateral (select y.ctid as place from jobs y where y.id = i.id collate "C" and i.kind = 2
+                                and y.token = i.token collate "C" and y.state in (3, 4) and y.wake > p_now
+                                limit 1 for no key update skip locked) as x) as g
+            where j.ctid = g.place
             returning j.queue, j.grp, j.open as was, g.o
         )
         select array_agg(back.o), array_agg(back.queue),
@@ -110,9 +122,10 @@ begin
                         when j.id is null or j.state not in (3, 4) then 2
                         when j.token <> g.token then 3
                         when j.wake <= p_now then 4
-                        else 5 end,
+                        when coalesce(g.kind, 0) = 0 then 5
+                        else 6 end,
                    j.wake
-            from json_to_recordset(p_given::json) as g(o integer, id text, token text, was smallint)
+            from json_to_recordset(p_given::json) as g(o integer, id text, token text, was smallint, kind smallint)
             left join jobs j on j.id = g.id collate "C"
             left join history h on h.id = g.id collate "C"
             where settled_o is null or g.o <> all(settled_o);
@@ -124,7 +137,7 @@ $body$;
 -- in:  p_ids    with a line feed between two, each job once; p_tokens and p_results with a comma between two: the
 --               tokens, and null or for each job its result (a space and base64, or - for none); p_now
 -- out: null: all are applied; else the places of those that are not, for settle to apply or to say why
--- One look-up for each job, and its row by its place: whatever a planner believes, it has no other way.
+-- locks: as settle
 create or replace function ack(p_ids text, p_tokens text, p_results text, p_now bigint)
 returns text language plpgsql
 set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
@@ -143,9 +156,10 @@ begin
         using (select x.place, i.token, i.result, i.o
                from unnest(ids, string_to_array(p_tokens, ','), string_to_array(p_results, ',', '-'))
                     with ordinality as i(id, token, result, o),
-                    lateral (select y.ctid as place from jobs y where y.id = i.id collate "C" limit 1) as x) as g
+                    lateral (select y.ctid as place from jobs y where y.id = i.id collate "C"
+                             and y.token = i.token collate "C" and y.state in (3, 4) and y.wake > p_now
+                             limit 1 for update skip locked) as x) as g
         where j.ctid = g.place
-          and j.token = g.token collate "C" and j.state in (3, 4) and j.wake > p_now
         returning j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts, j.max_attempts,
                   j.deliveries, j.key, j.grp, j.group_limit, j.depends_on, j.flow_id, j.handed_to, j.metadata,
                   j.last_error, j.failed_at, j.reason, j.created_at, j.due, j.seq, j.stored, j.token, j.state,
@@ -233,7 +247,7 @@ $body$;
 
 -- A spawned job takes the place of a done one in the depends_on of these dependents.
 -- in: the done job, who takes over, the dependents; out: a message if that would close a cycle, else null
--- locks: the dependents, in the order in which they were stored
+-- locks: the dependents, in the order of ids
 create or replace function hand_over(p_old text, p_new text, p_dependents text, p_now bigint)
 returns text language plpgsql set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
 #variable_conflict use_variable
@@ -256,6 +270,8 @@ begin
     if met is not null then
         return format('handover: %s depends on %s, which would depend on it; leave one of the edges out', p_new, met);
     end if;
+    perform from jobs j where j.id = any(wanted) order by j.id for no key update;
+    perform from history h where h.id = any(wanted) order by h.id for no key update;
     update history h set handed_to = p_new where h.id = p_old;
     for one in select r.id, r.stored from records r where r.id = any(wanted) order by r.stored loop
         delete from edges e where e.dependency = p_old and e.dependent = one.id;

@@ -1,5 +1,6 @@
 -- Extend leases. in: JSON array of o, id, token (each job once); out: for each (o, code, ends), codes as in settle, and
--- 5: it holds until `ends`. locks: the jobs
+-- 5: it holds until `ends`. locks: the jobs that nobody else has locked: it waits for none, so that no lease is lost
+-- because of another's job
 create or replace function extend(p_given text, p_now bigint, p_until bigint)
 returns table (o integer, code integer, ends bigint) language plpgsql
 set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $body$
@@ -10,9 +11,12 @@ declare
 begin
     with held as (
         update jobs j set wake = p_until, due = p_until, state = 3, open = j.state  -- where it stood before
-        from json_to_recordset(p_given::json) as g(id text, token text)
-        where j.id = g.id collate "C" and j.token = g.token collate "C" and j.state in (3, 4)
-          and j.wake > p_now and j.wake < p_until
+        from (select x.place, i.token from json_to_recordset(p_given::json) as i(id text, token text),
+                     lateral (select y.ctid as place from jobs y where y.id = i.id collate "C"
+                              and y.token = i.token collate "C" and y.state in (3, 4)
+                              and y.wake > p_now and y.wake < p_until
+                              limit 1 for no key update skip locked) as x) as g
+        where j.ctid = g.place
         returning j.queue, j.grp, j.open as was
     )
     select array_agg(held.queue), array_agg(held.grp) into group_queues, group_names
@@ -27,7 +31,8 @@ begin
                     when j.id is null or j.state not in (3, 4) then 2
                     when j.token <> g.token then 3
                     when j.wake <= p_now then 4
-                    else 5 end,
+                    when j.wake >= p_until then 5
+                    else 6 end,
                j.wake
         from json_to_recordset(p_given::json) as g(o integer, id text, token text)
         left join jobs j on j.id = g.id collate "C"
@@ -36,23 +41,30 @@ end
 $body$;
 
 -- Give back what a worker holds under valid leases, except some tokens, in the order of its old arrival.
--- out: how many; locks: these jobs, then their groups
-create or replace function release(p_worker text, p_now bigint, p_keep text)
-returns integer language plpgsql set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
+-- out: how many, and how many more somebody else has locked: to be called again for these
+-- locks: the jobs that nobody else has locked, then their groups
+create or replace function release(p_worker text, p_now bigint, p_keep text, out released integer, out locked integer)
+language plpgsql set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
 declare
     base bigint := nextval('arrival') << 20;
     kept text[] := array(select json_array_elements_text(p_keep::json));
+    found_ids text[];
     ids text[];
     held record;
 begin
     -- Found through the indexes of what is leased; looked at again once it is locked.
+    found_ids := array(select x.id from jobs x where x.state = 3 and x.worker = p_worker
+                       union all select x.id from jobs x where x.state = 4 and x.worker = p_worker);
     ids := array(select j.id from jobs j
-                 where j.id = any(array(select x.id from jobs x where x.state = 3 and x.worker = p_worker
-                                        union all select x.id from jobs x where x.state = 4 and x.worker = p_worker))
+                 where j.id = any(found_ids)
                    and j.state in (3, 4) and j.worker = p_worker and j.wake > p_now and j.token <> all(kept)
-                 order by j.id for no key update);
+                 for no key update skip locked);
+    released := cardinality(ids);
+    locked := (select count(*) from jobs j
+               where j.id = any(found_ids)
+                 and j.state in (3, 4) and j.worker = p_worker and j.wake > p_now and j.token <> all(kept)) - released;
     if ids = '{}' then
-        return 0;
+        return;
     end if;
     select array_agg(j.queue) filter (where j.grp is not null) as group_queues,
            array_agg(j.grp) filter (where j.grp is not null) as group_names,
@@ -70,6 +82,5 @@ begin
                         array(select case when s = 4 then -1 else 0 end from unnest(held.states) as s));
     end if;
     perform hint(held.told, false);
-    return cardinality(ids);
 end
 $body$;

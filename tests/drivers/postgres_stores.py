@@ -1,0 +1,60 @@
+"""Stores for tests of what the Postgres driver's calls do to each other."""
+
+import functools
+from contextlib import asynccontextmanager
+
+import psycopg
+
+from taskharbor.drivers.postgres import PostgresDriver
+from tests.servers import postgres
+
+
+def store() -> str:
+    """The address of an empty database in which a deadlock is noticed at once."""
+    server = postgres.shared()
+    name = server.database()
+    with psycopg.connect(server.address(), autocommit=True) as connection:
+        connection.execute(f"alter database {name} set deadlock_timeout = '20ms'".encode())
+    return server.address(name)
+
+
+def deadlocks(address: str) -> int:
+    """How many the server has met in this database; connections tell when they end."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        row = connection.execute("select deadlocks from pg_stat_database where datname = current_database()").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@functools.cache
+def _shared() -> str:
+    return store()
+
+
+def emptied() -> str:
+    """The address of one such database for all tests of a process, with nothing in it."""
+    postgres.empty(_shared())
+    return _shared()
+
+
+@asynccontextmanager
+async def opened(address, number=1):
+    drivers = [PostgresDriver(address) for _ in range(number)]
+    try:
+        for driver in drivers:
+            await driver.open()
+        yield drivers
+    finally:
+        for driver in drivers:
+            await driver.close()
+
+
+@asynccontextmanager
+async def open_transaction(address, driver, *jobs):
+    """A transaction of the application's that has stored jobs, and stays open for the time of the block."""
+    connection = await psycopg.AsyncConnection.connect(address)
+    try:
+        await driver.enqueue_on(connection, jobs, await driver.server_time())
+        yield connection
+    finally:
+        await connection.close()

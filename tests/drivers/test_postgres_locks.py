@@ -1,0 +1,198 @@
+"""Locks: calls over the same jobs in any order never wait for each other in a circle, and nobody loses a lease to
+somebody else's transaction.
+
+Random batches in random orders from many clients, seeded, on a real server: extends, settles with spawns and handovers,
+releases, requeues, cancels, deletes, prunes and the application's open transactions. The server counts deadlocks; here
+it looks for one after 20 ms instead of a second, so that none passes unseen.
+"""
+
+import asyncio
+import random
+from contextlib import suppress
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from taskharbor.drivers import (
+    Ack,
+    BackendUnavailable,
+    Cancelled,
+    Fail,
+    InvalidJob,
+    JobNotFound,
+    JobNotInflight,
+    JobRecord,
+    Lease,
+    LeaseMismatch,
+    Retry,
+    WrongState,
+)
+from tests import lanes
+from tests.drivers.postgres_recount import mistakes
+from tests.drivers.postgres_stores import deadlocks, opened, store
+
+pytestmark = pytest.mark.lane("locks-postgres")
+LEASE = timedelta(hours=1)
+CALLS = lanes.figure(test=25, chaos=1500)  # of each client
+KEPT = 12
+QUEUES = ("q0", "q1")
+
+
+class Crowd:
+    """Clients that work on the same jobs, and what they know together."""
+
+    def __init__(self, address, seed):
+        self.address, self.seed = address, seed
+        self.kept: list[Lease] = []
+        self.ids: list[str] = []
+        self.leases: dict[str, Lease] = {}
+        self.made = 0
+        self.calls = 0
+        self.moved = asyncio.Condition()
+
+    def job(self, chance, **given):
+        self.made += 1
+        id = f"{chance.randrange(16):x}{self.made:05d}"  # the order of ids is not that of arrival
+        self.ids.append(id)
+        return JobRecord(id=id, type="t", queue=chance.choice(QUEUES), **given)
+
+    def family(self, chance):
+        """Some jobs of one call: alone, in a group, with a key, or a flow in which others wait for them."""
+        kind = chance.randrange(4)
+        if kind == 0:
+            return [self.job(chance) for _ in range(3)]
+        if kind == 1:
+            return [self.job(chance, group=f"g{chance.randrange(4)}", group_limit=2) for _ in range(3)]
+        if kind == 2:
+            return [self.job(chance, idempotency_key=f"k{chance.randrange(20)}")]
+        flow = f"f{chance.randrange(6)}"
+        first = [self.job(chance, flow_id=flow) for _ in range(3)]
+        waits = tuple(job.id for job in first)
+        return [*first, *(self.job(chance, flow_id=flow, depends_on=waits) for _ in range(2))]
+
+    def some(self, chance, most=8):
+        pool = self.ids[-60:]
+        return chance.sample(pool, min(len(pool), chance.randint(1, most)))
+
+    async def told(self):
+        async with self.moved:
+            self.calls += 1
+            self.moved.notify_all()
+
+    async def meanwhile(self, number):
+        """Until others have made so many calls, or all have ended."""
+        async with self.moved:
+            aim = self.calls + number
+            await self.moved.wait_for(lambda: self.calls >= aim or self.over)
+
+    over = False
+
+    # The clients: each makes its calls in the order of its own seed
+
+    async def extends(self, chance, driver, now):
+        leases = [*self.kept, *self.leases.values()]
+        chance.shuffle(leases)
+        tokens = {lease.token for lease in self.kept}
+        for lease, answer in zip(leases, await driver.extend(leases, now, LEASE), strict=True):
+            if lease.token in tokens:
+                assert isinstance(answer, Lease | BackendUnavailable), f"a lease was lost: {answer!r}"
+            else:
+                assert isinstance(answer, Lease | BackendUnavailable | JobNotFound | JobNotInflight | LeaseMismatch)
+
+    async def works(self, chance, driver, now):
+        await driver.enqueue(self.family(chance), now)
+        worker = f"w{chance.randrange(3)}"
+        names = chance.sample(QUEUES, chance.randint(1, 2))
+        for held in await driver.reserve(names, now, LEASE, chance.randint(1, 6), worker):
+            self.leases[held.job.id] = held.lease
+        mine = [self.leases[id] for id in chance.sample(sorted(self.leases), min(len(self.leases), 5))]
+        outcomes = [self.outcome(chance, lease, now) for lease in mine]
+        for lease, answer in zip(mine, await driver.settle(outcomes, now), strict=True):
+            if not isinstance(answer, BackendUnavailable):
+                self.leases.pop(lease.job_id, None)
+
+    def outcome(self, chance, lease, now):
+        kind = chance.randrange(8)
+        if kind == 0:
+            return Retry(lease, None, 1)
+        if kind == 1:
+            return Fail(lease, "no", 1, now)
+        if kind == 2:
+            return Cancelled(lease, "no")
+        if kind == 3:
+            heir = self.job(chance)
+            return Ack(lease, None, (heir, self.job(chance, depends_on=(heir.id, lease.job_id))), heir.id)
+        if kind == 4:
+            return Ack(lease, b"1", (self.job(chance, depends_on=(chance.choice(self.kept).job_id, lease.job_id)),))
+        return Ack(lease, b"1")
+
+    async def decides(self, chance, driver, now):
+        kind = chance.randrange(7)
+        if kind == 0:
+            answers = await driver.cancel(self.some(chance), now)
+        elif kind == 1:
+            answers = await driver.delete(self.some(chance))
+        elif kind in (2, 3):
+            answers = await driver.requeue(self.some(chance), now)
+        elif kind == 4:
+            await driver.prune(now + LEASE, 20)
+            return
+        elif kind == 5:
+            await driver.release(f"w{chance.randrange(3)}", now)
+            return
+        else:
+            with suppress(BackendUnavailable):
+                await driver.cancel_flow(f"f{chance.randrange(6)}", now)
+            return
+        expected = WrongState | JobNotFound | BackendUnavailable
+        assert all(answer is None or isinstance(answer, expected) for answer in answers), answers
+
+    async def transacts(self, chance, driver, now):
+        """The application's own transaction, in which new jobs depend on what is there; it stays open for a while."""
+        connection = await psycopg.AsyncConnection.connect(self.address)
+        try:
+            for _ in range(chance.randint(1, 3)):
+                wanted = [chance.choice(self.kept).job_id, *self.some(chance, 2)]
+                for id in wanted:
+                    with suppress(InvalidJob):  # it was deleted; the transaction goes on
+                        await driver.enqueue_on(connection, [self.job(chance, depends_on=(id,))], now)
+            await self.meanwhile(chance.randint(0, 12))
+            await (connection.commit() if chance.random() < 0.7 else connection.rollback())
+        finally:
+            await connection.close()
+
+    async def run(self):
+        chance = random.Random(self.seed)
+        clients = [self.extends] * 6 + [self.works] * 3 + [self.decides] * 2 + [self.transacts] * 2
+        async with opened(self.address, len(clients)) as drivers:
+            now = await drivers[0].server_time()
+            kept = [JobRecord(id=f"{chance.randrange(16):x}kept{n}", type="t", queue="kept") for n in range(KEPT)]
+            await drivers[0].enqueue(kept, now)
+            self.kept = [held.lease for held in await drivers[0].reserve(["kept"], now, LEASE, KEPT, "keeper")]
+            assert len(self.kept) == KEPT
+            left = len(clients)
+
+            async def client(number):
+                nonlocal left
+                own = random.Random(f"{self.seed} {number}")
+                try:
+                    for turn in range(CALLS):
+                        await clients[number](own, drivers[number], now + timedelta(milliseconds=turn))
+                        await self.told()
+                finally:
+                    left -= 1
+                    self.over = left <= 2  # those that wait for others
+                    await self.told()
+
+            await asyncio.gather(*(client(number) for number in range(len(clients))))
+            last = now + timedelta(minutes=1)
+            assert all(isinstance(answer, Lease) for answer in await drivers[0].extend(self.kept, last, LEASE))
+
+
+def test_random_batches_in_random_orders():
+    seed = lanes.seed()
+    address = store()
+    asyncio.run(Crowd(address, seed).run())
+    assert deadlocks(address) == 0, f"TASKHARBOR_SEED={seed}"
+    assert mistakes(address) == [], f"TASKHARBOR_SEED={seed}"
