@@ -243,7 +243,7 @@ def test_a_join_whose_mark_is_damaged_is_the_list_of_all_it_waited_for() -> None
     assert shape_of(JobRecord(id="x.join", type="taskharbor.join", depends_on=("a",))) == 1
 
 
-def test_a_join_that_is_gone_is_a_list_of_nothing() -> None:
+def test_a_join_that_is_gone_gives_nothing_like_any_job_that_is_gone() -> None:
     harbor = Harbor("memory://")
     tasks = Tasks(harbor)
     mark = {BIND_KEY: write_bind("value", None)}
@@ -254,6 +254,24 @@ def test_a_join_that_is_gone_is_a_list_of_nothing() -> None:
     entry = store.entries["c"]
     entry.record = replace(entry.record, depends_on=("gone.join",))
     drain(harbor)
-    assert harbor.client.handle("c").result(1) == []
-    assert tasks.ran == ["nothing", ("collect", [])]
+    assert harbor.client.handle("c").result(1) is None
+    assert tasks.ran == ["nothing", ("collect", None)]
     harbor.close()
+
+
+@pytest.mark.parametrize("value", [42, None, [1], []], ids=str)
+def test_an_id_that_looks_like_a_joins_is_a_jobs_like_any_other(harbor: Harbor, tasks: Tasks, value: Any) -> None:
+    """Ids may be given by the caller: what a job returned must not depend on how its id ends."""
+    mark = {BIND_KEY: write_bind("value", [None, 6])}
+    ids = ["order-7.join", *(f"01J00000000000000000000{n:03}.join" for n in range(5)), "plain"]
+    jobs = [JobRecord(id=id, type="echo", payload=json.dumps({"value": value}).encode(), flow_id="f") for id in ids]
+    jobs.append(JobRecord(id="c", type="collect", depends_on=tuple(ids), metadata=mark, flow_id="f"))
+    harbor.task(name="echo")(echo)
+    harbor.client.enqueue_made(lambda now: jobs, None, "test")
+    drain(harbor)
+    assert [harbor.client.handle(id).result(1) for id in ids] == [value] * 7
+    assert harbor.client.handle("c").result(1) == [value, [value] * 6]
+
+
+def echo(value: Any) -> Any:
+    return value

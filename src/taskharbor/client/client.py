@@ -28,7 +28,7 @@ from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo, JobInfo, JobRecord, St
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.limits import check_name
 from taskharbor.observe.log import logged
-from taskharbor.tasks.marks import is_join
+from taskharbor.tasks.marks import JOIN_TYPE
 from taskharbor.tasks.mismatch import describe
 from taskharbor.tasks.options import Options
 from taskharbor.tasks.prepare import Call, prepare
@@ -235,10 +235,11 @@ class Client:
 
     async def read(self, job: JobRecord, returns: Any) -> Any:
         """What a job that is done returned, as that type; of a join, the list of what its jobs returned."""
-        if not is_join(job.id):
+        if job.type != JOIN_TYPE:
             return None if job.result is None else self._read(job.id, job.result, returns)
         results = Results()
-        await self._steadily(lambda driver: results.load(driver, [job.id], self.clock.now(), job.flow_id))
+        members = results.join(job)
+        await self._steadily(lambda driver: results.load(driver, members, self.clock.now(), job.flow_id))
         data = compose(self.codec, results.of(job.id))
         try:
             return self.codec.decode(data, returns)

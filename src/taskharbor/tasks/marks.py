@@ -28,7 +28,7 @@ JOIN_TYPE = "taskharbor.join"
 """The built-in type of the job that closes what ends in several jobs. Nothing runs, and no result is stored."""
 
 JOIN_SUFFIX = ".join"
-"""How the id of a join ends: who reads results knows it by that, without asking the store."""
+"""How the id of a join ends: who reads results need not ask the store about all others."""
 
 MAX_DEPTH = 100
 """How deep workflows nest: parts inside parts, and jobs that return workflows whose jobs return workflows."""
@@ -70,8 +70,8 @@ def read_mark(decoder: msgspec.json.Decoder[T], text: str) -> T:
         raise ValueError("it is too large") from None
 
 
-def is_join(id: str) -> bool:
-    """Whether this is the id of a join."""
+def may_be_join(id: str) -> bool:
+    """Whether this may be the id of a join. Ids may be given by anybody, so only the type of its record says that."""
     return id.endswith(JOIN_SUFFIX)
 
 

@@ -14,7 +14,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import JobRecord
-from taskharbor.tasks.marks import JOIN_TYPE, Shape, is_join, shape_of, taken
+from taskharbor.tasks.marks import JOIN_TYPE, Shape, may_be_join, shape_of, taken
 
 Tree: TypeAlias = bytes | list[Any] | None
 """Encoded results in the shape in which they are received."""
@@ -41,18 +41,29 @@ class Results:
 
     async def load(self, driver: Driver, ids: Iterable[str], now: datetime, flow_id: str | None = None) -> None:
         """Read the results of these jobs, and of those behind the joins among them."""
-        wanted = [id for id in dict.fromkeys(ids) if id not in self.found and id not in self.joins]
+        wanted = self._unread(ids)
         while wanted:
-            plain = [id for id in wanted if not is_join(id)]
+            plain = [id for id in wanted if not may_be_join(id)]
+            behind: dict[str, None] = {}
+            records = await _records(driver, [id for id in wanted if may_be_join(id)], now, flow_id)
+            for id, record in records.items():
+                if record is not None and record.type == JOIN_TYPE:
+                    behind.update(dict.fromkeys(self.join(record)))
+                else:
+                    plain.append(id)  # its id was given by somebody, or it is gone
             for start in range(0, len(plain), SLICE):
                 self._keep(await driver.results(plain[start : start + SLICE]))
-            behind: dict[str, None] = {}
-            for join in await _records(driver, [id for id in wanted if is_join(id)], now, flow_id):
-                shape = shape_of(join)
-                members = join.depends_on[: taken(shape)]
-                self.joins[join.id] = shape, members
-                behind.update(dict.fromkeys(members))
-            wanted = [id for id in behind if id not in self.found and id not in self.joins]
+            wanted = self._unread(behind)
+
+    def join(self, record: JobRecord) -> tuple[str, ...]:
+        """Take in a join; answers the jobs whose results it stands for."""
+        shape = shape_of(record)
+        members = record.depends_on[: taken(shape)]
+        self.joins[record.id] = shape, members
+        return members
+
+    def _unread(self, ids: Iterable[str]) -> list[str]:
+        return [id for id in dict.fromkeys(ids) if id not in self.found and id not in self.joins]
 
     def _keep(self, found: dict[str, bytes | None]) -> None:
         self.found.update(found)
@@ -78,12 +89,12 @@ class Results:
         return self.found[id] if join is None else self._nest(join[0], iter(join[1]))
 
 
-async def _records(driver: Driver, ids: list[str], now: datetime, flow_id: str | None) -> list[JobRecord]:
-    """The records of joins: of many by a listing of their flow, of few (and of strangers) one by one.
+async def _records(driver: Driver, ids: list[str], now: datetime, flow_id: str | None) -> dict[str, JobRecord | None]:
+    """The records of what may be joins: of many by a listing of their flow, of few (and of strangers) one by one.
 
-    One that is gone (forced by somebody, for a store keeps what is waited for) is a list of nothing.
+    None for one that is gone: somebody forced that, for a store keeps what is waited for.
     """
-    records: dict[str, JobRecord] = {}
+    records: dict[str, JobRecord | None] = {}
     if len(ids) > _FEW and flow_id is not None:
         cursor: str | None = None
         while True:
@@ -97,8 +108,8 @@ async def _records(driver: Driver, ids: list[str], now: datetime, flow_id: str |
             try:
                 records[id] = (await driver.inspect(id, now)).job
             except JobNotFound:
-                records[id] = JobRecord(id=id, type=JOIN_TYPE)
-    return [records[id] for id in ids]
+                records[id] = None
+    return {id: records[id] for id in ids}
 
 
 def compose(codec: Codec, tree: Tree) -> bytes:
