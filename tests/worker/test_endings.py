@@ -248,6 +248,29 @@ async def test_an_unknown_type_is_given_back_with_a_delay_and_never_dead(bench: 
         assert info.job.run_at > bench.clock.now()
         bench.clock.advance(60)
     assert len(bench.of(JobUnknown)) == 5
+    assert {event.known for event in bench.of(JobUnknown)} == {()}
+
+
+@bench_test
+async def test_who_does_not_know_a_type_says_which_it_knows(bench: Bench) -> None:
+    worker = bench.worker()
+    for number in range(30):
+        worker.register(f"shop.jobs.n{number:02}", lambda: None)
+    await bench.enqueue(job("j", "shop.other.mail"))
+    await worker.arun(until_empty=True)
+    (event,) = bench.of(JobUnknown)
+    assert event.known == tuple(f"shop.jobs.n{number:02}" for number in range(20))
+    assert "imported" in event.advice
+
+
+def test_a_worker_that_can_run_nothing_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    Worker("memory://").run(until_empty=True)
+    assert "knows no job type, so it can run nothing" in caplog.text
+    caplog.clear()
+    worker = Worker("memory://")
+    worker.register("t", lambda: None)
+    worker.run(until_empty=True)
+    assert "can run nothing" not in caplog.text
 
 
 def _policy_raises(attempts: int, error: BaseException) -> float:

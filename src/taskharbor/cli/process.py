@@ -16,6 +16,7 @@ import traceback
 from functools import partial
 from typing import Any
 
+from taskharbor.cli.banner import offer_of
 from taskharbor.cli.commands.worker import ONE_PROCESS
 from taskharbor.cli.fault import explained, wrong
 from taskharbor.cli.target import Target, family
@@ -62,7 +63,8 @@ def main(number: int) -> int:
 
 def make(setup: wire.Setup, link: Link) -> Worker:
     """The worker that the setup describes."""
-    target = Target(dsn=setup.dsn, driver=setup.driver, app=setup.app, output=None)
+    target = Target(dsn=setup.dsn, driver=setup.driver, app=setup.app, imports=setup.imports)
+    link.offer = offer_of(target, setup.queues)
     if target.in_memory:
         if not setup.alone:
             raise wrong(f"--processes above 1: {ONE_PROCESS}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -30,10 +30,21 @@ _FAMILIES = {"postgresql": "postgres", "rediss": "redis", "redis+cluster": "redi
 class Target:
     """The store that a command was pointed at, and how its answer is to be written."""
 
-    def __init__(self, *, dsn: str | None, driver: str | None, app: str | None, output: str | None) -> None:
+    def __init__(
+        self,
+        *,
+        dsn: str | None = None,
+        driver: str | None = None,
+        app: str | None = None,
+        output: str | None = None,
+        imports: Sequence[str] = (),
+    ) -> None:
         self.given = dsn or os.environ.get(ENVIRONMENT) or None
         self.kind = driver
         self.app = app
+        self.imports = tuple(imports)
+        if self.imports and app is None:
+            raise wrong("--import: it goes with --app, which names the Harbor that the module declares its tasks on")
         self.output = output or "table"
 
     def __repr__(self) -> str:
@@ -51,7 +62,7 @@ class Target:
             return None
         from taskharbor.cli.app import load
 
-        found = load(self.app)
+        found = load(self.app, self.imports)
         if self.given is not None:
             found.client.use(self.given)
         return found
@@ -92,7 +103,7 @@ class Target:
         """The store as a person may be told of it: a file by its whole path, an address without what may be secret."""
         from taskharbor.drivers.dsn import redact
 
-        path = file_of(self.driver())
+        path = file_of(self.driver() if self.harbor is None else self.harbor.driver)  # made before it went elsewhere
         if path is not None:
             return f"sqlite:///{one_line(path)}"
         return f"the store of {self.app}" if self.dsn is None else one_line(redact(self.dsn))
@@ -153,12 +164,24 @@ def shared(function: F) -> F:
             if "" in (options.get(name), before.get(name)):  # --dsn "$UNSET": another store than was meant
                 raise wrong(f"--{name}: expected {example}, got nothing")
         names = ("dsn", "driver", "app", "output")
-        target = Target(**{name: options.pop(name, None) or before.get(name) for name in names})
+        given = {name: options.pop(name, None) or before.get(name) for name in names}
+        target = Target(**given, imports=options.pop("imports", ()))
         if target.given is None and ENVIRONMENT in os.environ:  # a secret that is missing: the same
             raise wrong(f"${ENVIRONMENT} is set, but empty; give it an address such as sqlite:///jobs.db, or unset it")
         return function(*args, target=target, **options)
 
     return options(with_target)  # type: ignore[return-value]
+
+
+def importing(function: F) -> F:
+    """Add `--import` to a command that needs to know the app's tasks; put it under `shared`."""
+    return click.option(
+        "--import",
+        "imports",
+        multiple=True,
+        metavar="MODULE",
+        help="With --app: import this module as well, for the tasks it declares (repeatable).",
+    )(function)
 
 
 def options(function: Callable[..., Any]) -> Callable[..., Any]:

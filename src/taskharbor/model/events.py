@@ -28,6 +28,9 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     quotes: ClassVar[frozenset[str]] = frozenset()
     """The fields in which a handler's own words may stand, and with them what it was given."""
 
+    advice: ClassVar[str] = ""
+    """What to look at when this is told."""
+
     def __repr__(self) -> str:
         told = []
         for name in self.__struct_fields__:
@@ -115,7 +118,12 @@ class JobGivenBack(JobEvent, frozen=True, gc=False):
 
 
 class JobUnknown(JobEvent, frozen=True, gc=False):
-    """No handler here knows the job's type; it was given back with a delay."""
+    """No handler here knows the job's type; it was given back with a delay. `known`: the types that this worker runs,
+    the first of them where there are many."""
+
+    advice = "is the module that declares it imported? worker run --app imports one, --import more"
+
+    known: tuple[str, ...] = ()
 
 
 class JobCancelled(JobEvent, frozen=True, gc=False):

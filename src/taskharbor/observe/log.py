@@ -89,6 +89,8 @@ class LogObserver:
                 facts[name] = round(value, 6)
             elif value is not None and value != "":
                 facts[name] = _plain(value)
+        if event.advice:
+            facts["advice"] = event.advice
         return facts
 
     def _error(self, error: BaseException) -> str:

@@ -77,6 +77,7 @@ class Crew:
             held=held,
             bound=max(64, settings.concurrency * 4),
             on_settled=self.executor.on_settled,
+            known=handlers.types,
         )
         self.executor.decider.submit = self._settler.submit
         self._upkeep = Upkeep(

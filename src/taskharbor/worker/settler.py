@@ -47,6 +47,7 @@ APART = 0.5  # seconds, at most, between two tries of an outcome that the store 
 HELD_UP = 5  # tries of one outcome apart, within about a second, after which it is worth a line in the log
 INDIGESTIBLE = 3  # tries of one outcome on which the driver fails by a bug of its own
 UNKNOWN_TYPE = "unknown type"
+NAMED = 20  # types that are named to somebody who looks for one
 SNOOZED = "snoozed"
 
 
@@ -64,6 +65,7 @@ class Settler(Service):
         held: dict[str, Run],
         bound: int,
         on_settled: Callable[[], None],
+        known: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         super().__init__()
         self._worker = worker
@@ -75,6 +77,7 @@ class Settler(Service):
         self._bound = bound
         self._enough = bound * 3 // 4
         self._on_settled = on_settled
+        self._known = known  # the types that this worker has handlers for
         self._pending: list[tuple[Run, Outcome]] = []
         self._flushing: list[tuple[Run, Outcome]] = []  # what was last taken from it
         self._apart: dict[asyncio.Task[None], tuple[Run, Outcome]] = {}  # what the store could not take, each by itself
@@ -252,7 +255,7 @@ class Settler(Service):
             return JobRetried(job, worker, outcome.attempts, outcome.run_at)
         run_at = outcome.run_at if isinstance(outcome, Retry) else None
         if run.why == UNKNOWN_TYPE:
-            return JobUnknown(job, worker)
+            return JobUnknown(job, worker, self._known()[:NAMED])
         if run.why == SNOOZED:
             return JobSnoozed(job, worker, run_at)
         return JobGivenBack(job, worker, run.why, run_at)

@@ -7,6 +7,7 @@ stop:  fetcher ► executor (grace, then give back) ► settler ► upkeep ► h
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from taskharbor.worker.supervisor.link import Link
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+logger = logging.getLogger("taskharbor.worker")
 
 
 class Worker:
@@ -171,6 +174,8 @@ class Worker:
             self._stop, self._hurry, self._retire = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._state = "starting"
         self._loop = asyncio.get_running_loop()
+        if not len(self._handlers) and self.link is None:  # under `worker run` the supervisor says it, and once
+            logger.warning("%r knows no job type, so it can run nothing: declare its tasks before it runs", self)
         driver = self._source.sibling()
         thrown_away = False
         try:

@@ -9,11 +9,12 @@ import click
 from taskharbor.cli.checkup import checkup
 from taskharbor.cli.fault import NO
 from taskharbor.cli.output import write_hanging, write_json
-from taskharbor.cli.target import Target, shared
+from taskharbor.cli.target import Target, importing, shared
 
 
 @click.command()
 @shared
+@importing
 def doctor(target: Target) -> None:
     """Check a store and what is needed to use it: versions, the address, the schema, the clock, queues and workers.
 

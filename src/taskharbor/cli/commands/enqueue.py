@@ -14,7 +14,7 @@ from taskharbor.cli import when
 from taskharbor.cli.fault import wrong
 from taskharbor.cli.output import write_json
 from taskharbor.cli.store import ask
-from taskharbor.cli.target import Target, shared
+from taskharbor.cli.target import Target, importing, shared
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.ids import new_id
@@ -53,6 +53,7 @@ FIRST_PAUSE = 0.1  # seconds, doubled each time
 @click.option("--group", metavar="NAME", help="Jobs of a group start in order, at most its limit at once.")
 @click.option("--group-limit", type=click.IntRange(1), metavar="N", help="The group's limit, if it has none yet.")
 @shared
+@importing
 def enqueue(target: Target, name: str, payload: str, **options: Any) -> None:
     """Store a job, and print its id.
 

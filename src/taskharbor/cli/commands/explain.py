@@ -9,13 +9,14 @@ import click
 from taskharbor.cli.explain import look, reasons
 from taskharbor.cli.output import colour, write, write_hanging, write_json
 from taskharbor.cli.store import ask
-from taskharbor.cli.target import Target, shared
+from taskharbor.cli.target import Target, importing, shared
 from taskharbor.cli.text import one_line
 
 
 @click.command()
 @click.argument("id", metavar="ID")
 @shared
+@importing
 def explain(target: Target, id: str) -> None:
     """Say why a job is not running, and what would help.
 

@@ -16,7 +16,7 @@ import click
 
 from taskharbor.cli import when
 from taskharbor.cli.fault import NO, Refusal, complain, told, wrong
-from taskharbor.cli.target import Target, shared
+from taskharbor.cli.target import Target, importing, shared
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -102,6 +102,7 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
 @shared
+@importing
 def run(target: Target, **options: Any) -> int:
     """Run jobs until TERM or INT.
 
@@ -111,6 +112,7 @@ def run(target: Target, **options: Any) -> int:
     \b
     Examples:
       taskharbor worker run --app tasks:harbor --queues mail,sms --processes 4
+      taskharbor worker run --app shop.queue:harbor --import shop.jobs
       taskharbor worker run --app tasks:harbor --reload
       taskharbor worker run --dsn sqlite:///jobs.db
       taskharbor worker run --app tasks:harbor --max-memory 512M
@@ -123,6 +125,7 @@ def run(target: Target, **options: Any) -> int:
     """
     from contextlib import ExitStack
 
+    from taskharbor.cli.banner import Greeting
     from taskharbor.observe.lines import configure_logging
     from taskharbor.worker.settings import settings
     from taskharbor.worker.supervisor import memory, wire
@@ -136,6 +139,7 @@ def run(target: Target, **options: Any) -> int:
     metrics_host, metrics_port = given.pop("metrics_host"), given.pop("metrics_port")
     setup = wire.Setup(
         app=target.app,
+        imports=target.imports,
         dsn=dsn,
         driver=target.kind,
         alone=given["processes"] == 1,
@@ -155,7 +159,8 @@ def run(target: Target, **options: Any) -> int:
     plan = Plan(settings=checked, max_jobs=setup.max_jobs, **given)
     with ExitStack() as served:
         on_store = None if metrics_port is None else _metrics(metrics_host, metrics_port, served)
-        return Supervisor(plan, setup, command, _complain, on_store).run()
+        greeting = Greeting(target.app, setup.queues, plan.processes, setup.concurrency)
+        return Supervisor(plan, setup, command, _complain, on_store, greeting).run()
 
 
 @worker.command()
@@ -222,9 +227,9 @@ def _check(target: Target, processes: int) -> str | None:
     if target.app is not None and not re.fullmatch(r"[^:]+:[^:]+", target.app):
         raise wrong(f"--app: expected module:name, for example tasks:harbor, got {target.app!r}")
     if target.app is None or target.given is not None:
-        store = Target(dsn=target.given, driver=target.kind, app=None, output=None)
         from taskharbor.drivers.registry import location_of
 
+        store = Target(dsn=target.given, driver=target.kind)
         driver = store.driver()
         if store.in_memory and processes > 1:
             raise wrong(f"--processes {processes}: {ONE_PROCESS}")

@@ -8,6 +8,17 @@ from taskharbor.model.events import Event, Observers
 from taskharbor.observe.log import LEVELS, LogObserver
 
 
+class SupervisorServing(Event, frozen=True, gc=False):
+    """The first worker process serves, or one whose tasks have changed: what it works on and what it can run."""
+
+    store: str
+    app: str
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...]
+    processes: int
+    concurrency: int
+
+
 class ProcessStarted(Event, frozen=True, gc=False):
     """A worker process serves."""
 

@@ -53,6 +53,7 @@ class Link:
         orphaned: Callable[[threading.Event], None] = lambda left: None,
     ) -> None:
         self.dsn: str | None = None  # None: nobody else can reach the store
+        self.offer: wire.Offer | None = None
         self.left = max_jobs  # how many jobs the worker may still take; None: any number
         self.suspect: wire.TakenLease | None = None  # the one job that this process is there for
         self.ready = False
@@ -119,7 +120,7 @@ class Link:
     ) -> ThreadHeart:
         """A heart that leaves the beating to the parent, as long as that does it."""
         self._held, self._on_lost = held, on_lost
-        self._say(wire.Ready(settings.name, self.dsn))
+        self._say(wire.Ready(settings.name, self.dsn, self.offer))
         self.ready = True
         return _LinkedHeart(heart, driver, clock, watch, self, settings)
 

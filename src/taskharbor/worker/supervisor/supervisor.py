@@ -80,12 +80,15 @@ class Supervisor:
         command: Sequence[str],
         complain: Callable[[str], None],
         on_store: Callable[[str], None] | None = None,
+        on_offer: Callable[[wire.Offer], None] | None = None,
     ) -> None:
         self._plan = plan
         self._setup = setup
         self._command = tuple(command)
         self._complain = complain  # says one line to the person who started this
         self._on_store = on_store  # told the address of the store when a process is ready that uses it
+        self._on_offer = on_offer  # told what worker processes can do, whenever that has changed
+        self._offer: wire.Offer | None = None
         self._clock = StoreClock()
         self._fleet: dict[int, Process] = {}
         self._keeper: Keeper | None = None
@@ -164,6 +167,9 @@ class Supervisor:
                 )
                 if self._on_store is not None:
                     self._on_store(ready.dsn)
+            if self._on_offer is not None and ready.offer is not None and ready.offer != self._offer:
+                self._offer = ready.offer
+                self._on_offer(ready.offer)
             tell(ProcessStarted(process.pid, process.number, ready.worker))
 
         def on_suspect(lease: wire.TakenLease) -> None:

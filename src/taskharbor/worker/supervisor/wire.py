@@ -22,6 +22,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker process is to do."""
 
     app: str | None = None
+    imports: tuple[str, ...] = ()  # modules that declare tasks, and that the app does not import by itself
     dsn: str | None = None
     driver: str | None = None
     queues: tuple[str, ...] | None = None
@@ -95,11 +96,22 @@ class Waiting(msgspec.Struct, frozen=True, tag=True):
     """A spare has imported everything."""
 
 
+class Offer(msgspec.Struct, frozen=True):
+    """What a worker process can do, for whoever started it."""
+
+    store: str  # its address without what may be secret
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...]
+    used: tuple[str, ...]  # the queues that its tasks name
+    private: bool = False  # nobody else can reach its store
+
+
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """The worker serves. `dsn` None: its store is private to it, so nobody else can keep its leases."""
 
     worker: str
     dsn: str | None
+    offer: Offer | None = None
 
     def __repr__(self) -> str:
         return shown(self, "worker")
