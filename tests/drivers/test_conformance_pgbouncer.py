@@ -10,6 +10,7 @@ from taskharbor.conformance import DriverCases, DriverMachine
 from taskharbor.drivers import JobRecord
 from taskharbor.drivers.postgres import PostgresDriver, hints
 from tests import lanes
+from tests.drivers import versions
 from tests.drivers.test_conformance_postgres import damage
 from tests.servers import postgres
 
@@ -20,6 +21,7 @@ def store() -> str:
 
 
 @pytest.mark.lane("pgbouncer")
+@pytest.mark.left_to("matrix", except_for=versions.sensitive)
 class TestPgbouncer(DriverCases):
     def make_driver(self):
         server = postgres.shared()
@@ -34,7 +36,7 @@ class TestPgbouncer(DriverCases):
 class TestPgbouncerMachine(DriverMachine):
     """The state machine too: each step may be another session of the server's."""
 
-    machine_runs = 5
+    machine_runs = lanes.figure(test=3, chaos=100)
     machine_shrinks = lanes.shrinks()
 
     def make_driver(self):

@@ -10,6 +10,7 @@ import pytest
 
 from taskharbor.conformance import DriverCases
 from taskharbor.drivers.postgres import PostgresDriver
+from tests.drivers import versions
 from tests.drivers.test_conformance_postgres import damage
 from tests.servers import postgres
 
@@ -23,7 +24,7 @@ def wheel() -> Path:
 
 @functools.cache
 def server() -> postgres.Server:
-    return postgres.Server((f"{wheel()}/pginstall18/bin",))
+    return postgres.Server((f"{wheel()}/pginstall18/bin",), track_functions="all")
 
 
 @functools.cache
@@ -32,6 +33,7 @@ def store() -> str:
 
 
 @pytest.mark.lane("conformance-postgres18")
+@pytest.mark.left_to("matrix", except_for=versions.sensitive)
 class TestPostgres18(DriverCases):
     def make_driver(self):
         postgres.empty(store())
@@ -39,6 +41,18 @@ class TestPostgres18(DriverCases):
 
     def damage(self, driver, id, how):
         damage(store(), id, how)
+
+
+@pytest.mark.lane("conformance-postgres18")
+@pytest.mark.left_to("matrix")
+def test_the_sensitive_cases_call_every_function():
+    def counted(run):
+        with psycopg.connect(store(), autocommit=True) as connection:
+            connection.execute("select pg_stat_reset()")
+            run()
+            return {name for (name,) in connection.execute("select funcname from pg_stat_user_functions").fetchall()}
+
+    versions.everything_is_met(TestPostgres18(), counted)
 
 
 @pytest.mark.lane("conformance-postgres18")

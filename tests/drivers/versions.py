@@ -1,0 +1,64 @@
+"""The cases of the contract that depend on which server it is: `make test` runs them on every kind, `make matrix` all.
+
+A driver sends the same statements to every version of its server, so whatever its own logic decides is decided alike on
+each, and is tested in full on one: PostgreSQL 15, Redis 7, the Cluster. What another version, or pgbouncer before it,
+can do differently is what the server itself does with a statement. Those are the cases
+
+- of the themes whose subject is the server (`THEMES`), and
+- of a few others, so that together they make the server do everything that it is ever asked for (`CASES`): a command or
+  function that a version lacks, or that answers in another shape there, is met by one of them.
+
+The second half is held in `make matrix`: `everything_is_met` runs all cases and then these, and compares what the
+server counted.
+"""
+
+import functools
+from collections.abc import Callable
+
+from taskharbor.conformance import DriverCases, all_cases
+
+THEMES = {
+    "concurrency": "locks, isolation, and what is served first",
+    "races": "two calls at the same moment",
+    "wait": "notifications: LISTEN, SUBSCRIBE, and who hears them",
+    "shutdown": "connections that end in the middle of a call",
+    "server_time": "the server's clock",
+    "text": "encodings and collations",
+    "listing": "order, cursors, pages",
+    "limits": "sizes",
+    "bounds": "numbers at their ends",
+    "damaged": "values of the wrong type",
+}
+CASES = {
+    "enqueue.record_comes_back": "a script that the server has not seen (EVAL)",
+    "spawn.handover": "SISMEMBER, HLEN",
+    "admin.beat": "HVALS",
+    "retention.done_and_cancelled": "prune, HSCAN",
+}
+
+
+@functools.cache
+def chosen() -> frozenset[str]:
+    """The names of the tests."""
+    cases = {case.title: case for case in all_cases()}
+    if unknown := CASES.keys() - cases.keys():
+        raise LookupError(f"no case is called {', '.join(sorted(unknown))}: correct CASES")
+    found = [*all_cases(list(THEMES)), *(cases[title] for title in CASES)]
+    return frozenset(f"test_{case.theme}_{case.name}" for case in found)
+
+
+def sensitive(name: str) -> bool:
+    """Whether `make test` runs the test of this name on every kind of server."""
+    return name in chosen()
+
+
+def everything_is_met(suite: DriverCases, counted: Callable[[Callable[[], None]], set[str]]) -> None:
+    """`counted` runs a function and answers what the server was asked for meanwhile."""
+    names = [f"test_{case.theme}_{case.name}" for case in all_cases()]
+
+    def run(of: list[str]) -> None:
+        for name in of:
+            getattr(suite, name)()
+
+    missed = counted(lambda: run(names)) - counted(lambda: run(sorted(chosen())))
+    assert not missed, f"only other cases ask the server for {', '.join(sorted(missed))}: add one to CASES"
