@@ -15,6 +15,9 @@ OPTIONS ?=
 
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 PYTEST  := $(BIN)/python -m pytest -q -n $(JOBS) --dist load --maxschedchunk 2
+LANES   := .lanes
+# The larger runs have tests that take long, and a state machine that fails there is shrunk.
+LONG    := --timeout=7200
 CHECKED := $(wildcard src tests bench examples)
 
 # A recipe line that runs a tool in silence and shows what it said only if it failed.
@@ -91,13 +94,26 @@ check: $(STAMP) ## lint, formatting, types, import rules
 
 .PHONY: test
 test: check ## everything a change must pass: check, all lanes, and that every lane really ran
+	@$(MAKE) all-lanes
+	@echo "make test: all lanes ran, all green"
+
+# All lanes without the checks: also what the matrix runs for each other Python.
+.PHONY: all-lanes
+all-lanes: $(STAMP)
 	@tests/servers/provision
 	@echo "test: all lanes, $(JOBS) processes"
-	@rm -rf .lanes
-	@TASKHARBOR_LANES=.lanes $(PYTEST)
+	@rm -rf $(LANES)
+	@TASKHARBOR_LANES=$(LANES) $(PYTEST)
 	@echo "test: did every lane run?"
-	@$(BIN)/python -m tests.lanes check .lanes
-	@echo "make test: all lanes ran, all green"
+	@$(BIN)/python -m tests.lanes check $(LANES)
+
+.PHONY: quick
+quick: check ## before you save: check, and the lanes that need no server and little time (two minutes)
+	@echo "quick: the lanes marked quick in tests/lanes.txt"
+	@rm -rf $(LANES)
+	@TASKHARBOR_LANES=$(LANES) TASKHARBOR_LANE=quick $(PYTEST)
+	@$(BIN)/python -m tests.lanes check $(LANES) --run quick
+	@echo "make quick: green; make test is what a change must pass"
 
 .PHONY: lane
 lane: $(STAMP) ## run one lane: make lane LANE=simulation
@@ -119,14 +135,23 @@ docs: $(STAMP) ## write docs/cli.md from the commands; test the documents: what 
 chaos: $(STAMP) ## the lanes that have larger figures, with those (long)
 	@tests/servers/provision
 	@echo "chaos: the lanes marked chaos in tests/lanes.txt, at full size"
-	@rm -rf .lanes
-	@TASKHARBOR_LANES=.lanes TASKHARBOR_LANE=chaos $(PYTEST)
-	@$(BIN)/python -m tests.lanes check .lanes --run chaos
+	@rm -rf $(LANES)
+	@TASKHARBOR_LANES=$(LANES) TASKHARBOR_LANE=chaos $(PYTEST) $(LONG)
+	@$(BIN)/python -m tests.lanes check $(LANES) --run chaos
 	@echo "make chaos: all lanes ran, all green"
+
+.PHONY: matrix
+matrix: $(STAMP) ## every case on every version of a server, and all lanes on every other Python that is here (long)
+	@tests/servers/provision
+	@echo "matrix: the lanes marked matrix in tests/lanes.txt, whole"
+	@rm -rf $(LANES)
+	@TASKHARBOR_LANES=$(LANES) TASKHARBOR_LANE=matrix $(PYTEST) $(LONG)
+	@$(BIN)/python -m tests.lanes check $(LANES) --run matrix
+	@$(BIN)/python -m tests.matrix
 
 .PHONY: soak
 soak: $(STAMP) ## the soak lanes again and again with fresh seeds: make soak SECONDS=3600
-	@SECONDS=$(SECONDS) $(BIN)/python -m tests.lanes soak -- $(PYTEST)
+	@SECONDS=$(SECONDS) $(BIN)/python -m tests.lanes soak -- $(PYTEST) $(LONG)
 	@echo "make soak: no round failed"
 
 .PHONY: bench
@@ -139,5 +164,5 @@ bench: $(STAMP) ## measure beside others on every store (installs them first): m
 
 .PHONY: clean
 clean: ## remove the environment and everything generated
-	@rm -rf $(VENV) .venv-bench .lanes .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
+	@rm -rf $(VENV) .venv-* .lanes .lanes-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -76,6 +76,7 @@ def test_a_chain_goes_on_after_its_worker_was_killed_in_the_middle(place: Place)
     assert place.lines() == ["step 1", "step 2", "step 2", "step 3"]
 
 
+@pytest.mark.rotates(len(DURABLE))
 def test_a_worker_killed_at_every_step_of_a_chord_releases_its_finalizer_once(place: Place) -> None:
     with forks("tests.flow.mortal", place.dsn, place.journal) as worker:
         for point in range(1, 60):

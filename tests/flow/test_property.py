@@ -15,7 +15,7 @@ from tests import lanes
 from tests.flow.graphs import Grower, answer, graphs, jobs_in
 from tests.flow.stores import NAMES, STORES
 
-EXAMPLES = {"memory": lanes.figure(150, 3000)}
+EXAMPLES = {"memory": lanes.figure(80, 3000)}
 
 
 def check(dsn: str, graph: Any) -> None:
@@ -38,7 +38,7 @@ def check(dsn: str, graph: Any) -> None:
 def test_a_flow_answers_what_its_graph_says(name: str, cut: bool) -> None:
     limits: dict[str, Any] = {"MANY_EDGES": 1, "LONG_SHAPE": 1} if cut else {"MANY_EDGES": 256}
 
-    @settings(max_examples=EXAMPLES.get(name, lanes.figure(25, 300)))
+    @settings(max_examples=EXAMPLES.get(name, lanes.figure(15, 300)))
     @given(graph=graphs(before=False))
     def run(graph: Any) -> None:
         assume(jobs_in(graph) > 0)

@@ -1,4 +1,4 @@
-"""A thousand seeds of the real client and worker on virtual time; twenty thousand in `make chaos`."""
+"""Five hundred seeds of the real client and worker on virtual time; twenty thousand in `make chaos`."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.simulation.plan import FAULTS, make_plan
 from tests.simulation.run import digest, play, report, shrink, trace
 from tests.simulation.sometimes import SOMETIMES
 
-SEEDS = figure(test=1000, chaos=20_000)
+SEEDS = figure(test=500, chaos=20_000)
 CHUNKS = 20
 
 
