@@ -2,7 +2,7 @@
 
 `configure_logging` is all that a program needs. `JobFilter` and the two formatters are for programs that configure
 logging themselves. What a handler says is its own affair; but no text, whatever is in it, passes for a line of
-another record, and a JSON line is always one JSON object.
+another record, and a JSON line is always one JSON object, also where several processes write to one pipe.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TextIO
 
 from taskharbor.model import current
+from taskharbor.observe.whole import WholeLines
 
 FORMATS = ("text", "json")
 FACTS = ("job_id", "job_type", "queue", "attempt")
@@ -103,7 +104,7 @@ def configure_logging(format: str = "text", level: int | str = "INFO", stream: T
         raise ValueError(f"format: expected {' or '.join(map(repr, FORMATS))}, got {format!r}")
     root = logging.getLogger()
     root.setLevel(level.upper() if isinstance(level, str) else level)
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler = WholeLines(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     handler.addFilter(JobFilter())
     if _installed is not None:
