@@ -45,6 +45,7 @@ from taskharbor.worker.supervisor.sources import Sources
 from taskharbor.worker.supervisor.spare import Spare
 from taskharbor.worker.supervisor.suspects import Suspects
 
+ECHO = 0.05  # seconds within which a signal that comes twice was sent once; nobody presses Ctrl-C as quickly
 LOOK = 1.0  # seconds between two looks at everything
 SILENT = 5.0  # seconds without a sign of life, after which that is told
 PROMISED = 14.5  # seconds beyond the grace period: docs/operations.md says 15. Of these:
@@ -95,6 +96,7 @@ class Supervisor:
         self._served = False  # some process was ready once: the command line is right
         self._code = 0
         self._signals = 0
+        self._echoing: dict[signal.Signals, asyncio.TimerHandle] = {}  # signals whose like are the same one
         self._recoveries: set[asyncio.Task[None]] = set()
         self._spare = Spare(self._start_spare)
         self._suspects = Suspects(self._start_waiting, lambda: self._keeper, plan.processes)
@@ -125,6 +127,8 @@ class Supervisor:
             await asyncio.wait((ended, watching, *running), return_when=asyncio.FIRST_COMPLETED)
             await self._end()
         finally:
+            for number in list(self._echoing):
+                self._tell_signal(number)
             for task in (ended, watching, *running):
                 task.cancel()
             outcomes = await asyncio.gather(watching, *running, return_exceptions=True)
@@ -199,10 +203,18 @@ class Supervisor:
     # Signals -------------------------------------------------------------------------------------------------
 
     def _on_signal(self, number: signal.Signals) -> None:
+        """Stop, or hurry. The same signal again within a moment is no second one: `timeout` sends it to us and to our
+        group, and so do others that pass signals on. It is told when that moment is over."""
+        if number in self._echoing:
+            return
         self._signals = max(self._signals + 1, 2 if number is signal.SIGQUIT else 1)
-        tell(SupervisorStopping(number.name))
         self._ending.set()
         self._changed.set()
+        self._echoing[number] = asyncio.get_running_loop().call_later(ECHO, self._tell_signal, number)
+
+    def _tell_signal(self, number: signal.Signals) -> None:
+        self._echoing.pop(number).cancel()
+        tell(SupervisorStopping(number.name))
 
     def _reap(self) -> None:
         """Every child that ended, stopped or went on; also those that are ours only because we are process 1."""
