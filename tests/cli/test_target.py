@@ -238,3 +238,20 @@ def test_an_app_that_is_wrong_is_told_also_beside_an_address(dsn: str, command: 
     assert told in (answer.out if command == "doctor" and app else answer.line)
     assert answer.code == (1 if command == "doctor" and app else 2)
     assert taskharbor("inspect", "j1", "--dsn", dsn).code == 0, "and nothing was done"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("inspec j1", "taskharbor inspect"),
+        ("lst", "taskharbor list"),
+        ("dlq requeu j1", "taskharbor dlq requeue"),
+        ("worker rn", "taskharbor worker run"),
+        ("zzz", None),
+    ],
+)
+def test_a_command_that_is_mistyped(typed: str, meant: str | None):
+    answer = taskharbor(*typed.split())
+    assert answer.code == 2
+    assert ("did you mean" in answer.line) == (meant is not None)
+    assert meant is None or f"did you mean {meant}? (see taskharbor" in answer.line

@@ -38,6 +38,43 @@ def test_an_unknown_scheme_names_those_there_are():
         open_driver("mongo://app:s3cret@db")
 
 
+@pytest.mark.parametrize(
+    ("dsn", "told"),
+    [
+        (
+            "postgresql+asyncpg://app:s3cret@db/x",
+            "no driver for postgresql+asyncpg://; leave out +asyncpg: postgresql://…",
+        ),
+        ("sqlite+aiosqlite:///jobs.db", "no driver for sqlite+aiosqlite://; leave out +aiosqlite: sqlite://…"),
+        ("postgre://app:s3cret@db/x", "did you mean postgres://? installed are: "),
+        ("rediss+cluster://app:s3cret@db/x", "leave out +cluster: rediss://…"),
+        ("sqlite:jobs.db", "sqlite:…: expected two slashes behind the colon, such as sqlite:///jobs.db, with three"),
+        ("sqlite:/var/jobs.db", "sqlite:…: expected two slashes behind the colon"),
+        (
+            "postgresql:app:s3cret@db/x",
+            "postgresql:…: expected two slashes behind the colon, such as postgresql://host",
+        ),
+        ("memory:", "memory:…: expected two slashes behind the colon"),
+    ],
+)
+def test_what_was_meant_is_told(dsn: str, told: str):
+    with pytest.raises(ValueError, match=r"s") as caught:
+        open_driver(dsn)
+    assert told in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_driver_whose_library_is_missing_is_not_called_installed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(registry, "find_spec", lambda name: None if name == "psycopg" else name)
+    with pytest.raises(ValueError, match="no driver for mongo") as caught:
+        open_driver("mongo://x")
+    told = str(caught.value)
+    installed, _, rest = told.partition("; with pip install 'taskharbor[postgres]': ")
+    assert "postgres" not in installed
+    assert "redis://" in installed
+    assert rest.startswith("postgres://, postgresql://")
+
+
 @pytest.mark.parametrize("dsn", [None, 5, b"memory://", Path("jobs.db")])
 def test_what_is_no_text_is_a_type_error(dsn: Any):
     with pytest.raises(TypeError, match=f"^expected a DSN \\(text\\), got {type(dsn).__name__}$"):

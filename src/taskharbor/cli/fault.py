@@ -26,6 +26,7 @@ INTERRUPTED = 130
 TRACEBACK = "TASKHARBOR_TRACEBACK"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?=[\w:@/%\[])[^\s\"'<>]+")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_COMMAND = re.compile(r"No such command '([^']{1,40})'")
 _EXTRA = re.compile(r"Got unexpected extra arguments? \(")
 
 
@@ -106,8 +107,22 @@ def _usage(error: click.UsageError) -> str:
     text = error.format_message()
     if _EXTRA.match(text):  # what stands there may be a payload or an address whose option was forgotten
         text = "expected no further arguments; name each with its option"
+    near = _meant(error)
+    if near is not None:
+        text = f"{text.rstrip('.')}; did you mean {near}?"
     where = error.ctx.command_path if error.ctx is not None else "taskharbor"
     return f"{text.rstrip('.')} (see {where} --help)"
+
+
+def _meant(error: click.UsageError) -> str | None:
+    """The command that was meant by one that does not exist."""
+    found = _NO_COMMAND.match(error.message)
+    if found is None or error.ctx is None or not isinstance(error.ctx.command, click.Group):
+        return None
+    import difflib
+
+    near = difflib.get_close_matches(found[1], error.ctx.command.list_commands(error.ctx), 1)
+    return f"{error.ctx.command_path} {near[0]}" if near else None
 
 
 def _of_the_store(error: BaseException) -> tuple[str, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 from taskharbor.drivers.contract import Driver
@@ -29,6 +30,7 @@ _EXTRAS = {
     "rediss": "redis",
     "redis+cluster": "redis",
 }
+_MODULES = {"postgres": "psycopg", "redis": "redis"}  # what each extra brings
 
 
 def open_driver(dsn: str) -> Driver:
@@ -42,6 +44,9 @@ def open_driver(dsn: str) -> Driver:
         raise TypeError(f"expected a DSN (text), got {type(dsn).__name__}")
     scheme = scheme_of(dsn)
     factory = _factory(scheme)
+    if not dsn[len(scheme) :].startswith("://"):
+        example = "sqlite:///jobs.db, with three slashes" if scheme == "sqlite" else f"{scheme}://host/name"
+        raise ValueError(f"{scheme}:…: expected two slashes behind the colon, such as {example}")
     try:
         return factory(dsn)
     except ModuleNotFoundError as error:
@@ -97,8 +102,7 @@ def _factory(scheme: str) -> Callable[[str], Driver]:
     entries = list(entry_points(group=GROUP))
     offers = {entry.value: entry for entry in entries if entry.name.lower() == scheme}
     if not offers:
-        known = ", ".join(f"{name}://" for name in sorted({entry.name.lower() for entry in entries}))
-        raise ValueError(f"no driver for {scheme}://; installed are: {known or 'none'}")
+        raise ValueError(_no_driver(scheme, {entry.name.lower() for entry in entries}))
     if len(offers) > 1:
         raise ValueError(f"expected one driver for {scheme}://, got {' and '.join(sorted(offers))}; uninstall one")
     ((value, entry),) = offers.items()
@@ -112,6 +116,26 @@ def _factory(scheme: str) -> Callable[[str], Driver]:
         raise TypeError(f"{scheme}:// is declared as {value}: expected a callable, got {type(loaded).__name__}")
     factory: Callable[[str], Driver] = loaded
     return factory
+
+
+def _no_driver(scheme: str, declared: set[str]) -> str:
+    """What to say of a scheme that nobody declares: the one that was meant, else those there are."""
+    base, plus, library = scheme.partition("+")
+    if plus and base in declared:  # as SQLAlchemy writes them
+        return f"no driver for {scheme}://; leave out +{library}: {base}://…"
+    import difflib
+
+    near = difflib.get_close_matches(scheme, sorted(declared), 1)
+    hint = f"did you mean {near[0]}://? " if near else ""
+    installed, lacking = [], dict[str, list[str]]()
+    for name in sorted(declared):
+        extra = _EXTRAS.get(name)
+        if extra in _MODULES and find_spec(_MODULES[extra]) is None:
+            lacking.setdefault(extra, []).append(f"{name}://")
+        else:
+            installed.append(f"{name}://")
+    more = "".join(f"; with pip install 'taskharbor[{extra}]': {', '.join(names)}" for extra, names in lacking.items())
+    return f"no driver for {scheme}://; {hint}installed are: {', '.join(installed) or 'none'}{more}"
 
 
 def _missing_extra(scheme: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
