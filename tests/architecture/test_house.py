@@ -94,7 +94,9 @@ def _as_ruff_sorts(name: str) -> tuple[int, str]:
 CLOCKS = {"time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "datetime.now"}
 CLOCKS |= {"datetime.utcnow", "datetime.today", "date.today", "datetime.datetime.now", "time.localtime", "time.gmtime"}
 MAY_READ = {
+    "src/taskharbor/drivers/sqlite/turns.py": "how long somebody has waited for the lock: when to give up",
     "src/taskharbor/drivers/sqlite/writer.py": "how long a write took: who does the next one, no answer",
+    "src/taskharbor/observe/whole.py": "how long a process has held the log's lock: when to write without it",
     "src/taskharbor/worker/child.py": "a child process does not have its worker's clock; it stamps new jobs only",
 }
 
@@ -172,6 +174,11 @@ SKIPS = {
     "unittest.skip",
 }
 MAY_SLEEP = {
+    "tests/everyday": "handlers that have work to do; looks again at processes and their journal",
+    "tests/processes": "handlers and imports that last until a file is there",
+    "tests/worker/program.py": "a handler that blocks its loop until it is killed",
+    "tests/drivers/test_sqlite_abort.py": "looks again until a thread waits in line",
+    "tests/drivers/test_sqlite_turns.py": "looks again until a thread waits in line",
     "tests/omniq/consumer_program.py": "a handler that is interrupted has to be at something",
     "tests/servers/redis.py": "a server tells nobody that it has started; the test looks again",
     "tests/worker/process_handlers.py": "a handler that is killed at its timeout has to be at something",
