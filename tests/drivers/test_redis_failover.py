@@ -125,8 +125,8 @@ def test_a_reply_that_was_lost(monkeypatch, word):
         real = pool.Pool.call
         lost: list[object] = []
 
-        async def losing(self, *commands):
-            replies = await real(self, *commands)
+        async def losing(self, *commands, **options):
+            replies = await real(self, *commands, **options)
             if commands[0][0] == "EVALSHA" and commands[0][1] == load(word).sha and not lost:
                 lost.append(replies)
                 raise Lost("the connection is lost")

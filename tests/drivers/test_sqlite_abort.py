@@ -215,7 +215,7 @@ def test_while_it_waits_to_begin(tmp_path, behind, coroutine):
                 entering = asyncio.create_task(asyncio.to_thread(transaction.__enter__))
             turns = driver.hub.writer.turns
             while not (turns._line or (behind == "another process" and turns._taken)):
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
             if coroutine:
                 aborting = asyncio.create_task(transaction.abort("it is over"))
                 entering.cancel()  # as core does before

@@ -34,7 +34,7 @@ class Counted(Turns):
 async def until(condition) -> None:
     async with asyncio.timeout(LONG):
         while not condition():
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -87,8 +87,8 @@ def test_each_turn_comes_once_in_order_whoever_gives_up(seed):
                 continue
             if kind != "cancelled":
                 await until(lambda before=before: turns.asked > before)
-        if dice.random() < 0.5:
-            await asyncio.sleep(dice.random() / 100)
+        for _ in range(dice.randrange(20)):
+            await asyncio.sleep(0)
         turns.end()
         await asyncio.gather(*tasks, return_exceptions=True)
         for thread in threads:
@@ -166,7 +166,7 @@ def test_transactions_of_coroutines_need_no_thread_of_the_loop(tmp_path):
         async with asyncio.timeout(LONG):
             while not all(task.done() for task in tasks):
                 most = max(most, threading.active_count())
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
         await asyncio.gather(*tasks)
         assert order == [item.lease.job_id for item in held]
         assert await driver.counts(NOW) == {"default": {"done": 36, "inflight": 4}}

@@ -75,12 +75,12 @@ def mortal(work: Work, point: int) -> None:
     """Let this process die or stop before that command, counted from the beginning of the last member."""
     left, send = abs(point), Pool.call
 
-    async def call(self: Pool, *commands: Any) -> Any:
+    async def call(self: Pool, *commands: Any, within: float | None = None) -> Any:
         nonlocal left
         left -= work.last_began
         if work.last_began and left == 0:
             os.kill(os.getpid(), signal.SIGKILL if point > 0 else signal.SIGSTOP)
-        return await send(self, *commands)
+        return await send(self, *commands, within=within)
 
     Pool.call = call  # type: ignore[method-assign]
 

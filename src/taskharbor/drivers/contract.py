@@ -168,6 +168,12 @@ class Driver(Protocol):
         """Jobs in the order of their ids."""
 
 
+def within_lease(lease_for: timedelta) -> float:
+    """Seconds after which a driver gives up a reserve or an extend, if its own limit is not sooner: an answer that
+    comes when the lease is nearly over helps nobody, and there must be time to ask again."""
+    return max(lease_for.total_seconds() / 3, 2.0)
+
+
 async def open_existing(driver: Driver) -> None:
     """Open a driver for somebody who only looks: where there is no store yet it is StoreMissing, and nothing is made.
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from taskharbor.drivers.connections import expect, run
-from taskharbor.drivers.contract import CANCELLED_REASON, WORKER_SILENCE, SingleVerbs
+from taskharbor.drivers.contract import CANCELLED_REASON, WORKER_SILENCE, SingleVerbs, within_lease
 from taskharbor.drivers.postgres import borrow, reading, schema
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.elders import Elders
@@ -183,7 +183,7 @@ class PostgresDriver(SingleVerbs):
 
         while True:
             floors, began = self._slope.floors(), loop.time()
-            rows = await self._run(make)
+            rows = await self._run(make, within=within_lease(lease_for))
             self._slope.heard(rows, floors, began)
             if rows or floors is None:
                 break
@@ -198,7 +198,7 @@ class PostgresDriver(SingleVerbs):
         self, leases: Sequence[Lease], now: datetime, lease_for: timedelta
     ) -> builtins.list[Lease | DriverError]:
         async def ask(held: Sequence[Lease]) -> builtins.list[Lease | DriverError]:
-            return await self._run(lambda: extend(self._schema, held, now, lease_for))
+            return await self._run(lambda: extend(self._schema, held, now, lease_for), within=within_lease(lease_for))
 
         answers: builtins.list[Lease | DriverError] = []
         batch: dict[str, Lease] = {}
@@ -384,8 +384,15 @@ class PostgresDriver(SingleVerbs):
             raise BackendUnavailable("the driver is not open")
         return self._pool
 
-    async def _run(self, make: Callable[[], Program[T]], *, transaction: bool = False, repeat: bool = True) -> T:
-        return await (await self._opened()).run(make, transaction=transaction, repeat=repeat)
+    async def _run(
+        self,
+        make: Callable[[], Program[T]],
+        *,
+        transaction: bool = False,
+        repeat: bool = True,
+        within: float | None = None,
+    ) -> T:
+        return await (await self._opened()).run(make, transaction=transaction, repeat=repeat, within=within)
 
     async def _do(self, sql: str, *parameters: Any) -> Any:
         return await self._run(lambda: _rows(Statement(sql, parameters)))

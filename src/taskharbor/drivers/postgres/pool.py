@@ -40,10 +40,10 @@ def arguments(options: Options, address: str | None = None) -> dict[str, Any]:
         "conninfo": address or options.address,
         "connect_timeout": max(2, round(options.connect_timeout)),
         "keepalives": 1,
-        "keepalives_idle": 5,
-        "keepalives_interval": 2,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 10_000,
+        "keepalives_idle": 4,
+        "keepalives_interval": 1,
+        "keepalives_count": 4,
+        "tcp_user_timeout": 4_000,  # a dead connection is known in time to try another one within ten seconds
         "application_name": "taskharbor",
         "client_encoding": "UTF8",
         "prepare_threshold": None,  # by psycopg: see wire.py
@@ -63,10 +63,15 @@ class Pool:
         self._options = options
         self._idle: list[Wire] = []
         self._room = asyncio.Semaphore(options.pool_size)
+        self._settling: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def close(self) -> None:
         self._closed = True
+        settling = list(self._settling)
+        for task in settling:
+            task.cancel()
+        await asyncio.gather(*settling, return_exceptions=True)
         await self._drop_idle()
 
     async def connect(self, kind: type[W], *, ours: bool = False) -> W:
@@ -78,9 +83,11 @@ class Pool:
                 settings = ["statement_timeout", str(round(self._options.statement_timeout * 1000))]
                 if ours:
                     settings += ["default_transaction_isolation", "read committed"]
-                set_all = ", ".join(["set_config(%s, %s, false)"] * (len(settings) // 2))
+                set_all = ", ".join(["set_config(?, ?, false)"] * (len(settings) // 2))
+                connection.settles = False  # whoever is cancelled here closes it
                 with Deadline(self._options.connect_timeout, connection):
-                    await connection.execute(f"select {set_all}".encode(), settings)
+                    await connection.ask(f"select {set_all}", settings)
+                connection.settles = True
             except BaseException:
                 await connection.close()
                 raise
@@ -118,27 +125,57 @@ class Pool:
 
     async def _give(self, connection: Wire, whole: bool) -> None:
         try:
-            if self._closed or connection.closed or (not whole and not _clean(connection)):
-                await connection.close()
+            if connection.busy and not connection.settles and not self._closed:
+                # Its call was cancelled. The server may take its time to say so, or stand still: the caller does not
+                # wait for that.
+                task = asyncio.create_task(self._settle(connection), name="taskharbor-settle")
+                self._settling.add(task)
+                task.add_done_callback(self._settling.discard)
             else:
-                self._idle.append(connection)
+                await self._put_back(connection, whole)
         finally:
             self._room.release()
+
+    async def _settle(self, connection: Wire) -> None:
+        settled = False
+        try:
+            await connection.settle()
+            settled = True
+        finally:
+            if settled:
+                await self._put_back(connection, False)
+            else:
+                await connection.close()
+
+    async def _put_back(self, connection: Wire, whole: bool) -> None:
+        if self._closed or connection.closed or (not whole and not _clean(connection)):
+            await connection.close()
+        else:
+            self._idle.append(connection)
 
     @property
     def limit(self) -> float:
         """See limit_of."""
         return limit_of(self._options)
 
-    async def run(self, make: Callable[[], Program[T]], *, transaction: bool = False, repeat: bool = True) -> T:
-        """Run a program. `transaction`: as one; an answer that is an exception rolls it back.
+    async def run(
+        self,
+        make: Callable[[], Program[T]],
+        *,
+        transaction: bool = False,
+        repeat: bool = True,
+        within: float | None = None,
+    ) -> T:
+        """Run a program. `transaction`: as one; an answer that is an exception rolls it back. `within`: it is given up
+        after this many seconds, if that is sooner than usual.
 
         `repeat`: the call may be sent again when its reply was lost. Where that would answer something else, only a
         connection that answers is used, and what is lost after that is the caller's to find out.
         """
         import psycopg
 
-        again, loop, limit = False, asyncio.get_running_loop(), self.limit
+        again, loop = False, asyncio.get_running_loop()
+        limit = self.limit if within is None else min(within, self.limit)
         for turn in range(TURNS):
             sent = late = whole = False
             try:
@@ -149,6 +186,7 @@ class Pool:
                     return stop.value  # type: ignore[no-any-return]
                 connection = await self._take(first.sql)
                 connection.until = loop.time() + limit
+                connection.settles = transaction  # whose block ends with a statement of its own
                 try:
                     if not repeat:
                         await fetch(connection, Statement("select 1"))
@@ -169,7 +207,7 @@ class Pool:
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 await self._drop_idle()
                 if late:
-                    raise BackendUnavailable(f"PostgreSQL did not answer within {self.limit:g} s") from error
+                    raise BackendUnavailable(f"PostgreSQL did not answer within {limit:g} s") from error
                 if again or not _lost(error) or (sent and not repeat):
                     raise unavailable(self._options, error) from error
                 again = True

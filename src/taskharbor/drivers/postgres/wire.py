@@ -35,6 +35,7 @@ class Wire(psycopg.AsyncConnection[Any]):
         super().__init__(*arguments, **named)
         self.prepares = False
         self.until: float | None = None  # when the call under way is given up, by the loop's time
+        self.settles = True  # a call that is cancelled waits until the server has stopped; else see `settle`
         self.late = False
         self.__timer: asyncio.TimerHandle | None = None
         self.sent: dict[str, int] = {}  # which statements, and how often until they were prepared
@@ -83,16 +84,26 @@ class Wire(psycopg.AsyncConnection[Any]):
         self.__names[sql] = name
         return name
 
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is still to come that nobody waits for."""
+        return not self.closed and self.pgconn.transaction_status == TransactionStatus.ACTIVE
+
+    async def settle(self) -> None:
+        """After a call was cancelled: ask the server to stop, and read away what it still answers."""
+        if self.busy:
+            with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
+                await self.cancel_safe(timeout=GRACE)
+                async with asyncio.timeout(GRACE):
+                    await self.__answered()
+
     async def __result(self) -> PGresult:
-        """What the server answers to what was sent. Cancelled meanwhile: it is asked to stop, as psycopg does it."""
+        """What the server answers to what was sent."""
         try:
             result = await self.__answered()
         except asyncio.CancelledError:
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
-                    await self.cancel_safe(timeout=GRACE)
-                    async with asyncio.timeout(GRACE):
-                        await self.__answered()
+            if self.settles:
+                await self.settle()
             raise
         if result.status not in _ROWS:
             raise errors.error_from_result(result)

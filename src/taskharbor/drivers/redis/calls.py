@@ -7,9 +7,10 @@ checked, and errors are raised or answered as the contract says.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
-from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON
+from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, within_lease
 from taskharbor.drivers.redis import planning
 from taskharbor.drivers.redis.link import LOST, Link
 from taskharbor.drivers.redis.outcomes import Planned, check, question, spelled
@@ -86,19 +87,20 @@ class Calls:
 
     async def _reserve(self, queue: str, args: tuple[Any, ...]) -> list[tuple[str, bytes | None, list[Any]]]:
         """One reserve; if its reply is lost, what it granted is asked for by its tokens."""
+        within = within_lease(timedelta(milliseconds=args[4]))
         try:
             if len(args[3]) == 1 and self._quick("reserve"):
-                answer = await self.link.run(load("take"), queue, args, repeat=False)
+                answer = await self.link.run(load("take"), queue, args, repeat=False, within=within)
                 if answer != b"SLOW":
                     seq, jobs = answer
                     granted = [(values[-1], token, values) for values, token in zip(jobs, args[7], strict=False)]
                     return [(queue, seq, granted)]
                 self._slow["reserve"] = SLOW_FOR
-            answer = await self.link.run(load("reserve"), queue, (*args, False), repeat=False)
+            answer = await self.link.run(load("reserve"), queue, (*args, False), repeat=False, within=within)
         except BackendUnavailable as error:
             if not isinstance(error.__cause__, LOST):
                 raise
-            answer = await self.link.run(load("reserve"), queue, (*args, True))
+            answer = await self.link.run(load("reserve"), queue, (*args, True), within=within)
         return [
             (name.decode(), seq, [(id, token.decode(), values) for id, token, values in jobs])
             for name, seq, jobs in answer
@@ -107,7 +109,8 @@ class Calls:
     async def extend(self, leases: Sequence[Lease], now: int, span: int) -> list[int]:
         """For each lease its new end, or minus a refusal."""
         given = [(lease.queue, lease.job_id, lease.token) for lease in leases]
-        answer: list[int] = await self.link.run(load("extend"), HOME, (now, False, "", span, given))
+        within = within_lease(timedelta(milliseconds=span))
+        answer: list[int] = await self.link.run(load("extend"), HOME, (now, False, "", span, given), within=within)
         return answer
 
     async def release(self, worker: str, now: int, keep: Sequence[str]) -> int:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
-from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON
+from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, within_lease
 from taskharbor.drivers.redis import planning
 from taskharbor.drivers.redis.calls import PLANS, Calls, answered, overtaken
 from taskharbor.drivers.redis.link import Link, gathered
@@ -227,7 +228,8 @@ class ClusterCalls(Calls):
         ends: dict[int, int] = {}
         for queue, numbers in by_queue((lease.queue, number) for number, lease in enumerate(leases)).items():
             given = [(queue, leases[number].job_id, leases[number].token) for number in numbers]
-            found = await self.link.run(load("extend"), queue, (now, True, queue, span, given))
+            within = within_lease(timedelta(milliseconds=span))
+            found = await self.link.run(load("extend"), queue, (now, True, queue, span, given), within=within)
             ends |= dict(zip(numbers, found, strict=True))
         return [ends[number] for number in range(len(leases))]
 

@@ -93,7 +93,7 @@ class ClusterLink(Link):
 
     # Calls
 
-    async def _send(self, key: str, commands: list[Command], *, repeat: bool) -> list[Any]:
+    async def _send(self, key: str, commands: list[Command], *, repeat: bool, within: float | None = None) -> list[Any]:
         end = asyncio.get_running_loop().time() + min(PATIENCE, self.options.timeout)
         asked: Address | None = None
         while True:
@@ -101,7 +101,7 @@ class ClusterLink(Link):
             try:
                 if address is None:
                     raise ConnectionError("no primary serves the slot")
-                return await self._once(address, commands, asking=asked is not None)
+                return await self._once(address, commands, asking=asked is not None, within=within)
             except MovedError as error:
                 asked = None
                 await self._moved(error)
@@ -122,9 +122,11 @@ class ClusterLink(Link):
             if asyncio.get_running_loop().time() > end:
                 raise BackendUnavailable("Redis did not answer: the slot moved while it was asked; send the call again")
 
-    async def _once(self, address: Address, commands: list[Command], *, asking: bool) -> list[Any]:
+    async def _once(
+        self, address: Address, commands: list[Command], *, asking: bool, within: float | None
+    ) -> list[Any]:
         given = [("ASKING",), *commands] if asking else commands
-        replies = (await self._pool_of(address).call(*given))[1 if asking else 0 :]
+        replies = (await self._pool_of(address).call(*given, within=within))[1 if asking else 0 :]
         for reply in replies:
             if isinstance(reply, Exception):
                 raise reply

@@ -71,18 +71,28 @@ class Link:
         """One command, at the server of a key."""
         return (await self._send(key, [command], repeat=repeat))[0]
 
-    async def run(self, script: Script, queue: str, args: Any, *, repeat: bool = True, durable: bool = False) -> Any:
-        """A script, at the server of a queue. `durable`: answer when replicas have it, if the DSN asks for that."""
+    async def run(
+        self,
+        script: Script,
+        queue: str,
+        args: Any,
+        *,
+        repeat: bool = True,
+        durable: bool = False,
+        within: float | None = None,
+    ) -> Any:
+        """A script, at the server of a queue. `durable`: answer when replicas have it, if the DSN asks for that.
+        `within`: each try is given up after this many seconds, if that is sooner than usual."""
         argument = pack(args)
         commands: list[Command] = [by_hash(script, queue, argument, self.cluster)]
         wait = self.options.durable if durable else 0
         if wait:
             commands.append(("WAIT", wait, round(self.options.timeout * 500)))
         try:
-            replies = await self._send(f"{{{queue}}}", commands, repeat=repeat)
+            replies = await self._send(f"{{{queue}}}", commands, repeat=repeat, within=within)
         except NoScriptError:
             commands[0] = by_text(script, queue, argument, self.cluster)
-            replies = await self._send(f"{{{queue}}}", commands, repeat=repeat)
+            replies = await self._send(f"{{{queue}}}", commands, repeat=repeat, within=within)
         if wait and replies[1] < wait:
             raise BackendUnavailable(
                 f"written, but not confirmed: {replies[1]} of {wait} replica(s) have it; send the call again"
@@ -113,10 +123,10 @@ class Link:
             raise
         return made
 
-    async def _send(self, key: str, commands: list[Command], *, repeat: bool) -> list[Any]:
+    async def _send(self, key: str, commands: list[Command], *, repeat: bool, within: float | None = None) -> list[Any]:
         for turn in range(2):
             try:
-                return _checked(await self._pool.call(*commands))
+                return _checked(await self._pool.call(*commands, within=within))
             except LOST as error:
                 await self._pool.drop_idle()
                 if turn or not repeat:

@@ -7,6 +7,7 @@ call never leaves its reply to the next. Nothing runs beside the calls, and noth
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -25,6 +26,19 @@ Command = Sequence[Any]
 NAMELESS: dict[str, Any] = {"driver_info": None} if find_spec("redis.driver_info") else {}
 
 
+# A connection that leads nowhere is known after some seconds, in time to try another one.
+KEEPALIVE = {
+    getattr(socket, name): value
+    for name, value in (
+        ("TCP_KEEPIDLE", 4),
+        ("TCP_KEEPINTVL", 1),
+        ("TCP_KEEPCNT", 4),
+        ("TCP_USER_TIMEOUT", 4_000),
+    )
+    if hasattr(socket, name)
+}
+
+
 def connect(options: Options, address: Address, **changes: Any) -> AbstractConnection:
     """A connection, not yet made: no call may hang on a network that is gone."""
     settings: dict[str, Any] = {
@@ -36,6 +50,7 @@ def connect(options: Options, address: Address, **changes: Any) -> AbstractConne
         "socket_timeout": None,  # redis-py's own may swallow a cancellation (asyncio.wait_for); ours is in `call`
         "socket_connect_timeout": options.connect_timeout,
         "socket_keepalive": True,
+        "socket_keepalive_options": KEEPALIVE,
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
         "client_name": "taskharbor",
@@ -73,13 +88,14 @@ class Pool:
         for connection in idle:
             await connection.disconnect()
 
-    async def call(self, *commands: Command) -> list[Any]:
-        """Send commands on one connection and answer their replies; an error of the server is one of the replies."""
+    async def call(self, *commands: Command, within: float | None = None) -> list[Any]:
+        """Send commands on one connection and answer their replies; an error of the server is one of the replies.
+        `within`: they are given up after this many seconds, if that is sooner than usual."""
         async with self._room:
             wire = await self._wire()
             whole = False
             try:
-                replies = await wire.call(commands)
+                replies = await wire.call(commands, within)
                 whole = True
                 return replies
             finally:

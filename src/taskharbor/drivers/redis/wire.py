@@ -119,7 +119,7 @@ class Wire(asyncio.Protocol):
 
     def __init__(self, connection: AbstractConnection, timeout: float) -> None:
         self._connection = connection
-        self._timeout = timeout
+        self._timeout = self._limit = timeout
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=error_of, notEnoughData=_MORE)
         self._replies: list[Any] = []
@@ -130,15 +130,19 @@ class Wire(asyncio.Protocol):
         self.closed = False
         self._transport = taken_over(connection, self)
 
-    async def call(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands and answer their replies; an error of the server is one of the replies."""
+    async def call(self, commands: Sequence[Command], within: float | None = None) -> list[Any]:
+        """Send commands and answer their replies; an error of the server is one of the replies. `within`: as in
+        Pool.call."""
         if self.closed:
             raise ConnectionError("the connection is closed")
         waiter: asyncio.Future[list[Any]] = self._loop.create_future()
         self._waiter = waiter
         self._wanted, self._replies = len(commands), []
-        self._deadline = self._loop.time() + self._timeout
-        if self._watch is None:
+        self._limit = self._timeout if within is None else min(within, self._timeout)
+        self._deadline = self._loop.time() + self._limit
+        if self._watch is None or self._watch.when() > self._deadline:
+            if self._watch is not None:
+                self._watch.cancel()
             self._watch = self._loop.call_at(self._deadline, self._look)
         self._transport.write(packed(commands[0]) if len(commands) == 1 else b"".join(map(packed, commands)))
         try:
@@ -152,7 +156,7 @@ class Wire(asyncio.Protocol):
         if self._waiter is None:
             return
         if self._loop.time() >= self._deadline:
-            self._fail(TimeoutError(f"no answer within {self._timeout:g} s"))
+            self._fail(TimeoutError(f"no answer within {self._limit:g} s"))
         else:
             self._watch = self._loop.call_at(self._deadline, self._look)
 
