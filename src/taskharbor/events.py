@@ -3,8 +3,6 @@
 from taskharbor.model.events import (
     Event,
     HandlerBlocked,
-    HandlerFreed,
-    HandlerStuck,
     JobCancelled,
     JobDeadLettered,
     JobEnqueued,
@@ -28,14 +26,11 @@ from taskharbor.model.events import (
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
-    WorkerStuck,
 )
 
 __all__ = [
     "Event",
     "HandlerBlocked",
-    "HandlerFreed",
-    "HandlerStuck",
     "JobCancelled",
     "JobDeadLettered",
     "JobEnqueued",
@@ -59,5 +54,4 @@ __all__ = [
     "WorkerStarted",
     "WorkerStopped",
     "WorkerStopping",
-    "WorkerStuck",
 ]

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from taskharbor.client.around import EnqueueMiddleware
+from taskharbor.client.budget import CALL_TIMEOUT
 from taskharbor.client.client import Client
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.contract import Driver
@@ -19,6 +20,7 @@ from taskharbor.model.codec import Codec
 from taskharbor.model.events import Observer
 from taskharbor.model.given import callables
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
+from taskharbor.model.times import Duration
 from taskharbor.tasks.declare import Declaring
 from taskharbor.tasks.prepare import Call
 from taskharbor.tasks.queues import Queues
@@ -52,6 +54,7 @@ class Harbor(Declaring):
         enqueue_middleware: Iterable[EnqueueMiddleware] = (),
         default_queue: str = DEFAULT_QUEUE,
         queues: Iterable[str] | None = None,
+        call_timeout: Duration = CALL_TIMEOUT,
     ) -> None:
         self.observers: tuple[Observer, ...] = callables(observers, "observers")
         self.middleware = callables(middleware, "middleware")
@@ -63,6 +66,7 @@ class Harbor(Declaring):
             observers=self.observers,
             enqueue_middleware=enqueue_middleware,
             default_queue=default_queue,
+            call_timeout=call_timeout,
         )
         super().__init__(self.client, self.client.codec, Queues(queues, self._declared_queues))
         self.client.on_stored = self._on_stored
@@ -120,24 +124,26 @@ class Harbor(Declaring):
             options["queues"] = self.queues
         return Worker(self.driver, handlers=self.handlers, **options)
 
-    def enqueue_many(self, steps: Iterable[Step[Any]]) -> list[JobHandle[Any]]:
+    def enqueue_many(self, steps: Iterable[Step[Any]], *, call_timeout: Duration | None = None) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none; blocks until they are stored."""
-        return self.client.enqueue_calls(_calls(steps), "harbor.enqueue_many")
+        return self.client.enqueue_calls(_calls(steps), "harbor.enqueue_many", call_timeout)
 
-    async def aenqueue_many(self, steps: Iterable[Step[Any]]) -> list[JobHandle[Any]]:
+    async def aenqueue_many(
+        self, steps: Iterable[Step[Any]], *, call_timeout: Duration | None = None
+    ) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none."""
-        return await self.client.aenqueue_calls(_calls(steps))
+        return await self.client.aenqueue_calls(_calls(steps), call_timeout)
 
-    def flow(self, id: str) -> FlowRun:
+    def flow(self, id: str, *, call_timeout: Duration | None = None) -> FlowRun:
         """A flow by its id, with its nodes and edges, and a handle; blocks for one look at the store."""
-        return self.client.portal.call(lambda: self.aflow(id), "harbor.flow")
+        return self.client.blocking(lambda: self.aflow(id, call_timeout=call_timeout), "harbor.flow", call_timeout)
 
-    async def aflow(self, id: str) -> FlowRun:
+    async def aflow(self, id: str, *, call_timeout: Duration | None = None) -> FlowRun:
         """A flow by its id, with its nodes and edges, and a handle."""
         from taskharbor.flow.handle import FlowHandle
         from taskharbor.flow.run import FlowRun
 
-        return FlowRun.of(await self.client.aflow(id), FlowHandle(self.client, id))
+        return FlowRun.of(await self.client.aflow(id, call_timeout=call_timeout), FlowHandle(self.client, id))
 
     def close(self) -> None:
         """Close what blocking calls opened, and end their thread."""

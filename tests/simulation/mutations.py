@@ -168,13 +168,12 @@ def the_stores_clock_is_not_followed(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_repeated_enqueue_has_new_ids(patch: pytest.MonkeyPatch) -> None:
-    async def enqueue(self: Any, calls: Any) -> Any:
+    async def enqueue(self: Any, calls: Any, call_timeout: Any = None) -> Any:
         async def send(driver: Any) -> Any:
             records = [prepare(call, self.clock.now(), self.default_queue) for call in calls]
-            return records, await driver.enqueue(records, self.clock.now())
+            return await driver.enqueue(records, self.clock.now())
 
-        records, answers = await self._steadily(send)
-        return self._handles(calls, records, answers)
+        return self._handles(calls, await self._steadily(send))
 
     patch.setattr(Client, "aenqueue_calls", enqueue)
 

@@ -127,7 +127,11 @@ def test_options_of_the_task_and_of_the_call() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "told"),
     [
-        ({"quue": "a"}, TypeError, "unknown option 'quue'; did you mean 'queue'? expected one of: connection, delay"),
+        (
+            {"quue": "a"},
+            TypeError,
+            "unknown option 'quue'; did you mean 'queue'? expected one of: call_timeout, connection, delay",
+        ),
         ({"retry": lambda attempts, error: 1}, TypeError, "retry: expected Exponential(…), Fixed(…) or Linear(…), got"),
         ({"unrecoverable": ["KeyError"]}, TypeError, "unrecoverable: expected exception types, got 'KeyError'"),
         ({"unrecoverable": 3}, TypeError, "unrecoverable: expected exception types, got 3"),

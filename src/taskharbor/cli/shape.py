@@ -80,7 +80,6 @@ def worker(info: WorkerInfo) -> dict[str, Any]:
         "queues": list(info.queues),
         "running": info.running,
         "concurrency": info.concurrency,
-        "stuck": info.stuck,
         "host": info.host,
         "pid": info.pid,
         "started_at": info.started_at,

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from taskharbor.client import waiting
 from taskharbor.client.around import EnqueueMiddleware, Make, around
+from taskharbor.client.budget import CALL_TIMEOUT, Budget, in_doubt, seconds_of
 from taskharbor.client.handle import JobHandle
 from taskharbor.client.keys import SentKeys
 from taskharbor.client.loops import LoopDrivers
@@ -27,6 +28,7 @@ from taskharbor.model.given import callables, with_methods
 from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo, JobInfo, JobRecord, State, replace
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.limits import check_name
+from taskharbor.model.times import Duration
 from taskharbor.observe.log import logged
 from taskharbor.tasks.marks import JOIN_TYPE
 from taskharbor.tasks.mismatch import describe
@@ -38,6 +40,7 @@ T = TypeVar("T")
 
 TRIES = 5
 FIRST_BACKOFF = 0.05  # doubled each time, plus up to as much again: about 1.5 seconds in all
+SLACK = 1.0  # seconds for a call whose budget is spent to end by itself, before whoever blocks for it stops waiting
 
 
 class Client:
@@ -52,8 +55,12 @@ class Client:
         observers: Iterable[Observer] = (),
         enqueue_middleware: Iterable[EnqueueMiddleware] = (),
         default_queue: str = DEFAULT_QUEUE,
+        call_timeout: Duration = CALL_TIMEOUT,
     ) -> None:
+        """`call_timeout`: how long any call to the store may take, all its tries together, unless the call says
+        otherwise; then it is BackendUnavailable."""
         check_name(default_queue, "default_queue")
+        self._call_timeout = seconds_of(call_timeout, 0)
         self.codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
         self.clock: Clock = StoreClock() if clock is None else with_methods(clock, "clock", *CLOCK_METHODS)
         self.default_queue = default_queue
@@ -88,21 +95,25 @@ class Client:
 
     # Enqueueing ----------------------------------------------------------------------------------------------
 
-    def enqueue(self, request: JobRequest) -> JobHandle[Any]:
+    def enqueue(self, request: JobRequest, *, call_timeout: Duration | None = None) -> JobHandle[Any]:
         """Store one job; blocks until it is stored."""
-        return self.enqueue_calls([self._asked(request)], "client.enqueue")[0]
+        return self.enqueue_calls([self._asked(request)], "client.enqueue", call_timeout)[0]
 
-    async def aenqueue(self, request: JobRequest) -> JobHandle[Any]:
+    async def aenqueue(self, request: JobRequest, *, call_timeout: Duration | None = None) -> JobHandle[Any]:
         """Store one job."""
-        return (await self.aenqueue_calls([self._asked(request)]))[0]
+        return (await self.aenqueue_calls([self._asked(request)], call_timeout))[0]
 
-    def enqueue_many(self, requests: Iterable[JobRequest]) -> list[JobHandle[Any]]:
+    def enqueue_many(
+        self, requests: Iterable[JobRequest], *, call_timeout: Duration | None = None
+    ) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none; blocks until they are stored."""
-        return self.enqueue_calls(self._all_asked(requests), "client.enqueue_many")
+        return self.enqueue_calls(self._all_asked(requests), "client.enqueue_many", call_timeout)
 
-    async def aenqueue_many(self, requests: Iterable[JobRequest]) -> list[JobHandle[Any]]:
+    async def aenqueue_many(
+        self, requests: Iterable[JobRequest], *, call_timeout: Duration | None = None
+    ) -> list[JobHandle[Any]]:
         """Store many jobs in one round trip, all or none."""
-        return await self.aenqueue_calls(self._all_asked(requests))
+        return await self.aenqueue_calls(self._all_asked(requests), call_timeout)
 
     def _asked(self, request: JobRequest) -> Call:
         if not isinstance(request, JobRequest):
@@ -114,19 +125,23 @@ class Client:
             raise TypeError(f"expected several JobRequest(type=…, payload=…), got {type(requests).__name__}")
         return [self._asked(request) for request in requests]
 
-    def enqueue_calls(self, calls: Sequence[Call], who: str) -> list[JobHandle[Any]]:
+    def enqueue_calls(
+        self, calls: Sequence[Call], who: str, call_timeout: Duration | None = None
+    ) -> list[JobHandle[Any]]:
         """Store calls of tasks. With `connection=`, on that connection, in this thread and without a loop."""
         if not calls:
             refuse_on_loop(who)
             return []
-        answers = self.enqueue_made(self._maker(calls), one_connection([call.options for call in calls]), who)
+        options = [call.options for call in calls]
+        answers = self.enqueue_made(self._maker(calls), one_connection(options), who, longest(options, call_timeout))
         return self._handles(calls, answers)
 
-    async def aenqueue_calls(self, calls: Sequence[Call]) -> list[JobHandle[Any]]:
+    async def aenqueue_calls(self, calls: Sequence[Call], call_timeout: Duration | None = None) -> list[JobHandle[Any]]:
         """Store calls of tasks."""
         if not calls:
             return []
-        answers = await self.aenqueue_made(self._maker(calls), one_connection([call.options for call in calls]))
+        options = [call.options for call in calls]
+        answers = await self.aenqueue_made(self._maker(calls), one_connection(options), longest(options, call_timeout))
         return self._handles(calls, answers)
 
     def _maker(self, calls: Sequence[Call]) -> Make:
@@ -135,10 +150,12 @@ class Client:
     def _handles(self, calls: Sequence[Call], answers: list[Enqueued]) -> list[JobHandle[Any]]:
         return [JobHandle(self, a.id, a.existed, call.returns) for call, a in zip(calls, answers, strict=True)]
 
-    def enqueue_made(self, make: Make, connection: Any, who: str) -> list[Enqueued]:
+    def enqueue_made(
+        self, make: Make, connection: Any, who: str, call_timeout: Duration | None = None
+    ) -> list[Enqueued]:
         """Store the records that `make` gives for a moment; blocks until they are stored."""
         if connection is None:
-            return self.portal.call(lambda: self.aenqueue_made(make, None), who)
+            return self.blocking(lambda: self.aenqueue_made(make, None, call_timeout), who, call_timeout)
         refuse_on_loop(who)
         store = _offers(self._drivers.unopened(), "enqueue_on_sync")
         now = self.clock.now()
@@ -147,8 +164,8 @@ class Client:
             answers = store(connection, records, now)
         return self._told(records, answers)
 
-    async def aenqueue_made(self, make: Make, connection: Any) -> list[Enqueued]:
-        """The same, awaited."""
+    async def aenqueue_made(self, make: Make, connection: Any, call_timeout: Duration | None = None) -> list[Enqueued]:
+        """The same, awaited. On the caller's own connection the caller's own limits hold."""
         if connection is not None:
             store = _offers(self._drivers.unopened(), "enqueue_on")
             now = self.clock.now()
@@ -158,6 +175,7 @@ class Client:
             return self._told(records, answers)
         records = []
         sent = False
+        budget = self.budget(call_timeout, "enqueue", lambda: in_doubt(records))
 
         async def send(driver: Driver) -> list[Enqueued]:
             nonlocal sent
@@ -172,7 +190,7 @@ class Client:
             return answers
 
         with around(self.enqueue_middleware, make) as make:
-            answers = await self._steadily(send)
+            answers = await self._steadily(send, budget)
         return self._told(records, answers)
 
     def _told(self, records: list[JobRecord], answers: list[Enqueued]) -> list[Enqueued]:
@@ -193,7 +211,7 @@ class Client:
         check_name(id, "id")
         return JobHandle(self, id, True, returns)
 
-    async def look(self, id: str) -> JobInfo:
+    async def look(self, id: str, budget: Budget | None = None) -> JobInfo:
         """A job as it reads now, or the one that took its place.
 
         Of a workflow that took its place and has failed, or was cancelled, the job that is to blame: the one whose
@@ -206,9 +224,9 @@ class Client:
                 return last
             return await self._trouble(driver, last.job.flow_id or "") or last
 
-        return await self._steadily(look)
+        return await self._steadily(look, budget)
 
-    async def look_in_flow(self, id: str, flow_id: str) -> JobInfo:
+    async def look_in_flow(self, id: str, flow_id: str, budget: Budget | None = None) -> JobInfo:
         """A job of a flow as it reads now, or the one that took its place; or the one that made the flow fail."""
 
         async def look(driver: Driver) -> JobInfo:
@@ -218,7 +236,7 @@ class Client:
                     last = await self._trouble(driver, flow) or last
             return last
 
-        return await self._steadily(look)
+        return await self._steadily(look, budget)
 
     async def _follow(self, driver: Driver, id: str) -> tuple[JobInfo, JobInfo]:
         own = last = await driver.inspect(id, self.clock.now())
@@ -233,13 +251,13 @@ class Client:
                 return page.items[0]
         return None
 
-    async def read(self, job: JobRecord, returns: Any) -> Any:
+    async def read(self, job: JobRecord, returns: Any, budget: Budget | None = None) -> Any:
         """What a job that is done returned, as that type; of a join, the list of what its jobs returned."""
         if job.type != JOIN_TYPE:
             return None if job.result is None else self._read(job.id, job.result, returns)
         results = Results()
         members = results.join(job)
-        await self._steadily(lambda driver: results.load(driver, members, self.clock.now(), job.flow_id))
+        await self._steadily(lambda driver: results.load(driver, members, self.clock.now(), job.flow_id), budget)
         data = compose(self.codec, results.of(job.id))
         try:
             return self.codec.decode(data, returns)
@@ -260,7 +278,7 @@ class Client:
         workers = await (await self._drivers.get()).workers(self.clock.now())
         return any(queue in worker.queues for worker in workers)
 
-    async def cancel_job(self, id: str) -> None:
+    async def cancel_job(self, id: str, call_timeout: Duration | None = None) -> None:
         """Cancel a job, or the workflow that took its place, also one that takes it at this moment."""
 
         async def cancel(driver: Driver) -> None:
@@ -275,13 +293,14 @@ class Client:
                 if (await driver.inspect(last.job.id, self.clock.now())).job.handed_to is None:
                     raise error
 
-        await self._steadily(cancel)
+        await self._steadily(cancel, self.budget(call_timeout, "cancel", lambda: CANCEL_IN_DOUBT))
 
-    async def cancel_flow(self, id: str) -> int:
+    async def cancel_flow(self, id: str, call_timeout: Duration | None = None) -> int:
         """Cancel what has not ended in a flow, and what is being spawned into it; answers how many jobs."""
-        return await self._steadily(lambda driver: driver.cancel_flow(id, self.clock.now()))
+        budget = self.budget(call_timeout, "cancel", lambda: CANCEL_IN_DOUBT)
+        return await self._steadily(lambda driver: driver.cancel_flow(id, self.clock.now()), budget)
 
-    async def requeue_flow(self, id: str) -> int:
+    async def requeue_flow(self, id: str, call_timeout: Duration | None = None) -> int:
         """Bring the dead jobs of a flow back, with all their attempts; answers how many. It goes on exactly there."""
 
         async def requeue(driver: Driver) -> int:
@@ -297,15 +316,19 @@ class Client:
             answers = await driver.requeue(dead, now, reset_attempts=True)
             return sum(answer is None for answer in answers)
 
-        return await self._steadily(requeue)
+        return await self._steadily(requeue, self.budget(call_timeout, "requeue", lambda: REQUEUE_IN_DOUBT))
 
-    def flow(self, id: str) -> FlowInfo:
+    def flow(self, id: str, *, call_timeout: Duration | None = None) -> FlowInfo:
         """A workflow run by its id; blocks for one look at the store."""
-        return self.portal.call(lambda: self.aflow(id), "client.flow")
+        return self.blocking(lambda: self.aflow(id, call_timeout=call_timeout), "client.flow", call_timeout)
 
-    async def aflow(self, id: str) -> FlowInfo:
+    async def aflow(self, id: str, *, call_timeout: Duration | None = None) -> FlowInfo:
         """A workflow run by its id."""
-        return await self._steadily(lambda driver: driver.flow(id, self.clock.now()))
+        return await self.look_at_flow(id, self.budget(call_timeout, "flow"))
+
+    async def look_at_flow(self, id: str, budget: Budget) -> FlowInfo:
+        """The same within the budget of a longer call."""
+        return await self._steadily(lambda driver: driver.flow(id, self.clock.now()), budget)
 
     # Beginning and end ---------------------------------------------------------------------------------------
 
@@ -313,14 +336,23 @@ class Client:
         """Close what blocking calls opened, and end their thread. The next call opens it again."""
         refuse_on_loop("client.close")
         if self.portal.loop is not None:
-            self.portal.call(self._drivers.close, "client.close")
+            self.portal.call(self._close_drivers, "client.close", self._call_timeout + SLACK)
         self.portal.stop()
 
     async def aclose(self) -> None:
         """Close what this event loop opened, and what blocking calls did."""
-        await self._drivers.close()
+        await self._close_drivers()
         if self.portal.loop is not None:
             await asyncio.to_thread(self.close)
+
+    async def _close_drivers(self) -> None:
+        """A store that stands still must not keep a program from ending: it is left after the time of any call."""
+        try:
+            async with asyncio.timeout(self._call_timeout) as limit:
+                await self._drivers.close()
+        except TimeoutError:
+            if not limit.expired():
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -338,15 +370,50 @@ class Client:
     ) -> None:
         await self.aclose()
 
-    async def _steadily(self, call: Callable[[Driver], Awaitable[T]]) -> T:
+    # Within a budget -----------------------------------------------------------------------------------------
+
+    def budget(self, call_timeout: Duration | None, what: str, doubt: Callable[[], str] | None = None) -> Budget:
+        """The time that a call has from now on, on the running loop."""
+        return Budget(seconds_of(call_timeout, self._call_timeout), what, doubt)
+
+    def blocking(self, make: Callable[[], Coroutine[Any, Any, T]], who: str, call_timeout: Duration | None = None) -> T:
+        """Run an awaitable twin for a caller that blocks. It ends by its own budget, or, if a driver does not let go of
+        it, a moment later without it."""
+        return self.portal.call(make, who, seconds_of(call_timeout, self._call_timeout) + SLACK)
+
+    async def _steadily(self, call: Callable[[Driver], Awaitable[T]], budget: Budget | None = None) -> T:
         """Make a call that may be repeated; while the store cannot be reached, again with growing, jittered pauses."""
-        for tried in range(1, TRIES):
-            try:
-                return await call(await self._drivers.get())
-            except BackendUnavailable:
-                pause = FIRST_BACKOFF * 2 ** (tried - 1)
-                await waiting.sleep(pause + pause * random.random())
-        return await call(await self._drivers.get())
+        budget = budget or self.budget(None, "call")
+        limit = asyncio.timeout_at(budget.until)
+        try:
+            async with limit:
+                for tried in range(1, TRIES + 1):
+                    budget.tries += 1
+                    try:
+                        driver = await self._drivers.get()
+                        budget.reached = True
+                        return await call(driver)
+                    except BackendUnavailable as error:
+                        budget.last = error
+                        if tried == TRIES:
+                            raise budget.refused(error) from (error.__cause__ or error)
+                    pause = FIRST_BACKOFF * 2 ** (tried - 1)
+                    await waiting.sleep(pause + pause * random.random())
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        last = budget.last
+        raise budget.spent() from (None if last is None else last.__cause__ or last)
+
+
+CANCEL_IN_DOUBT = "It may or may not be cancelled; cancel it again: that does no harm"
+REQUEUE_IN_DOUBT = "Some of its jobs may be back already; requeue it again: that does no harm"
+
+
+def longest(all_options: Sequence[Options], call_timeout: Duration | None) -> Duration | None:
+    """How long a call may take: what was said for it, or the longest of what its jobs' options say."""
+    given = [options.call_timeout for options in all_options if options.call_timeout is not None]
+    return call_timeout if call_timeout is not None else max(given, default=None)
 
 
 def _is_own(own: JobRecord, last: JobRecord) -> bool:

@@ -15,6 +15,9 @@ from taskharbor.model.times import Duration
 from taskharbor.tasks.hints import OF_HANDLES, missing
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from taskharbor.client.budget import Budget
     from taskharbor.client.client import Client
 
 R_co = TypeVar("R_co", covariant=True)
@@ -52,58 +55,62 @@ class JobHandle(Generic[R_co]):
     def __hash__(self) -> int:
         return hash(self.id)
 
-    def status(self) -> State:
+    def status(self, *, call_timeout: Duration | None = None) -> State:
         """Where the job stands now. Blocks for one look at the store."""
-        return self._client.portal.call(self.astatus, "handle.status")
+        return self._client.blocking(lambda: self.astatus(call_timeout=call_timeout), "handle.status", call_timeout)
 
-    async def astatus(self) -> State:
+    async def astatus(self, *, call_timeout: Duration | None = None) -> State:
         """Where the job stands now."""
-        return (await self._look()).state
+        return (await self._look(self._client.budget(call_timeout, "status"))).state
 
-    def result(self, timeout: Duration | None = None) -> R_co:
+    def result(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> R_co:
         """Wait for the job's end and answer what its handler returned.
 
         Raises TimeoutError (the job goes on), JobDead, JobCancelled, or JobNotFound if its record is gone. In a handler
-        it needs a timeout, unless the job has ended.
+        it needs a timeout, unless the job has ended. `timeout` is for the job; each look at the store on the way may
+        take `call_timeout`, then it is BackendUnavailable.
         """
         here = is_in_handler()
-        return self._client.portal.call(lambda: self._result(timeout, here), "handle.result")
+        return self._client.portal.call(lambda: self._result(timeout, call_timeout, here), "handle.result")
 
-    async def aresult(self, timeout: Duration | None = None) -> R_co:
+    async def aresult(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> R_co:
         """The same, awaited."""
-        return await self._result(timeout, is_in_handler())
+        return await self._result(timeout, call_timeout, is_in_handler())
 
-    async def _result(self, timeout: Duration | None, in_handler: bool) -> R_co:
+    async def _result(self, timeout: Duration | None, call_timeout: Duration | None, in_handler: bool) -> R_co:
+        def look() -> Awaitable[JobInfo]:
+            return self._look(self._client.budget(call_timeout, "result"))
+
         try:
-            info = await waiting.until_ended(self._look, timeout, f"job {self.id}", in_handler=in_handler)
+            info = await waiting.until_ended(look, timeout, f"job {self.id}", in_handler=in_handler)
         except waiting.Late as late:
             told = await waiting.held_up(self._client, late.info)
             raise TimeoutError(f"job {late.info.job.id} is {late.info.state} after {late}; {told}") from None
-        return await self._outcome(info)
+        return await self._outcome(info, self._client.budget(call_timeout, "result"))
 
-    def cancel(self) -> None:
+    def cancel(self, *, call_timeout: Duration | None = None) -> None:
         """Cancel the job unless it has ended (WrongState). A handler that runs learns it at its next heartbeat."""
-        self._client.portal.call(self.acancel, "handle.cancel")
+        self._client.blocking(lambda: self.acancel(call_timeout=call_timeout), "handle.cancel", call_timeout)
 
-    async def acancel(self) -> None:
+    async def acancel(self, *, call_timeout: Duration | None = None) -> None:
         """The same, awaited."""
-        await self._client.cancel_job(self.id)
+        await self._client.cancel_job(self.id, call_timeout)
 
-    async def _look(self) -> JobInfo:
+    async def _look(self, budget: Budget) -> JobInfo:
         try:
-            return await self._client.look(self.id)
+            return await self._client.look(self.id, budget)
         except JobNotFound:
             raise JobNotFound(
                 f"job {self.id} has no record: it was deleted, its transaction was rolled back, or it ended longer ago "
                 "than the store keeps finished jobs (24 hours unless the DSN says retention=…)"
             ) from None
 
-    async def _outcome(self, info: JobInfo) -> R_co:
+    async def _outcome(self, info: JobInfo, budget: Budget) -> R_co:
         job = info.job
         if info.state is State.DLQ:
             raise dead(job)
         if info.state is State.CANCELLED:
             raise JobCancelled(job.id, job.reason)
         # The job that took this one's place returns what its own task says, which is not known here.
-        value: R_co = await self._client.read(job, self._returns if job.id == self.id else Any)
+        value: R_co = await self._client.read(job, self._returns if job.id == self.id else Any, budget)
         return value

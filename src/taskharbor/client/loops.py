@@ -23,14 +23,14 @@ _all: weakref.WeakSet[LoopDrivers] = weakref.WeakSet()
 
 
 class _Held:
-    """A driver of one loop, opened at the first use by whoever comes first."""
+    """A driver of one loop. It is opened once, by a task of its own: whoever came first may give up meanwhile."""
 
     __slots__ = ("driver", "opened", "opening")
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self.opened = False
-        self.opening = asyncio.Lock()
+        self.opening: asyncio.Task[None] | None = None
 
 
 class LoopDrivers:
@@ -78,15 +78,26 @@ class LoopDrivers:
         if held is None:
             held = self._take(loop)
         if not held.opened:
-            async with held.opening:
-                if not held.opened:
-                    await held.driver.open()
-                    if self._follow is not None:
-                        await self._follow(held.driver.server_time)
-                    held.opened = True
+            await self._opened(held, loop)
         elif self._stale is not None and self._stale():
             await self._look_again(held.driver)
         return held.driver
+
+    async def _opened(self, held: _Held, loop: asyncio.AbstractEventLoop) -> None:
+        opening = held.opening
+        if opening is None or opening.done():
+            opening = held.opening = loop.create_task(self._open(held), name="taskharbor-open")
+            opening.add_done_callback(_heard)
+        await asyncio.wait([opening])  # which leaves it alone if we are cancelled
+        if opening.cancelled():
+            raise BackendUnavailable("the client was closed while it opened the store")
+        opening.result()
+
+    async def _open(self, held: _Held) -> None:
+        await held.driver.open()
+        if self._follow is not None:
+            await self._follow(held.driver.server_time)
+        held.opened = True
 
     async def _look_again(self, driver: Driver) -> None:
         assert self._follow is not None
@@ -111,8 +122,10 @@ class LoopDrivers:
             if held is not None and held.driver is self._driver:
                 self._given = False  # closed, it may serve again
         if held is not None:
-            async with held.opening:
-                await held.driver.close()
+            if held.opening is not None and not held.opening.done():
+                held.opening.cancel()
+                await asyncio.wait([held.opening])
+            await held.driver.close()
 
     def _take(self, loop: asyncio.AbstractEventLoop) -> _Held:
         with self._lock:
@@ -135,6 +148,11 @@ class LoopDrivers:
         self._parents.append(self._held)  # kept, so that no finalizer says goodbye on the parent's connections
         self._held = {}
         self._given = self._driver is not None
+
+
+def _heard(opening: asyncio.Task[None]) -> None:
+    if not opening.cancelled():
+        opening.exception()  # whoever waited for it was told; the next call tries again
 
 
 def _forget_all() -> None:

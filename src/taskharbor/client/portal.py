@@ -12,13 +12,14 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import math
 import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from taskharbor.model.errors import BlockingCall
+from taskharbor.model.errors import BackendUnavailable, BlockingCall
 
 T = TypeVar("T")
 
@@ -41,17 +42,18 @@ class Portal:
         """The loop while it runs; None when idle."""
         return self._loop
 
-    def call(self, make: Callable[[], Coroutine[Any, Any, T]], who: str) -> T:
+    def call(self, make: Callable[[], Coroutine[Any, Any, T]], who: str, limit: float | None = None) -> T:
         """Run a coroutine to its end and answer with its result. An interrupt (Ctrl-C) cancels it.
 
-        On a running event loop it is refused: `who` is the blocking call, whose twin has an `a` before its name.
+        One that has not ended after `limit` seconds is cancelled and left to itself: BackendUnavailable. On a running
+        event loop it is refused: `who` is the blocking call, whose twin has an `a` before its name.
         """
         refuse_on_loop(who)
         call = _Call(make)
         try:
             with self._lock:
                 future = asyncio.run_coroutine_threadsafe(call.run(), self._running())
-            return _answer(future)
+            return _answer(future, who, limit)
         except BaseException:  # its own, or the caller was interrupted, perhaps before `future` was there
             call.take_back(self._loop)
             raise
@@ -109,14 +111,25 @@ class _Call(Generic[T]):
             self._task.cancel()
 
 
-def _answer(future: concurrent.futures.Future[T]) -> T:
+def _answer(future: concurrent.futures.Future[T], who: str, limit: float | None) -> T:
     """Wait for it. A signal that comes just before a wait begins does not end that wait: so none is long."""
+    left = math.inf if limit is None else limit
     while True:
         try:
-            return future.result(LONGEST_WAIT)
+            return future.result(min(LONGEST_WAIT, left))
+        except concurrent.futures.CancelledError:
+            raise BackendUnavailable(
+                f"{who}: the client was closed meanwhile; whether the call was carried out is not known"
+            ) from None
         except TimeoutError:
             if future.done():  # its own
                 break
+            left -= LONGEST_WAIT
+            if left <= 0:
+                raise BackendUnavailable(
+                    f"{who}: the store did not answer within {limit:g} s, and its driver does not end the call; "
+                    "whether it was carried out is not known"
+                ) from None
     return future.result()
 
 

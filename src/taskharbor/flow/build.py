@@ -15,6 +15,7 @@ from taskharbor.flow.compile import Compiled, compile_flow, compile_spawn
 from taskharbor.flow.handle import FlowHandle
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
+from taskharbor.model.times import Duration
 from taskharbor.tasks.marks import MAX_DEPTH
 from taskharbor.tasks.task import Step, Task
 from taskharbor.tasks.workflow import Spawned, Workflow
@@ -60,19 +61,22 @@ class Flow(Workflow, Generic[R_co]):
         """The same flow, enqueued inside the caller's own transaction on that connection."""
         return Flow(self.kind, self.parts, self.on_failure, connection)
 
-    def enqueue(self) -> FlowHandle[R_co]:
+    def enqueue(self, *, call_timeout: Duration | None = None) -> FlowHandle[R_co]:
         """Store all jobs of the flow in one call, all or none; blocks until they are stored."""
         client, compiled = self._client(), list[Compiled]()
         connection = self._connection()
         if connection is None:
-            return client.portal.call(self.aenqueue, "flow.enqueue")
+            limit = self._longest(call_timeout)
+            return client.blocking(lambda: self.aenqueue(call_timeout=limit), "flow.enqueue", limit)
         answers = client.enqueue_made(lambda now: self._make(now, compiled), connection, "flow.enqueue")
         return self._handle(client, compiled[0], answers)
 
-    async def aenqueue(self) -> FlowHandle[R_co]:
+    async def aenqueue(self, *, call_timeout: Duration | None = None) -> FlowHandle[R_co]:
         """The same, awaited."""
         client, compiled = self._client(), list[Compiled]()
-        answers = await client.aenqueue_made(lambda now: self._make(now, compiled), self._connection())
+        answers = await client.aenqueue_made(
+            lambda now: self._make(now, compiled), self._connection(), self._longest(call_timeout)
+        )
         return self._handle(client, compiled[0], answers)
 
     def compile(self, parent: JobRecord, now: datetime) -> Spawned:
@@ -94,6 +98,15 @@ class Flow(Workflow, Generic[R_co]):
         if self.client is None:
             raise ValueError(f"{self.kind}: expected at least one step, got none; only a chord may have an empty group")
         return self.client
+
+    def _longest(self, call_timeout: Duration | None) -> Duration | None:
+        """How long the call may take: what was said for it, or the longest of what steps of it say."""
+        if call_timeout is not None:
+            return call_timeout
+        inner = [
+            part._longest(None) if isinstance(part, Flow) else part.task._options.call_timeout for part in self.parts
+        ]
+        return max((one for one in inner if one is not None), default=None)
 
     def _connection(self) -> Any:
         """The flow's own connection, or the one that steps of it name."""

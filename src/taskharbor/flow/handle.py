@@ -19,6 +19,7 @@ from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, State, flow_stat
 from taskharbor.model.times import Duration
 
 if TYPE_CHECKING:
+    from taskharbor.client.budget import Budget
     from taskharbor.client.client import Client
 
 R_co = TypeVar("R_co", covariant=True)
@@ -57,45 +58,52 @@ class FlowHandle(Generic[R_co]):
     def __hash__(self) -> int:
         return hash(self.id)
 
-    def status(self) -> FlowStatus:
+    def status(self, *, call_timeout: Duration | None = None) -> FlowStatus:
         """How the flow stands: running, succeeded, failed or cancelled. Blocks for a look at the store."""
-        return self._client.portal.call(self.astatus, "handle.status")
+        return self._client.blocking(lambda: self.astatus(call_timeout=call_timeout), "handle.status", call_timeout)
 
-    async def astatus(self) -> FlowStatus:
+    async def astatus(self, *, call_timeout: Duration | None = None) -> FlowStatus:
         """The same, awaited."""
-        return (await self.ainfo()).status
+        return (await self._info(self._client.budget(call_timeout, "status"))).status
 
-    def progress(self) -> Progress:
+    def progress(self, *, call_timeout: Duration | None = None) -> Progress:
         """How many of its jobs are done, of how many; joins and failure steps are not counted."""
-        return self._client.portal.call(self.aprogress, "handle.progress")
+        return self._client.blocking(lambda: self.aprogress(call_timeout=call_timeout), "handle.progress", call_timeout)
 
-    async def aprogress(self) -> Progress:
+    async def aprogress(self, *, call_timeout: Duration | None = None) -> Progress:
         """The same, awaited."""
-        return Progress(*progress_of(await self.ainfo()))
+        return Progress(*progress_of(await self._info(self._client.budget(call_timeout, "progress"))))
 
-    def result(self, timeout: Duration | None = None) -> R_co:
+    def result(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> R_co:
         """Wait for the flow's end and answer its result: what its last step returned, or the list of a group.
 
         Raises JobDead or JobCancelled as soon as the flow is failed or cancelled, TimeoutError (the flow goes on),
-        or JobNotFound if its records are gone. In a handler it needs a timeout, unless the flow has ended.
+        or JobNotFound if its records are gone. In a handler it needs a timeout, unless the flow has ended. `timeout` is
+        for the flow; each look at the store on the way may take `call_timeout`, then it is BackendUnavailable.
         """
         here = is_in_handler()
-        return self._client.portal.call(lambda: self._result(timeout, here), "handle.result")
+        return self._client.portal.call(lambda: self._result(timeout, call_timeout, here), "handle.result")
 
-    async def aresult(self, timeout: Duration | None = None) -> R_co:
+    async def aresult(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> R_co:
         """The same, awaited."""
-        return await self._result(timeout, is_in_handler())
+        return await self._result(timeout, call_timeout, is_in_handler())
 
-    async def _result(self, timeout: Duration | None, in_handler: bool) -> R_co:
-        end = self._end or end_of(await self.ainfo())
+    async def _result(self, timeout: Duration | None, call_timeout: Duration | None, in_handler: bool) -> R_co:
+        def budget() -> Budget:
+            return self._client.budget(call_timeout, "result")
+
+        end = self._end or end_of(await self._info(budget()))
         try:
             info = await waiting.until_ended(
-                lambda: self._client.look_in_flow(end, self.id), timeout, f"flow {self.id}", in_handler=in_handler
+                lambda: self._client.look_in_flow(end, self.id, budget()),
+                timeout,
+                f"flow {self.id}",
+                in_handler=in_handler,
             )
         except JobNotFound:
             raise self._gone() from None
         except waiting.Late as late:
-            told = await waiting.held_up(self._client, await self._ready() or late.info)
+            told = await waiting.held_up(self._client, await self._ready(budget()) or late.info)
             raise TimeoutError(f"flow {self.id} runs after {late}; {told}") from None
         job = info.job
         if info.state is State.DLQ:
@@ -103,46 +111,49 @@ class FlowHandle(Generic[R_co]):
         if info.state is State.CANCELLED:
             raise JobCancelled(job.id, job.reason)
         # The job that took the last one's place returns what its own task says, which is not known here.
-        value: R_co = await self._client.read(job, self._returns if job.id == end else Any)
+        value: R_co = await self._client.read(job, self._returns if job.id == end else Any, budget())
         return value
 
-    async def _ready(self) -> JobInfo | None:
+    async def _ready(self, budget: Budget) -> JobInfo | None:
         """A job of the flow that waits for a worker."""
-        return next((node for node in (await self.ainfo()).nodes if node.state is State.READY), None)
+        return next((node for node in (await self._info(budget)).nodes if node.state is State.READY), None)
 
-    def cancel(self) -> int:
+    def cancel(self, *, call_timeout: Duration | None = None) -> int:
         """Cancel what has not ended, also what is being spawned at this moment; answers how many jobs were cancelled.
 
         A handler that runs learns it at its next heartbeat.
         """
-        return self._client.portal.call(self.acancel, "handle.cancel")
+        return self._client.blocking(lambda: self.acancel(call_timeout=call_timeout), "handle.cancel", call_timeout)
 
-    async def acancel(self) -> int:
+    async def acancel(self, *, call_timeout: Duration | None = None) -> int:
         """The same, awaited."""
-        return await self._client.cancel_flow(self.id)
+        return await self._client.cancel_flow(self.id, call_timeout)
 
-    def requeue(self) -> int:
+    def requeue(self, *, call_timeout: Duration | None = None) -> int:
         """Bring the dead jobs of the flow back, with all their attempts; answers how many.
 
         What was done stays done: the flow goes on exactly where it failed.
         """
-        return self._client.portal.call(self.arequeue, "handle.requeue")
+        return self._client.blocking(lambda: self.arequeue(call_timeout=call_timeout), "handle.requeue", call_timeout)
 
-    async def arequeue(self) -> int:
+    async def arequeue(self, *, call_timeout: Duration | None = None) -> int:
         """The same, awaited."""
-        return await self._client.requeue_flow(self.id)
+        return await self._client.requeue_flow(self.id, call_timeout)
 
-    async def ainfo(self) -> FlowInfo:
+    async def ainfo(self, *, call_timeout: Duration | None = None) -> FlowInfo:
         """The jobs of the flow and its edges, as they read now."""
+        return await self._info(self._client.budget(call_timeout, "info"))
+
+    async def _info(self, budget: Budget) -> FlowInfo:
         try:
-            return await self._client.aflow(self.id)
+            return await self._client.look_at_flow(self.id, budget)
         except JobNotFound:
             if self._end is None or not self.existed:
                 raise self._gone() from None
         # Every step of it was known by its key: then it is the flow that they were first enqueued with.
-        info = await self._client.look(self._end)
+        info = await self._client.look(self._end, budget)
         if info.job.flow_id is not None:
-            return await self._client.aflow(info.job.flow_id)
+            return await self._client.look_at_flow(info.job.flow_id, budget)
         at = info.job.finished_at or info.job.created_at
         return FlowInfo(self.id, flow_status([info.state]), info.job.created_at, at, (info,), ())
 

@@ -41,26 +41,26 @@ class FlowRun(FlowInfo, frozen=True):
         """The graph as Mermaid text."""
         return mermaid(self)
 
-    def result(self, timeout: Duration | None = None) -> Any:
+    def result(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> Any:
         """As the handle's."""
-        return self.handle.result(timeout)
+        return self.handle.result(timeout, call_timeout=call_timeout)
 
-    async def aresult(self, timeout: Duration | None = None) -> Any:
+    async def aresult(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> Any:
         """As the handle's."""
-        return await self.handle.aresult(timeout)
+        return await self.handle.aresult(timeout, call_timeout=call_timeout)
 
-    def requeue(self) -> int:
+    def requeue(self, *, call_timeout: Duration | None = None) -> int:
         """As the handle's."""
-        return self.handle.requeue()
+        return self.handle.requeue(call_timeout=call_timeout)
 
-    async def arequeue(self) -> int:
+    async def arequeue(self, *, call_timeout: Duration | None = None) -> int:
         """As the handle's."""
-        return await self.handle.arequeue()
+        return await self.handle.arequeue(call_timeout=call_timeout)
 
-    def cancel(self) -> int:
+    def cancel(self, *, call_timeout: Duration | None = None) -> int:
         """As the handle's."""
-        return self.handle.cancel()
+        return self.handle.cancel(call_timeout=call_timeout)
 
-    async def acancel(self) -> int:
+    async def acancel(self, *, call_timeout: Duration | None = None) -> int:
         """As the handle's."""
-        return await self.handle.acancel()
+        return await self.handle.acancel(call_timeout=call_timeout)

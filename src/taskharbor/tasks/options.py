@@ -45,6 +45,7 @@ class CallOptions(TypedDict, total=False):
     group_limit: int
     metadata: Mapping[str, str]
     connection: Any
+    call_timeout: Duration | None
     process: bool
 
 
@@ -66,6 +67,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     group_limit: int = 0
     metadata: dict[str, str] = {}
     connection: Any = None
+    call_timeout: timedelta | None = None  # of the call that enqueues, not of the job
 
     def __repr__(self) -> str:
         # A key, metadata and a connection are the user's data: only that they are set is shown.
@@ -100,6 +102,8 @@ def change(options: Options, given: Mapping[str, Any], task: str, *, process: bo
         changes["delay"] = None
     if changes.get("timeout") is not None:
         changes["timeout"] = duration(changes["timeout"], f"{task}: timeout", zero=False)
+    if changes.get("call_timeout") is not None:
+        changes["call_timeout"] = duration(changes["call_timeout"], f"{task}: call_timeout", zero=False)
     if "metadata" in changes:
         changes["metadata"] = {**options.metadata, **_metadata(changes["metadata"], task)}
     if not _OF_THE_HANDLER.isdisjoint(given):
