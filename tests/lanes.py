@@ -51,6 +51,7 @@ DIRECTORIES = {
     "tests/processes": "processes",
     "tests/observe": "observe",
     "tests/everyday": "everyday",
+    "tests/stall": "stall",
     "tests/secrecy": "secrets",
     "tests/cli/test_secrets.py": "secrets",
     "tests/observe/test_secrets.py": "secrets",

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+import time
 from typing import Any
 
 from taskharbor import Harbor, Worker
@@ -57,14 +58,14 @@ async def background() -> None:
 @harbor.task
 async def blocking() -> None:
     say("there")
-    threading.Event().wait()
+    time.sleep(600)  # noqa: ASYNC251
 
 
 @harbor.task
 async def elsewhere() -> None:
     """In asyncio's own threads, for which Python waits when a loop closes."""
     say("there")
-    await asyncio.to_thread(threading.Event().wait)
+    await asyncio.to_thread(time.sleep, 600)
 
 
 @harbor.task

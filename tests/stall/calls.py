@@ -1,0 +1,131 @@
+"""Every public call that asks a store, in both colours, found by looking and made on a world that is ready for it."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from taskharbor import Client, Harbor, JobHandle, JobRequest, Task
+from taskharbor.flow import chain
+from taskharbor.flow.build import Flow
+from taskharbor.flow.handle import FlowHandle
+from taskharbor.flow.run import FlowRun
+
+LONG = 60.0
+PLACES = (Client, Harbor, JobHandle, FlowHandle, FlowRun, Task, Flow)
+ENDS = {"Client.close", "Client.aclose", "Harbor.close", "Harbor.aclose"}
+# Parts of other calls: they take the budget of the call that they are a part of.
+PARTS = {
+    "Client.aenqueue_calls",
+    "Client.aenqueue_made",
+    "Client.blocking",
+    "Client.budget",
+    "Client.cancel_flow",
+    "Client.cancel_job",
+    "Client.enqueue_calls",
+    "Client.enqueue_made",
+    "Client.is_served",
+    "Client.look",
+    "Client.look_at_flow",
+    "Client.look_in_flow",
+    "Client.read",
+    "Client.requeue_flow",
+}
+
+
+def found() -> Iterator[str]:
+    """The calls that take a `call_timeout`, or have a twin in the other colour, or are coroutines."""
+    for place in PLACES:
+        names = {name for name in vars(place) if not name.startswith("_")}
+        for name in names:
+            value = getattr(place, name)
+            if not inspect.isfunction(value):
+                continue
+            takes = "call_timeout" in inspect.signature(value).parameters
+            twins = f"a{name}" in names or (name[:1] == "a" and name[1:] in names)
+            if takes or twins or inspect.iscoroutinefunction(value):
+                yield f"{place.__name__}.{name}"
+
+
+class World:
+    """A harbor whose store has one job that waits and one flow; everything below asks it about these."""
+
+    def __init__(self, store: Any, **options: Any) -> None:
+        self.harbor = Harbor(store, **options)
+        self.client = self.harbor.client
+
+        @self.harbor.task(name="wait")
+        def wait(number: int) -> int:
+            return number
+
+        self.task = wait
+
+    async def begin(self) -> None:
+        """With a store that answers, however busy this machine is."""
+        self.job = await self.task.options(call_timeout=LONG).aenqueue(1)
+        self.flow = await self.chain().aenqueue(call_timeout=LONG)
+        self.run = await self.harbor.aflow(self.flow.id, call_timeout=LONG)
+
+    def chain(self) -> Flow[Any]:
+        return chain(self.task.s(number=1), self.task.s(number=2))
+
+    def request(self) -> JobRequest:
+        return JobRequest(type="wait", payload={"number": 1})
+
+
+# The name of a call → how it is made. Those whose names begin with `a` are awaited.
+CALLS: dict[str, Callable[[World], Any]] = {
+    "Client.enqueue": lambda world: world.client.enqueue(world.request()),
+    "Client.enqueue_many": lambda world: world.client.enqueue_many([world.request(), world.request()]),
+    "Client.flow": lambda world: world.client.flow(world.flow.id),
+    "Client.aenqueue": lambda world: world.client.aenqueue(world.request()),
+    "Client.aenqueue_many": lambda world: world.client.aenqueue_many([world.request(), world.request()]),
+    "Client.aflow": lambda world: world.client.aflow(world.flow.id),
+    "Harbor.enqueue_many": lambda world: world.harbor.enqueue_many([world.task.s(number=1)]),
+    "Harbor.flow": lambda world: world.harbor.flow(world.flow.id),
+    "Harbor.aenqueue_many": lambda world: world.harbor.aenqueue_many([world.task.s(number=1)]),
+    "Harbor.aflow": lambda world: world.harbor.aflow(world.flow.id),
+    "JobHandle.status": lambda world: world.job.status(),
+    "JobHandle.result": lambda world: world.job.result(0.05),
+    "JobHandle.cancel": lambda world: world.job.cancel(),
+    "JobHandle.astatus": lambda world: world.job.astatus(),
+    "JobHandle.aresult": lambda world: world.job.aresult(0.05),
+    "JobHandle.acancel": lambda world: world.job.acancel(),
+    "FlowHandle.status": lambda world: world.flow.status(),
+    "FlowHandle.progress": lambda world: world.flow.progress(),
+    "FlowHandle.result": lambda world: world.flow.result(0.05),
+    "FlowHandle.cancel": lambda world: world.flow.cancel(),
+    "FlowHandle.requeue": lambda world: world.flow.requeue(),
+    "FlowHandle.astatus": lambda world: world.flow.astatus(),
+    "FlowHandle.aprogress": lambda world: world.flow.aprogress(),
+    "FlowHandle.aresult": lambda world: world.flow.aresult(0.05),
+    "FlowHandle.acancel": lambda world: world.flow.acancel(),
+    "FlowHandle.arequeue": lambda world: world.flow.arequeue(),
+    "FlowHandle.ainfo": lambda world: world.flow.ainfo(),
+    "FlowRun.result": lambda world: world.run.result(0.05),
+    "FlowRun.cancel": lambda world: world.run.cancel(),
+    "FlowRun.requeue": lambda world: world.run.requeue(),
+    "FlowRun.aresult": lambda world: world.run.aresult(0.05),
+    "FlowRun.acancel": lambda world: world.run.acancel(),
+    "FlowRun.arequeue": lambda world: world.run.arequeue(),
+    "Task.enqueue": lambda world: world.task.enqueue(1),
+    "Task.aenqueue": lambda world: world.task.aenqueue(1),
+    "Flow.enqueue": lambda world: world.chain().enqueue(),
+    "Flow.aenqueue": lambda world: world.chain().aenqueue(),
+}
+
+
+async def made(world: World, name: str) -> Any:
+    """What a call answers, or raises."""
+    try:
+        if name.partition(".")[2].startswith("a"):
+            return await CALLS[name](world)
+        return await asyncio.to_thread(CALLS[name], world)
+    except Exception as error:
+        return error
+
+
+async def all_made(world: World) -> dict[str, Any]:
+    """All of them, at the same time."""
+    answers = await asyncio.gather(*(made(world, name) for name in CALLS))
+    return dict(zip(CALLS, answers, strict=True))

@@ -1,0 +1,166 @@
+"""A store that fails in one verb only, or stands still in it: every call of a client ends in its own time, and says so.
+
+Worker: tests/worker/test_still.py.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from taskharbor import BackendUnavailable, DriverError, TaskHarborError
+from taskharbor.client import client
+from taskharbor.drivers import Driver, open_driver
+from taskharbor.testing.faults import VERBS
+from tests.stall.calls import CALLS, ENDS, LONG, PARTS, World, all_made, found
+
+
+class Broken:
+    """A driver in which one verb hangs, or raises, from a moment on; shared with its siblings."""
+
+    def __init__(self, inner: Driver, plan: dict[str, str], asked: set[str]) -> None:
+        self._inner, self._plan, self._asked = inner, plan, asked
+
+    def sibling(self) -> Any:
+        return Broken(self._inner.sibling(), self._plan, self._asked)
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._inner, name)
+        how = self._plan.get(name)
+        if how is None:
+            return call
+
+        async def broken(*args: Any, **options: Any) -> Any:
+            self._asked.add(name)
+            if how == "hangs":
+                await asyncio.Event().wait()
+            raise BackendUnavailable("it is away") if how == "is away" else DriverError("it refused")
+
+        return broken
+
+
+def test_every_public_call_is_made():
+    assert set(CALLS) | ENDS | PARTS == set(found())
+
+
+@pytest.mark.parametrize("how", ["hangs", "is away", "refuses"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_call_ends(verb, how, monkeypatch):
+    monkeypatch.setattr(client, "FIRST_BACKOFF", 0.001)
+    plan: dict[str, str] = {}
+    asked: set[str] = set()
+    world = World(Broken(open_driver("memory://"), plan, asked), call_timeout=0.2)
+
+    async def live() -> dict[str, Any]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(CALLS)))
+        await world.begin()
+        plan[verb] = how
+        if verb in {"open", "server_time"}:
+            await world.harbor.aclose()  # opened anew by the next call
+        answers = await all_made(world)
+        await world.harbor.aclose()
+        return answers
+
+    answers = asyncio.run(asyncio.wait_for(live(), LONG))
+    failed = {name: answer for name, answer in answers.items() if isinstance(answer, Exception)}
+    assert all(isinstance(answer, TaskHarborError | TimeoutError) for answer in failed.values()), failed
+    words = {"hangs": "within 0.2 s", "is away": "tried 5 times", "refuses": "it refused"}[how]
+    told = [str(answer) for answer in failed.values() if words in str(answer)]
+    assert bool(told) is bool(asked - {"close"} - {"workers"})
+
+
+def test_what_is_in_doubt_is_told():
+    """And what to do about it; whether the job is stored is found by its id."""
+    plan: dict[str, str] = {}
+    world = World(Broken(open_driver("memory://"), plan, set()), call_timeout=0.05)
+
+    async def live() -> None:
+        await world.begin()
+        plan["enqueue"] = "hangs"
+        with pytest.raises(BackendUnavailable) as told:
+            await world.task.aenqueue(1)
+        assert "enqueue: the store did not answer within 0.05 s (tried once). The job may or may not be stored" in str(
+            told.value
+        )
+        assert "give it an idempotency_key" in str(told.value)
+        with pytest.raises(BackendUnavailable, match="again with the same idempotency key: it is stored once"):
+            await world.task.options(idempotency_key="k").aenqueue(1)
+        with pytest.raises(BackendUnavailable, match=r"The jobs may or may not be stored.* and the 1 other"):
+            await world.chain().aenqueue()
+        with pytest.raises(BackendUnavailable, match=r"within 0\.01 s"):
+            await world.task.options(call_timeout=0.01).aenqueue(1)
+        plan["cancel"] = plan["requeue"] = "hangs"
+        with pytest.raises(BackendUnavailable, match="may or may not be cancelled"):
+            await world.job.acancel()
+        plan["inspect"] = "hangs"
+        with pytest.raises(BackendUnavailable, match=r"status: .* \(tried once\)$"):
+            await world.job.astatus()
+        await world.harbor.aclose()
+        plan["open"] = "hangs"
+        with pytest.raises(BackendUnavailable, match=r"could not be opened within 0\.05 s \(tried once\)$"):
+            await world.task.aenqueue(1)  # nothing was sent: nothing is in doubt
+        await world.harbor.aclose()
+
+    asyncio.run(asyncio.wait_for(live(), LONG))
+
+
+def test_a_store_that_answers_late_stores_the_job_once():
+    """The reply is lost again and again: all tries carry the same id."""
+    lost = [3]
+
+    class Late(Broken):
+        def sibling(self) -> Any:
+            return Late(self._inner.sibling(), self._plan, self._asked)
+
+        async def enqueue(self, jobs: Any, now: Any) -> Any:
+            answers = await self._inner.enqueue(jobs, now)
+            if lost[0]:
+                lost[0] -= 1
+                raise BackendUnavailable("the reply is lost")
+            return answers
+
+    world = World(Late(open_driver("memory://"), {}, set()))
+
+    async def live() -> None:
+        handle = await world.task.aenqueue(1)
+        assert not handle.existed
+        assert await world.harbor.driver.counts(world.harbor.clock.now()) == {"default": {"ready": 1}}
+        await world.harbor.aclose()
+
+    asyncio.run(asyncio.wait_for(live(), LONG))
+    assert lost == [0]
+
+
+@pytest.mark.parametrize("given", [0, -1, "5", float("nan"), True])
+def test_a_budget_that_is_none_is_told(given):
+    with pytest.raises((ValueError, TypeError), match="call_timeout: expected"):
+        World("memory://", call_timeout=given)
+    world = World("memory://")
+    with pytest.raises((ValueError, TypeError), match="call_timeout: expected"):
+        world.task.options(call_timeout=given)
+    with pytest.raises((ValueError, TypeError), match="call_timeout: expected"):
+        world.client.handle("a").status(call_timeout=given)
+
+
+def test_a_driver_that_does_not_let_go_is_left_by_whoever_blocks():
+    """A blocking caller waits no longer than its budget and a moment, also for a driver that ignores cancellation."""
+    over = asyncio.Event()
+
+    class Deaf(Broken):
+        async def inspect(self, id: str, now: Any) -> Any:
+            while not over.is_set():
+                try:
+                    await over.wait()
+                except asyncio.CancelledError:
+                    continue
+            raise asyncio.CancelledError
+
+    world = World(Deaf(open_driver("memory://"), {}, set()), call_timeout=0.1)
+    handle = world.client.handle("a")
+    with pytest.raises(BackendUnavailable, match="its driver does not end the call"):
+        handle.status()
+    loop = world.client.portal.loop
+    assert loop is not None
+    loop.call_soon_threadsafe(over.set)
+    world.harbor.close()
