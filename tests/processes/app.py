@@ -9,6 +9,8 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -127,3 +129,57 @@ def linger(way: str, ctx: JobContext) -> None:
         threading.Thread(target=time.sleep, args=(600,), daemon=False).start()
     else:
         atexit.register(time.sleep, 600)
+
+
+# In a child process of their own
+
+
+@harbor.task(name="leaves_program", process=True, max_attempts=1)
+def leaves_program(then: str, ctx: JobContext) -> None:
+    """Start a program that never ends, tell its number, and wait for it, or hold the interpreter."""
+    program = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    journal(f"left:{program.pid}", ctx)
+    if then == "hold":
+        ctypes.PyDLL(None).sleep(600)
+    elif then == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif then != "end":
+        program.wait()
+
+
+@harbor.task(name="leaves_fork", process=True, max_attempts=1)
+def leaves_fork(ctx: JobContext) -> None:
+    """Die, and leave a forked process behind that has every descriptor of this one."""
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(600)
+    journal(f"left:{pid}", ctx)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@harbor.task(name="talks", process=True, max_attempts=1)
+def talks(threads: int, ctx: JobContext) -> str:
+    """Tell progress from several threads at once, with notes that no pipe takes in one piece."""
+
+    def tell(number: int) -> None:
+        for step in range(20):
+            ctx.progress(step, 20, f"{ctx.job.id} {number} " + "x" * 100_000)
+
+    running = [threading.Thread(target=tell, args=(number,)) for number in range(threads)]
+    for each in running:
+        each.start()
+    for each in running:
+        each.join()
+    return ctx.job.id
+
+
+@harbor.task(name="talks_on", process=True, max_attempts=1)
+def talks_on(ctx: JobContext) -> str:
+    """End while a thread goes on telling progress for ever."""
+
+    def tell() -> None:
+        while True:
+            ctx.progress(1, 2, ctx.job.id)
+
+    threading.Thread(target=tell, daemon=True).start()
+    return ctx.job.id

@@ -84,6 +84,12 @@ def leak(megabytes: int, ctx: JobContext) -> None:
     KEPT.append(os.urandom(1024) * 1024 * megabytes)
 
 
+@harbor.task(name="leak_in_child", process=True)
+def leak_in_child(megabytes: int, ctx: JobContext) -> None:
+    """Keep memory for ever in a child process, which is used again."""
+    leak.function(megabytes, ctx)
+
+
 @harbor.task(name="orphan")
 def orphan(ctx: JobContext) -> None:
     """Leave a process behind whose parent is gone, and which ends when the gate opens."""

@@ -188,6 +188,13 @@ class Yard:
 
         self._loop.run_until_complete(take_and_die())
 
+    def jobs(self) -> list[JobInfo]:
+        async def look() -> list[JobInfo]:
+            driver = await self._opened()
+            return [*(await driver.list(now=await driver.server_time())).items]
+
+        return self._loop.run_until_complete(look())
+
     def state(self, job: str) -> str:
         return str(self.info(job).state)
 

@@ -18,6 +18,9 @@ from taskharbor.drivers.dsn import redact, scheme_of
 from taskharbor.drivers.registry import open_driver, resolve_dsn, tell_default
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.guarded import refuse_while_main_is_imported
+
+OPENED = "a store was opened to enqueue or look"
 
 _all: weakref.WeakSet[LoopDrivers] = weakref.WeakSet()
 
@@ -108,6 +111,7 @@ class LoopDrivers:
 
     def unopened(self) -> Driver:
         """A driver for statements on a connection of the caller's: the loop's own if it has one, else the first."""
+        refuse_while_main_is_imported(OPENED)
         try:
             held = self._held.get(asyncio.get_running_loop())
         except RuntimeError:
@@ -128,6 +132,7 @@ class LoopDrivers:
             await held.driver.close()
 
     def _take(self, loop: asyncio.AbstractEventLoop) -> _Held:
+        refuse_while_main_is_imported(OPENED)
         with self._lock:
             self._held = {other: held for other, held in self._held.items() if not other.is_closed()}
             first = self._first()

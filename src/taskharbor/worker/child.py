@@ -1,10 +1,12 @@
 """What runs in the child process of a `process=True` job: one job at a time, over a pipe.
 
     parent → ("run", request)   ("cancel", reason)   None: end
-    child  → ("progress", done, total, note)   ("returned", result, jobs, handover)   ("raised", …)
+    child  → ("ready",), then for each job   ("progress", done, total, note) …   ("returned", result, jobs, handover)
+                                                                                 or ("raised", …)
 
-The function is found by the module and name that the parent's registry gave, never by anything in the job. A
-parent that is gone closes the pipe; the child then ends at once.
+The function is found by the module and name that the parent's registry gave, never by anything in the job. A child
+leads a process group, so that whatever its handlers start ends with it. When the parent is gone, all of them end at
+once.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import threading
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -35,6 +37,8 @@ from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
 from taskharbor.tasks.workflow import is_workflow
 from taskharbor.worker.middleware import CallMiddleware, call_within
 
+LOOK = 5.0  # seconds between two looks at the parent, when it says nothing
+
 
 class Request(msgspec.Struct, frozen=True):
     """One job for a child."""
@@ -50,41 +54,100 @@ class Request(msgspec.Struct, frozen=True):
         return shown(self, "reference", "job", "deadline")
 
 
-def serve(pipe: Connection, logs: Configuration | None = None) -> None:
+class _Pipe:
+    """The child's end: threads of a handler may speak at the same time; when their job has ended nobody hears them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.recv, self.poll = connection.recv, connection.poll
+        self._send = connection.send
+        self._lock = threading.Lock()
+        self._running: JobContext | None = None
+        self._reason = ""  # why the job is to stop that is about to begin, or runs
+
+    def say(self, *message: Any) -> None:
+        with self._lock:
+            self._send(message)
+
+    def expect(self) -> None:
+        """A job has come; what is asked from now on is asked of it."""
+        with self._lock:
+            self._reason = ""
+
+    def begin(self, context: JobContext) -> None:
+        """It begins."""
+        with self._lock:
+            self._running, reason = context, self._reason
+        if reason:
+            context.cancelled.set(reason)
+
+    def cancel(self, reason: str) -> None:
+        """It is to stop."""
+        with self._lock:
+            self._reason, context = reason, self._running
+        if context is not None:
+            context.cancelled.set(reason)
+
+    def progress(self, context: JobContext, done: float, total: float | None, note: str) -> None:
+        with self._lock:
+            if self._running is context:
+                self._send(("progress", done, total, note))
+
+    def answer(self, message: tuple[Any, ...]) -> None:
+        """The last word about a job."""
+        with self._lock:
+            self._running = None
+            self._send(message)
+
+
+def serve(connection: Connection, logs: Configuration | None = None) -> None:
     """The child's main function. `logs`: how its parent writes log lines, if it was told how."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
+        os.set_inheritable(connection.fileno(), False)  # else it would stay open in what the handlers start
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     configure_like(logs)
     note_handler_thread()
     requests: SimpleQueue[Request | None] = SimpleQueue()
-    running: list[JobContext] = []
-    threading.Thread(target=_listen, args=(pipe, requests, running), daemon=True).start()
+    pipe = _Pipe(connection)
+    threading.Thread(target=_listen, args=(pipe, requests, os.getppid()), daemon=True).start()
+    pipe.say("ready")
     while (request := requests.get()) is not None:
-        pipe.send(_perform(pipe, request, running))
+        pipe.answer(_perform(pipe, request))
 
 
-def _listen(pipe: Connection, requests: SimpleQueue[Request | None], running: list[JobContext]) -> None:
+def _listen(pipe: _Pipe, requests: SimpleQueue[Request | None], parent: int) -> None:
     while True:
         try:
+            while not pipe.poll(LOOK):
+                if os.getppid() != parent:  # something that it had forked holds its end of the pipe open
+                    _end()
             message = pipe.recv()
         except (EOFError, OSError):
-            os._exit(1)
+            _end()
         if message is None:
             requests.put(None)
             return
         kind, content = message
         if kind == "run":
+            pipe.expect()
             requests.put(content)
         else:
-            for context in list(running):
-                context.cancelled.set(content)
+            pipe.cancel(content)
 
 
-def _perform(pipe: Connection, request: Request, running: list[JobContext]) -> tuple[Any, ...]:
+def _end() -> NoReturn:
+    """End at once, with everything that the handlers have started."""
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _perform(pipe: _Pipe, request: Request) -> tuple[Any, ...]:
     def progress(_: JobRecord, done: float, total: float | None, note: str) -> None:
-        pipe.send(("progress", done, total, note))
+        pipe.progress(context, done, total, note)
 
     context = JobContext(request.job, deadline=request.deadline, _progress=progress)
-    running.append(context)
+    pipe.begin(context)
     CURRENT.set(request.job)
     try:
         handler = Handler(request.job.type, load_reference(*request.reference), codec=request.codec)
@@ -106,7 +169,6 @@ def _perform(pipe: Connection, request: Request, running: list[JobContext]) -> t
         return ("raised", travels, issubclass(type(error), PayloadMismatch), describe(error))
     finally:
         CURRENT.set(None)
-        running.clear()
 
 
 def _stand_in(error: BaseException, request: Request) -> BaseException | None:
@@ -124,7 +186,6 @@ def _pickled(error: BaseException | None) -> bytes | None:
         return None
     try:
         data = pickle.dumps(error)
-        pickle.loads(data)
+        return data if type(pickle.loads(data)) is type(error) else None
     except BaseException:
         return None
-    return data

@@ -1,19 +1,24 @@
 """Child processes for `process=True` jobs: started when first needed, used again, really killed at a timeout.
 
-Each runs one job at a time and is watched by a thread of the worker's pool, which waits at its pipe. (Python's
-own ProcessPoolExecutor is unusable after one child was killed.)
+Each runs one job at a time and is watched by a thread of the worker's pool, which waits at its pipe. It leads a process
+group: what a handler has started there ends with it. (Python's own ProcessPoolExecutor is unusable after one child was
+killed.)
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
+import signal
+import sys
 import threading
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from taskharbor.model.codec import JsonCodec
+from taskharbor.model.errors import Unrecoverable
 from taskharbor.model.job import JobRecord
 from taskharbor.observe.lines import configuration
 from taskharbor.policy.carried import write_unrecoverable
@@ -25,6 +30,8 @@ from taskharbor.worker.child import Request, serve
 from taskharbor.worker.middleware import CallMiddleware
 from taskharbor.worker.run import Run
 from taskharbor.worker.threads import Threads
+
+LOOK = 1.0  # seconds between two looks at a child, where the system does not tell of its end
 
 
 class ChildDied(Exception):
@@ -43,16 +50,52 @@ class _Child:
             target=serve, args=(other, configuration()), daemon=True, name="taskharbor-child"
         )
         self.process.start()
+        assert self.process.pid
+        self._pid = self.process.pid
         other.close()
+        self._death = _death_of(self._pid)  # readable once it is dead
+        self.ready = False
+
+    def hear(self) -> tuple[Any, ...]:
+        """The next thing it says, or EOFError when it is dead, also if what it has started holds its pipe open."""
+        heard: list[Any] = []
+        while self.pipe not in heard:
+            if heard or not self.is_alive():
+                if self.pipe.poll(0):
+                    break  # its last words
+                raise EOFError
+            heard = wait([self.pipe, *self._death], None if self._death else LOOK)
+        message: tuple[Any, ...] = self.pipe.recv()
+        self.ready = True
+        return message
+
+    def is_alive(self) -> bool:
+        """Whether it lives. One that is dead is not reaped here: its number is that of its process group."""
+        if not hasattr(os, "waitid"):
+            return self.process.is_alive()
+        try:
+            return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:
+            return False  # somebody else has reaped it
+
+    def await_end(self) -> None:
+        """Let it end its own way first, for a moment: its exit code tells how it died."""
+        wait(self._death or [self.process.sentinel], 1.0)
 
     def kill(self) -> None:
-        self.process.kill()
+        """Kill it, with everything it has started."""
+        try:
+            os.killpg(self._pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError, AttributeError):
+            self.process.kill()  # it has no group yet, and has started nothing
 
     def end(self) -> None:
         """Kill it, and leave neither a zombie nor a descriptor behind."""
-        self.process.kill()
+        self.kill()
         self.process.join()
         self.pipe.close()
+        for number in self._death:
+            os.close(number)
 
 
 class Children:
@@ -89,12 +132,12 @@ class Children:
         child = self._take()
         try:
             stop.begin(child, request)
-            while (message := child.pipe.recv())[0] == "progress":
+            while (message := child.hear())[0] == "progress":
                 context.progress(*message[1:])
         except (EOFError, OSError):
-            child.process.join(1)  # let it end its own way first: its exit code tells how it died
+            child.await_end()
             child.end()
-            raise ChildDied(f"its process ended with {_cause(child.process)}") from None
+            raise _died(child) from None
         except BaseException:
             child.end()
             raise
@@ -114,7 +157,7 @@ class Children:
                 child = self._idle.pop()
             except IndexError:
                 return _Child()
-            if child.process.is_alive():
+            if child.is_alive():
                 return child
             child.end()
 
@@ -126,15 +169,20 @@ class _Stop:
         self._lock = threading.Lock()  # a child that went back to the idle ones must be out of reach
         self._child: _Child | None = None
         self._killed = False
+        self._sent = False
         self._reason = ""
 
     def begin(self, child: _Child, request: Request) -> None:
-        """Send the job, and what was asked of it meanwhile."""
+        """Send the job, and what was asked of it meanwhile. Nobody waits for the child but the thread that is here."""
         with self._lock:
             self._child = child
             if self._killed:
                 child.kill()
-            child.pipe.send(("run", request))
+        if not child.ready:
+            child.hear()
+        child.pipe.send(("run", request))  # large ones wait until the child has read them
+        with self._lock:
+            self._sent = True
             if self._reason:
                 _send(child.pipe, ("cancel", self._reason))
 
@@ -151,7 +199,7 @@ class _Stop:
     def tell(self, reason: str) -> None:
         with self._lock:
             self._reason = reason
-            if self._child is not None:
+            if self._child is not None and self._sent:
                 _send(self._child.pipe, ("cancel", reason))
 
 
@@ -174,10 +222,21 @@ def _value_of(answer: tuple[Any, ...], handler: Handler) -> Any:
     _, pickled, mismatch, description = answer
     if mismatch:
         raise PayloadMismatch(description.split("\n", 1)[0].removeprefix("PayloadMismatch: "))
-    error = pickle.loads(pickled) if pickled is not None else RemoteError(description)
-    # The frames were left behind in the child: a note keeps them for the record.
-    error.__notes__ = [*description.split("\n\n")[1:]]
-    raise error
+    raise _remote(pickled, description)
+
+
+def _remote(pickled: bytes | None, description: str) -> BaseException:
+    """What the handler raised. The frames were left behind in the child: a note keeps them for the record."""
+    try:
+        error: BaseException = RemoteError(description) if pickled is None else pickle.loads(pickled)
+        assert isinstance(error, BaseException)
+    except Exception:  # it came to pieces on its way
+        error = RemoteError(description)
+    try:
+        BaseException.__setattr__(error, "__notes__", [*description.split("\n\n")[1:]])
+    except Exception:
+        return error  # its class will have none
+    return error
 
 
 def _read(result: bytes, signature: Signature) -> Any:
@@ -202,9 +261,29 @@ def _packed(call_middleware: tuple[CallMiddleware, ...]) -> bytes:
     return pickle.dumps(call_middleware)
 
 
-def _cause(process: SpawnProcess) -> str:
-    code = process.exitcode
-    return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+def _died(child: _Child) -> Exception:
+    code = child.process.exitcode
+    if code is not None and code < 0:
+        return ChildDied(f"its process ended with signal {-code}")
+    if child.ready:
+        return ChildDied(f"its process ended with exit code {code}")
+    # It would end so each time. Nothing of the job has run.
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    return Unrecoverable(
+        f"process=True: its child process ended with exit code {code} before it could begin: it could not import the "
+        f"program's main script {main}; its own error stands in the log. What starts the program (enqueueing, "
+        'worker.run()) has to stand below: if __name__ == "__main__":'
+    )
+
+
+def _death_of(pid: int) -> list[int]:
+    """A descriptor that tells of a process's end, where the system has such."""
+    if not hasattr(os, "pidfd_open"):
+        return []
+    try:
+        return [os.pidfd_open(pid)]
+    except OSError:  # an older kernel, or no descriptor is left
+        return []
 
 
 def _send(pipe: Connection, message: Any) -> None:

@@ -20,6 +20,7 @@ from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.errors import BackendUnavailable, BlockingCall
 from taskharbor.model.events import Observer, Observers
 from taskharbor.model.given import callables, with_methods
+from taskharbor.model.guarded import refuse_while_main_is_imported
 from taskharbor.model.times import Duration
 from taskharbor.observe.log import logged
 from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy, check_policy
@@ -168,6 +169,7 @@ class Worker:
 
     async def arun(self, *, until_empty: bool = False) -> None:
         """Run until stopped, or until a reserve gives nothing and nothing runs."""
+        refuse_while_main_is_imported("a worker was run")
         if self._state not in ("new", "stopped"):
             raise RuntimeError(f"{self!r} runs already; make another Worker to run two")
         if self._state == "stopped":  # a stop that came before the first run counts for it

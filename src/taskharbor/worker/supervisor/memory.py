@@ -17,6 +17,33 @@ def resident(pid: int) -> int:
         return 0
 
 
+def used(pid: int) -> int:
+    """Bytes that a worker process has in memory, together with its children of `process=True` tasks.
+
+    Those lead process groups of their own. What a handler has started itself is not counted: replacing the worker would
+    not make it smaller.
+    """
+    return resident(pid) + sum(resident(child) for child in _children(pid) if _group(child) == child)
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                found += map(int, file.read().split())
+    except (OSError, ValueError):
+        pass  # it is gone, or the system does not say
+    return found
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return 0
+
+
 def measurable() -> bool:
     """Whether memory can be measured on this system."""
     return resident(os.getpid()) > 0

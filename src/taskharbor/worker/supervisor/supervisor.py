@@ -21,7 +21,7 @@ import msgspec
 
 from taskharbor.model.clock import StoreClock
 from taskharbor.worker.settings import Settings
-from taskharbor.worker.supervisor import wire
+from taskharbor.worker.supervisor import memory, wire
 from taskharbor.worker.supervisor.events import (
     ProcessContinued,
     ProcessKilled,
@@ -36,7 +36,6 @@ from taskharbor.worker.supervisor.events import (
     tell,
 )
 from taskharbor.worker.supervisor.keeper import Keeper
-from taskharbor.worker.supervisor.memory import resident
 from taskharbor.worker.supervisor.probes import Probes, Report, Unusable, describe
 from taskharbor.worker.supervisor.process import Process
 from taskharbor.worker.supervisor.signals import Signals
@@ -305,7 +304,7 @@ class Supervisor:
             tell(ProcessSilent(process.pid, process.number, round(silent, 1), jobs))
         limit = self._plan.max_memory
         # One that has not taken a job yet is as small as it can be: replacing it would go on for ever.
-        if limit is not None and process.taken and process.state == "running" and resident(process.pid) > limit:
+        if limit is not None and process.taken and process.state == "running" and memory.used(process.pid) > limit:
             process.tire(f"{limit} bytes of memory")
 
     def _report(self) -> Report:
