@@ -57,7 +57,7 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
 
 
 @worker.command()
-@click.option("--queues", callback=_names, metavar="A,B", help="Default: those of the app's tasks, else 'default'.")
+@click.option("--queues", callback=_names, metavar="A,B", help="Default: those that the app declares, else 'default'.")
 @click.option(
     "--concurrency",
     type=click.IntRange(1),
