@@ -64,6 +64,10 @@ class Tasks:
         def alert(failure: FlowFailure, tag: str = "") -> None:
             ran.append(("alert", tag, failure.reason))
 
+        @harbor.task(name="told")
+        def told(failure: FlowFailure) -> None:
+            ran.append(("told", failure.flow_id, failure.job_id, failure.job_type))
+
         @harbor.task(name="cancels")
         def cancels(x: int) -> int:
             raise Cancel("not wanted")
@@ -74,7 +78,7 @@ class Tasks:
 
         self.number, self.add, self.total, self.collect, self.nothing = number, add, total, collect, nothing
         self.spread, self.counted, self.down, self.alert = spread, counted, down, alert
-        self.cancels, self.two = cancels, two
+        self.cancels, self.two, self.told = cancels, two, told
 
     def names(self) -> list[str]:
         return [each if isinstance(each, str) else each[0] for each in self.ran]

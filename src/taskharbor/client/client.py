@@ -17,12 +17,13 @@ from taskharbor.client.budget import CALL_TIMEOUT, Budget, in_doubt, seconds_of
 from taskharbor.client.handle import JobHandle
 from taskharbor.client.keys import SentKeys
 from taskharbor.client.loops import LoopDrivers
+from taskharbor.client.outside import look_at_flow, stuck, waits_outside
 from taskharbor.client.portal import Portal, refuse_on_loop
 from taskharbor.client.request import JobRequest
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec, type_name
-from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.errors import BackendUnavailable, JobNotFound
 from taskharbor.model.events import JobEnqueued, KeyConflict, Observer, Observers
 from taskharbor.model.given import callables, with_methods
 from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo, JobInfo, JobRecord, State, replace
@@ -226,17 +227,28 @@ class Client:
 
         return await self._steadily(look, budget)
 
-    async def look_in_flow(self, id: str, flow_id: str, budget: Budget | None = None) -> JobInfo:
-        """A job of a flow as it reads now, or the one that took its place; or the one that made the flow fail."""
+    async def look_in_flow(
+        self, id: str, flow_id: str, outside: Sequence[str] = (), budget: Budget | None = None
+    ) -> JobInfo:
+        """A job of a flow as it reads now, or the one that took its place; or the one that made the flow fail.
+
+        `outside`: jobs that are no part of the flow, and that it may wait for.
+        """
 
         async def look(driver: Driver) -> JobInfo:
             _, last = await self._follow(driver, id)
             for flow in {flow_id: None, last.job.flow_id: None}:  # they differ if it was known by its key
                 if not last.state.terminal and flow is not None:
                     last = await self._trouble(driver, flow) or last
+            if outside and not last.state.terminal:
+                last = next(iter(await stuck(driver, outside, self.clock.now())), last)
             return last
 
         return await self._steadily(look, budget)
+
+    async def stuck(self, ids: Sequence[str]) -> list[JobInfo]:
+        """Those of these jobs, and of those that they wait for, that are dead or cancelled; the dead ones first."""
+        return await self._steadily(lambda driver: stuck(driver, ids, self.clock.now()))
 
     async def _follow(self, driver: Driver, id: str) -> tuple[JobInfo, JobInfo]:
         own = last = await driver.inspect(id, self.clock.now())
@@ -301,7 +313,10 @@ class Client:
         return await self._steadily(lambda driver: driver.cancel_flow(id, self.clock.now()), budget)
 
     async def requeue_flow(self, id: str, call_timeout: Duration | None = None) -> int:
-        """Bring the dead jobs of a flow back, with all their attempts; answers how many. It goes on exactly there."""
+        """Bring the dead jobs of a flow back, with all their attempts; answers how many. It goes on exactly there.
+
+        Also those outside of it that it waits for, because a step of it was found to be one of them by its key.
+        """
 
         async def requeue(driver: Driver) -> int:
             now = self.clock.now()
@@ -313,6 +328,11 @@ class Client:
                 cursor = page.cursor
                 if cursor is None:
                     break
+            try:
+                outside = await stuck(driver, waits_outside(await driver.flow(id, now)), now)
+            except JobNotFound:
+                outside = []
+            dead += [info.job.id for info in outside if info.state is State.DLQ]
             answers = await driver.requeue(dead, now, reset_attempts=True)
             return sum(answer is None for answer in answers)
 
@@ -328,7 +348,7 @@ class Client:
 
     async def look_at_flow(self, id: str, budget: Budget) -> FlowInfo:
         """The same within the budget of a longer call."""
-        return await self._steadily(lambda driver: driver.flow(id, self.clock.now()), budget)
+        return await self._steadily(lambda driver: look_at_flow(driver, id, self.clock.now()), budget)
 
     # Beginning and end ---------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
 
 from taskharbor.client.client import Client
 from taskharbor.flow.compile import Compiled, compile_flow, compile_spawn
+from taskharbor.flow.failure import carries_steps, released_at_once
 from taskharbor.flow.handle import FlowHandle
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
@@ -69,14 +70,21 @@ class Flow(Workflow, Generic[R_co]):
             limit = self._longest(call_timeout)
             return client.blocking(lambda: self.aenqueue(call_timeout=limit), "flow.enqueue", limit)
         answers = client.enqueue_made(lambda now: self._make(now, compiled), connection, "flow.enqueue")
+        known = _known(compiled[0], answers)
+        if carries_steps(known):
+            records = client.portal.call(lambda: released_at_once(client, known), "flow.enqueue")
+            if records:
+                client.enqueue_made(lambda now: records, connection, "flow.enqueue")
         return self._handle(client, compiled[0], answers)
 
     async def aenqueue(self, *, call_timeout: Duration | None = None) -> FlowHandle[R_co]:
         """The same, awaited."""
         client, compiled = self._client(), list[Compiled]()
-        answers = await client.aenqueue_made(
-            lambda now: self._make(now, compiled), self._connection(), self._longest(call_timeout)
-        )
+        limit = self._longest(call_timeout)
+        answers = await client.aenqueue_made(lambda now: self._make(now, compiled), self._connection(), limit)
+        known = _known(compiled[0], answers)
+        if carries_steps(known) and (records := await released_at_once(client, known)):
+            await client.aenqueue_made(lambda now: records, self._connection(), limit)
         return self._handle(client, compiled[0], answers)
 
     def compile(self, parent: JobRecord, now: datetime) -> Spawned:
@@ -92,7 +100,8 @@ class Flow(Workflow, Generic[R_co]):
     def _handle(self, client: Client, compiled: Compiled, answers: list[Enqueued]) -> FlowHandle[R_co]:
         asked = [job.id for job in compiled.jobs]
         end = answers[asked.index(compiled.end)]
-        return FlowHandle(client, compiled.flow_id, end.id, end.existed, compiled.returns)
+        outside = tuple(_known(compiled, answers))
+        return FlowHandle(client, compiled.flow_id, end.id, end.existed, compiled.returns, outside)
 
     def _client(self) -> Client:
         if self.client is None:
@@ -120,6 +129,13 @@ class Flow(Workflow, Generic[R_co]):
                 )
             found = inner if found is None else found
         return found
+
+
+def _known(compiled: Compiled, answers: list[Enqueued]) -> dict[str, JobRecord]:
+    """The steps that were found to be jobs already there, by the ids of those. If all were, there is no new flow."""
+    pairs = zip(compiled.jobs, answers, strict=True)
+    known = {answer.id: job for job, answer in pairs if answer.existed and answer.id != job.id}
+    return {} if all(answer.existed for answer in answers) else known
 
 
 @overload

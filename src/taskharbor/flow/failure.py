@@ -1,14 +1,23 @@
-"""A step for `on_failure=`, written down for the jobs that may have to release it."""
+"""A step for `on_failure=`, written down for the jobs that may have to release it.
+
+The job that dies releases it. One that was dead before the flow came, found by the key of a step, cannot: then
+whoever enqueues the flow does.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskharbor.model.ids import new_id
+from taskharbor.model.job import JobRecord, State, replace
 from taskharbor.model.times import to_ms
-from taskharbor.tasks.failure import FailureStep
+from taskharbor.tasks.failure import ON_FAILURE_KEY, FailureStep, failure_steps
 from taskharbor.tasks.task import Step
+
+if TYPE_CHECKING:
+    from taskharbor.client.client import Client
 
 
 def failure_step(step: Step[Any], now: datetime, queue: str) -> FailureStep:
@@ -31,3 +40,22 @@ def failure_step(step: Step[Any], now: datetime, queue: str) -> FailureStep:
         group_limit=options.group_limit,
         metadata=options.metadata,
     )
+
+
+def carries_steps(known: Mapping[str, JobRecord]) -> bool:
+    """Whether one of these steps, by the id of the job that it was found to be, would release something."""
+    return any(ON_FAILURE_KEY in step.metadata for step in known.values())
+
+
+async def released_at_once(client: Client, known: Mapping[str, JobRecord]) -> list[JobRecord]:
+    """The failure steps of a flow that has failed before it began: a step of it is a job that is dead already."""
+    records: dict[str, JobRecord] = {}
+    for id, step in known.items():
+        if ON_FAILURE_KEY not in step.metadata:
+            continue
+        for info in await client.stuck([id]):
+            if info.state is State.DLQ:
+                dead = replace(step, id=info.job.id, type=info.job.type)
+                steps = failure_steps(dead, info.job.reason, client.codec, client.clock.now())
+                records.update((record.id, record) for record in steps)
+    return list(records.values())

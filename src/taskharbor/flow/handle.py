@@ -6,12 +6,14 @@ failure at once, though everything behind the dead job stays blocked.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from taskharbor.client import waiting
 from taskharbor.client.handle import dead
+from taskharbor.client.outside import waits_outside
 from taskharbor.flow.look import end_of, progress_of
 from taskharbor.model.current import is_in_handler
 from taskharbor.model.errors import JobCancelled, JobNotFound
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from taskharbor.client.client import Client
 
 R_co = TypeVar("R_co", covariant=True)
+
+OUTSIDE_AT_ONCE = 20  # jobs outside of the flow that one look asks for
+WHOLE_LOOK = 30  # which look reads the whole flow: about every fifteen seconds, once the pauses are long
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -38,13 +43,20 @@ class Progress(msgspec.Struct, frozen=True):
 class FlowHandle(Generic[R_co]):
     """A flow by its id. `existed`: its last step met a known idempotency key, and its result is that job's."""
 
-    __slots__ = ("_client", "_end", "_returns", "existed", "id")
+    __slots__ = ("_client", "_end", "_outside", "_returns", "existed", "id")
 
     def __init__(
-        self, client: Client, id: str, end: str | None = None, existed: bool = False, returns: Any = Any
+        self,
+        client: Client,
+        id: str,
+        end: str | None = None,
+        existed: bool = False,
+        returns: Any = Any,
+        outside: tuple[str, ...] = (),
     ) -> None:
         self._client = client
         self._end = end
+        self._outside = outside  # jobs that steps of it were found to be by their keys
         self._returns = returns
         self.id = id
         self.existed = existed
@@ -92,14 +104,14 @@ class FlowHandle(Generic[R_co]):
         def budget() -> Budget:
             return self._client.budget(call_timeout, "result")
 
-        end = self._end or end_of(await self._info(budget()))
+        if self._end is None:
+            flow = await self._info(budget())
+            end, outside = end_of(flow), waits_outside(flow)
+        else:
+            end, outside = self._end, list(self._outside)
+        look = _Look(self, end, outside, budget)
         try:
-            info = await waiting.until_ended(
-                lambda: self._client.look_in_flow(end, self.id, budget()),
-                timeout,
-                f"flow {self.id}",
-                in_handler=in_handler,
-            )
+            info = await waiting.until_ended(look, timeout, f"flow {self.id}", in_handler=in_handler)
         except JobNotFound:
             raise self._gone() from None
         except waiting.Late as late:
@@ -162,3 +174,23 @@ class FlowHandle(Generic[R_co]):
             f"flow {self.id} has no records: its transaction was rolled back, they were deleted, or it ended longer "
             "ago than the store keeps finished jobs (24 hours unless the DSN says retention=…)"
         )
+
+
+class _Look:
+    """One look after the other at how a flow stands, each as cheap as it can be."""
+
+    def __init__(self, handle: FlowHandle[Any], end: str, outside: list[str], budget: Callable[[], Budget]) -> None:
+        self._handle = handle
+        self._end = end
+        self._outside = outside
+        self._budget = budget
+        self._number = 0
+
+    async def __call__(self) -> JobInfo:
+        """The job that ends the flow, or the one that is to blame if it will never end."""
+        self._number += 1
+        if self._number % WHOLE_LOOK == 0:  # what was brought into being since may wait for jobs outside, too
+            self._outside = waits_outside(await self._handle._info(self._budget()))
+        first = self._number * OUTSIDE_AT_ONCE % max(len(self._outside), 1)
+        some = (self._outside * 2)[first : first + min(OUTSIDE_AT_ONCE, len(self._outside))]
+        return await self._handle._client.look_in_flow(self._end, self._handle.id, some, self._budget())

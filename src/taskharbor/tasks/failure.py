@@ -82,17 +82,21 @@ def read_steps(text: str) -> tuple[FailureStep, ...]:
 
 
 def with_failure_steps(job: JobRecord, outcome: Fail, codec: Codec, now: datetime) -> Fail:
-    """The outcome with the steps that it releases. A mark that another program damaged releases none.
+    """The outcome with the steps that it releases."""
+    return msgspec.structs.replace(outcome, spawn=failure_steps(job, outcome.reason, codec, now))
+
+
+def failure_steps(job: JobRecord, reason: str, codec: Codec, now: datetime) -> tuple[JobRecord, ...]:
+    """What is released when a job that carries steps is dead. A mark that another program damaged releases none.
 
     The job must end all the same, so nothing is raised: not for a mark nested without end, nor for a codec that fails.
     """
     try:
         steps = read_steps(job.metadata[ON_FAILURE_KEY])
-        spawn = tuple(_record(step, job, outcome, codec, now) for step in steps)
+        return tuple(_record(step, job, reason, codec, now) for step in steps)
     except BaseException as error:
         _report(job, error)
-        return outcome
-    return msgspec.structs.replace(outcome, spawn=spawn)
+        return ()
 
 
 def _report(job: JobRecord, error: BaseException) -> None:
@@ -109,10 +113,10 @@ def _report(job: JobRecord, error: BaseException) -> None:
         return
 
 
-def _record(step: FailureStep, job: JobRecord, outcome: Fail, codec: Codec, now: datetime) -> JobRecord:
+def _record(step: FailureStep, job: JobRecord, reason: str, codec: Codec, now: datetime) -> JobRecord:
     payload = step.payload
     if step.into is not None:
-        failure = FlowFailure(job.flow_id or job.id, job.id, job.type, outcome.reason)
+        failure = FlowFailure(job.flow_id or job.id, job.id, job.type, reason)
         payload = complete(codec, payload, step.into, codec.encode(msgspec.to_builtins(failure)))
     return JobRecord(
         id=step.id,

@@ -92,8 +92,10 @@ def show(target: Target, id: str, mermaid: bool) -> None:
 
 
 async def _look(driver: Driver, id: str, now: datetime) -> tuple[FlowInfo, datetime]:
+    from taskharbor.client.outside import look_at_flow
+
     try:
-        return await driver.flow(id, now), now
+        return await look_at_flow(driver, id, now), now
     except JobNotFound:
         pass
     try:
@@ -102,4 +104,4 @@ async def _look(driver: Driver, id: str, now: datetime) -> tuple[FlowInfo, datet
         raise JobNotFound(f"no flow {id}, and no job of that id") from None
     if job.flow_id is None:
         raise JobNotFound(f"job {id} is no part of a flow")
-    return await driver.flow(job.flow_id, now), now
+    return await look_at_flow(driver, job.flow_id, now), now

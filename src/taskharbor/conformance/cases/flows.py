@@ -224,6 +224,29 @@ async def dependency_known_by_its_key_and_done(env: Environment) -> None:
     assert (await env.info(child)).job.depends_on == (known.id,)
 
 
+@case(BY_KEY, STAY, WAITING)
+async def dependency_known_by_its_key_that_never_comes(env: Environment) -> None:
+    """Dead or cancelled already, and in another flow: whoever reads the new flow is told what it waits for."""
+    for name in ("dead", "cancelled"):
+        queue, flow_id = env.q(name), env.name(f"flow of {name}")
+        known = await env.add(queue=queue, idempotency_key="key", flow_id=env.name(f"first of {name}"))
+        if name == "dead":
+            await env.fail(await env.take_one(queues=[queue]))
+        else:
+            await env.driver.cancel([known.id], env.now)
+        shadow = env.job(queue=queue, idempotency_key="key", flow_id=flow_id)
+        child = env.job(queue=queue, depends_on=(shadow.id,), flow_id=flow_id)
+        assert await env.put(shadow, child) == [Enqueued(known.id, True), Enqueued(child.id, False)]
+        info = await env.driver.flow(flow_id, env.now)
+        assert [(node.job.id, node.state, node.waiting_for) for node in info.nodes] == [
+            (child.id, "blocked", (known.id,))
+        ]
+        assert info.edges == ((known.id, child.id),)
+        assert (await env.info(known)).state == ("dlq" if name == "dead" else "cancelled")
+        await env.driver.requeue([known.id], env.at(1))
+        assert await env.drain(at=1, queues=[queue]) == [known.id, child.id]
+
+
 @case(BY_KEY)
 async def dependency_on_the_second_of_two_with_one_key(env: Environment) -> None:
     first, second = env.job(idempotency_key="key"), env.job(idempotency_key="key")
