@@ -8,15 +8,18 @@ a line here is noticed.
 import base64
 import json
 import re
+import traceback
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
+from taskharbor import Client, JobCancelled, JobDead
 from taskharbor.flow import chain
-from tests.cli.shell import Answer, Process, leaves, taskharbor
+from tests.cli.shell import Answer, Process, leaves, reserve, taskharbor
 from tests.secrecy import app
-from tests.servers.postgres import shared
+from tests.servers.postgres import free_port, shared
 
 PASSWORD = "canaryPassword9137"
 
@@ -125,6 +128,33 @@ def test_no_command_that_looks_shows_what_a_job_carries(world: World):
     assert all("•••" in job["last_error"] for job in errors if job["type"] not in ("unwritable",)), "nothing was hidden"
 
 
+def test_no_command_shows_the_token_of_a_lease(world: World):
+    """Who knows it may settle the job in its worker's place."""
+    (held,) = reserve(world.dsn, "nobody")
+    for command, ways in LOOKING.items():
+        for arguments in ways:
+            words = arguments.replace("{job}", held.job.id).replace("{flow}", world.flow).split()
+            for output in ("table", "json"):
+                answer = taskharbor(*command.split(), *words, "--dsn", world.dsn, "--output", output)
+                assert held.lease.token not in answer.out + answer.err, command
+
+
+def test_no_error_of_a_handle_shows_what_the_job_was_given(world: World):
+    """A dead job's error is raised where its result is asked for, and ends up in the log of whoever asked."""
+    told = []
+    with Client(world.dsn) as client:
+        for job in world.jobs:
+            try:
+                client.handle(job).result(timeout=0.1)
+            except JobDead as error:
+                texts = (str(error), repr(error), repr(vars(error)), *traceback.format_exception(error))
+                told.append("".join(texts).lower())
+            except (TimeoutError, JobCancelled):
+                pass
+    assert len(told) > 4
+    assert not [text for text in told if app.CANARY in text]
+
+
 def test_what_is_asked_for_is_shown(world: World):
     """Else the test above would be green because nothing is there."""
     seen = "".join(taskharbor("inspect", job, "--show-payload", "--dsn", world.dsn).out for job in world.jobs)
@@ -141,10 +171,21 @@ def test_no_command_that_changes_something_shows_it_either(behind_a_password: Wo
                 ask(world, command, arguments, world.jobs[-1])
 
 
+def answer(port: int, path: str) -> str:
+    """What a port of the worker answers, whether or not it is well."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
+
+
 @pytest.mark.parametrize("format", ["text", "json"])
 def test_no_line_of_a_worker_shows_it(tmp_path: Path, format: str):
-    """All that a supervisor and its worker processes write, at the lowest level, while every task fails."""
-    dsn = f"sqlite:///{tmp_path}/jobs.db"
+    """All that a supervisor and its worker processes write or answer, at the lowest level, while every task fails."""
+    server = shared()
+    dsn = server.address(server.database()).replace("@", f":{PASSWORD}@")
     app.harbor.client.use(dsn)
     with app.harbor:
         for how in app.HOWS:
@@ -152,7 +193,12 @@ def test_no_line_of_a_worker_shows_it(tmp_path: Path, format: str):
         app.charge.enqueue(app.RESULT, "fail")
         chain(app.fetch.s(), app.charge_all.s(how="fail")).enqueue()  # an object where a list is expected
     command = ["worker", "run", "--app", "tests.secrecy.app:harbor", "--dsn", dsn, "--log-level", "debug"]
-    with Process(*command, "--log-format", format, "--no-spare") as process:
-        for word in ("JobDeadLettered", "JobCancelled", "JobSucceeded", "JobReserved"):
+    health, metrics = free_port(), free_port()
+    ports = ["--health-port", str(health), "--metrics-port", str(metrics), "--health-file", f"{tmp_path}/health"]
+    with Process(*command, "--log-format", format, "--no-spare", *ports) as process:
+        for word in ("JobDeadLettered", "JobCancelled", "JobSucceeded", "JobReserved", "SupervisorServing"):
             process.wait_for(word)
-    assert app.CANARY not in process.seen.lower()
+        answers = [answer(health, "/ready"), answer(health, "/live"), answer(metrics, "/metrics")]
+        answers.append((tmp_path / "health").read_text())
+    assert "taskharbor_jobs_dead_lettered_total" in answers[2]
+    assert app.CANARY not in "".join((process.seen, *answers)).lower()

@@ -107,7 +107,8 @@ def run(target: Target, **options: Any) -> int:
     """Run jobs until TERM or INT.
 
     A supervisor starts the worker processes, keeps the leases of their jobs, gives back at once what one held that
-    died, and starts another. It runs no handler itself. Without --app the handlers are echo, sleep and fail.
+    died, and starts another. It runs no handler itself. It begins by saying which store, queues and tasks it serves,
+    and warns if it can run nothing. Without --app the handlers are echo, sleep and fail.
 
     \b
     Examples:
