@@ -3,6 +3,8 @@
 from taskharbor.model.events import (
     Event,
     HandlerBlocked,
+    HandlerFreed,
+    HandlerStuck,
     JobCancelled,
     JobDeadLettered,
     JobEnqueued,
@@ -26,11 +28,14 @@ from taskharbor.model.events import (
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
+    WorkerStuck,
 )
 
 __all__ = [
     "Event",
     "HandlerBlocked",
+    "HandlerFreed",
+    "HandlerStuck",
     "JobCancelled",
     "JobDeadLettered",
     "JobEnqueued",
@@ -54,4 +59,5 @@ __all__ = [
     "WorkerStarted",
     "WorkerStopped",
     "WorkerStopping",
+    "WorkerStuck",
 ]

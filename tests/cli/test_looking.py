@@ -73,7 +73,9 @@ def test_stats(busy: str):
     found = taskharbor("stats", "--dsn", busy, "--output", "json").json
     assert list(found) == ["at", "queues", "workers"]
     (worker,) = found["workers"]
-    assert list(worker) == ["worker", "queues", "running", "concurrency", "host", "pid", "started_at", "seen_at"]
+    assert list(worker) == [
+        *("worker", "queues", "running", "concurrency", "stuck", "host", "pid", "started_at", "seen_at")
+    ]
     assert (worker["worker"], worker["queues"], worker["running"]) == ("w1", ["mail"], 1)
     out = taskharbor("stats", "--dsn", busy).out
     assert "w1" in out

@@ -50,7 +50,7 @@ def test_from_enqueue_to_result_in_both_colours() -> None:
         async with harbor:
             handles = await harbor.aenqueue_many([send_email.s("e"), later.s(1)])
             await harbor.worker(poll_interval=0.01).arun(until_empty=True)
-            return [await handle.aresult(10) for handle in handles]
+            return [await handle.aresult(60) for handle in handles]
 
     assert asyncio.run(main()) == ["e: Hello", 3]
 
@@ -149,7 +149,7 @@ def test_a_codec_that_inherits_from_ours_is_asked_for_everything() -> None:
     with harbor:
         handle = double.enqueue(21)
         drain(harbor)
-        assert handle.result(10) == 42
+        assert handle.result(60) == 42
 
 
 def test_many_wants_steps() -> None:

@@ -107,10 +107,10 @@ def test_loops_in_many_threads_do_not_share_a_driver() -> None:
 
     def work() -> None:
         async def main() -> None:
-            together.wait(10)
+            together.wait(60)
             for _ in range(5):
                 await client.aenqueue(REQUEST)
-            together.wait(10)  # no loop may end, and leave its place, before all have begun
+            together.wait(60)  # no loop may end, and leave its place, before all have begun
             await client.aclose()
 
         asyncio.run(main())

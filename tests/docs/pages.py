@@ -4,7 +4,10 @@ The convention, which docs/README.md tells readers too:
 
 - every ```python block runs, in the order of its page, all blocks of a page in one module;
 - `<!-- not run: reason -->` right before a block leaves it out, and says why;
-- `<!-- prints -->` and a ```text block right after one: that is exactly what it prints.
+- `<!-- prints -->` and a ```text block right after one: that is exactly what it prints;
+- `<!-- file: NAME -->` right before a block: it is that file, `<!-- appended to: NAME -->`: its last lines;
+- on a page that has such files, every ```sh block is typed in their folder, in order, and must end well;
+- `<!-- a terminal of its own -->` right before one: it runs until the end of the page, and is ended by Ctrl-C.
 """
 
 import re
@@ -19,6 +22,8 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 _FENCE = re.compile(r"^( *)(```+|~~~+)([^\n`]*)$")
 _NOT_RUN = re.compile(r"<!-- not run: (.*?) -->")
 _PRINTS = "<!-- prints -->"
+_FILE = re.compile(r"<!-- (file|appended to): (\S+) -->")
+_TERMINAL = "<!-- a terminal of its own -->"
 _LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(.*?) *$")
 _PATH = re.compile(
@@ -42,6 +47,16 @@ class Example(NamedTuple):
     text: str
     line: int
     prints: str | None
+
+
+class Step(NamedTuple):
+    """What a reader does on the way through a page: writes a file, or types commands (`beside`: in a terminal more)."""
+
+    text: str
+    line: int
+    file: str = ""
+    append: bool = False
+    beside: bool = False
 
 
 def name_of(page: Path) -> str:
@@ -74,11 +89,22 @@ def examples(page: Path) -> list[Example]:
     everything = blocks(page.read_text(encoding="utf-8"))
     found = []
     for block, following in zip_longest(everything, everything[1:]):
-        if block.language != "python" or _NOT_RUN.fullmatch(block.comment):
+        if block.language != "python" or _NOT_RUN.fullmatch(block.comment) or _FILE.fullmatch(block.comment):
             continue
         shown = following is not None and following.language == "text" and following.comment == _PRINTS
         found.append(Example(page, block.text, block.line, following.text if shown and following else None))
     return found
+
+
+def steps(page: Path) -> list[Step]:
+    """The files that a page writes and the commands that it types, in order; nothing for a page without files."""
+    found = []
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if (file := _FILE.fullmatch(block.comment)) is not None:
+            found.append(Step(block.text, block.line, file=file[2], append=file[1] != "file"))
+        elif block.language == "sh" and not _NOT_RUN.fullmatch(block.comment):
+            found.append(Step(block.text, block.line, beside=block.comment == _TERMINAL))
+    return found if any(step.file for step in found) else []
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:

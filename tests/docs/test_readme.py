@@ -1,10 +1,12 @@
-"""The first page: its example is short and runs, and its commands exist."""
+"""The first page: its example is short and runs, its commands work as they are typed, its figures were measured."""
 
 import re
 from pathlib import Path
 
+from bench.stores.environments import PEERS
 from tests.docs import pages
 from tests.docs.pages import ROOT
+from tests.docs.terminal import Terminal
 from tests.docs.test_examples import run_script
 
 README = ROOT / "README.md"
@@ -36,4 +38,52 @@ def test_the_commands_are_targets_of_the_makefile() -> None:
 
 
 def test_the_first_page_is_short() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 130
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_hello_world_has_eight_lines_of_code() -> None:
+    lines = [line for line in pages.examples(README)[0].text.splitlines() if line.strip()]
+    assert len(lines) <= 8
+
+
+def test_the_shell_section_works_as_it_is_typed(tmp_path: Path) -> None:
+    """Word by word, in an empty folder: nothing that a reader would have to guess."""
+    with Terminal(tmp_path) as terminal:
+        printed = [terminal.follow(step) for step in pages.steps(README)]
+        commands = printed[-1]
+        assert "tasks.send_email" in commands
+        assert "ada@example.com" in commands
+        # Both jobs end: one is done, the other dead, for the reason that the handler gave.
+        ended = "taskharbor list --output json --state {}"
+        for state in ("dlq", "done"):
+            terminal.type(f"until {ended.format(state)} | grep -q tasks.send_email; do :; done")
+        assert "ValueError: not an address" in terminal.type("taskharbor dlq list")
+        ((code, log),) = terminal.interrupt()
+        assert code == 0, log
+        assert "Traceback" not in log
+    assert [file.name for file in tmp_path.glob("*.db")] == ["harbor.db"], "one store, not two"
+
+
+def test_the_figures_are_those_of_the_benchmarks_page() -> None:
+    text, page = README.read_text(encoding="utf-8"), (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    header, *rows = [row for row in _tables(text) if row[0] in ("jobs/s", "Redis", "Postgres")]
+    assert [row[0] for row in rows] == ["Redis", "Postgres"]
+    for store, *figures in rows:
+        begin = page.index(f"<!-- figures of {store.lower()}: begin -->")
+        worker = page[begin : page.index("### Enqueueing one at a time", begin)]
+        measured = {row[0].partition(",")[0]: row[1] for row in reversed(_tables(worker))}  # the first row of each
+        for subject, figure in zip(header[1:], figures, strict=True):
+            assert figure in ("", measured.get(subject.lower())), f"{subject} on {store}"
+
+
+def test_the_versions_that_are_compared_are_those_that_were_measured() -> None:
+    (header,) = [row for row in _tables(README.read_text(encoding="utf-8")) if "Celery 5.7" in row]
+    for name, version in (column.split() for column in header[2:]):
+        (installed,) = [each for each in PEERS[name.lower()] if each.startswith(name.lower())]
+        assert installed.partition("==")[2].startswith(f"{version}.")
+
+
+def _tables(text: str) -> list[list[str]]:
+    """The cells of all rows of all tables."""
+    rows = [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]

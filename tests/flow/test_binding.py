@@ -198,7 +198,7 @@ def test_a_process_job_receives_results_too(dsn: str, harbor_on: MakeHarbor) -> 
     double = harbor.task(name="elsewhere.double", process=True)(elsewhere.double.function)
     handle = chain(tasks.number.s(4), double.s()).enqueue()
     drain(harbor)
-    assert handle.result(5) == 8
+    assert handle.result(60) == 8
 
 
 def test_results_are_kept_while_a_step_needs_them(harbor: Harbor, tasks: Tasks) -> None:

@@ -159,7 +159,7 @@ def test_flows_across_slots_under_random_kills_and_cancels(cluster: str, tmp_pat
         if cancelled.get(handle.id):
             assert flow.status == "cancelled"
         else:
-            assert (flow.status, flow.result(5)) == ("succeeded", GROWN)
+            assert (flow.status, flow.result(60)) == ("succeeded", GROWN)
 
 
 def wait(harbor: Harbor, workers: Crew, condition: Any) -> None:

@@ -145,7 +145,7 @@ def test_a_workflow_of_a_process_job(harbor: Harbor) -> None:
     harbor.task(name="elsewhere.double")(elsewhere.double.function)
     handle = task.enqueue(3)
     drain(harbor)
-    assert handle.result(5) == [0, 2, 4]
+    assert handle.result(60) == [0, 2, 4]
 
 
 def test_a_handler_that_fails_first_spawns_once(harbor: Harbor, tasks: Tasks) -> None:

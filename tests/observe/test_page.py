@@ -68,6 +68,7 @@ def test_every_metric_is_there_with_its_labels():
     assert labels["taskharbor_queue_oldest_ready_age_seconds"] == {"queue"}
     bare = {f"{metric.name}_total" for metric in ProcessCounter().collect()}
     bare |= {"taskharbor_store_outages_total", "taskharbor_store_outage_seconds_total", "taskharbor_store_up"}
+    bare |= {"taskharbor_stuck_slots"}
     for metric in told.keys() - {"taskharbor_job_duration_seconds"} - queues:
         assert labels[metric] == (set() if metric in bare else {"queue", "type"}), metric
 

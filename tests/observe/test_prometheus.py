@@ -93,6 +93,7 @@ EVENTS: list[tuple[Event, str]] = [
     (events.OutcomeRefused(JOB, "w", ERROR), "outcomes_refused"),
     (events.PolicyFailed(JOB, "w", ERROR), "retry_policies_failed"),
     (events.HandlerBlocked("w", JOB, 2.5, CANARY), "handlers_blocked"),
+    (events.HandlerStuck(JOB, "w", CANARY, 2, 16), "handlers_stuck"),
 ]
 
 
@@ -131,12 +132,27 @@ def test_what_is_not_counted_is_not_wanted(registry: CollectorRegistry):
         events.JobProgress,
         events.WorkerStarted,
         events.WorkerStopping,
-        events.WorkerStopped,
     ]
     assert not any(observer.wants(kind) for kind in unwanted)
     before = read(registry)
-    observer(events.WorkerStopped("w"))
+    observer(events.WorkerStopping("w", 0))
     assert read(registry) == before
+
+
+def test_stuck_slots_are_those_of_all_workers_that_live(registry: CollectorRegistry):
+    observer = PrometheusObserver(registry=registry)
+    told: list[tuple[Event, float]] = [
+        (events.HandlerStuck(JOB, "w", "timeout", 1, 2), 1),
+        (events.HandlerStuck(JOB, "w", "timeout", 2, 2), 2),
+        (events.HandlerStuck(JOB, "other", "lease lost", 1, 2), 3),
+        (events.HandlerFreed(JOB, "w", 9.0, 1), 2),
+        (events.WorkerStopped("other"), 1),
+        (events.HandlerFreed(JOB, "w", 9.0, 0), 0),
+        (events.WorkerStopped("w"), 0),
+    ]
+    for event, slots in told:
+        observer(event)
+        assert registry.get_sample_value("taskharbor_stuck_slots") == slots
 
 
 def test_durations_fall_into_their_buckets(registry: CollectorRegistry):

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from taskharbor import Harbor, JobContext
@@ -39,6 +40,13 @@ def note(ctx: JobContext) -> int:
     """A quick job."""
     journal("start", ctx)
     return os.getpid()
+
+
+@harbor.task(name="outlive", timeout=0.2)
+def outlive(ctx: JobContext) -> None:
+    """A plain function that goes on after its timeout, and hears nothing."""
+    journal("start", ctx)
+    threading.Event().wait()
 
 
 @harbor.task(name="hold")

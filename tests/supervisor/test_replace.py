@@ -2,9 +2,11 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from taskharbor import JobRequest
 from tests.supervisor.program import Yard, eventually
 
 
@@ -71,3 +73,28 @@ def test_a_changed_program_is_loaded_anew_and_a_broken_one_waits_to_be_mended(he
     assert "event=SourcesChanged" in here.log
     assert "event=ProcessEnded" in here.log
     assert "event=ProcessDied" not in here.log  # they were told to
+
+
+def test_a_process_whose_every_slot_is_stuck_is_told_and_replaced(here: Yard) -> None:
+    """Its functions run past their timeout and cannot be ended: only the end of their process frees the slots."""
+    requests = [JobRequest(type="outlive", payload={}, max_attempts=1) for _ in range(2)]
+    stuck = [handle.id for handle in here.client.enqueue_many(requests)]
+    file = str(here.folder / "health")
+    here.start("--concurrency", "2", "--health-file", file, "--no-spare")
+    here.started(*stuck)
+    seen: list[dict[str, Any]] = []
+
+    def unready() -> bool:
+        report = here.health()
+        seen.extend(each for each in report.get("processes", ()) if each["stuck"] == 2)
+        return bool(seen) and not report["ok"]
+
+    eventually(unready, "no slot is left, and it says so")
+    [note] = here.enqueue("note")
+    here.done(note)
+    assert here.starts(note)[0].pid not in {line.pid for line in here.starts(stuck[0])}
+    assert here.log.count("event=HandlerStuck") == 2
+    assert "event=WorkerStuck" in here.log
+    assert "event=ProcessReplaced" in here.log
+    eventually(lambda: here.health().get("ok"), "it is ready again")
+    assert [here.state(job) for job in stuck] == ["dlq", "dlq"]

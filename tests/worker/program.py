@@ -3,7 +3,6 @@
 import asyncio
 import sys
 import threading
-import time
 from typing import Any
 
 from taskharbor import Harbor, Worker
@@ -58,14 +57,14 @@ async def background() -> None:
 @harbor.task
 async def blocking() -> None:
     say("there")
-    time.sleep(600)  # noqa: ASYNC251
+    threading.Event().wait()
 
 
 @harbor.task
 async def elsewhere() -> None:
     """In asyncio's own threads, for which Python waits when a loop closes."""
     say("there")
-    await asyncio.to_thread(time.sleep, 600)
+    await asyncio.to_thread(threading.Event().wait)
 
 
 @harbor.task

@@ -14,6 +14,13 @@ from taskharbor.worker.upkeep import BEAT_EVERY, ROUND_EVERY, Upkeep
 from tests.worker.bench import Bench, bench_test, job, run
 
 
+class NoSlots:
+    """An executor that runs nothing."""
+
+    running: tuple[object, ...] = ()
+    stuck = 0
+
+
 class Following(ManualClock):
     """A clock that follows, and says when it wants to."""
 
@@ -43,7 +50,7 @@ def test_it_follows_the_stores_clock_each_round_and_whenever_the_clock_asks_for_
     async def main() -> None:
         outage = Outage("w", clock, Observers())
         driver = open_driver("memory://")
-        upkeep = Upkeep(settings=settings(name="w"), driver=driver, clock=clock, outage=outage, running=lambda: 0)
+        upkeep = Upkeep(settings=settings(name="w"), driver=driver, clock=clock, outage=outage, executor=NoSlots())
         upkeep.start()
         await once_asleep(clock)
         assert clock.followed == 0

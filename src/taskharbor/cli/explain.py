@@ -231,5 +231,17 @@ def _unserved(seen: Situation) -> list[Reason]:
         oldest = max((seen.now - worker.seen_at for worker in seen.workers), default=None)
         ago = "" if oldest is None else f", as of {length(oldest)} ago"
         text = f"every worker that serves its queue is busy ({len(seen.workers)} with {slots} jobs{ago})"
-        return [Reason("workers_busy", text)]
+        return [*_stuck(seen), Reason("workers_busy", text)]
     return []
+
+
+def _stuck(seen: Situation) -> list[Reason]:
+    """Slots that nobody gets back before a handler ends that should have ended long ago."""
+    stuck, slots = (sum(getattr(worker, what) for worker in seen.workers) for what in ("stuck", "concurrency"))
+    if not stuck:
+        return []
+    held = f"{stuck} of {_count(slots, 'slot')} {'is' if stuck == 1 else 'are'} held by functions past their timeout"
+    mend = (
+        "they are free when those end, or when their worker is restarted; process=True kills a function at its timeout"
+    )
+    return [Reason("slots_stuck", f"{held}: {mend}")]

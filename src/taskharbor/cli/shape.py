@@ -80,6 +80,7 @@ def worker(info: WorkerInfo) -> dict[str, Any]:
         "queues": list(info.queues),
         "running": info.running,
         "concurrency": info.concurrency,
+        "stuck": info.stuck,
         "host": info.host,
         "pid": info.pid,
         "started_at": info.started_at,

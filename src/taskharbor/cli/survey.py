@@ -70,7 +70,7 @@ def worker_table(found: Survey) -> tuple[list[Column], list[list[str]]]:
         [
             one_line(row["worker"]),
             one_line(", ".join(row["queues"])),
-            f"{row['running']}/{row['concurrency']}",
+            f"{row['running']}/{row['concurrency']}" + (f", {row['stuck']} stuck" if row["stuck"] else ""),
             relative(row["started_at"], found.at),
             relative(row["seen_at"], found.at),
         ]

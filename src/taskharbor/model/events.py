@@ -161,6 +161,31 @@ class HandlerBlocked(Event, frozen=True, gc=False):
     where: str
 
 
+class HandlerStuck(JobEvent, frozen=True, gc=False):
+    """A handler goes on although its job was decided without it: its slot stays taken until it ends.
+
+    `reason` is why it was told to stop; `stuck` of the worker's `slots` are held like this now.
+    """
+
+    reason: str
+    stuck: int
+    slots: int
+
+
+class HandlerFreed(JobEvent, frozen=True, gc=False):
+    """A handler that was stuck has ended after all, so many seconds after its start."""
+
+    seconds: float
+    stuck: int
+
+
+class WorkerStuck(Event, frozen=True, gc=False):
+    """Every slot of a worker is held by a handler that does not end: it can run nothing any more."""
+
+    worker: str
+    slots: int
+
+
 class StoreLost(Event, frozen=True, gc=True):
     """A call to the store failed; it is tried again, for ever. Told once for each outage."""
 

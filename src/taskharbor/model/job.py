@@ -127,6 +127,7 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     host: str = ""
     pid: int = 0
     seen_at: datetime = EPOCH
+    stuck: int = 0  # of those `running`: slots held by handlers whose job was decided without them
 
 
 def replace(record: JobRecord, **changes: Any) -> JobRecord:

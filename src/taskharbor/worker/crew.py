@@ -85,7 +85,7 @@ class Crew:
             driver=driver,
             clock=clock,
             outage=outage,
-            running=lambda: len(self.executor.running),
+            executor=self.executor,
         )
         self.fetcher = Fetcher(
             settings=settings,
@@ -185,7 +185,7 @@ class Crew:
         heart = Heart(
             clock=clock, outage=outage, held=held, lease=settings.lease, every=settings.heartbeat, on_lost=on_lost
         )
-        watch = LoopWatch(settings.name, held, self._observers)
+        watch = self.watch = LoopWatch(settings.name, held, self._observers)
         if link is not None:
             return link.heart(settings, heart, driver.sibling(), clock, watch, held, on_lost)
         if settings.heart == "thread":

@@ -23,6 +23,8 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.current import CURRENT, is_wanted, note_handler_tasks
 from taskharbor.model.errors import JobNotInflight, TaskHarborError
 from taskharbor.model.events import (
+    HandlerFreed,
+    HandlerStuck,
     JobCancelled,
     JobProgress,
     JobReserved,
@@ -30,6 +32,7 @@ from taskharbor.model.events import (
     JobSucceeded,
     LeaseLost,
     Observers,
+    WorkerStuck,
 )
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Reserved
@@ -57,7 +60,9 @@ from taskharbor.worker.transaction import HeldTransaction
 
 UNKNOWN_TYPE_DELAY = 10.0  # seconds, plus up to a half: another worker may know the type
 UNREAD_DELAY = 1.0  # seconds, plus up to a half: the results of what came before could not be read
-CANCEL_GRACE = 5.0  # seconds; how long a cancelled coroutine may take to end before it is decided without it
+CANCEL_GRACE = (
+    5.0  # seconds: until a cancelled coroutine is decided without it, and until a decided one counts as stuck
+)
 ENDING_GRACE = 2.0  # seconds; how long a stop waits for a transaction to end, once no handler is waited for
 NOTHING: Mapping[str, Exception] = {}
 NOBODY = JobContext(JobRecord(id="nobody", type="nobody"))  # in place of a context that the handler does not take
@@ -102,6 +107,7 @@ class Executor:
         self.deadlines = Deadlines(clock, self.running, self._on_due)
         self._threads = Threads("taskharbor-job")
         self._children = Children(self._threads)
+        self.stuck = 0  # of those running: how many were decided without their handlers, which go on
         self._suspect: Run | None = None
         self._alone_from = alone_from(settings.max_lost)
         self._cautious = False
@@ -341,6 +347,8 @@ class Executor:
 
     def _on_ended(self, run: Run) -> None:
         self.running.pop(run, None)
+        if run.stuck:
+            self._on_freed(run)
         if not self.changed.given:
             self.changed.give()
 
@@ -351,22 +359,25 @@ class Executor:
 
         A handler whose transaction is being ended has met its timeout: that is given a moment as well, and left alone.
         """
+        if run.decided and not run.ending:
+            self._on_stuck(run)
+            return
         first, run.stop_reason = run.stop_reason != TIMEOUT, TIMEOUT
         if run.ending:
             run.due = now + CANCEL_GRACE if first else None
             if not first:
                 self.decider.give_up_ending(run)
+                self._on_stuck(run)
             return
-        if first and not run.decided:
+        run.due = now + CANCEL_GRACE
+        if first:
             run.tell_to_stop(TIMEOUT)
             if run.kill is not None or not run.in_thread:
-                run.due = now + CANCEL_GRACE
                 run.interrupt()
                 return
-        run.due = None
-        if not run.decided:
-            run.seconds = self._clock.monotonic() - run.began
-            self.decider.decide(run, self.decider.endings.timed_out(run))
+        run.seconds = self._clock.monotonic() - run.began
+        self.decider.decide(run, self.decider.endings.timed_out(run))
+        if not first:
             run.interrupt()  # it did not end when it was cancelled; perhaps now
 
     def lose(self, run: Run, error: TaskHarborError) -> None:
@@ -382,12 +393,30 @@ class Executor:
         else:
             self._observers.emit(LeaseLost(run.job, self._settings.name, error))
         run.decided = True
-        run.due = None
+        run.due = self._monotonic() + CANCEL_GRACE
+        self.deadlines.watch(run.due)
         run.stop_reason = reason
         self._held.pop(run.lease.token, None)
         run.tell_to_stop(reason)
         run.interrupt()
         self.on_settled()
+
+    def _on_stuck(self, run: Run) -> None:
+        """It was decided without its handler, which has been told to stop for a while, and goes on."""
+        run.due = None
+        if run.stuck:
+            return
+        run.stuck = True
+        self.stuck += 1
+        slots = self._settings.concurrency
+        self._observers.emit(HandlerStuck(run.job, self._settings.name, run.stop_reason, self.stuck, slots))
+        if self.stuck == slots:
+            self._observers.emit(WorkerStuck(self._settings.name, slots))
+
+    def _on_freed(self, run: Run) -> None:
+        self.stuck -= 1
+        seconds = self._monotonic() - run.began
+        self._observers.emit(HandlerFreed(run.job, self._settings.name, seconds, self.stuck))
 
     def _on_progress(self, job: JobRecord, done: float, total: float | None, note: str) -> None:
         self._observers.emit(JobProgress(job, self._settings.name, done, total, note))
@@ -421,6 +450,10 @@ class Executor:
         await self.deadlines.stop()
         self._children.close()
         self._threads.close()
+        for run in self.running:
+            run.stop_reason = run.stop_reason or SHUTDOWN
+            self._on_stuck(run)
+            run.stuck = False  # the slots are gone with their worker: nobody is told when it ends
         leave_behind(run.task for run in self.running if run.task is not None and run.task.cancelling())
 
     def _undecided(self) -> list[Run]:

@@ -6,7 +6,11 @@ import msgspec
 
 
 class Health(msgspec.Struct, frozen=True):
-    """How a worker is. `ok` means: it serves, and the store has answered a poll within the last polls' time."""
+    """How a worker is.
+
+    `ok` means: it serves, the store has answered a poll within the last polls' time or every slot is taken, its event
+    loop turns, and not every slot is stuck.
+    """
 
     worker: str
     state: str  # "new", "running", "stopping", "stopped"
@@ -16,3 +20,6 @@ class Health(msgspec.Struct, frozen=True):
     polled_seconds_ago: float | None
     store_lost_for: float
     store_error: str
+    slots: int = 0  # how many jobs it may run at once
+    stuck: int = 0  # slots held by handlers whose job was decided without them: they are free when those end
+    blocked_for: float = 0.0  # seconds that the event loop has not turned, when that was noticed

@@ -200,6 +200,14 @@ class LoopWatch:
         self._observers = observers
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._time = self._loop.time  # the same for every loop
+        self._since: float | None = None  # when a loop that has not answered yet was asked
+
+    @property
+    def blocked_for(self) -> float:
+        """For how many seconds the loop has not turned, if that was noticed; else 0. Safe from any thread."""
+        since = self._since
+        return 0.0 if since is None else self._time() - since
 
     async def run(self) -> None:
         """Ask the loop for a sign of life every second, for ever."""
@@ -215,8 +223,12 @@ class LoopWatch:
                 async with asyncio.timeout(BLOCKED_AFTER):
                     await alive.wait()
             except TimeoutError:
-                self._report(here.time() - asked)
-                await alive.wait()  # told once for each blockage
+                self._since = self._time() - BLOCKED_AFTER
+                try:
+                    self._report(here.time() - asked)
+                    await alive.wait()  # told once for each blockage
+                finally:
+                    self._since = None
             await asyncio.sleep(PULSE)
 
     def _report(self, seconds: float) -> None:

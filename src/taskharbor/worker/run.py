@@ -45,6 +45,7 @@ class Run(msgspec.Struct, eq=False):
     decided: bool = False
     ending: bool = False  # its transaction is being committed or undone
     pending: Outcome | None = None  # what to settle once it is undone
+    stuck: bool = False  # it goes on although it was decided without it, and was told so long ago
     stop_reason: str = ""  # why it was interrupted: "timeout", "cancelled", "lease lost", "shutdown"
     why: str = ""  # why it is given back, if it is
 

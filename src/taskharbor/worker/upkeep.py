@@ -9,7 +9,8 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Sized
+from typing import Protocol
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
@@ -23,18 +24,28 @@ ROUND_EVERY = 60.0  # of following the clock and pruning
 PRUNE_BATCH = 500
 
 
+class Slots(Protocol):
+    """What it says of the worker's slots."""
+
+    @property
+    def running(self) -> Sized:
+        """What takes one."""
+
+    @property
+    def stuck(self) -> int:
+        """How many of these are held by handlers that do not end."""
+
+
 class Upkeep(Service):
     """Beats four times a minute; once a minute it follows the clock and prunes what is past its retention."""
 
-    def __init__(
-        self, *, settings: Settings, driver: Driver, clock: Clock, outage: Outage, running: Callable[[], int]
-    ) -> None:
+    def __init__(self, *, settings: Settings, driver: Driver, clock: Clock, outage: Outage, executor: Slots) -> None:
         super().__init__()
         self._settings = settings
         self._driver = driver
         self._clock = clock
         self._outage = outage
-        self._running = running
+        self._executor = executor
         self._started_at = clock.now()
         self._next_round = clock.monotonic() + ROUND_EVERY * random.random()  # so that workers do not prune together
 
@@ -58,12 +69,13 @@ class Upkeep(Service):
         info = WorkerInfo(
             worker=settings.name,
             queues=settings.queues,
-            running=self._running(),
+            running=len(self._executor.running),
             started_at=self._started_at,
             concurrency=settings.concurrency,
             host=socket.gethostname(),
             pid=os.getpid(),
             seen_at=now,
+            stuck=self._executor.stuck,
         )
         await self._driver.beat(info, now)
 

@@ -211,15 +211,21 @@ class Worker:
         ago = None if polled_at is None else self._clock.monotonic() - polled_at
         busy = crew is not None and crew.executor.room() <= 0
         fresh = ago is not None and ago < max(10.0, 5 * self._settings.poll_interval)
+        slots, stuck = self._settings.concurrency, crew.executor.stuck if crew is not None else 0
+        blocked_for = crew.watch.blocked_for if crew is not None else 0.0
+        able = error is None and stuck < slots and not blocked_for
         return Health(
             worker=self.name,
             state=self._state,
-            ok=self._state == "running" and error is None and (busy or fresh),
+            ok=self._state == "running" and able and (busy or fresh),
             running=len(crew.executor.running) if crew is not None else 0,
             busy=busy,
             polled_seconds_ago=ago,
             store_lost_for=self._outage.seconds,
             store_error=type(error).__name__ if error is not None else "",
+            slots=slots,
+            stuck=stuck,
+            blocked_for=blocked_for,
         )
 
     async def _run_with_signals(self, until_empty: bool) -> None:

@@ -38,7 +38,7 @@ def stats(target: Target, watch: bool, interval: timedelta, count: int | None) -
       taskharbor stats --watch --count 10 --output json
 
     JSON: {"at", "queues": [as of `taskharbor queue list`], "workers": [{"worker", "queues", "running", "concurrency",
-    "host", "pid", "started_at", "seen_at"}]}; with --watch one line for each refresh.
+    "stuck", "host", "pid", "started_at", "seen_at"}]}; with --watch one line for each refresh.
     """
     if not watch:
         _tell(ask(target, survey), target, one=False)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from taskharbor.model import events as e
 
@@ -20,6 +20,7 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 DURATION = "taskharbor_job_duration_seconds"
 DEDUPLICATED = "taskharbor_jobs_deduplicated"
 OUTAGE_SECONDS = "taskharbor_store_outage_seconds"
+STUCK_SLOTS = "taskharbor_stuck_slots"
 
 # Without the _total that Prometheus adds to every counter.
 COUNTERS: dict[type[e.Event], tuple[str, str]] = {
@@ -38,9 +39,10 @@ COUNTERS: dict[type[e.Event], tuple[str, str]] = {
     e.OutcomeRefused: ("taskharbor_outcomes_refused", "Outcomes that the store refused."),
     e.PolicyFailed: ("taskharbor_retry_policies_failed", "Retry policies that raised."),
     e.HandlerBlocked: ("taskharbor_handlers_blocked", "Times that a handler held up the event loop."),
+    e.HandlerStuck: ("taskharbor_handlers_stuck", "Handlers that went on after their job was decided without them."),
     e.StoreLost: ("taskharbor_store_outages", "Outages of the store that workers met."),
 }
-WANTED = frozenset(COUNTERS) | {e.StoreBack}
+WANTED = frozenset(COUNTERS) | {e.StoreBack, e.HandlerFreed, e.WorkerStopped}
 
 
 class Observed(Protocol):
@@ -65,6 +67,7 @@ class PrometheusObserver:
             raise ValueError(f"max_label_sets: expected 1 or more, got {max_label_sets}")
         self._max_label_sets = max_label_sets
         self._pairs: set[tuple[str, str]] = set()
+        self._stuck: dict[str, int] = {}  # slots, by the workers of this process
         self._lock = threading.Lock()
         try:
             self._counters = {
@@ -75,6 +78,12 @@ class PrometheusObserver:
                 DEDUPLICATED, "Enqueues that found their job stored.", LABELS, registry=registry
             )
             self._outage_seconds = Counter(OUTAGE_SECONDS, "How long the store was away.", registry=registry)
+            self._stuck_slots = Gauge(
+                STUCK_SLOTS,
+                "Slots held by handlers whose job was decided without them.",
+                registry=registry,
+                multiprocess_mode="livesum",
+            )
             self._durations = Histogram(
                 DURATION, "How long executions took.", (*LABELS, "outcome"), registry=registry, buckets=buckets
             )
@@ -92,8 +101,12 @@ class PrometheusObserver:
 
     def __call__(self, event: e.Event) -> None:
         kind = type(event)
+        if isinstance(event, e.HandlerStuck | e.HandlerFreed):
+            self._note_stuck(event.worker, event.stuck)
         if isinstance(event, e.StoreBack):
             self._outage_seconds.inc(event.seconds)
+        elif isinstance(event, e.WorkerStopped):
+            self._note_stuck(event.worker, 0)  # its slots are gone with it
         elif kind is e.StoreLost:
             self._counters[kind].inc()
         elif kind in COUNTERS:
@@ -107,6 +120,14 @@ class PrometheusObserver:
                 self._durations.labels(*pair, "succeeded").observe(event.seconds)
             elif isinstance(event, e.JobFailed):
                 self._durations.labels(*pair, "failed").observe(event.seconds)
+
+    def _note_stuck(self, worker: str, slots: int) -> None:
+        with self._lock:
+            if slots:
+                self._stuck[worker] = slots
+            else:
+                self._stuck.pop(worker, None)
+            self._stuck_slots.set(sum(self._stuck.values()))
 
     def _pair(self, queue: str, type: str) -> tuple[str, str]:
         pair = (queue, type)

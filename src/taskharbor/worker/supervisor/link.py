@@ -171,6 +171,9 @@ class Link:
                 store_error=health.store_error,
                 gone=self._gone(),
                 due=self._due(now),
+                slots=health.slots,
+                stuck=health.stuck,
+                blocked_for=health.blocked_for,
             )
         )
 

@@ -1,7 +1,8 @@
 """For probes: how the processes are, in a file and on an HTTP port.
 
     GET /live    200 as long as the supervisor answers: restart the container when it does not
-    GET /ready   200 when every slot has polled the store within the time that was given, else 503: do not count on it
+    GET /ready   200 when every place has polled the store within the time that was given, and has a slot that is not
+                 stuck; else 503: do not count on it
                  (also /, /health); the same JSON for both
 
 A store that is away makes a worker unready, never dead: restarting every worker would not bring the store back.
@@ -38,10 +39,13 @@ class ProcessReport(msgspec.Struct, frozen=True):
     heard_seconds_ago: float
     polled_seconds_ago: float | None
     store_error: str
+    slots: int = 0
+    stuck: int = 0  # slots held by handlers that do not end
+    blocked_for: float = 0.0  # seconds that its event loop has not turned
 
 
 class Report(msgspec.Struct, frozen=True):
-    """All of them. `ok`: every slot has polled successfully within the last `within` seconds."""
+    """All of them. `ok`: every place has polled successfully within the last `within` seconds, and can run jobs."""
 
     ok: bool
     state: str
@@ -76,8 +80,9 @@ def describe(slots: Sequence[Slot], fleet: Iterable[Process], now: float, within
             slot.polled_at = max(process.polled_at, process.polled_at if slot.polled_at is None else slot.polled_at)
     fresh = all(slot.polled_at is not None and now - slot.polled_at <= within for slot in slots)
     served = any(process.ready.is_set() for process in processes)
+    able = not any(process.stuck for process in processes if slots[process.number].process is process)
     return Report(
-        ok=fresh and not stopping,
+        ok=fresh and able and not stopping,
         state="stopping" if stopping else "running" if served else "starting",
         pid=os.getpid(),
         within=within,
@@ -99,6 +104,9 @@ def _one(process: Process, now: float) -> ProcessReport:
         heard_seconds_ago=round(now - process.heard_at, 3),
         polled_seconds_ago=None if process.polled_at is None else round(now - process.polled_at, 3),
         store_error=tick.store_error if tick is not None else "",
+        slots=tick.slots if tick is not None else 0,
+        stuck=tick.stuck if tick is not None else 0,
+        blocked_for=round(tick.blocked_for, 3) if tick is not None else 0.0,
     )
 
 

@@ -152,6 +152,11 @@ class Process:
     # Facts ---------------------------------------------------------------------------------------------------
 
     @property
+    def stuck(self) -> bool:
+        """Whether each of its slots is held by a handler that does not end: it can run nothing any more."""
+        return self.tick is not None and 0 < self.tick.slots <= self.tick.stuck
+
+    @property
     def done(self) -> bool:
         """Whether it has ended by itself because it has taken all the jobs it was to take."""
         return self.code == 0 and self.tired.is_set() and not self.told_to_end
@@ -255,7 +260,7 @@ class Process:
         for token, seconds in message.due:
             if (lease := self.leases.get(token)) is not None:
                 lease.until = self.heard_at + seconds + OVERDUE
-        if message.busy and not message.store_error:
+        if message.busy and not message.store_error and not message.blocked_for:
             self.polled_at = self.heard_at
         elif message.polled_seconds_ago is not None:
             self.polled_at = self.heard_at - message.polled_seconds_ago

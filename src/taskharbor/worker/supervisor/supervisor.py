@@ -306,6 +306,8 @@ class Supervisor:
         # One that has not taken a job yet is as small as it can be: replacing it would go on for ever.
         if limit is not None and process.taken and process.state == "running" and memory.used(process.pid) > limit:
             process.tire(f"{limit} bytes of memory")
+        if process.stuck and process.state == "running":
+            process.tire("every slot is held by a handler that does not end")
 
     def _report(self) -> Report:
         serving = [

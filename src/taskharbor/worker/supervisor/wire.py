@@ -145,9 +145,12 @@ class Tick(msgspec.Struct, frozen=True, tag=True):
     store_error: str
     gone: list[str]
     due: list[tuple[str, float]]
+    slots: int = 0
+    stuck: int = 0
+    blocked_for: float = 0.0
 
     def __repr__(self) -> str:
-        return shown(self, "ok", "state", "busy", "running", "store_error")
+        return shown(self, "ok", "state", "busy", "running", "store_error", "slots", "stuck", "blocked_for")
 
 
 class Left(msgspec.Struct, frozen=True, tag=True):

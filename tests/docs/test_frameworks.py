@@ -1,0 +1,150 @@
+"""The pages on frameworks, followed as a reader would: files written, commands typed, in an empty folder."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.docs import pages
+from tests.docs.pages import ROOT
+from tests.docs.terminal import PATIENCE, Terminal
+
+# Calls an ASGI application without a server, as one would: its lifespan, then a request, then the end.
+ASK = """
+import asyncio, importlib, json, sys
+
+async def lifespan(app, during):
+    inbox, started = asyncio.Queue(), asyncio.Event()
+    async def send(message):
+        assert message["type"].endswith(".complete"), message
+        started.set()
+    await inbox.put({"type": "lifespan.startup"})
+    life = asyncio.create_task(app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, inbox.get, send))
+    await started.wait()
+    answer = await during()
+    await inbox.put({"type": "lifespan.shutdown"})
+    await life
+    return answer
+
+async def ask(app, method, target):
+    path, _, query = target.partition("?")
+    scope = {"type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": path, "headers": [],
+             "raw_path": path.encode(), "query_string": query.encode(), "root_path": "", "state": {}}
+    status, body = [], []
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+    async def send(message):
+        status.append(message["status"]) if "status" in message else body.append(message.get("body", b""))
+    await app(scope, receive, send)
+    return status[0], json.loads(b"".join(body) or b"null")
+"""
+
+
+# It runs in a worker that has set Django up, finds the order that was committed with it, and changes it. A view whose
+# transaction is rolled back leaves neither order nor job.
+LOOK = """
+from shop.worker import harbor
+from django.db import connection
+from django.test import Client
+from orders import views
+from orders.models import Order
+from orders.tasks import confirm
+from taskharbor.testing import enqueued
+
+(job,) = enqueued(harbor, confirm)
+result = harbor.client.handle(job.id).result(60)
+connection.settings_dict["ATOMIC_REQUESTS"] = True
+views.JsonResponse = None
+Client(SERVER_NAME="localhost", raise_request_exception=False).post("/orders", {"email": "x@example.com"})
+orders = Order.objects.all()
+print(result, len(orders), [order.confirmed for order in orders], len(enqueued(harbor, confirm)))
+harbor.close()
+"""
+
+
+def python(folder: Path, code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", ASK + code], cwd=folder, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def follow(page: str, terminal: Terminal) -> list[str]:
+    steps = pages.steps(ROOT / "docs" / page)
+    assert steps, f"{page} has no files to write"
+    return [terminal.follow(step) for step in steps]
+
+
+def test_the_django_page_works_as_it_is_written(tmp_path: Path) -> None:
+    with Terminal(tmp_path) as terminal:
+        printed = follow("django.md", terminal)
+        assert "orders.tasks.confirm" in printed[-1]
+        (tmp_path / "look.py").write_text(LOOK, encoding="utf-8")
+        assert terminal.type("python look.py").splitlines()[-1] == "ada@example.com 1 [True] 1"
+        ((code, log),) = terminal.interrupt()
+        assert code == 0, log
+        assert "AppRegistryNotReady" not in log
+
+
+def test_the_fastapi_page_works_as_it_is_written(tmp_path: Path) -> None:
+    with Terminal(tmp_path) as terminal:
+        follow("fastapi.md", terminal)
+        asked = """
+from app import app, harbor
+async def main():
+    async def during():
+        first = await ask(app, "POST", "/emails?to=ada")
+        again = await ask(app, "POST", "/emails?to=ada")
+        later = await ask(app, "POST", "/emails/later?to=ada")
+        while True:
+            read = await ask(app, "GET", "/jobs/" + first[1]["job"])
+            if read[1]["state"] == "done":
+                break
+        return [first == again, later[0], read, (await ask(app, "GET", "/jobs/nowhere"))[0]]
+    print(json.dumps(await lifespan(app, during)))
+asyncio.run(main())
+"""
+        same, later, (status, read), missing = json.loads(python(tmp_path, asked))
+        assert (same, later, status, missing) == (True, 202, 200, 404)
+        assert read == {"state": "done", "result": "Hello, ada"}
+        ((code, log),) = terminal.interrupt()
+        assert code == 0, log
+
+
+def test_the_fastapi_pages_session_commits_order_and_job_together(tmp_path: Path) -> None:
+    for step in pages.steps(ROOT / "docs" / "fastapi.md"):
+        if step.file:
+            (tmp_path / step.file).write_text(step.text, encoding="utf-8")
+    asked = """
+import orders, sqlalchemy
+from taskharbor.testing import aenqueued
+async def main():
+    async with orders.engine.begin() as connection:
+        await connection.run_sync(orders.Base.metadata.create_all)
+    answers = [await ask(orders.app, "POST", "/orders?email=" + email) for email in ("ada@example.com", "nobody")]
+    async with orders.sessions() as session:
+        emails = list(await session.scalars(sqlalchemy.select(orders.Order.email)))
+    jobs = await aenqueued(orders.harbor, orders.confirm)
+    await orders.harbor.aclose()
+    await orders.engine.dispose()
+    print(json.dumps([[status for status, _ in answers], emails, len(jobs)]))
+asyncio.run(main())
+"""
+    assert json.loads(python(tmp_path, asked)) == [[202, 422], ["ada@example.com"], 1]
+
+
+def test_the_fastapi_pages_own_worker_runs_and_ends_with_the_application(tmp_path: Path) -> None:
+    for step in pages.steps(ROOT / "docs" / "fastapi.md"):
+        if step.file:
+            (tmp_path / step.file).write_text(step.text, encoding="utf-8")
+    asked = """
+import small
+from app import send_email
+async def main():
+    async def during():
+        return await (await send_email.aenqueue("ada")).aresult(60)
+    print(json.dumps([await lifespan(small.app, during), len(asyncio.all_tasks())]))
+asyncio.run(main())
+"""
+    assert json.loads(python(tmp_path, asked)) == ["Hello, ada", 1]
