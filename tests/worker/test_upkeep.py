@@ -6,11 +6,12 @@ from datetime import timedelta
 import pytest
 
 from taskharbor.drivers import open_driver
+from taskharbor.events import JobStarted, JobSucceeded
 from taskharbor.model.events import Observers
 from taskharbor.testing import ManualClock
 from taskharbor.worker.outage import Outage
 from taskharbor.worker.settings import settings
-from taskharbor.worker.upkeep import BEAT_EVERY, ROUND_EVERY, Upkeep
+from taskharbor.worker.upkeep import BEAT_EVERY, LOOK_EVERY, ROUND_EVERY, Upkeep
 from tests.worker.bench import Bench, bench_test, job, run
 
 
@@ -84,3 +85,41 @@ async def test_it_beats_and_prunes(bench: Bench) -> None:
             if bench.clock.sleepers:
                 bench.clock.advance(BEAT_EVERY)
             await asyncio.sleep(0)
+
+
+@bench_test
+async def test_a_worker_that_stops_leaves_the_list_at_once(bench: Bench) -> None:
+    worker = bench.worker()
+    task = asyncio.create_task(worker.arun())
+    while not await bench.driver.workers(bench.clock.now()):
+        await asyncio.sleep(0)
+    worker.stop()
+    await task
+    assert await bench.driver.workers(bench.clock.now()) == []
+
+
+@bench_test
+async def test_what_it_says_of_its_slots_is_soon_true(bench: Bench) -> None:
+    """Not a beat later, and yet not with every job: it looks at its figures every few seconds."""
+    go = asyncio.Event()
+    worker = bench.worker(concurrency=4, lease=3600)
+    worker.register("t", go.wait)
+
+    async def said(running: int) -> None:
+        while [info.running for info in await bench.driver.workers(bench.clock.now())] != [running]:
+            await asyncio.sleep(0)
+
+    async with bench.running(worker):
+        await said(0)
+        await bench.enqueue(job("a"), job("b"))
+        await bench.heard(JobStarted, 2)
+        while bench.clock.sleepers < 2:  # the heart's and the upkeep's
+            await asyncio.sleep(0)
+        bench.clock.advance(LOOK_EVERY)
+        await said(2)
+        go.set()
+        await bench.heard(JobSucceeded, 2)
+        while bench.clock.sleepers < 2:
+            await asyncio.sleep(0)
+        bench.clock.advance(LOOK_EVERY)
+        await said(0)

@@ -10,16 +10,19 @@ import os
 import random
 import socket
 from collections.abc import Sized
+from datetime import timedelta
 from typing import Protocol
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.contract import WORKER_SILENCE, Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.job import WorkerInfo
 from taskharbor.worker.outage import Outage
+from taskharbor.worker.patience import Patience
 from taskharbor.worker.service import Service
 from taskharbor.worker.settings import Settings
 
 BEAT_EVERY = 15.0
+LOOK_EVERY = 5.0  # whether a beat would say something else than the last one did
 ROUND_EVERY = 60.0  # of following the clock and pruning
 PRUNE_BATCH = 500
 
@@ -37,7 +40,11 @@ class Slots(Protocol):
 
 
 class Upkeep(Service):
-    """Beats four times a minute; once a minute it follows the clock and prunes what is past its retention."""
+    """Beats four times a minute, and soon after its figures have changed, but never more often than it looks at them.
+
+    Once a minute it follows the clock and prunes what is past its retention. A last beat, dated back, has the store
+    forget a worker that stops: one that only fell silent stands in its list for a minute.
+    """
 
     def __init__(self, *, settings: Settings, driver: Driver, clock: Clock, outage: Outage, executor: Slots) -> None:
         super().__init__()
@@ -46,6 +53,7 @@ class Upkeep(Service):
         self._clock = clock
         self._outage = outage
         self._executor = executor
+        self._said = (0, 0)  # what the last beat told
         self._started_at = clock.now()
         self._next_round = clock.monotonic() + ROUND_EVERY * random.random()  # so that workers do not prune together
 
@@ -62,20 +70,42 @@ class Upkeep(Service):
                 self._outage.answered("upkeep")
             except Exception as error:
                 self._outage.failed("upkeep", error)
-            await self.rest(asyncio.ensure_future(self._clock.sleep(BEAT_EVERY)))
+            await self._until_next_beat()
 
-    async def _beat(self) -> None:
-        settings, now = self._settings, self._clock.now()
+    async def end(self, patience: Patience, share: float = 1.0) -> bool:
+        """End, and leave the list of those that serve."""
+        if not await super().end(patience, share):
+            return False
+        leaving = asyncio.ensure_future(self._leave())
+        return await patience.ended_or_cancelled(leaving)
+
+    async def _leave(self) -> None:
+        try:
+            await self._beat(ago=WORKER_SILENCE)
+        except Exception as error:
+            self._outage.failed("upkeep", error)
+
+    async def _until_next_beat(self) -> None:
+        until = self._clock.monotonic() + BEAT_EVERY
+        while not self.stopping and (left := until - self._clock.monotonic()) > 0 and self._said == self._figures():
+            await self.rest(asyncio.ensure_future(self._clock.sleep(min(left, LOOK_EVERY))))
+
+    def _figures(self) -> tuple[int, int]:
+        return len(self._executor.running), self._executor.stuck
+
+    async def _beat(self, ago: timedelta = timedelta(0)) -> None:
+        settings, now = self._settings, self._clock.now() - ago
+        running, stuck = self._said = self._figures()
         info = WorkerInfo(
             worker=settings.name,
             queues=settings.queues,
-            running=len(self._executor.running),
+            running=running,
             started_at=self._started_at,
             concurrency=settings.concurrency,
             host=socket.gethostname(),
             pid=os.getpid(),
             seen_at=now,
-            stuck=self._executor.stuck,
+            stuck=stuck,
         )
         await self._driver.beat(info, now)
 

@@ -6,7 +6,7 @@ import msgspec
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment, refusals
-from taskharbor.drivers import Fail, JobNotFound, State, WorkerInfo, replace
+from taskharbor.drivers import WORKER_SILENCE, Fail, JobNotFound, State, WorkerInfo, replace
 
 INSPECT = (
     "`inspect(id, now)` answers the job, its state, who holds it until when, and what it waits for; or `JobNotFound`."
@@ -20,6 +20,11 @@ CANCEL = "`cancel` takes whatever is not terminal, with the reason `cancelled`; 
 DELETE = "`delete` takes any job, except one on which a job depends that is neither done nor cancelled."
 WRONG = "An unknown id is `JobNotFound`; a wrong state is `WrongState`, and nothing is changed."
 BEAT = "`beat` notes a worker, and `workers(now)` answers those heard in the last minute, in the order of their names."
+
+LEAVING = (
+    "A beat takes the place of the worker's last one, also with an earlier `now`: one dated a minute back makes a worker "
+    "that stops leave the list at once."
+)
 
 
 @case(INSPECT)
@@ -266,6 +271,17 @@ async def beat_again(env: Environment) -> None:
     assert [(info.running, info.seen_at) for info in await heard(env, 31)] == [(2, env.at(30))]
     assert len(await heard(env, 89.999)) == 1
     assert await heard(env, 90.001) == []
+
+
+@case(LEAVING)
+async def a_last_beat(env: Environment) -> None:
+    """How a worker says that it has stopped: it is not one that fell silent."""
+    for name in ("a", "b"):
+        await env.driver.beat(worker(env, name, 1), env.at(100))
+    await env.driver.beat(worker(env, "a"), env.at(101) - WORKER_SILENCE)
+    assert [info.worker for info in await heard(env, 101)] == [env.name("b")]
+    await env.driver.beat(worker(env, "a"), env.at(102))
+    assert [info.worker for info in await heard(env, 102)] == [env.name("a"), env.name("b")]
 
 
 @case(BEAT)
