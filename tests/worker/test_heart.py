@@ -2,7 +2,11 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from datetime import timedelta
+from types import FrameType
+
+import pytest
 
 from taskharbor import JobContext
 from taskharbor.drivers import LeaseMismatch
@@ -10,6 +14,7 @@ from taskharbor.events import HandlerBlocked, JobCancelled, JobStarted, JobSucce
 from taskharbor.model.events import Observers
 from taskharbor.testing import Faults
 from taskharbor.worker import heart as heart_module
+from taskharbor.worker.heart import LoopWatch
 from tests.worker.bench import Bench, bench_test, job
 
 LEASE = timedelta(seconds=30)
@@ -162,3 +167,60 @@ async def test_leases_are_renewed_while_a_handler_blocks_the_loop_and_the_handle
     assert "in blocking" in handler_line
     assert "threading.py" in innermost
     assert event.seconds >= heart_module.BLOCKED_AFTER
+
+
+class _StandingLoop:
+    """A worker's loop that does not turn before `sign` is called."""
+
+    def __init__(self) -> None:
+        self._asked: list[Callable[[], object]] = []
+        self.time = asyncio.get_running_loop().time
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: object) -> None:
+        self._asked.append(lambda: callback(*args))
+
+    def sign(self) -> None:
+        for answer in self._asked:
+            answer()
+        self._asked.clear()
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_blockage_that_ends_as_it_is_noticed_is_no_blockage_by_nobody(
+    ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the moment that the watch gave up waiting and its look the handler has ended: there is nobody to name."""
+    for name in ("BLOCKED_AFTER", "NOBODY", "PULSE"):
+        monkeypatch.setattr(heart_module, name, 0.05)
+
+    @bench_test
+    async def scenario(bench: Bench) -> None:
+        loop, looked = _StandingLoop(), asyncio.Event()
+        watch = LoopWatch("w", {}, Observers([bench]))
+        bench._loop = asyncio.get_running_loop()
+        watch._loop = loop  # type: ignore[assignment]
+
+        def frames() -> dict[int, FrameType]:
+            looked.set()
+            if ends:
+                loop.sign()
+            return {}
+
+        with monkeypatch.context() as patch:
+            patch.setattr(heart_module.sys, "_current_frames", frames)
+            watching = asyncio.create_task(watch.run())
+            await looked.wait()
+            if ends:
+                looked.clear()
+                await looked.wait()  # the next pulse has been asked for, and was not answered in time either
+            else:
+                await bench.heard(HandlerBlocked)
+                assert watch.blocked_for > 0
+                loop.sign()
+                while watch.blocked_for:
+                    await asyncio.sleep(0)
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+        assert [event.job for event in bench.of(HandlerBlocked)] == ([] if ends else [None])
+
+    scenario()

@@ -13,9 +13,19 @@ from prometheus_client import CollectorRegistry
 
 from taskharbor import JobContext
 from taskharbor.cli.explain import look, reasons
-from taskharbor.events import HandlerFreed, HandlerStuck, JobStarted, JobSucceeded, LeaseLost, WorkerStuck
+from taskharbor.events import (
+    Event,
+    HandlerBlocked,
+    HandlerFreed,
+    HandlerStuck,
+    JobStarted,
+    JobSucceeded,
+    LeaseLost,
+    WorkerStuck,
+)
 from taskharbor.observe.prometheus import PrometheusObserver
 from taskharbor.worker.executor import CANCEL_GRACE
+from taskharbor.worker.heart import BLOCKED_AFTER
 from tests.worker.bench import Bench, bench_test, job
 
 TIMEOUT = timedelta(seconds=2)
@@ -157,3 +167,30 @@ async def test_what_a_stop_leaves_behind_is_told_and_counts_no_longer(bench: Ben
     assert stuck.reason == "shutdown"
     assert desk.metric("taskharbor_stuck_slots") == 0
     release.set()
+
+
+@bench_test
+async def test_a_loop_that_is_blocked(bench: Bench) -> None:
+    """The worker is not ready while its loop stands still, although it is busy; seen from another thread."""
+    desk, healths = Desk(bench), []
+    named = threading.Event()
+    worker = worker_at(bench, desk, concurrency=1, heart="thread")
+
+    def watch(event: Event) -> None:
+        if isinstance(event, HandlerBlocked):
+            healths.append(worker.health())  # in the heart's thread, while the loop is blocked
+            named.set()
+
+    worker._observers.add(watch)
+
+    async def blocking() -> None:
+        named.wait(60)
+
+    worker.register("t", blocking)
+    await bench.enqueue(job("j"))
+    await worker.arun(until_empty=True)
+    [health] = healths
+    assert (health.ok, health.busy) == (False, True)
+    assert health.blocked_for >= BLOCKED_AFTER
+    assert desk.metric("taskharbor_handlers_blocked_total", queue="default", type="t") == 1
+    assert worker.health().blocked_for == 0

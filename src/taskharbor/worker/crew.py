@@ -77,6 +77,7 @@ class Crew:
             held=held,
             bound=max(64, settings.concurrency * 4),
             on_settled=self.executor.on_settled,
+            on_put_off=lambda moment: self.fetcher.expect(moment),  # made below
             known=handlers.types,
         )
         self.executor.decider.submit = self._settler.submit

@@ -1,7 +1,7 @@
 """The fetcher: asks the store for exactly as many jobs as there are free slots.
 
     wait for room ──► reserve(limit=room) ──► jobs: (bind results) to the executor, and again
-         ▲                   └──► nothing: wait for a hint from the store, or poll
+         ▲                   └──► nothing: wait for a hint from the store, for what was put off here, or poll
          └── the store does not answer: wait with growing, jittered delays, for ever
 
 Reserving before a slot is free would burn the lease while the job waits. A reserve that is under way when the
@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from datetime import datetime
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Reserved
 from taskharbor.tasks.marks import BIND_KEY
+from taskharbor.worker.agenda import Agenda
 from taskharbor.worker.binder import Binder
 from taskharbor.worker.change import Change
 from taskharbor.worker.outage import Backoff, Outage
@@ -55,6 +57,15 @@ class Fetcher(Service):
         self._binder = binder
         self._until_empty = until_empty
         self.polled_at: float | None = None
+        self._agenda = Agenda()
+        self._waiting = False
+        self._anew = False  # what it waits for has changed, and nothing else
+
+    def expect(self, moment: datetime) -> None:
+        """A job that was put off here is due then: be there at that moment, not at the next poll."""
+        if self._agenda.note(moment) and self._waiting:
+            self._anew = True
+            self.wake()
 
     async def run(self) -> None:
         settings, backoff = self._settings, Backoff()
@@ -64,11 +75,10 @@ class Fetcher(Service):
             if limit <= 0:
                 await self.rest(asyncio.ensure_future(self._changed.wait()))
                 continue
-            idle = not self._held
+            idle, now = not self._held, self._clock.now()
+            self._agenda.passed(now)
             try:
-                batch = await self._driver.reserve(
-                    settings.queues, self._clock.now(), settings.lease, limit, settings.name
-                )
+                batch = await self._driver.reserve(settings.queues, now, settings.lease, limit, settings.name)
             except Exception as error:
                 self._outage.failed("reserve", error)
                 await self.rest(asyncio.ensure_future(asyncio.sleep(backoff.next())))
@@ -90,11 +100,19 @@ class Fetcher(Service):
                 await self._wait_for_work()
 
     async def _wait_for_work(self) -> None:
-        """A hint from the store, the next poll, or (`until_empty`) the end of something that is held."""
-        waiters = [asyncio.ensure_future(self._hint())]
-        if self._until_empty:
-            waiters.append(asyncio.ensure_future(self._changed.wait()))
-        await self.rest(*waiters)
+        """A hint from the store, the next poll, what was put off, or (`until_empty`) the end of something held."""
+        self._waiting = self._anew = True
+        try:
+            while self._anew and not self.stopping:
+                self._anew = False
+                waiters = [asyncio.ensure_future(self._hint())]
+                if self._until_empty:
+                    waiters.append(asyncio.ensure_future(self._changed.wait()))
+                if (seconds := self._agenda.seconds(self._clock.now())) is not None:
+                    waiters.append(asyncio.ensure_future(self._clock.sleep(seconds)))
+                await self.rest(*waiters)
+        finally:
+            self._waiting = False
 
     async def _hint(self) -> object:
         try:

@@ -14,12 +14,12 @@ import threading
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
-from types import FrameType
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BackendUnavailable, TaskHarborError
 from taskharbor.model.events import HandlerBlocked, Observers
+from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
 from taskharbor.worker import executor
 from taskharbor.worker.outage import Backoff, Outage
@@ -29,7 +29,8 @@ from taskharbor.worker.run import Run
 logger = logging.getLogger("taskharbor.worker")
 
 PULSE = 1.0  # seconds between two looks at the worker's loop
-BLOCKED_AFTER = 2.0  # a loop that has not turned for so long is blocked
+BLOCKED_AFTER = 2.0  # seconds after which a loop that has not turned is blocked
+NOBODY = 1.0  # seconds more for one that is in no handler
 OVERDUE = 10.0  # seconds past a job's timeout: if that was not noticed by then, its lease is kept no longer
 
 
@@ -219,31 +220,37 @@ class LoopWatch:
                 self._loop.call_soon_threadsafe(_sign, here, alive)
             except RuntimeError:
                 return  # the worker's loop is closed
-            try:
-                async with asyncio.timeout(BLOCKED_AFTER):
-                    await alive.wait()
-            except TimeoutError:
-                self._since = self._time() - BLOCKED_AFTER
+            if not await _within(BLOCKED_AFTER, alive):
+                self._since = asked
                 try:
-                    self._report(here.time() - asked)
+                    job, where = self._look()
+                    # Without a handler it may be over just now: the one that blocked has ended, or the worker has.
+                    if job is not None or not await _within(NOBODY, alive):
+                        self._observers.emit(HandlerBlocked(self._worker, job, here.time() - asked, where))
                     await alive.wait()  # told once for each blockage
                 finally:
                     self._since = None
             await asyncio.sleep(PULSE)
 
-    def _report(self, seconds: float) -> None:
+    def _look(self) -> tuple[JobRecord | None, str]:
+        """The job whose handler the loop is in, and where: the line of the handler, and the innermost one below it."""
+        frame = sys._current_frames().get(self._thread)
         task = asyncio.current_task(self._loop)
         blocking = next((run for run in list(self._held.values()) if run.task is task and task is not None), None)
-        where = _where(sys._current_frames().get(self._thread))
-        self._observers.emit(HandlerBlocked(self._worker, blocking.job if blocking else None, seconds, where))
+        stack = traceback.extract_stack(frame) if frame is not None else []
+        ours = max((index for index, each in enumerate(stack) if each.filename == executor.__file__), default=-1)
+        places = [f"{each.filename}:{each.lineno} in {each.name}" for each in stack[ours + 1 :]]
+        where = " → ".join(dict.fromkeys(places[:1] + places[-1:])) or "unknown"
+        return (blocking.job if blocking is not None else None), where
 
 
-def _where(frame: FrameType | None) -> str:
-    """The line of the handler that holds the loop, and the innermost one below it if that is another."""
-    stack = traceback.extract_stack(frame) if frame is not None else []
-    ours = max((index for index, each in enumerate(stack) if each.filename == executor.__file__), default=-1)
-    places = [f"{each.filename}:{each.lineno} in {each.name}" for each in stack[ours + 1 :]]
-    return " → ".join(dict.fromkeys(places[:1] + places[-1:])) or "unknown"
+async def _within(seconds: float, event: asyncio.Event) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 def _end(ended: asyncio.Future[None]) -> None:

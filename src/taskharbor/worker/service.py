@@ -38,6 +38,10 @@ class Service(ABC):
     def ask_to_stop(self) -> None:
         """Tell the loop to end; `stop` waits for it."""
         self.stopping = True
+        self.wake()
+
+    def wake(self) -> None:
+        """End its rest, if it rests."""
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
 

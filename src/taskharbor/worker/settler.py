@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
@@ -65,6 +66,7 @@ class Settler(Service):
         held: dict[str, Run],
         bound: int,
         on_settled: Callable[[], None],
+        on_put_off: Callable[[datetime], None],
         known: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         super().__init__()
@@ -77,6 +79,7 @@ class Settler(Service):
         self._bound = bound
         self._enough = bound * 3 // 4
         self._on_settled = on_settled
+        self._on_put_off = on_put_off
         self._known = known  # the types that this worker has handlers for
         self._pending: list[tuple[Run, Outcome]] = []
         self._flushing: list[tuple[Run, Outcome]] = []  # what was last taken from it
@@ -218,12 +221,19 @@ class Settler(Service):
                     self._observers.emit(JobSucceeded(run.job, self._worker, self._seconds(run)))
             else:
                 self._observers.emit(self._event(run, outcome))
+                if type(outcome) is Retry:
+                    self._note(run, outcome)
                 if type(outcome) is not Fail:
                     continue
             if outcome.spawn:
                 tell_spawned(self._observers, outcome.spawn, self._worker)
         self._on_settled()
         return left
+
+    def _note(self, run: Run, outcome: Retry) -> None:
+        """A job that was put off by its failure or by itself runs here again; any other is better left to others."""
+        if outcome.run_at is not None and (outcome.attempts != run.job.attempts or run.why == SNOOZED):
+            self._on_put_off(outcome.run_at)
 
     def _seconds(self, run: Run) -> float:
         """How long it ran. Nobody measured while nobody wanted to hear it: then, until its end was recorded."""

@@ -22,8 +22,8 @@ WRONG = "An unknown id is `JobNotFound`; a wrong state is `WrongState`, and noth
 BEAT = "`beat` notes a worker, and `workers(now)` answers those heard in the last minute, in the order of their names."
 
 LEAVING = (
-    "A beat takes the place of the worker's last one, also with an earlier `now`: one dated a minute back makes a worker "
-    "that stops leave the list at once."
+    "A beat takes the place of the worker's last one, also with an earlier `now`: one dated a minute back makes a "
+    "worker that stops leave the list at once."
 )
 
 
