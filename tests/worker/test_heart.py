@@ -1,6 +1,7 @@
 """Leases: renewed while a job runs, also when the loop is blocked; a lost one stops its job."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -207,7 +208,7 @@ def test_a_blockage_that_ends_as_it_is_noticed_is_no_blockage_by_nobody(
             return {}
 
         with monkeypatch.context() as patch:
-            patch.setattr(heart_module.sys, "_current_frames", frames)
+            patch.setattr(sys, "_current_frames", frames)
             watching = asyncio.create_task(watch.run())
             await looked.wait()
             if ends:
