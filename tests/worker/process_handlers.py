@@ -115,3 +115,10 @@ class Ghost:
 
 def _import(name: str) -> Any:
     return importlib.import_module(name)
+
+
+def checking(ctx: JobContext) -> str:
+    """Works until it is told to stop."""
+    while True:
+        ctx.cancelled.wait(0.01)
+        ctx.cancelled.check()

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from taskharbor.model.errors import Cancel, Snooze
 from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import callable_name, class_name
 
@@ -23,26 +24,48 @@ _making = threading.Lock()
 
 
 class CancelSignal:
-    """Set when a handler should stop: `if ctx.cancelled`, `ctx.cancelled.wait(5)`, `await ctx.cancelled.hit()`.
+    """Set when a handler should stop. Call `ctx.cancelled.check()` between the steps of long work: it raises what is
+    right for the moment, so that at a shutdown the job is given back and runs again from its beginning.
+
+    A handler that only looks (`if ctx.cancelled`, `ctx.cancelled.wait(5)`, `await ctx.cancelled.hit()`) and then
+    returns has ended: at a shutdown its job is recorded as done, with whatever it returned.
 
     What waits for it is made only when somebody waits: a threading.Event for each job would cost more than
     reserving the job does.
     """
 
-    __slots__ = ("_callbacks", "_event", "_job", "_reason")
+    __slots__ = ("_callbacks", "_event", "_job", "_reason", "_seen")
 
     def __init__(self, job: JobRecord | None = None) -> None:
         self._job = job  # whose signal it is, for the log
         self._reason: str | None = None
+        self._seen = False  # whether the handler has asked since it was set
         self._event: threading.Event | None = None
         self._callbacks: list[Callable[[], object]] = []
 
     def __bool__(self) -> bool:
-        return self._reason is not None
+        return self.is_set()
 
     def is_set(self) -> bool:
         """Whether the handler should stop."""
-        return self._reason is not None
+        if self._reason is None:
+            return False
+        self._seen = True
+        return True
+
+    def check(self) -> None:
+        """Raise if the handler should stop, and what is right for the reason; else do nothing.
+
+        At a shutdown `Snooze(0)`: the job is given back at once and no attempt is spent. At the timeout TimeoutError,
+        otherwise `Cancel`: what becomes of the job is decided by then, and what the handler raises changes nothing.
+        """
+        if self._reason is None:
+            return
+        if self._reason == "shutdown":
+            raise Snooze(0)
+        if self._reason == "timeout":
+            raise TimeoutError("the job's timeout is over")
+        raise Cancel(self._reason)
 
     @property
     def reason(self) -> str | None:
@@ -65,7 +88,7 @@ class CancelSignal:
             event = self._event = threading.Event()
             self.subscribe(event.set)
         self._event.wait(timeout)
-        return self._reason is not None
+        return self.is_set()
 
     async def hit(self) -> str:
         """Wait in a coroutine for the signal, and answer its reason."""
@@ -84,6 +107,7 @@ class CancelSignal:
             with _making:
                 if wake in self._callbacks:
                     self._callbacks.remove(wake)
+        self._seen = True
         return self._reason or ""
 
     def subscribe(self, callback: Callable[[], object]) -> None:
@@ -102,6 +126,24 @@ class CancelSignal:
             callback()
         except BaseException as error:  # whoever tells a handler to stop has others to tell
             _report(callback, error, self._job)
+
+
+def report_early_end(context: JobContext) -> None:
+    """After a handler returned: if it knew that its worker was stopping, it may have left its work half done, and its
+    job is recorded as done all the same."""
+    signal = context._cancelled
+    if signal is None or not signal._seen or signal._reason != "shutdown":
+        return
+    job = context.job
+    try:
+        logger.warning(
+            "job %s returned after it had seen ctx.cancelled at a shutdown, and is recorded as done. If it left work "
+            "undone, call ctx.cancelled.check() instead: it gives the job back at no cost",
+            job.id,
+            extra={"job_id": job.id, "job_type": job.type, "queue": job.queue},
+        )
+    except Exception:  # a log handler may fail
+        return
 
 
 def _report(callback: Callable[[], object], error: BaseException, job: JobRecord | None) -> None:

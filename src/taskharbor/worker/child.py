@@ -32,7 +32,7 @@ from taskharbor.model.times import truncate
 from taskharbor.observe.lines import Configuration, configure_like
 from taskharbor.policy.carried import UNRECOVERABLE_KEY, is_unrecoverable
 from taskharbor.policy.describe import describe, summary
-from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.context import JobContext, report_early_end
 from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
 from taskharbor.tasks.workflow import is_workflow
 from taskharbor.worker.middleware import CallMiddleware, call_within
@@ -160,6 +160,7 @@ def _perform(pipe: _Pipe, request: Request) -> tuple[Any, ...]:
 
         layers: tuple[CallMiddleware, ...] = pickle.loads(request.layers) if request.layers else ()
         value = call_within(layers, context, call)
+        report_early_end(context)
         if is_workflow(value):
             spawned = value.compile(request.job, truncate(datetime.now(UTC)))
             return ("returned", None, spawned.jobs, spawned.handover)

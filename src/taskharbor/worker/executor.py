@@ -40,7 +40,7 @@ from taskharbor.model.outcome import Ack, Outcome
 from taskharbor.policy import decide
 from taskharbor.policy.retry import RetryPolicy
 from taskharbor.policy.suspects import alone_from
-from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.context import JobContext, report_early_end
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.marks import JOIN_TYPE
 from taskharbor.tasks.options import PROCESS_KEY
@@ -275,6 +275,8 @@ class Executor:
                 if run.transaction is not None:
                     await decider.undo(run, run.transaction)
             else:
+                if run.context is not None:
+                    report_early_end(run.context)
                 if value is None and not (run.transaction or run.decided or run.stop_reason):  # the most common ending
                     if self._tells_success:
                         run.seconds = monotonic() - run.began
