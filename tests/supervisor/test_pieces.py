@@ -327,6 +327,7 @@ async def test_how_a_process_that_has_taken_its_jobs_ended_is_told(
 
     async def start(number: int) -> Process:
         started.append(Process(number, ManualClock(), 1))
+        started[-1].pid = 1_000_000 + len(started)  # one that was never started is told of elsewhere
         return started[-1]
 
     async def until(number: int) -> None:
