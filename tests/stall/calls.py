@@ -30,6 +30,7 @@ PARTS = {
     "Client.look_in_flow",
     "Client.read",
     "Client.requeue_flow",
+    "Client.stuck",
 }
 
 
