@@ -141,7 +141,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {1: "be660d6f41d51d96387527ebc655b705815b306026a24f93aa6fb791eda30dfe"}
+DIGESTS = {1: "f5182084d19915d551d5ebb11a339a3b8e9026c58de0f9c27941df5f9e56d2c5"}
 
 
 def test_the_functions_belong_to_their_version():
