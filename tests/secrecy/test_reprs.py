@@ -122,6 +122,7 @@ MAY_SHOW = {
     "Failed.text": "one line for a person, in which addresses were shortened",
     "Field.make": "how a default is made",
     "FlowRun.handle": "has a repr of its own",
+    "HandlerStuck.reason": "our own words",
     "Health.store_error": "what a driver says of a store that is away holds no secret",
     "JobGivenBack.reason": "our own words",
     "JobProgress.note": "what a handler tells everybody about its progress",
