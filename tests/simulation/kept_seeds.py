@@ -14,4 +14,5 @@ KEPT = {
     14970: "the same with a suspect that ran while the lease given up lived on in the store",
     15088: "the same with a process that died meanwhile",
     734: "a pause that was slow enough to arrive after the resume",
+    284: "a stop that waited for a slow reserve turned without an end at the last moment of its patience",
 }

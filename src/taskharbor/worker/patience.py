@@ -30,17 +30,21 @@ class Patience:
     def __init__(self, hurry: asyncio.Event) -> None:
         self._hurry = hurry
         self._clock = asyncio.get_running_loop().time
-        self._until: float | None = None
+        self._end: float | None = None
         self._hurried = False
 
     async def ended(self, task: asyncio.Future[Any], share: float = 1.0) -> bool:
         """Whether it has ended in time, or in its `share` of what is left."""
         hurry = asyncio.ensure_future(self._hurry.wait())
-        kept = (1 - share) * self._left()
+        until = self._until(share)
         try:
-            while not task.done() and (left := self._left() - kept) > 0:
+            # Compared with a moment, not with what is left of a span: a span that is subtracted from again and again
+            # leaves a rest so small that the clock, added to it, stays where it is.
+            while not task.done() and self._clock() < until:
                 waits = (task,) if self._hurried else (task, hurry)
-                await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(waits, timeout=until - self._clock(), return_when=asyncio.FIRST_COMPLETED)
+                if self._hurry.is_set() and not self._hurried:
+                    until = min(until, self._until(share))
         finally:
             hurry.cancel()
         return task.done()
@@ -49,13 +53,15 @@ class Patience:
         """The same; what has not ended is cancelled, and left behind if it does not end then either."""
         return await self.ended(task, share) or await cancelled(task)
 
-    def _left(self) -> float:
-        if self._until is None:
-            self._until = self._clock() + STORE
+    def _until(self, share: float) -> float:
+        """The moment at which a share of what is left, from now on, is used up."""
+        now = self._clock()
+        if self._end is None:
+            self._end = now + STORE
         if self._hurry.is_set() and not self._hurried:
             self._hurried = True
-            self._until = min(self._until, self._clock() + HURRIED)
-        return self._until - self._clock()
+            self._end = min(self._end, now + HURRIED)
+        return now + share * (self._end - now)
 
 
 async def cancelled(task: asyncio.Future[Any]) -> bool:
