@@ -195,6 +195,7 @@ MAY_SLEEP = {
     "tests/flow/kills.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
     "tests/flow/test_kills.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
     "tests/flow/test_mistakes.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
+    "tests/worker/test_patience.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
     "tests/unit/test_clock.py": "a sleep on the clock under test",
     "tests/supervisor": "handlers in other processes, and tests that look at these, look again",
     "tests/client": "a clock of the tests' own, and a loop that looks again",
