@@ -106,7 +106,7 @@ MUTANTS = (
     Mutant("dependents are forgotten", ("flows",), (("sql/ack.sql", NO_EDGES, ""),)),
     Mutant("a join fires early", ("flows",), (("sql/released.sql", "other.open = 1", "0"),), True),
     Mutant("a done dependency holds", ("flows",), (("sql/link.sql", "state IS NOT 3", "1"),)),
-    Mutant("what is needed is pruned", ("retention",), (("sql/prunable.sql", "AND holds = 0", ""),)),
+    Mutant("what is needed is pruned", ("retention",), (("sql/prunable.sql", "job.holds > 0 OR ", ""),)),
     Mutant("open runs are pruned", ("retention",), (("sql/prunable.sql", "AND flow.open > 0", "AND 0"),)),
     Mutant("an extension shortens", ("lease",), (("sql/extend.sql", "max(moment, ?)", "?"),)),
     Mutant("any outcome repeats", ("repeat",), (("settle.py", " and job.settled_as == type(outcome).__name__", ""),)),

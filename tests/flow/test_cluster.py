@@ -46,7 +46,7 @@ def cluster() -> str:
 @contextmanager
 def harbor_later(dsn: str, journal: Path, seconds: float) -> Iterator[tuple[Harbor, Work]]:
     """A harbor whose clock is so many seconds ahead: leases of the dead are over."""
-    with Harbor(dsn, clock=ManualClock(datetime.now(UTC) + timedelta(seconds=seconds))) as harbor:
+    with Harbor(dsn, queues=QUEUES, clock=ManualClock(datetime.now(UTC) + timedelta(seconds=seconds))) as harbor:
         yield harbor, Work(harbor, str(journal))
 
 
@@ -137,7 +137,7 @@ def test_a_worker_stopped_at_a_command_after_the_last_member_changes_nothing_whe
 @pytest.mark.timeout(1800)
 def test_flows_across_slots_under_random_kills_and_cancels(cluster: str, tmp_path: Path, harbor_on: MakeHarbor) -> None:
     chances, journal = random.Random(lanes.seed()), tmp_path / "journal"
-    harbor = harbor_on(cluster)
+    harbor = harbor_on(cluster, queues=QUEUES)
     work = Work(harbor, str(journal))
     handles = [work.grown().enqueue() for _ in range(FLOWS)]
     to_cancel = handles[::5]
@@ -181,7 +181,7 @@ def wait(harbor: Harbor, workers: Crew, condition: Any) -> None:
 
 def test_a_flow_across_slots_is_cancelled_as_a_whole(cluster: str, tmp_path: Path, harbor_on: MakeHarbor) -> None:
     journal = tmp_path / "journal"
-    harbor = harbor_on(cluster, clock=ManualClock())
+    harbor = harbor_on(cluster, clock=ManualClock(), queues=QUEUES)
     work = Work(harbor, str(journal))
     handle, other = work.nested().enqueue(), work.nested().enqueue()
 
