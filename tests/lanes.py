@@ -52,6 +52,7 @@ DIRECTORIES = {
     "tests/observe": "observe",
     "tests/everyday": "everyday",
     "tests/stall": "stall",
+    "tests/cost": "cost-redis",
     "tests/secrecy": "secrets",
     "tests/cli/test_secrets.py": "secrets",
     "tests/observe/test_secrets.py": "secrets",

@@ -1,0 +1,155 @@
+"""What a call costs the server: the commands it runs, also inside scripts, its processor time, and its longest script.
+
+A row says what stands in the store beside what a call is asked to do, and the call. It is measured beside little and
+beside much. The rows are in the `rows_*.py` of this folder, each with a list `ROWS`; `test_cost_redis.py` finds them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from taskharbor.drivers import JobRecord, Reserved
+from taskharbor.drivers.redis import RedisDriver
+from taskharbor.model.times import from_ms
+from tests import lanes
+from tests.servers.redis import Server
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "driver-redis.md"
+START = 1_800_000_000_000
+LEASE = timedelta(seconds=30)
+OWN = ("info", "config", "slowlog", "ping", "hello", "client", "select", "subscribe")  # of the meter, of connections
+SEARCHING = {"linsert", "lpos", "keys", "scan", "sort"}  # their cost is that of the whole key, however few they are
+MANY = lanes.figure(test=20_000, chaos=1_000_000)
+
+
+@dataclass
+class Cost:
+    """What the server did."""
+
+    commands: int = 0
+    micros: float = 0.0
+    """Of its main thread's processor time."""
+    longest: int = 0
+    """Microseconds of its longest command by the slow log: a script is one."""
+    names: dict[str, int] = field(default_factory=dict)
+
+
+class Store:
+    """An empty server, a driver on it, and a clock that only `later` moves."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.client = server.client()
+        self.driver = RedisDriver(f"{server.url}?checks=0")
+        self.ms = START
+        self.made = 0
+
+    @property
+    def now(self) -> datetime:
+        return from_ms(self.ms)
+
+    def later(self, ms: int = 1) -> datetime:
+        self.ms += ms
+        return self.now
+
+    def jobs(self, count: int, **fields: Any) -> list[JobRecord]:
+        self.made += count
+        return [
+            JobRecord(id=f"j{number:09}", type="t", **fields) for number in range(self.made - count + 1, self.made + 1)
+        ]
+
+    async def put(self, count: int, now: datetime | None = None, **fields: Any) -> list[JobRecord]:
+        """Store so many jobs, some at a time."""
+        stored = []
+        for first in range(0, count, 1000):
+            jobs = self.jobs(min(1000, count - first), **fields)
+            await self.driver.enqueue(jobs, now or self.now)
+            stored += jobs
+        return stored
+
+    async def take(self, limit: int, queues: Sequence[str] = ("default",), lease: timedelta = LEASE) -> list[Reserved]:
+        return await self.driver.reserve(list(queues), self.now, lease, limit)
+
+    @contextmanager
+    def metered(self) -> Iterator[Cost]:
+        """The cost of what is done inside."""
+        cost = Cost()
+        self.client.config_resetstat()
+        self.client.slowlog_reset()
+        before = self._cpu()
+        yield cost
+        cost.micros = self._cpu() - before
+        for name, numbers in self.client.info("commandstats").items():
+            word = name.removeprefix("cmdstat_")
+            if not word.startswith(OWN):
+                cost.names[word] = numbers["calls"]
+        cost.commands = sum(cost.names.values())
+        entries = self.client.slowlog_get(1000)
+        cost.longest = max((e["duration"] for e in entries if e["command"].startswith((b"EVAL", b"FCALL"))), default=0)
+
+    def _cpu(self) -> float:
+        said = self.client.info("cpu")
+        return 1e6 * (said["used_cpu_user_main_thread"] + said["used_cpu_sys_main_thread"])
+
+
+Fill = Callable[[Store, int], Awaitable[object]]
+Call = Callable[[Store], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table in docs/driver-redis.md, which has the same name and says the bound."""
+
+    name: str
+    fill: Fill
+    """What stands beside, so much of it."""
+    call: Call
+    """What is measured; called `times` times in a row, each of them counts."""
+    small: int = 100
+    large: int = MANY
+    times: int = 5
+    warm: Call | None = None
+    """Called once before, not measured. Without one it is `call`."""
+    searches: bool = False
+    """It may run commands that search. Say why."""
+
+
+def rows() -> list[Row]:
+    """All of them."""
+    names = sorted(path.stem for path in HERE.glob("rows_*.py"))
+    return [row for name in names for row in importlib.import_module(f"tests.cost.{name}").ROWS]
+
+
+def bounds() -> dict[str, float]:
+    """The table: name of a row → milliseconds."""
+    text = PAGE.read_text(encoding="utf-8").partition("## What a call costs")[2].partition("\n## ")[0]
+    return {name.strip(): float(number) for name, number in re.findall(r"^\| (.+?) \|.*\| ([\d.]+) \|$", text, re.M)}
+
+
+async def measured(server: Server, row: Row, size: int) -> list[Cost]:
+    """The cost of each call of the row beside so much."""
+    server.empty()
+    store = Store(server)
+    await store.driver.open()
+    store.driver._tend_at = math.inf  # what a worker does beside its reserves has rows of its own
+    costs = []
+    try:
+        await row.fill(store, size)
+        await (row.warm or row.call)(store)
+        for _ in range(row.times):
+            with store.metered() as cost:
+                await row.call(store)
+            costs.append(cost)
+    finally:
+        await store.driver.close()
+        store.client.close()
+    return costs

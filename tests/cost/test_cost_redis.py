@@ -1,0 +1,51 @@
+"""No call costs more than what it was asked to do, whatever stands beside it: not the backlog, nor what is due, held or
+dead, nor other queues.
+
+Each row is measured beside little and beside much. `make test` compares commands, which no busy machine changes; the
+larger runs compare the server's processor time as well, and hold the bounds of docs/driver-redis.md by the slow log.
+"""
+
+import asyncio
+import statistics
+from collections.abc import Iterator
+
+import pytest
+
+from tests import lanes
+from tests.cost.meter import SEARCHING, Row, bounds, measured, rows
+from tests.servers.redis import Server
+
+TIMED = lanes.run() in ("chaos", "soak")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    made = Server("redis7", slowlog_log_slower_than="0", slowlog_max_len="1000")
+    yield made
+    made.stop()
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
+def test_a_call_costs_what_it_was_asked_to_do(server: Server, row: Row) -> None:
+    little = asyncio.run(measured(server, row, row.small))
+    much = asyncio.run(measured(server, row, row.large))
+    dearest = max(much, key=lambda cost: cost.commands)
+    allowed = 2 * max(cost.commands for cost in little)
+    assert dearest.commands <= allowed, f"{dearest.commands} commands, allowed are {allowed}: {dearest.names}"
+    if not row.searches:
+        found = {name for cost in (*little, *much) for name in cost.names} & SEARCHING
+        assert not found, f"{row.name} searches with {sorted(found)}"
+    if TIMED:
+        ms = {
+            "little": statistics.median(cost.micros for cost in little) / 1000,
+            "much": statistics.median(cost.micros for cost in much) / 1000,
+            "longest": statistics.median(cost.longest for cost in much) / 1000,
+        }
+        print(f"{row.name}: {ms}")
+        assert ms["much"] <= 2 * ms["little"] + 1, f"processor time grows with what stands beside: {ms}"
+        assert ms["longest"] <= bounds()[row.name], f"above its bound of {bounds()[row.name]} ms: {ms}"
+
+
+def test_the_table_and_the_rows_have_the_same_names() -> None:
+    assert sorted(bounds()) == sorted(row.name for row in rows())
