@@ -10,8 +10,8 @@ NAMES = {
     "BackendUnavailable", "BlockingCall", "Cancel", "Client", "Clock", "Codec", "DriverError", "Exponential", "Fixed",
     "Harbor", "InvalidJob", "JobCancelled", "JobContext", "JobDead", "JobHandle", "JobNotFound", "JobNotInflight",
     "JobRequest", "JsonCodec", "LeaseExpired", "LeaseMismatch", "Linear", "RetryLater", "Snooze", "State", "Step",
-    "StoreMissing", "Task", "TaskHarborError", "Unrecoverable", "Worker", "WrongConnection", "WrongState",
-    "__version__",
+    "StoreMissing", "Task", "TaskHarborError", "TransactionFailed", "Unrecoverable", "Worker", "WrongConnection",
+    "WrongState", "__version__",
 }  # fmt: skip
 
 

@@ -212,24 +212,6 @@ def test_a_lost_lease_refuses_both(driver, path, how):
     with_open(driver, scenario)
 
 
-def test_a_handler_can_neither_commit_nor_roll_back(driver):
-    async def scenario():
-        held = await take(driver)
-        shared = driver.transaction_sync(held.lease)
-        with shared as connection:
-            connection.execute("CREATE TABLE orders (id INTEGER)")
-            connection.commit()
-            for statement in ("COMMIT", "ROLLBACK", "END"):
-                with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
-                    connection.execute(statement)
-            with pytest.raises(RuntimeError, match="raise an exception"):
-                connection.rollback()
-        shared.rollback()
-        assert await driver.hub.read(lambda tx: tx.all("SELECT 1 FROM sqlite_master WHERE name = 'orders'")) == []
-
-    with_open(driver, scenario)
-
-
 def test_others_wait_and_a_long_hold_is_told(driver, monkeypatch):
     monkeypatch.setattr(transaction, "LONG", 0.01)
     told = threading.Event()

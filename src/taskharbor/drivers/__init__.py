@@ -24,6 +24,7 @@ from taskharbor.model.errors import (
     LeaseMismatch,
     StoreMissing,
     TaskHarborError,
+    TransactionFailed,
     WrongConnection,
     WrongState,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "StoreMissing",
     "TaskHarborError",
     "Transaction",
+    "TransactionFailed",
     "TransactionSync",
     "WorkerInfo",
     "WrongConnection",

@@ -205,7 +205,8 @@ class Transaction(Protocol):
         """The handler's block has ended; the transaction stays open."""
 
     async def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
-        """Apply the Ack on the same connection and commit both. A refusal rolls both back and is answered."""
+        """Apply the Ack on the same connection and commit both. A refusal rolls both back and is answered; so is a
+        commit that the store refuses for good, as TransactionFailed. Any other error leaves it open which it was."""
 
     async def rollback(self) -> None:
         """Undo everything and give the connection back. Without effect when it has ended."""
@@ -226,7 +227,8 @@ class TransactionSync(Protocol):
         """The handler's block has ended; the transaction stays open."""
 
     def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
-        """Apply the Ack on the same connection and commit both. A refusal rolls both back and is answered."""
+        """Apply the Ack on the same connection and commit both. A refusal rolls both back and is answered; so is a
+        commit that the store refuses for good, as TransactionFailed. Any other error leaves it open which it was."""
 
     def rollback(self) -> None:
         """Undo everything and give the connection back. Without effect when it has ended."""

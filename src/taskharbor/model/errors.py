@@ -13,6 +13,7 @@
         ├── LeaseExpired                the lease was yours, and ended
         ├── WrongState                  the operation does not apply to its state
         ├── StoreMissing                there is no store yet, and nobody asked to make one
+        ├── TransactionFailed           a handler's transaction was rolled back instead of committed
         └── BackendUnavailable          the store cannot be reached; try again
 
 `HandlerSignal` and its kinds are not errors: a handler raises them to say how its job ends.
@@ -122,6 +123,11 @@ class WrongState(DriverError):
 
 class StoreMissing(DriverError):
     """There is no store at this address yet: no file, or a database without our tables. Nothing was created."""
+
+
+class TransactionFailed(DriverError):
+    """The store refused to commit the transaction of `ctx.transaction()`, and rolled it back: nothing of it is stored.
+    The client library's own exception is the cause, and becomes the failure of the job."""
 
 
 class BackendUnavailable(DriverError):

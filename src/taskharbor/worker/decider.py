@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from taskharbor.model.clock import Clock
-from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
+from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError, TransactionFailed
 from taskharbor.model.events import JobSucceeded, Observers, OutcomeRefused
 from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Ack, Outcome
@@ -112,6 +112,8 @@ class Decider:
         run.ending = False
         if isinstance(refused, InvalidJob) and outcome.spawn:  # rolled back, and it would be refused again
             return self.decide(run, self.endings.failed(run, Refusal(f"{WORKFLOW_REFUSED}: {refused}")))
+        if isinstance(refused, TransactionFailed):  # rolled back, as if the handler's last statement had failed
+            return self.decide(run, self.endings.failed(run, refused.__cause__ or refused))
         self._held.pop(run.lease.token, None)
         if refused is None:
             self._observers.emit(JobSucceeded(run.job, self._worker, run.seconds))

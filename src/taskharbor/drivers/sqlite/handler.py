@@ -19,17 +19,30 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _END = object()
+_OURS = (
+    "the transaction belongs to the job: it is committed with the job's ack when the handler returns, and rolled back "
+    "when it raises. `with connection:` makes a part of it that can be undone alone."
+)
+_GONE = "SQLite has rolled back the whole transaction: nothing more can be written through it"
 STEPS = 10_000  # of SQLite's machine, some 0.1 ms, from one look to the next
 
 
 class HandlerConnection(sqlite3.Connection):
-    """`with connection:`, commit and rollback do not end the transaction."""
+    """`with connection:` is a savepoint. Nothing that the handler says ends the transaction."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.using = threading.RLock()  # held while a statement runs
-        self.over = ""  # why the transaction was ended from outside
+        self.over = ""  # why the transaction has ended before its job
+        self._lent = False
+        self._refused = False  # a statement that begins or ends a transaction
+        self._savepoints = 0
         self.set_progress_handler(None, STEPS)
+
+    def lend(self) -> None:
+        """A transaction was begun. From now on no statement begins or ends one."""
+        self.set_authorizer(None)
+        self._lent = True
 
     def set_progress_handler(self, progress_handler: Callable[[], Any] | None, n: int) -> None:
         """The handler's own function is asked as well."""
@@ -37,17 +50,45 @@ class HandlerConnection(sqlite3.Connection):
             lambda: bool(self.over) or (progress_handler is not None and progress_handler()), n
         )
 
+    def set_authorizer(self, authorizer_callback: Callable[..., int] | None) -> None:
+        """The handler's own function is asked as well."""
+
+        def allowed(action: int, *about: Any) -> int:
+            if action == sqlite3.SQLITE_TRANSACTION:
+                self._refused = True
+                return sqlite3.SQLITE_DENY
+            return sqlite3.SQLITE_OK if authorizer_callback is None else authorizer_callback(action, *about)
+
+        super().set_authorizer(allowed)
+
     def commit(self) -> None:
-        """Core commits, together with the job's ack."""
         self.refuse_when_over()
+        raise sqlite3.ProgrammingError(_OURS)
 
     def rollback(self) -> None:
-        raise RuntimeError("the transaction belongs to the job: raise an exception to roll it back")
+        self.refuse_when_over()
+        raise sqlite3.ProgrammingError(_OURS)
+
+    def close(self) -> None:
+        self.refuse_when_over()
+        raise sqlite3.ProgrammingError(f"it is not closed by its handler: {_OURS}")
+
+    def let_go(self) -> None:
+        """Close it: its handler has ended."""
+        super().close()
 
     def __enter__(self) -> HandlerConnection:
+        self._savepoints += 1
+        self.execute(f"SAVEPOINT taskharbor_inner_{self._savepoints}")
         return self
 
-    def __exit__(self, *raised: object) -> Any:
+    def __exit__(self, kind: Any, *raised: object) -> Any:
+        name = f"taskharbor_inner_{self._savepoints}"
+        self._savepoints -= 1
+        if not self.over:
+            if kind is not None:
+                self.execute(f"ROLLBACK TO {name}")
+            self.execute(f"RELEASE {name}")
         return False
 
     def cursor(self, factory: Any = None) -> Any:
@@ -61,21 +102,31 @@ class HandlerConnection(sqlite3.Connection):
         return self.cursor().executemany(sql, parameters)
 
     def executescript(self, sql_script: str, /) -> Any:
-        return self.cursor().executescript(sql_script)
+        self.refuse_when_over()
+        raise sqlite3.ProgrammingError(f"executescript() commits first: execute its statements one by one. {_OURS}")
 
     def refuse_when_over(self) -> None:
         if self.over:
             raise sqlite3.InterfaceError(self.over)
 
+    def refuse_when_gone(self) -> None:
+        if not self.in_transaction:  # a cursor of another class was used: nobody noticed
+            raise sqlite3.InterfaceError(_GONE)
+
     def guarded(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Run a statement, unless the transaction is over."""
         with self.using:
             self.refuse_when_over()
+            self._refused = False
             try:
                 return call(*args, **options)
-            except sqlite3.OperationalError as error:
+            except sqlite3.Error as error:
                 if self.over:  # which stopped it
                     raise sqlite3.InterfaceError(self.over) from error
+                if self._refused:
+                    raise sqlite3.ProgrammingError(_OURS) from error
+                if self._lent and not self.in_transaction:  # whatever is written now would be committed at once
+                    self.over = f"{_GONE} ({type(error).__name__}: {error})"
                 raise
 
     def unguarded(self, rows: Iterable[Any]) -> Iterator[Any]:
@@ -97,7 +148,7 @@ class HandlerConnection(sqlite3.Connection):
         self.over = why
         with self.using:
             undo(self)
-            self.set_authorizer(_refuse)  # cursors of another class, and statements that were prepared before
+            super().set_authorizer(_refuse)  # cursors of another class, and statements that were prepared before
 
 
 class HandlerCursor(sqlite3.Cursor):
@@ -111,7 +162,7 @@ class HandlerCursor(sqlite3.Cursor):
         return self.connection.guarded(super().executemany, sql, rows)  # type: ignore[attr-defined,no-any-return]
 
     def executescript(self, sql_script: str, /) -> sqlite3.Cursor:
-        return self.connection.guarded(super().executescript, sql_script)  # type: ignore[attr-defined,no-any-return]
+        return self.connection.executescript(sql_script)
 
     def fetchone(self) -> Any:
         return self.connection.guarded(super().fetchone)  # type: ignore[attr-defined]
@@ -132,18 +183,9 @@ def undo(connection: sqlite3.Connection) -> None:
     """Roll back what is open. Closing alone would not: a cursor that somebody keeps holds its statement, and that the
     transaction, and the write lock with it."""
     sqlite3.Connection.set_progress_handler(connection, None, 0)
-    connection.set_authorizer(None)
+    sqlite3.Connection.set_authorizer(connection, None)
     if connection.in_transaction:
         sqlite3.Connection.rollback(connection)
-
-
-def restrict(connection: sqlite3.Connection) -> None:
-    """From now on no statement begins or ends a transaction."""
-    connection.set_authorizer(_keep_open)
-
-
-def _keep_open(action: int, *_: object) -> int:
-    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
 
 
 def _refuse(*_: object) -> int:

@@ -18,12 +18,12 @@ from functools import partial
 
 from taskharbor.drivers.contract import aborted
 from taskharbor.drivers.sqlite.connect import begin, connect, unavailable
-from taskharbor.drivers.sqlite.handler import HandlerConnection, restrict, undo
+from taskharbor.drivers.sqlite.handler import HandlerConnection, undo
 from taskharbor.drivers.sqlite.hub import Hub
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.turns import Turn
 from taskharbor.drivers.sqlite.tx import Tx
-from taskharbor.model.errors import TaskHarborError
+from taskharbor.model.errors import TaskHarborError, TransactionFailed
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack
 
@@ -73,12 +73,12 @@ class SqliteTransactionSync:
             assert isinstance(connection, HandlerConnection)
             try:
                 begin(connection, path)
-                restrict(connection)
+                connection.lend()
                 with self._changing:
                     self._refuse_when_over()
                     self._connection, self._holds = connection, True
             except BaseException:
-                connection.close()  # which rolls back: no statement of it is left
+                connection.let_go()  # which rolls back: no statement of it is left
                 raise
         except BaseException as error:
             self._hub.writer.end_turn()
@@ -102,13 +102,18 @@ class SqliteTransactionSync:
         try:
             with connection.using:
                 connection.refuse_when_over()
-                connection.set_authorizer(None)
+                connection.refuse_when_gone()
+                sqlite3.Connection.set_authorizer(connection, None)
                 connection.row_factory, connection.text_factory = None, str
                 tx = Tx(connection)
                 refused = settle(tx, [ack], now, self._hub.address.max_payload)[0]
                 if refused is None:
                     tx.flush()
                     connection.execute("COMMIT")
+        except (sqlite3.IntegrityError, sqlite3.InterfaceError) as error:  # a deferred constraint; it is over
+            failed = TransactionFailed(f"the transaction of job {self._lease.job_id} was not committed")
+            failed.__cause__ = error
+            return failed
         except sqlite3.Error as error:
             raise unavailable(self._hub.address.path, error) from error
         finally:
@@ -131,7 +136,7 @@ class SqliteTransactionSync:
                 pass  # the handler closed it, or the file is gone: nothing is left to undo
             finally:
                 self._end_turn()
-                connection.close()
+                connection.let_go()
 
     def abort(self, why: str) -> None:
         """End it at once, from any thread, whatever the handler is doing; what that does later is refused.
