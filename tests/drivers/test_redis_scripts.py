@@ -14,6 +14,11 @@ SCRIPTS = sorted(
     for entry in (files(scripts.PACKAGE) / "lua").iterdir()
     if entry.name.endswith(".lua")
 )
+OMNIQ = [
+    ("taskharbor.omniq", entry.name.removesuffix(".lua"))
+    for entry in (files("taskharbor.omniq") / "lua").iterdir()
+    if entry.name.endswith(".lua") and entry.name != "face.lua"
+]
 DEFINED = re.compile(r"^(?:(?:local )?function |(?=th\.))([\w.]+)|^local ([\w, ]+?)(?: =|$)", re.MULTILINE)
 
 
@@ -35,6 +40,26 @@ def test_nothing_is_missing(name):
     words = used | {word.split(".")[0] for word in used}
     assert {word for word in everything & words if word not in there} == set()
     assert {word for word in used if word.startswith("th.") and word not in there} - FIELDS == set()
+
+
+READERS = {"counts", "flow", "foreign", "look", "page", "read", "where"}
+NEW_JOBS = {"put", "enqueue", "publish", "childs_init"}
+
+
+@pytest.mark.parametrize(("package", "name"), [*((scripts.PACKAGE, name) for name in SCRIPTS), *OMNIQ])
+def test_the_first_write_says_whether_a_full_server_refuses(package, name):
+    """Redis judges a script by it: see lib/10_keys.lua."""
+    text = re.sub(r"--[^\n]*", "", scripts.source(package, f"{name}.lua"))
+    said = re.findall(
+        r"(even_if_full|unless_full)\(\)|call\('(DEL|[A-Z]*(?:SET|ADD|REM|PUSH|POP|INCR|DECR|EXPIRE|NAME)[A-Z]*)'", text
+    )
+    if name == "register":
+        assert [guard for guard, _ in said[:2]] == ["unless_full", "even_if_full"]
+    elif name in READERS:
+        assert said == []
+    else:
+        assert said[0][0] == ("unless_full" if name in NEW_JOBS else "even_if_full")
+        assert not any(guard for guard, _ in said[1:])
 
 
 FIELDS = {"th.now", "th.cluster", "th.home", "th.number", "th.young", "th.trusting"}

@@ -21,9 +21,10 @@ from redis.backoff import NoBackoff
 from redis.client import NEVER_DECODE
 
 from taskharbor.drivers.redis import tls
-from taskharbor.drivers.redis.link import AWAY, AWAY_WORDS
+from taskharbor.drivers.redis.link import AWAY, AWAY_WORDS, FULL
 from taskharbor.drivers.redis.options import OURS, hosts_of
 from taskharbor.drivers.redis.scripts import Script, compose, pack
+from taskharbor.drivers.redis.wire import cause_of
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.omniq.calls import Call
@@ -39,7 +40,7 @@ PAUSE = 0.1  # seconds between two tries
 _MOVING = (redis.exceptions.ClusterError, redis.exceptions.AskError, redis.exceptions.TryAgainError)
 _LOST = (
     *(redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException, OSError),
-    *(*AWAY, redis.exceptions.OutOfMemoryError, *_MOVING),
+    *(*AWAY, *_MOVING),
 )
 _REFUSED = "OMNIQ "
 _monotonic = StoreClock().monotonic
@@ -186,7 +187,10 @@ def _meaning(error: Exception, where: str, cluster: bool) -> Exception | None:
         return TypeError(
             "this server is one node of a Redis Cluster: give the URL redis+cluster://host:port, or a RedisCluster"
         )
+    word = (cause_of(text).split() or [""])[0].strip(":")
+    if isinstance(error, redis.exceptions.OutOfMemoryError) or word == "OOM":
+        return BackendUnavailable(FULL)
     advice = tls.advice(error)[0] if "SSL" in text or "CERTIFICATE" in text else ""
-    if isinstance(error, _LOST) or (text.split() or [""])[0].strip(":") in AWAY_WORDS:
+    if isinstance(error, _LOST) or word in (*AWAY_WORDS, "READONLY"):
         return BackendUnavailable(f"the Redis server cannot be reached ({type(error).__name__}){advice}")
     return None

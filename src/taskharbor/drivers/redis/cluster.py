@@ -64,20 +64,21 @@ class ClusterCalls(Calls):
         new = [queue for queue in dict.fromkeys(queues) if queue not in self._noted]
         if new:
             pairs = [part for queue in new for part in (0, queue)]
-            await self.link.ask("ZADD", QUEUES, *pairs, key=QUEUES)
+            await self.link.write("ZADD", QUEUES, *pairs, key=QUEUES)
             self._noted.update(new)
 
     async def known_queues(self) -> list[str]:
         return [name.decode() for name in await self.link.ask("ZRANGE", QUEUES, 0, -1, key=QUEUES)]
 
-    async def claim(self, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-        """Note the queues of ids; answers the ids that are stored in another queue already."""
+    async def claim(self, pairs: Iterable[tuple[str, str]], how: str = "claim") -> dict[str, str]:
+        """Note the queues of ids; answers the ids that are stored in another queue already. `how`: "spawn" for jobs of
+        an outcome, which a full server does not refuse."""
         parts: dict[str, list[str]] = {}
         wanted = dict(pairs)
         for id, queue in wanted.items():
             parts.setdefault(bucket(id), []).extend((id, queue))
         noted: dict[str, str] = {}
-        replies = await gathered([self.register("claim", key, rest) for key, rest in parts.items()])
+        replies = await gathered([self.register(how, key, rest) for key, rest in parts.items()])
         for rest, found in zip(parts.values(), replies, strict=True):
             for id, queue in zip(rest[::2], found, strict=True):
                 if queue is not None and queue.decode() != wanted[id]:
@@ -260,7 +261,7 @@ class ClusterCalls(Calls):
         """Note what a spawn will store, before it does."""
         fresh = list(plan.fresh.values())
         await self.note_queues(job.queue for job in fresh)
-        await self.claim((job.id, job.queue) for job in fresh)
+        await self.claim(((job.id, job.queue) for job in fresh), "spawn")
         return await self.enter_flows(fresh)
 
     async def filled(self, plan: Plan, now: int, heir: str | None) -> Planned:
@@ -295,7 +296,7 @@ class ClusterCalls(Calls):
         key = flow_key(flow)
         if not await self.flow(flow):
             return 0
-        await self.link.ask("HSET", key, "!", "1", key=key)
+        await self.link.write("HSET", key, "!", "1", key=key)
         number, queues = 0, await self.flow_queues(flow)
         for queue in queues:
             args = (now, True, queue, flow, [queue], FLOW_CANCELLED_REASON)

@@ -294,7 +294,7 @@ class RedisDriver(SingleVerbs):
         check_name(info.worker, "worker")
         link = self.calls.link
         data = msgspec.msgpack.encode(msgspec.structs.replace(info, seen_at=now))
-        await link.ask("HSET", WORKERS, info.worker, data, key=WORKERS)
+        await link.write("HSET", WORKERS, info.worker, data, key=WORKERS)
         silent = [worker.worker for worker in await self._heard() if worker.seen_at <= now - 10 * WORKER_SILENCE]
         if silent:
             await link.ask("HDEL", WORKERS, *silent, key=WORKERS)

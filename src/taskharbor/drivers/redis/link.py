@@ -29,13 +29,14 @@ from taskharbor.drivers.dsn import conceals
 from taskharbor.drivers.redis import checks, tls
 from taskharbor.drivers.redis.options import Options
 from taskharbor.drivers.redis.pool import Command, Pool, by_hash, by_text, connect, dial
-from taskharbor.drivers.redis.scripts import Script, pack
+from taskharbor.drivers.redis.scripts import Script, binary, load, pack
 from taskharbor.drivers.redis.wire import hang_up
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
 LOST = (ConnectionError, TimeoutError, OSError)
 AWAY = (BusyLoadingError, ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError)
 AWAY_WORDS = ("MISCONF", "NOREPLICAS", "OOM", "BUSY", "UNBLOCKED")
+FULL = "Redis is full (maxmemory): it takes no new jobs until there is room; raise maxmemory, or prune or delete jobs"
 
 
 class Link:
@@ -70,6 +71,11 @@ class Link:
     async def ask(self, *command: Any, key: str = "", repeat: bool = True) -> Any:
         """One command, at the server of a key."""
         return (await self._send(key, [command], repeat=repeat))[0]
+
+    async def write(self, *command: Any, key: str) -> Any:
+        """One command that writes, at the server of a key; unlike one of `ask` it passes where the server is full."""
+        queue = key[1 : key.index("}")]
+        return await self.run(load("write"), queue, [binary(_bytes(part)) for part in command])
 
     async def run(
         self,
@@ -152,6 +158,10 @@ class Link:
         return made
 
 
+def _bytes(part: Any) -> bytes:
+    return part if isinstance(part, bytes) else str(part).encode()
+
+
 def _checked(replies: list[Any]) -> list[Any]:
     for reply in replies:
         if isinstance(reply, Exception):
@@ -164,6 +174,8 @@ def refused(link: Link, error: ResponseError) -> Exception:
     if isinstance(error, NoScriptError):
         return error
     word = (str(error).split() or [""])[0].strip(":")
+    if word == "OOM":
+        return BackendUnavailable(FULL)
     if isinstance(error, AuthenticationError) or word in AWAY_WORDS:
         return link.unavailable(error)
     if "DB index is out of range" in str(error):

@@ -59,10 +59,10 @@ class Reader:
                 if name and "{" not in name and not name.startswith(("th:", "cc:")) and name != "th":
                     found.add(name)
         self._found = found
-        fresh = found - known
-        if fresh:
-            pairs = [part for name in sorted(fresh) for part in (0, name)]
-            await link.ask("ZADD", QUEUES, "NX", *pairs, key="{th}")
+        fresh = sorted(found - known)
+        for first in range(0, len(fresh), CHUNK):
+            pairs = [part for name in fresh[first : first + CHUNK] for part in (0, name)]
+            await link.write("ZADD", QUEUES, "NX", *pairs, key="{th}")
         return found
 
     # Jobs

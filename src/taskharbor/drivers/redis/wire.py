@@ -8,6 +8,7 @@ ran out of time leaves its connection closed, never its reply to the next.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,6 +42,17 @@ _WORDS: dict[str, type[ResponseError]] = {
     "TRYAGAIN": TryAgainError,
 }
 _LOGIN = ("NOAUTH", "WRONGPASS")
+_IN_SCRIPT = re.compile(r"(?:ERR )?Error running script [^@]*@.*?: -([A-Z]+\b.*)", re.DOTALL)
+
+
+def cause_of(text: str) -> str:
+    """What a server says, without what Redis 6.2 puts before an error that comes from inside a script.
+
+    >>> cause_of("ERR Error running script (call to f_1b): @user_script:1: @user_script: 1: -OOM command not allowed")
+    'OOM command not allowed'
+    """
+    inside = _IN_SCRIPT.match(text)
+    return inside[1] if inside else text
 
 
 def error_of(text: str) -> RedisError:
@@ -49,6 +61,7 @@ def error_of(text: str) -> RedisError:
     >>> type(error_of("NOSCRIPT No matching script.")).__name__
     'NoScriptError'
     """
+    text = cause_of(text)
     word, _, rest = text.partition(" ")
     if word in _WORDS:
         return _WORDS[word](rest)

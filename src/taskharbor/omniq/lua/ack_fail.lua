@@ -1,4 +1,5 @@
 -- Ack a failure. In: mark, id, token, error or ''. Out: RETRY, due_ms or FAILED.
+even_if_full()
 local mark, id, token, message = argument[3], argument[4], argument[5], argument[6]
 local said = answered(id, mark)
 if said == 'FAILED' then return {'FAILED'} end

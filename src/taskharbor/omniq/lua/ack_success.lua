@@ -1,4 +1,5 @@
 -- Ack a success. In: mark, id, token. Out: OK.
+even_if_full()
 local mark, id, token = argument[3], argument[4], argument[5]
 if answered(id, mark) then return 'OK' end
 local job, code = held(id, token)

@@ -1,5 +1,6 @@
 -- Give a job back that was not worked on, or not to its end. In: mark, id, token. Out: OK. No attempt is spent: the
 -- leases granted stay what they are, and one more may be granted.
+even_if_full()
 local mark, id, token = argument[3], argument[4], argument[5]
 if answered(id, mark) then return 'OK' end
 local job, code = held(id, token)

@@ -1,7 +1,8 @@
 -- The flag of a queue. In: pause, resume or ask. Out: OK, how many flags were taken away, whether there is one.
 local at, what = key(q, 'paused'), argument[3]
-if what == 'pause' then return call('SET', at, '1') end
 if what == 'ask' then return call('EXISTS', at) end
+even_if_full()
+if what == 'pause' then return call('SET', at, '1') end
 local taken = call('DEL', at)
 th.hint(q)
 th.finish()

@@ -1,6 +1,7 @@
 -- Reap leases that are over. In: how many at most. Out: how many were. A job of an OmniQ client is retried or fails, as
 -- by ack_fail, with a reason; one of taskharbor's goes back into the line, and its worker decides what that means. An
 -- active id without a record cannot say whose slot it held: then the slots are counted anew.
+even_if_full()
 local REASON = 'LeaseExpired: the lease ended without an ack'
 local over = call('ZRANGEBYSCORE', key(q, 'active'), '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, argument[3])
 local ghosts = false

@@ -1,5 +1,6 @@
 -- Remove jobs from a lane. In: the lane, ids. Out: id, '' or a code, id, … Everything is checked before anything is
 -- changed. Looking for an id in a list takes time that grows with the list.
+even_if_full()
 local lane, said = argument[3], {}
 local STATES = {wait = 'wait', gwait = 'wait', delayed = 'delayed', failed = 'failed', completed = 'completed'}
 

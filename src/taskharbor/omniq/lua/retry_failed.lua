@@ -1,4 +1,5 @@
 -- Failed jobs begin anew. In: mark, ids. Out: id, '' or a code, id, …
+even_if_full()
 local mark, said = argument[3], {}
 
 local function again(id)

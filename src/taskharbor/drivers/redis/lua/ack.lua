@@ -2,6 +2,7 @@
 -- were of plain jobs and are applied. The rest is for settle.lua.
 -- without: 30_record 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
+even_if_full()
 th.begin(args[1], args[2], args[3])
 local now, applied, queues, freed, acks = n(th.now), 0, {}, {}, args[4]
 for first = 1, #acks, 4 do

@@ -1,5 +1,6 @@
 -- now, cluster, home, run, queues or false, reason → how many of its jobs were cancelled; the run is flagged.
 local args = cmsgpack.unpack(ARGV[1])
+even_if_full()
 th.begin(args[1], args[2], args[3])
 local flow, number, any = args[4], 0, false
 for _, q in ipairs(args[5] or flow_queues(flow)) do

@@ -2,6 +2,7 @@
 -- it, arguments) → for each 1: applied, 0: not yet. On a Cluster; messages may come again.
 -- without: 90_take 95_fence 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
+even_if_full()
 th.begin(0, true, args[1])
 local clock, answers = tonumber(call('TIME')[1]), {}
 for index, message in ipairs(args[3]) do

@@ -2,6 +2,7 @@
 -- A call with edges is planned by the client: what it planned with must still hold, else STALE and nothing is stored.
 -- without: 90_take 95_fence 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
+unless_full()
 th.begin(args[1], args[2], args[3])
 local jobs = args[5]
 if args[4] then

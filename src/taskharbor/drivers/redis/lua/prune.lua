@@ -1,6 +1,7 @@
 -- cluster, home, before, limit, queues or false, run → whether it is open (on a Cluster) → how many records were
 -- forgotten, and the runs about which nothing was said: their jobs stayed. What is still needed is put aside until what needs it has finished, so that no prune meets it twice.
 local args = cmsgpack.unpack(ARGV[1])
+even_if_full()
 th.begin(args[3], args[1], args[2])
 local limit, gone, open, unknown = args[4], 0, args[6] or {}, {}
 

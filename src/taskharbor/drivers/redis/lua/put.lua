@@ -2,6 +2,7 @@
 -- th_x or false, created_ms) → OK: all are stored. SLOW, and nothing has changed: enqueue.lua is to look at them.
 -- without: 20_books 30_record 40_groups 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
+unless_full()
 local cluster, q, jobs = args[2], args[3], args[4]
 local count, now, prefix, wait = #jobs / 7, n(args[1]), job_key(args[3], ''), key(args[3], 'wait')
 local ids, at, noted = {}, {}, {}

@@ -1,5 +1,6 @@
 -- The keys that belong to no queue, on a Cluster. operation, key, then
 --   claim  ids and queues by turns → for each id the queue it was noted with before, or false; it is noted if it was not
+--   spawn  the same for jobs that belong to an outcome, which a full server does not refuse
 --   note   ids and queues by turns: noted, whatever was there
 --   gone   ids and queues by turns: forgotten, if that is what was noted
 --   enter  queues → the run's flag; they are among its queues now
@@ -7,6 +8,7 @@
 -- without: 15_stats 20_books 30_record 40_groups 45_plain 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
 local operation, at, rest = args[1], args[2], args[3]
+if operation == 'claim' then unless_full() else even_if_full() end
 local answers = {}
 if operation == 'enter' then
   for _, q in ipairs(rest) do call('HSET', at, '=' .. q, '1') end
@@ -20,7 +22,7 @@ end
 for index = 1, #rest, 2 do
   local id, q = rest[index], rest[index + 1]
   local noted = call('HGET', at, id)
-  if operation == 'note' or (operation == 'claim' and not noted) then call('HSET', at, id, q) end
+  if operation == 'note' or ((operation == 'claim' or operation == 'spawn') and not noted) then call('HSET', at, id, q) end
   if operation == 'gone' and noted == q then call('HDEL', at, id) end
   answers[#answers + 1] = noted or false
 end

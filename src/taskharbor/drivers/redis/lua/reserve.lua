@@ -3,6 +3,7 @@
 -- what it granted, known by its tokens, is answered once more.
 -- without: 80_store 95_fence 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
+even_if_full()
 th.begin(args[1], args[2], args[3])
 local queues, limit, tokens = args[4], args[6], args[8]
 

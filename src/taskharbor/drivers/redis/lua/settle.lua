@@ -7,6 +7,7 @@
 -- A kind behind a question mark is not applied: 5 says that nothing stands in its way.
 -- without: 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
+even_if_full()
 th.begin(args[1], args[2], args[3])
 
 local function stamped_fields(outcome)

@@ -3,6 +3,7 @@
 -- of the tokens. If that is not so: SLOW, and nothing has changed.
 -- without: 20_books 30_record 40_groups 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
+even_if_full()
 local q, limit, worker, tokens = args[4][1], args[6], args[7], args[8]
 th.now = args[1]
 local now, wait, active = n(th.now), key(q, 'wait'), key(q, 'active')

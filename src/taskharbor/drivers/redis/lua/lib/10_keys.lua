@@ -5,6 +5,17 @@ local th = {now = 0, cluster = false, home = ''}
 local call = redis.call
 local format, floor, min, max = string.format, math.floor, math.min, math.max
 
+-- Redis judges a script by its first write: there a replica refuses it, and a full server (maxmemory) what may need memory.
+-- Whatever is written after that is let through. So every script that writes begins with one of these two, which change
+-- nothing: the key that a script is given never exists.
+local function even_if_full()
+  call('DEL', KEYS[1])
+end
+
+local function unless_full()
+  call('ZADD', KEYS[1], 'XX', '0', '')
+end
+
 local DEFAULT_MAX = 5        -- what OmniQ clients see as max_attempts of a job that leaves it to core
 local MARGIN = 0.001         -- between the turns of two groups that became ready in the same millisecond
 
