@@ -9,8 +9,6 @@ from taskharbor import Harbor, Worker
 from taskharbor.events import Event, WorkerStarted, WorkerStopping
 from taskharbor.worker import patience
 
-patience.STORE, patience.HURRIED, patience.CLOSING = 1.0, 0.5, 0.2
-
 harbor = Harbor(f"sqlite:///{sys.argv[2]}" if len(sys.argv) > 2 else "memory://")
 
 
@@ -98,6 +96,7 @@ class Standing:
 
 
 def main(phase: str) -> None:
+    patience.STORE, patience.HURRIED, patience.CLOSING = 1.0, 0.5, 0.2
     options: dict[str, Any] = {"shutdown_timeout": 0.2, "lease": 600}
     if phase.startswith("still:"):
         worker = Worker(Standing(harbor.driver, phase.removeprefix("still:")), observers=[observe], **options)
