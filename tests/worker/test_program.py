@@ -10,6 +10,7 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.worker import program
 TERM, INT = signal.SIGTERM, signal.SIGINT
 JOBS = ("coroutine", "swallowing", "background", "blocking", "elsewhere", "thread", "child")
 STILL = ("still:open", "still:reserve", "still:beat", "still:close")
+NUMBERS = count()  # of the programs: each has a file of its own
 QUIET = 60.0  # seconds of real time after which a program counts as one that cannot be ended
 
 
@@ -28,7 +30,7 @@ class Program:
 
     def __init__(self, phase: str, folder: Path) -> None:
         self.phase = phase
-        self.file = folder / f"{phase.replace(':', '-')}-{len(list(folder.iterdir()))}.db"
+        self.file = folder / f"{phase.replace(':', '-')}-{next(NUMBERS)}.db"
         self.process: Process
         self.said: list[str] = []
 
