@@ -138,17 +138,18 @@ MUTANTS = (
     Mutant(
         "unknown dependencies taken", "04_enqueue", "where n.new is null limit 1", "where false limit 1", ("flows",)
     ),
-    Mutant("prune takes what is needed", "08_admin", "continue when holds(one.id) > 0;", "", ("retention",)),
+    Mutant("prune takes what is needed", "09_prune", " and not is_needed(h.id)", "", ("retention",)),
     Mutant(
         "prune takes what is open",
-        "08_admin",
-        "continue when one.flow_id is not null",
-        "continue when false and one.flow_id is not null",
+        "09_prune",
+        "if here.flow <> '' and is_held(here.flow) then",
+        "if false then",
         ("retention", "runs"),
     ),
+    Mutant("prune takes what a dead job holds", "09_prune", "h.state + 0 = 6", "false", ("retention",)),
     Mutant(
         "prune takes the moment itself",
-        "08_admin",
+        "09_prune",
         "h.finished_at < p_before",
         "h.finished_at <= p_before",
         ("retention",),

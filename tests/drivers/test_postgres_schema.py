@@ -141,7 +141,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {1: "f5182084d19915d551d5ebb11a339a3b8e9026c58de0f9c27941df5f9e56d2c5"}
+DIGESTS = {1: "955da5792a373da0c13e289b2c9bb554aa3cb223851b1d192474e07a211035c2"}
 
 
 def test_the_functions_belong_to_their_version():

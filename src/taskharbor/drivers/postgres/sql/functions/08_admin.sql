@@ -179,6 +179,14 @@ returns bigint language sql stable as $body$
          or exists (select from history h where h.id = e.dependent and h.state + 0 not in (5, 7)));
 $body$;
 
+-- Whether one does, without counting them.
+create or replace function is_needed(p_id text)
+returns boolean language sql stable as $body$
+    select exists (select from edges e where e.dependency = p_id
+    and (exists (select from jobs j where j.id = e.dependent)
+         or exists (select from history h where h.id = e.dependent and h.state + 0 not in (5, 7))));
+$body$;
+
 -- Forget what belongs to records that were deleted: for each an id, a queue, a key and a flow, the last two if it has one.
 -- locks: edges and flows, each in their order: two who forget neighbours never wait for each other
 create or replace function forget(p_ids text[], p_queues text[], p_keys bytea[], p_flows text[])
@@ -194,8 +202,10 @@ begin
         where x.ctid = any(array(select a.ctid from edges a where a.dependency = any(p_ids)
                                  union select b.ctid from edges b where b.dependent = any(p_ids)))
         order by x.dependency, x.dependent for update));
-    delete from keys k using unnest(p_ids, p_queues, p_keys) as x(id, queue, key)
-    where x.key is not null and k.queue = x.queue collate "C" and k.key = x.key and k.id = x.id;
+    delete from keys k where k.ctid = any(array(
+        select y.place from unnest(p_ids, p_queues, p_keys) as x(id, queue, key),
+            lateral (select z.ctid as place from keys z
+                     where z.queue = x.queue collate "C" and z.key = x.key and z.id = x.id limit 1) as y));
     for flow in select distinct f from unnest(p_flows) as f
                 where f is not null and exists (select from flows y where y.flow_id = f) order by 1 loop
         if not exists (select from jobs x where x.flow_id = flow)
@@ -261,32 +271,3 @@ begin
 end
 $body$;
 
--- Forget up to p_limit done and cancelled jobs that finished before a moment, the oldest first.
--- locks: what it deletes; what somebody else has locked is left for the next time
-create or replace function prune(p_before bigint, p_limit integer)
-returns integer language plpgsql set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
-declare
-    gone integer := 0;
-    one record;
-begin
-    for one in
-        select h.id, h.queue, h.key, h.flow_id from history h
-        where h.state in (5, 7) and h.finished_at < p_before order by h.finished_at, h.id
-    loop
-        exit when gone >= p_limit;
-        continue when one.flow_id is not null
-            and (exists (select from jobs j where j.flow_id = one.flow_id)
-                 or exists (select from history h where h.flow_id = one.flow_id and h.state + 0 = 6));
-        perform from history h where h.id = one.id and h.state + 0 in (5, 7) for update skip locked;
-        continue when not found;
-        continue when holds(one.id) > 0;
-        delete from history h where h.id = one.id;
-        perform forget(array[one.id], array[one.queue], array[one.key], array[one.flow_id]);
-        gone := gone + 1;
-    end loop;
-    delete from groups g using (select x.queue, x.grp from groups x where x.waiting = 0 and x.inflight = 0
-                                limit 1000 for update skip locked) as y
-    where g.queue = y.queue and g.grp = y.grp;
-    return gone;
-end
-$body$;

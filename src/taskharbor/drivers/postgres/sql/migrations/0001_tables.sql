@@ -74,7 +74,10 @@ create index jobs_strange on jobs (id) where state < 0 or state > 4;
 create table history (like jobs including defaults);
 alter table history add primary key (id);
 alter table history set (autovacuum_vacuum_insert_scale_factor = 0.2);
-create index history_finished on history (finished_at, id) where state in (5, 7);
+-- What prune takes from, flow by flow, and the flows that a dead job holds. The expressions are the ones it asks for: no
+-- other index can be taken for these, whatever a planner believes about the table.
+create index history_sweep on history (coalesce(flow_id, ''), finished_at, id) where state in (5, 7);
+create index history_held on history (coalesce(flow_id, '')) where state + 0 = 6;
 create index history_flow on history (flow_id, id) where flow_id is not null;
 create index history_dead on history (queue, id) where state = 6;
 
@@ -105,6 +108,7 @@ create table groups (
     primary key (queue, grp)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 create index groups_turns on groups (queue, served) where waiting > 0 and inflight < lim;
+create index groups_idle on groups (queue, grp) where waiting = 0 and inflight = 0;
 
 create table limits (
     queue text collate "C" not null,
@@ -124,6 +128,14 @@ create table queues (
 
 -- Cancelled flows, as long as a record of them is there.
 create table flows (flow_id text collate "C" primary key);
+
+-- One row: behind which record the next prune begins.
+create table sweep (
+    one boolean primary key default true check (one),
+    flow text collate "C" not null,
+    finished_at bigint not null,
+    id text collate "C" not null
+);
 
 create table workers (
     worker text collate "C" primary key,

@@ -1,0 +1,137 @@
+"""What calls cost in pages that the server touches, beside much that has nothing to do with them.
+
+A page counts each time it is looked at, in memory or not: that does not depend on the machine. The stores are small in
+`make test`; in `make chaos` a flow has 100,000 jobs.
+"""
+
+import asyncio
+import re
+
+import psycopg
+import pytest
+
+from taskharbor.drivers.postgres import PostgresDriver
+from tests import lanes
+from tests.servers import postgres
+
+pytestmark = pytest.mark.lane("cost-postgres")
+LARGE = lanes.figure(test=10_000, chaos=100_000)
+TICKS = 1_000_000_000_000_000
+FINISHED = """
+insert into taskharbor.history (id, queue, type, payload, attempts, max_attempts, deliveries, lost, created_at, state,
+                                finished_at, flow_id)
+select '{kind}' || lpad(n::text, 9, '0'), 'q', 'work', '', 0, 0, 1, 0, 1, {state}, n, {flow}
+from generate_series(1, {number}) as n
+"""
+
+
+def made() -> str:
+    """The address of a store that nobody vacuums, and whose statistics are those of empty tables."""
+    address = postgres.shared().address(postgres.shared().database())
+
+    async def open_once() -> None:
+        driver = PostgresDriver(address)
+        await driver.open()
+        await driver.close()
+
+    asyncio.run(open_once())
+    with psycopg.connect(address, autocommit=True) as connection:
+        for table in ("jobs", "history", "groups", "edges", "keys"):
+            connection.execute(f"alter table taskharbor.{table} set (autovacuum_enabled = false)".encode())
+        connection.execute("vacuum analyze")
+    return address
+
+
+def fill(connection, kind: str, state: int, number: int, flow: str = "null") -> None:
+    connection.execute(FINISHED.format(kind=kind, state=state, number=number, flow=flow).encode())
+
+
+def pages_of(connection, call: str) -> int:
+    """What a call touches. It is really made."""
+    rows = connection.execute(f"explain (analyze, buffers) {call}".encode()).fetchall()
+    text = "\n".join(row[0] for row in rows)
+    found = re.search(r"Buffers: shared(?: hit=(\d+))?(?: read=(\d+))?", text)
+    assert found is not None, text
+    return sum(int(number or 0) for number in found.groups())
+
+
+def number(connection, condition: str) -> int:
+    found = connection.execute(f"select count(*) from taskharbor.history where {condition}".encode()).fetchone()
+    return int(found[0])
+
+
+PRUNE = f"select taskharbor.prune({TICKS}, 500)"
+BEFORE_HAND = (
+    "select taskharbor.prune(0, 500)"  # so that the session has its plans, and they were made on what is there
+)
+
+
+@pytest.mark.parametrize("planned", ["on an empty store", "on the full one"])
+def test_prune_does_not_cost_more_in_a_larger_flow(planned):
+    pages = {}
+    for size in (1000, LARGE):
+        with psycopg.connect(made(), autocommit=True) as connection:
+            if planned == "on an empty store":
+                connection.execute(BEFORE_HAND)
+            fill(connection, "a", 5, size, "'run'")
+            connection.execute(BEFORE_HAND)
+            pages[size] = pages_of(connection, PRUNE)
+            assert number(connection, "true") == size - 500
+    assert pages[LARGE] < pages[1000] * 1.5, pages
+
+
+@pytest.mark.parametrize("holder", ["a dead letter", "a waiting job"])
+def test_one_job_that_holds_a_large_flow_stops_no_retention(holder):
+    """It comes first in any order. Beside it stand jobs of no flow, small flows that are over, and held ones."""
+    small = LARGE // 10
+    with psycopg.connect(made(), autocommit=True) as connection:
+        connection.execute(BEFORE_HAND)
+        fill(connection, "a", 5, LARGE, "'a run'")
+        if holder == "a dead letter":
+            fill(connection, "dead", 6, 1, "'a run'")
+        else:
+            connection.execute("insert into taskharbor.jobs (id, queue, flow_id, state) values ('w', 'q', 'a run', 1)")
+        fill(connection, "b", 5, small)
+        fill(connection, "c", 7, small, "'c' || n / 4")
+        fill(connection, "d", 5, small, "'d' || n")
+        fill(connection, "dead-d", 6, small, "'d' || n")
+        others = number(connection, "state in (5, 7) and (flow_id is null or flow_id like 'c%')")
+        pages = list[int]()
+        while others and len(pages) < 100:
+            pages.append(pages_of(connection, PRUNE))
+            others = number(connection, "state in (5, 7) and (flow_id is null or flow_id like 'c%')")
+        assert not others
+        assert number(connection, "flow_id = 'a run' and state = 5") == LARGE
+        assert number(connection, "flow_id like 'd%'") == small * 2
+        # Nothing is left to forget: a look at each flow that is held, and no more of them than a call may take.
+        pages += [pages_of(connection, PRUNE) for _ in range(3)]
+        assert max(pages) < 50_000, pages
+        assert pages[-1] < 20 * min(small, 5000) + 1000, pages
+
+
+def test_what_is_needed_is_not_looked_at_by_every_prune():
+    """Done jobs that one dead job depends on: they stay, and each round looks at each of them once."""
+    with psycopg.connect(made(), autocommit=True) as connection:
+        connection.execute(BEFORE_HAND)
+        fill(connection, "a", 5, LARGE)
+        fill(connection, "dead", 6, 1)
+        connection.execute(
+            "insert into taskharbor.edges select id, 'dead000000001' from taskharbor.history where state = 5"
+        )
+        fill(connection, "b", 5, 1000, "'z'")
+        pages = [pages_of(connection, PRUNE) for _ in range(2 + LARGE // 1000)]
+        assert number(connection, "flow_id = 'z'") == 0
+        assert number(connection, "flow_id is null") == LARGE + 1
+        assert max(pages) < 90_000, pages
+
+
+@pytest.mark.parametrize(("began", "more"), [("'m'", "null"), ("'m'", "'a'"), ("null", "null"), ("'m'", "'m'")])
+def test_a_prune_that_begins_in_the_middle_sees_all(began, more):
+    """What has come since before the place at which the last one ended is not left for another call."""
+    with psycopg.connect(made(), autocommit=True) as connection:
+        fill(connection, "x", 5, 10, began)
+        assert connection.execute(f"select taskharbor.prune({TICKS}, 3)").fetchall() == [(3,)]
+        fill(connection, "a", 5, 2, more)
+        fill(connection, "z", 5, 2, "'z'")
+        assert connection.execute(f"select taskharbor.prune({TICKS}, 500)").fetchall() == [(11,)]
+        assert connection.execute(f"select taskharbor.prune({TICKS}, 500)").fetchall() == [(0,)]
