@@ -69,6 +69,7 @@ ACTIONS: dict[str, tuple[int, tuple[st.SearchStrategy[Any], ...]]] = {
     "delete": (3, (st.lists(index, min_size=1, max_size=2),)),
     "prune": (1, (st.sampled_from([0, 0, 5, 20]),)),
     "cancel_flow": (1, (st.integers(0, 1),)),
+    "begin_flow_anew": (1, (st.integers(0, 1), st.lists(a_job, min_size=1, max_size=2))),
     "advance": (10, (st.integers(0, 7),)),
 }
 an_action = st.one_of(
@@ -263,6 +264,13 @@ class Machine(RuleBasedStateMachine):
 
     def cancel_flow(self, flow: int) -> None:
         self._run(self.twins.cancel_flow(self.prefix + FLOWS[flow]))
+
+    def begin_flow_anew(self, flow: int, given: list[tuple[Any, ...]]) -> None:
+        """A flow is cancelled and its jobs are deleted; then others are enqueued into one of that name."""
+        name = self.prefix + FLOWS[flow]
+        self.cancel_flow(flow)
+        self._run(self.twins.delete([id for id, known in self.twins.oracle.jobs.items() if known.job.flow_id == name]))
+        self._run(self.twins.enqueue(self._jobs([(*job[:-1], FLOWS[flow]) for job in given])))
 
     def advance(self, how: int) -> None:
         """Forward, and often to the very moment at which something happens, or to the one before it."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment, ids_of
-from taskharbor.drivers import Ack, Enqueued, Fail, FlowInfo, JobNotFound
+from taskharbor.drivers import Ack, Enqueued, Fail, FlowInfo, JobNotFound, LeaseExpired
 
 STATUS = (
     "A flow is failed if any of its jobs is in the DLQ; else cancelled if any is cancelled; else "
@@ -23,6 +25,10 @@ CANCEL = (
     "cancelled flow is stored cancelled."
 )
 UNFLAG = "Requeueing a job of a cancelled flow takes the flag away."
+FORGOTTEN = (
+    "The flag goes with the last record of its flow, deleted or pruned: a job enqueued into that flow id afterwards "
+    "begins a new flow, and runs."
+)
 
 
 async def flow(env: Environment, at: float = 0) -> FlowInfo:
@@ -190,6 +196,65 @@ async def flag_comes_back_with_the_next_cancel(env: Environment) -> None:
     await env.driver.requeue([first.id], env.at(2))
     assert await env.driver.cancel_flow(name, env.at(3)) == 1
     assert await env.state(await env.add(flow_id=name, at=4), 4) == "cancelled"
+
+
+@case(FORGOTTEN)
+async def deleted_flow_keeps_no_flag(env: Environment) -> None:
+    """Its jobs in two queues are deleted one after the other: the flag stays with the first, and goes with the last."""
+    name = env.name("flow")
+    here, there = await env.add(flow_id=name), await env.add(flow_id=name, queue=env.q("other"))
+    assert await env.driver.cancel_flow(name, env.at(1)) == 2
+    assert await env.driver.delete([here.id]) == [None]
+    late = await env.add(flow_id=name, at=2)
+    assert await env.state(late, 2) == "cancelled"
+    assert await env.driver.delete([late.id, there.id]) == [None, None]
+    again = [await env.add(flow_id=name, queue=queue, at=3) for queue in (env.queue, env.q("other"))]
+    assert await env.states(*again, at=3) == ["ready", "ready"]
+    assert (await flow(env, 3)).status == "running"
+
+
+@case(FORGOTTEN)
+async def pruned_flow_keeps_no_flag(env: Environment) -> None:
+    name = env.name("flow")
+    done = await env.finished(flow_id=name, queue=env.q("other"))
+    cancelled = await env.add(flow_id=name)
+    assert await env.driver.cancel_flow(name, env.at(1)) == 1
+    while not (await env.gone(done) and await env.gone(cancelled)):
+        assert await env.driver.prune(env.at(2), 100) > 0
+    assert await env.state(await env.add(flow_id=name, at=3), 3) == "ready"
+
+
+@case(FORGOTTEN)
+async def queues_where_nothing_was_stored_keep_no_flag(env: Environment) -> None:
+    """Calls that named the flow for another queue and stored nothing there: the key was taken, the outcome refused."""
+    name, other, third = env.name("flow"), env.q("other"), env.q("third")
+    taken = await env.add(queue=other, idempotency_key="taken")
+    held = await env.take_one(queues=[other])
+    member, known = env.job(flow_id=name), env.job(flow_id=name, queue=other, idempotency_key="taken")
+    assert await env.put(member, known) == [Enqueued(member.id, False), Enqueued(taken.id, True)]
+    await env.refused(Ack(held.lease, None, (env.job(flow_id=name, queue=third),)), LeaseExpired, at=3600)
+    assert await env.driver.cancel_flow(name, env.at(1)) == 1
+    assert await env.driver.delete([member.id]) == [None]
+    again = [await env.add(flow_id=name, queue=queue, at=2) for queue in (env.queue, other, third)]
+    assert await env.states(*again, at=2) == ["ready", "ready", "ready"]
+
+
+@case(FORGOTTEN)
+async def delete_beside_cancel_flow_and_enqueue(env: Environment) -> None:
+    """Whoever comes first: what is left behind does not reach the next flow of that name."""
+    drivers = await env.siblings(3)
+    for turn in range(12):
+        name = env.name(f"flow{turn}")
+        first = await env.add(flow_id=name, run_at=env.at(60))
+        second = env.job(flow_id=name, queue=env.q("other"), run_at=env.at(60))
+        await asyncio.gather(
+            drivers[0].cancel_flow(name, env.now),
+            drivers[1].enqueue([second], env.now),
+            drivers[2].delete([first.id]),
+        )
+        assert await env.driver.delete([second.id]) == [None]
+        again = [await env.add(flow_id=name, queue=queue, at=2) for queue in (env.queue, env.q("other"))]
+        assert await env.states(*again, at=2) == ["ready", "ready"]
 
 
 @case(CANCEL, "No name collides with another, whatever characters it is made of.")

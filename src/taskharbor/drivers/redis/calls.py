@@ -189,8 +189,12 @@ class Calls:
                 return invalid if refused == STALE else refused
             (answer,) = await self._settle([spelled(outcome, spawn)], now)
             if answer != STALE:
+                await self.spawned(outcome.spawn, spawn, now)
                 return answer
         raise overtaken()
+
+    async def spawned(self, jobs: Sequence[JobRecord], spawn: Planned, now: int) -> None:
+        """An outcome with this spawn was applied, or refused."""
 
     async def planned(self, outcome: Ack | Fail, now: int) -> Planned:
         """The spawn of an outcome, planned; InvalidJob if it cannot be stored."""
@@ -240,7 +244,8 @@ class Calls:
 
     async def cancel_flow(self, flow: str, now: int) -> int:
         args = (now, False, "", flow, False, FLOW_CANCELLED_REASON)
-        number: int = await self.link.run(load("cancel_flow"), HOME, args, repeat=False)
+        number: int
+        number, _ = await self.link.run(load("cancel_flow"), HOME, args, repeat=False)
         return number
 
     async def prune(self, before: int, limit: int) -> int:

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, within_lease
+from taskharbor.drivers.contract import CANCELLED_REASON, within_lease
 from taskharbor.drivers.redis import planning
 from taskharbor.drivers.redis.calls import PLANS, Calls, answered, overtaken
+from taskharbor.drivers.redis.cluster_runs import Entered, Runs
 from taskharbor.drivers.redis.link import Link, gathered
 from taskharbor.drivers.redis.outbox import Outbox
 from taskharbor.drivers.redis.outcomes import Planned
@@ -33,10 +34,6 @@ def bucket(id: str) -> str:
     return f"{{th:ids:{zlib.crc32(id.encode()) % BUCKETS}}}"
 
 
-def flow_key(flow: str) -> str:
-    return f"{{th:flow:{flow}}}"
-
-
 def by_queue(items: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
     """Things by their queue, in the order in which they come."""
     found: dict[str, list[Any]] = {}
@@ -51,6 +48,7 @@ class ClusterCalls(Calls):
     def __init__(self, link: Link) -> None:
         super().__init__(link)
         self.outbox = Outbox(self)
+        self.runs = Runs(self)
         self._noted: set[str] = set()
         self._turns: dict[str, int] = {}  # queue → when it was last served by this client
         self._turn = 0
@@ -118,19 +116,6 @@ class ClusterCalls(Calls):
             there = await self._where(dict.fromkeys(await self.known_queues(), missing)) | there
         return there
 
-    async def enter_flows(self, jobs: Iterable[JobRecord]) -> dict[str, bool]:
-        """Note the queues of runs; answers the runs that are cancelled."""
-        queues = by_queue((job.flow_id, job.queue) for job in jobs if job.flow_id is not None)
-        cancelled = {}
-        for flow, names in queues.items():
-            if await self.register("enter", flow_key(flow), list(dict.fromkeys(names))):
-                cancelled[flow] = True
-        return cancelled
-
-    async def flow_queues(self, flow: str) -> list[str]:
-        fields = await self.link.ask("HKEYS", flow_key(flow), key=flow_key(flow))
-        return [field[1:].decode() for field in fields if field.startswith(b"=")]
-
     # Enqueue
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:
@@ -141,7 +126,7 @@ class ClusterCalls(Calls):
         for job in jobs:
             first.setdefault(job.id, job)
         elsewhere = await self.claim((job.id, job.queue) for job in first.values())
-        flows = await self.enter_flows(first.values())
+        flows = await self.runs.enter(first.values())
         answers: dict[str, Enqueued] = {id: Enqueued(id, True) for id in elsewhere}
         for queue, part in by_queue((job.queue, job) for id, job in first.items() if id not in elsewhere).items():
             if await self._put(part, queue, now, True):
@@ -151,6 +136,8 @@ class ClusterCalls(Calls):
             args = (now, True, queue, False, flat, (), flows or False)
             found = await self.link.run(load("enqueue"), queue, args, durable=True)
             answers |= {job.id: answered(job, answer) for job, answer in zip(part, found, strict=True)}
+        if flows:
+            await self.runs.confirm(first.values(), flows, now)
         seen: set[str] = set()
         result = []
         for job in jobs:
@@ -161,11 +148,13 @@ class ClusterCalls(Calls):
 
     async def _enqueue_edges(self, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:
         known: list[Enqueued] | None = None
+        entered: dict[str, Entered] = {}
         for _ in range(PLANS):
             plan = await planning.make(jobs, self.look)
             known = known or plan.answers  # after a queue was stored, its jobs are no longer new
             await self.claim((job.id, job.queue) for job in plan.fresh.values())
-            flows = await self.enter_flows(plan.fresh.values())
+            flows = await self.runs.enter(plan.fresh.values())
+            entered = flows | entered
             stale = False
             for queue, ids in by_queue((job.queue, id) for id, job in plan.fresh.items()).items():
                 flat = [stored(plan.fresh[id], now, plan.text(id)) for id in ids]
@@ -176,6 +165,8 @@ class ClusterCalls(Calls):
                     break
             if not stale:
                 await self.outbox.deliver(plan.fresh[id].queue for id in plan.fresh)
+                if entered:
+                    await self.runs.confirm(jobs, entered, now)
                 return known
             if plan.answers == known:
                 known = None
@@ -257,16 +248,16 @@ class ClusterCalls(Calls):
         await self.outbox.deliver(parts)
         return [answers[number] for number in range(len(outcomes))]
 
-    async def planned_spawn(self, plan: Plan) -> dict[str, bool]:
-        """Note what a spawn will store, before it does."""
+    async def filled(self, plan: Plan, now: int, heir: str | None) -> Planned:
         fresh = list(plan.fresh.values())
         await self.note_queues(job.queue for job in fresh)
         await self.claim(((job.id, job.queue) for job in fresh), "spawn")
-        return await self.enter_flows(fresh)
-
-    async def filled(self, plan: Plan, now: int, heir: str | None) -> Planned:
-        flows = await self.planned_spawn(plan)
+        flows = await self.runs.enter(fresh)
         return (await super().filled(plan, now, heir))._replace(flows=flows or False)
+
+    async def spawned(self, jobs: Sequence[JobRecord], spawn: Planned, now: int) -> None:
+        if spawn.flows:
+            await self.runs.confirm(jobs, spawn.flows, now)
 
     # Admin
 
@@ -293,16 +284,7 @@ class ClusterCalls(Calls):
         return await self._admin("cancel", ids, now, False, False, CANCELLED_REASON)
 
     async def cancel_flow(self, flow: str, now: int) -> int:
-        key = flow_key(flow)
-        if not await self.flow(flow):
-            return 0
-        await self.link.write("HSET", key, "!", "1", key=key)
-        number, queues = 0, await self.flow_queues(flow)
-        for queue in queues:
-            args = (now, True, queue, flow, [queue], FLOW_CANCELLED_REASON)
-            number += await self.link.run(load("cancel_flow"), queue, args, repeat=False)
-        await self.outbox.deliver(queues)
-        return number
+        return await self.runs.cancel(flow, now)
 
     async def prune(self, before: int, limit: int) -> int:
         gone = 0
@@ -313,17 +295,11 @@ class ClusterCalls(Calls):
                 number, unknown = await self.link.run(load("prune"), queue, args, repeat=False)
                 gone += number
                 for flow in unknown:
-                    open[flow.decode()] = await self._is_open(flow.decode())
+                    open[flow.decode()] = await self.runs.is_open(flow.decode())
                 if not any(not open[flow.decode()] for flow in unknown):
                     break
             await self.outbox.deliver([queue])
         return gone
-
-    async def _is_open(self, flow: str) -> bool:
-        for queue in await self.flow_queues(flow):
-            if await self.link.ask("EXISTS", f"{{{queue}}}:th:flow+:{flow}", key=f"{{{queue}}}"):
-                return True
-        return False
 
     async def pause(self, queue: str, on: bool) -> None:
         await self.note_queues([queue])
@@ -345,7 +321,7 @@ class ClusterCalls(Calls):
 
     async def flow(self, flow: str) -> list[Any]:
         found: list[Any] = []
-        for queue in await self.flow_queues(flow):
+        for queue in await self.runs.queues(flow):
             found += await self.link.run(load("flow"), queue, (flow, [queue]))
         return found
 

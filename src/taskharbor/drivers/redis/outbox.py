@@ -90,7 +90,7 @@ class Outbox:
 
     async def _apply_here(self, message: Message) -> None:
         """What is for keys that belong to no queue."""
-        from taskharbor.drivers.redis.cluster import bucket, flow_key
+        from taskharbor.drivers.redis.cluster import bucket
 
         names = _names(message.args)
         calls = self._calls
@@ -98,15 +98,13 @@ class Outbox:
             id, queue = names
             if not await calls.link.ask("EXISTS", f"{{{queue}}}:job:{id}", key=f"{{{queue}}}"):
                 await calls.register("gone", bucket(id), (id, queue))
-        elif message.kind == "left":
+        elif message.kind == "entered":
             flow, queue = names
-            if not await calls.link.ask("EXISTS", f"{{{queue}}}:th:flow:{flow}", key=f"{{{queue}}}"):
-                await calls.register("left", flow_key(flow), (queue,))
+            await calls.runs.stored(flow, [queue], message.now)
+        elif message.kind == "left":
+            await calls.runs.tidy(names[0])
         elif message.kind == "resumed":
-            (flow,) = names
-            await calls.link.ask("HDEL", flow_key(flow), "!", key=flow_key(flow))
-            for queue in await calls.flow_queues(flow):
-                await calls.link.ask("DEL", f"{{{queue}}}:th:flow!:{flow}", key=f"{{{queue}}}")
+            await calls.runs.resume(names[0])
 
 
 def _target(one: bytes) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from taskharbor.drivers.redis.records import up_to_ms
 from taskharbor.drivers.redis.scripts import binary
@@ -13,13 +13,16 @@ from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.shown import shown
 from taskharbor.model.times import to_ms
 
+if TYPE_CHECKING:
+    from taskharbor.drivers.redis.cluster_runs import Entered
+
 
 class Planned(NamedTuple):
     """A spawn that was planned."""
 
     jobs: Sequence[Any] | bool = False
     needed: Sequence[Any] = ()
-    flows: dict[str, bool] | bool = False
+    flows: dict[str, Entered] | Literal[False] = False
     heir: str | bool = False
     heir_queue: str = ""
 

@@ -1,4 +1,5 @@
--- now, cluster, home, run, queues or false, reason → how many of its jobs were cancelled; the run is flagged.
+-- now, cluster, home, run, queues or false, reason, on a Cluster the run's generation → how many of its jobs were cancelled,
+-- and whether it has any; the run is flagged.
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(args[1], args[2], args[3])
@@ -15,8 +16,10 @@ for _, q in ipairs(args[5] or flow_queues(flow)) do
       end
     end
   end
-  if th.cluster then call('SET', key(q, 'th:flow!:' .. flow), '1') end
+  -- Where it has no record, the flag is for a call that is about to store one.
+  if th.cluster and any then call('SET', key(q, 'th:flow!:' .. flow), args[7]) end
+  if th.cluster and not any then call('SET', key(q, 'th:flow!:' .. flow), args[7], 'EX', 3600) end
 end
 if any and not th.cluster then call('HSET', flow_key(flow), '!', '1') end
 th.finish()
-return number
+return {number, any and 1 or 0}

@@ -3,8 +3,9 @@
 --   spawn  the same for jobs that belong to an outcome, which a full server does not refuse
 --   note   ids and queues by turns: noted, whatever was there
 --   gone   ids and queues by turns: forgotten, if that is what was noted
---   enter  queues → the run's flag; they are among its queues now
+--   enter  queues → the run's generation and whether it is cancelled; they are among its queues now
 --   left   queue: no longer among them
+--   cancel nothing → the run's generation and its queues, and it is flagged; false if it has none
 -- without: 15_stats 20_books 30_record 40_groups 45_plain 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
 local operation, at, rest = args[1], args[2], args[3]
@@ -12,12 +13,21 @@ if operation == 'claim' then unless_full() else even_if_full() end
 local answers = {}
 if operation == 'enter' then
   for _, q in ipairs(rest) do call('HSET', at, '=' .. q, '1') end
-  return call('HEXISTS', at, '!')
-elseif operation == 'left' then
-  call('HDEL', at, '=' .. rest[1])
-  local left = call('HKEYS', at)
-  if #left == 0 or (#left == 1 and left[1] == '!') then call('DEL', at) end
-  return 1
+  local clock = call('TIME')
+  call('HSETNX', at, '#', clock[1] .. '.' .. clock[2])
+  return {call('HGET', at, '#'), call('HEXISTS', at, '!')}
+elseif operation == 'left' or operation == 'cancel' then
+  if operation == 'left' then call('HDEL', at, '=' .. rest[1]) end
+  local queues = {call('HGET', at, '#')}
+  for _, field in ipairs(call('HKEYS', at)) do
+    if string.sub(field, 1, 1) == '=' then queues[#queues + 1] = string.sub(field, 2) end
+  end
+  if #queues < 2 then
+    call('DEL', at)
+    return false
+  end
+  if operation == 'cancel' then call('HSET', at, '!', '1') end
+  return queues
 end
 for index = 1, #rest, 2 do
   local id, q = rest[index], rest[index + 1]

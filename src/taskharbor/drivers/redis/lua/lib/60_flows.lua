@@ -224,16 +224,21 @@ local function flow_is_open(flow)
 end
 
 function th.enter_flow(q, id, flow)
-  call('SADD', key(q, 'th:flow:' .. flow), id)
+  local members = key(q, 'th:flow:' .. flow)
+  -- A message may come when the call that named this queue for the run is long over: see cluster_runs.py.
+  if th.number and call('EXISTS', members) == 0 then post('@flow', 'entered', {flow, q}) end
+  call('SADD', members, id)
   call('SADD', open_key(q, flow), id)
   watch(q, id, flow)
   if not th.cluster then call('HSET', flow_key(flow), '=' .. q, '1') end
 end
 
--- Whether what comes into the run is cancelled at once. On a Cluster each queue of the run has a flag of its own.
-function th.flow_cancelled(q, flow)
-  if th.cluster then return call('EXISTS', key(q, 'th:flow!:' .. flow)) == 1 end
-  return call('HEXISTS', flow_key(flow), '!') == 1
+-- Whether what comes into the run is cancelled at once. On a Cluster `flows` has what the client learned when it entered
+-- the run, its generation and whether it was cancelled; a queue's own flag counts for that generation.
+function th.flow_cancelled(q, flow, flows)
+  if not th.cluster then return call('HEXISTS', flow_key(flow), '!') == 1 end
+  local entered = flows and flows[flow] or {}
+  return entered[2] or call('GET', key(q, 'th:flow!:' .. flow)) == (entered[1] or '')
 end
 
 -- Neither run nor dependencies wait for it any more.

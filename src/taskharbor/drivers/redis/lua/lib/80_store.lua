@@ -103,7 +103,7 @@ local function store_other(q, job, sto)
   return {q, id, standing, job[5], sto}
 end
 
--- Store jobs of which none is known. `flows`: on a Cluster, the runs that are cancelled as far as the client read.
+-- Store jobs of which none is known. `flows`: on a Cluster, what the client learned of the runs; see th.flow_cancelled.
 function th.store(jobs, flows)
   if #jobs == 0 then return end
   local counts, seqs = {}, {}
@@ -128,7 +128,7 @@ function th.store(jobs, flows)
     local q, id, job = each[1], each[2], each[3]
     local open = job.th_deps and th.link(q, id, job) or 0
     local flow = job.th_flow
-    if flow and ((flows and flows[flow]) or th.flow_cancelled(q, flow)) then
+    if flow and th.flow_cancelled(q, flow, flows) then
       job.state = 'blocked'
       th.cancelled(q, id, job, {'th_reason', 'flow cancelled'})
     elseif open > 0 then
