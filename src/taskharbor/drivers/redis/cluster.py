@@ -56,7 +56,7 @@ class ClusterCalls(Calls):
     # Keys that belong to no queue
 
     async def register(self, operation: str, key: str, rest: Sequence[str]) -> Any:
-        return await self.link.run(load("register"), key.strip("{}"), (operation, key, rest))
+        return await self.link.run(load("register"), key[1:-1], (operation, key, rest))
 
     async def note_queues(self, queues: Iterable[str]) -> None:
         new = [queue for queue in dict.fromkeys(queues) if queue not in self._noted]
