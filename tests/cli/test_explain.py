@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from taskharbor import Harbor
 from taskharbor.cli.explain import Situation, reasons
 from taskharbor.cli.lazy import load
 from taskharbor.drivers import Driver, JobInfo, JobRecord, State, WorkerInfo
@@ -218,12 +219,22 @@ def test_the_last_that_served_it_is_told(dsn: str):
     assert "the last one that did was heard 1h 30m ago" in text
 
 
+def test_one_that_stopped_is_told_with_the_moment_when_it_did(dsn: str):
+    Harbor(dsn).worker().run(until_empty=True)
+    store(dsn, JobRecord(id="j1", type="x"))
+    codes, text = explain(dsn)
+    assert codes == ["no_worker"]
+    assert re.search(r"; the last one that did stopped [\d.]+s ago", text)
+
+
 def test_the_app_does_not_declare_it(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "explained.py").write_text(
         f"from taskharbor import Harbor\nharbor = Harbor({dsn!r})\n@harbor.task(name='known')\ndef known(): ...\n"
     )
     store(dsn, JobRecord(id="j1", type="shop.jobs.mail"), JobRecord(id="j2", type="known"))
+    unserved = taskharbor("explain", "j1", "--app", "explained:harbor").out
+    assert (unserved.count("\n  - "), unserved.count("try: taskharbor worker run")) == (2, 1)  # two reasons, one remedy
     serve(dsn)
     answer = taskharbor("explain", "j1", "--app", "explained:harbor").out
     assert "explained:harbor declares no task 'shop.jobs.mail': a worker of it gives the job back each time" in answer

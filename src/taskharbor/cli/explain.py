@@ -86,7 +86,7 @@ async def look(
         ready=counts.get(job.queue, {}).get("ready", 0),
         workers=tuple(worker for worker in heard if job.queue in worker.queues),
         others=tuple(worker for worker in heard if job.queue not in worker.queues),
-        last=max(before, key=lambda worker: worker.seen_at, default=None),
+        last=max(before, key=lambda worker: worker.stopped_at or worker.seen_at, default=None),
         is_new=not (heard or known or taken),
         place=place,
         app=app,
@@ -219,7 +219,9 @@ def _unserved(seen: Situation) -> list[Reason]:
     if not seen.workers:
         text = f"no worker that was heard in the last minute serves its queue {queue!r}"
         if seen.last is not None:
-            text += f"; the last one that did was heard {relative(seen.last.seen_at, seen.now)}"
+            stopped = seen.last.stopped_at
+            what, when = ("was heard", seen.last.seen_at) if stopped is None else ("stopped", stopped)
+            text += f"; the last one that did {what} {relative(when, seen.now)}"
         elif seen.others:
             served = sorted({name for worker in seen.others for name in worker.queues})
             more = f" and {len(served) - NAMED} more" if len(served) > NAMED else ""

@@ -128,6 +128,7 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     pid: int = 0
     seen_at: datetime = EPOCH
     stuck: int = 0  # of those `running`: slots held by handlers whose job was decided without them
+    stopped_at: datetime | None = None  # when it left by itself; `seen_at` is then dated back, so that no list has it
 
 
 def replace(record: JobRecord, **changes: Any) -> JobRecord:

@@ -10,7 +10,6 @@ import os
 import random
 import socket
 from collections.abc import Sized
-from datetime import timedelta
 from typing import Protocol
 
 from taskharbor.drivers.contract import WORKER_SILENCE, Driver
@@ -81,7 +80,7 @@ class Upkeep(Service):
 
     async def _leave(self) -> None:
         try:
-            await self._beat(ago=WORKER_SILENCE)
+            await self._beat(leaving=True)
         except Exception as error:
             self._outage.failed("upkeep", error)
 
@@ -93,8 +92,9 @@ class Upkeep(Service):
     def _figures(self) -> tuple[int, int]:
         return len(self._executor.running), self._executor.stuck
 
-    async def _beat(self, ago: timedelta = timedelta(0)) -> None:
-        settings, now = self._settings, self._clock.now() - ago
+    async def _beat(self, leaving: bool = False) -> None:
+        settings, now = self._settings, self._clock.now()
+        seen_at = now - WORKER_SILENCE if leaving else now
         running, stuck = self._said = self._figures()
         info = WorkerInfo(
             worker=settings.name,
@@ -104,10 +104,11 @@ class Upkeep(Service):
             concurrency=settings.concurrency,
             host=socket.gethostname(),
             pid=os.getpid(),
-            seen_at=now,
+            seen_at=seen_at,
             stuck=stuck,
+            stopped_at=now if leaving else None,
         )
-        await self._driver.beat(info, now)
+        await self._driver.beat(info, seen_at)
 
     async def _prune(self) -> None:
         """Small batches, with a turn of the loop between two, so that no lock is held for long."""

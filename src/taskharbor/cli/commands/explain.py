@@ -47,7 +47,8 @@ def explain(target: Target, id: str) -> None:
     state = seen.info.state.value
     coloured = click.style(state, fg=colour(state))
     write_hanging("", f"job {job.id} ({one_line(job.type)}, queue {one_line(job.queue)}): {coloured}")
-    for each in found:
+    hints = [each.hint for each in found]
+    for number, each in enumerate(found):
         write_hanging("  - ", each.text)
-        if each.hint:
+        if each.hint and each.hint not in hints[:number]:
             write(f"    try: {each.hint}")

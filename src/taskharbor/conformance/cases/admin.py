@@ -278,8 +278,13 @@ async def a_last_beat(env: Environment) -> None:
     """How a worker says that it has stopped: it is not one that fell silent."""
     for name in ("a", "b"):
         await env.driver.beat(worker(env, name, 1), env.at(100))
-    await env.driver.beat(worker(env, "a"), env.at(101) - WORKER_SILENCE)
+    last = msgspec.structs.replace(worker(env, "a"), stopped_at=env.at(101))
+    await env.driver.beat(last, env.at(101) - WORKER_SILENCE)
     assert [info.worker for info in await heard(env, 101)] == [env.name("b")]
+    assert {info.worker: info.stopped_at for info in await heard(env, 50)} == {
+        env.name("a"): env.at(101),
+        env.name("b"): None,
+    }
     await env.driver.beat(worker(env, "a"), env.at(102))
     assert [info.worker for info in await heard(env, 102)] == [env.name("a"), env.name("b")]
 
