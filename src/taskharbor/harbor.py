@@ -22,6 +22,7 @@ from taskharbor.model.given import callables
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
 from taskharbor.model.times import Duration
 from taskharbor.tasks.declare import Declaring
+from taskharbor.tasks.hints import OF_HARBORS, missing
 from taskharbor.tasks.prepare import Call
 from taskharbor.tasks.queues import Queues
 from taskharbor.tasks.task import Step
@@ -73,6 +74,11 @@ class Harbor(Declaring):
 
     def __repr__(self) -> str:
         return f"Harbor({self.client._drivers!r})"
+
+    if not TYPE_CHECKING:  # a checker would believe that everything is there
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("a harbor", name, OF_HARBORS, "")
 
     @property
     def driver(self) -> Driver:

@@ -78,4 +78,5 @@ def test_it_is_an_event_and_a_line_without_payload_or_key(way: str, caplog: pyte
         assert (event.job.id, event.job.type) == (first.id, "welcome")
         (line,) = caplog.records
         assert f"event=KeyConflict job_id={first.id} job_type=welcome" in line.getMessage()
+        assert "came with other arguments before" in line.getMessage()
         assert "CANARY" not in line.getMessage() + repr(event)

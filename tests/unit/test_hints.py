@@ -1,5 +1,6 @@
 """Mistakes that people make who know another queue, and what they are told."""
 
+import copy
 import functools
 import inspect
 import logging
@@ -13,8 +14,9 @@ import pytest
 
 from taskharbor import Exponential, Fixed, Harbor, InvalidJob, JobContext, JobHandle, Task, Worker
 from taskharbor.policy.retry import Linear
-from taskharbor.tasks.hints import OF_HANDLES, OF_OPTIONS, OF_TASKS
+from taskharbor.tasks.hints import OF_HANDLES, OF_HARBORS, OF_OPTIONS, OF_STEPS, OF_TASKS
 from taskharbor.tasks.options import KNOWN
+from taskharbor.tasks.task import Step
 
 
 @pytest.fixture
@@ -57,7 +59,28 @@ def test_an_attribute_of_handles_elsewhere(harbor: Any) -> None:
 def test_no_hint_hides_a_name_that_is_there() -> None:
     assert OF_TASKS.keys().isdisjoint(dir(Task))
     assert OF_HANDLES.keys().isdisjoint(dir(JobHandle))
+    assert OF_HARBORS.keys().isdisjoint(dir(Harbor))
+    assert OF_STEPS.keys().isdisjoint(dir(Step))
     assert OF_OPTIONS.keys().isdisjoint(KNOWN)
+
+
+def test_an_attribute_of_applications_elsewhere(harbor: Any) -> None:
+    told = (
+        r"a harbor has no attribute 'enqueue'; a task stores its own jobs: task\.enqueue\(…\); "
+        r"harbor\.client\.enqueue\(JobRequest\(type=…, payload=…\)\) stores a job by the name of its task"
+    )
+    with pytest.raises(AttributeError, match=told):
+        harbor.enqueue(add, 1)
+    with pytest.raises(AttributeError, match=r"'nothing_like_it'$"):
+        harbor.nothing_like_it()
+    assert copy.copy(harbor).client is harbor.client
+
+
+def test_a_step_is_no_job_yet(harbor: Any) -> None:
+    step = harbor.task(add).s(1)
+    with pytest.raises(AttributeError, match=r"a step .* add\.enqueue\(…\) stores a job, and chain\(add\.s\(…\)\)"):
+        step.delay()
+    assert copy.copy(step).arguments == {"x": 1}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +88,7 @@ def test_no_hint_hides_a_name_that_is_there() -> None:
     [
         ("delay", "unexpected parameter 'delay'; it is an option: add.options(delay=…).enqueue(…); its signature is"),
         ("queue", "it is an option: add.options(queue=…).enqueue(…)"),
-        ("countdown", "unexpected parameter 'countdown'; options are given with add.options(…): delay="),
+        ("countdown", "unexpected parameter 'countdown'; use delay= (options: add.options(…).enqueue(…))"),
         ("z", "unexpected parameter 'z'; its signature is (x: int, y: int = 1)"),
     ],
 )
@@ -76,9 +99,9 @@ def test_an_option_among_the_arguments(harbor: Any, option: str, told: str) -> N
 
 
 def test_an_option_of_tasks_elsewhere(harbor: Any) -> None:
-    with pytest.raises(TypeError, match="unknown option 'max_retries'; here: max_attempts=, which counts the first"):
+    with pytest.raises(TypeError, match="unknown option 'max_retries'; use max_attempts=, which counts the first"):
         harbor.task(max_retries=3)(add)
-    with pytest.raises(TypeError, match="unknown option 'eta'; here: run_at="):
+    with pytest.raises(TypeError, match="unknown option 'eta'; use run_at="):
         harbor.task(add).options(eta=3)
 
 
@@ -108,6 +131,10 @@ def test_a_method_is_refused_where_it_is_declared(harbor: Any) -> None:
         TypeError, match=r"Mailer.send: expected a function, got a method, which needs its self; declare"
     ):
         harbor.task(Mailer.send)
+    with pytest.raises(
+        TypeError, match=r"Mailer.make: expected a function, got a method, which needs its cls; declare"
+    ):
+        harbor.task(Mailer.__dict__["make"])  # as below @harbor.task in the body of the class
     for fits in (Mailer().send, Mailer.make, Mailer.static, Mailer()):
         harbor.task(fits)
 

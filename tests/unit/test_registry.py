@@ -47,14 +47,18 @@ def test_an_unknown_scheme_names_those_there_are():
         ),
         ("sqlite+aiosqlite:///jobs.db", "no driver for sqlite+aiosqlite://; leave out +aiosqlite: sqlite://…"),
         ("postgre://app:s3cret@db/x", "did you mean postgres://? installed are: "),
-        ("rediss+cluster://app:s3cret@db/x", "leave out +cluster: rediss://…"),
+        ("rediss+cluster://app:s3cret@db/x", "did you mean redis+cluster://? installed are: "),
+        ("redis+sentinel://app:s3cret@db/x", "no driver for redis+sentinel://; "),
+        ("psql://app:s3cret@db/x", "did you mean postgresql://? installed are: "),
+        ("postgresql://app:half@s3cret@db/x", "it cannot be read; write any of / ? # @ : % in a password as %2F"),
+        ("postgresql://app:half#s3cret@db/x", "it cannot be read; write any of / ? # @ : % in a password as %2F"),
         ("sqlite:jobs.db", "sqlite:…: expected two slashes behind the colon, such as sqlite:///jobs.db, with three"),
         ("sqlite:/var/jobs.db", "sqlite:…: expected two slashes behind the colon"),
         (
             "postgresql:app:s3cret@db/x",
             "postgresql:…: expected two slashes behind the colon, such as postgresql://host",
         ),
-        ("memory:", "memory:…: expected two slashes behind the colon"),
+        ("memory:", "memory:…: expected two slashes behind the colon, such as memory://"),
     ],
 )
 def test_what_was_meant_is_told(dsn: str, told: str):
@@ -62,6 +66,7 @@ def test_what_was_meant_is_told(dsn: str, told: str):
         open_driver(dsn)
     assert told in str(caught.value)
     assert "s3cret" not in str(caught.value)
+    assert "leave out +sentinel" not in str(caught.value)  # redis:// would be another server
 
 
 def test_a_driver_whose_library_is_missing_is_not_called_installed(monkeypatch: pytest.MonkeyPatch):

@@ -109,7 +109,7 @@ def _usage(error: click.UsageError) -> str:
         text = "expected no further arguments; name each with its option"
     near = _meant(error)
     if near is not None:
-        text = f"{text.rstrip('.')}; did you mean {near}?"
+        text = f"{text.partition('. Did you mean')[0].rstrip('.')}; did you mean {near}?"
     where = error.ctx.command_path if error.ctx is not None else "taskharbor"
     return f"{text.rstrip('.')} (see {where} --help)"
 

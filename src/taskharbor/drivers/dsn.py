@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from taskharbor.model.times import LONGEST
 
+UNREADABLE = "it cannot be read; write any of / ? # @ : % in a password as %2F %3F %23 %40 %3A %25"
+
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*(?=:)", re.IGNORECASE)
 _HOSTS = re.compile(r"(?:(?:[\w.-]*|\[[0-9a-fA-F:.%\w]+\])(?::\d*)?(?:,|$))*")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")

@@ -12,12 +12,11 @@ from importlib.util import find_spec
 from typing import Any
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.dsn import conceals, redact, scheme_of
+from taskharbor.drivers.dsn import UNREADABLE, conceals, redact, scheme_of
 
 GROUP = "taskharbor.drivers"
 DEFAULT_DSN = "sqlite:///taskharbor.db"
 ENVIRONMENT = "TASKHARBOR_DSN"
-UNREADABLE = "it cannot be read; write any of / ? # @ : % in a password as %2F %3F %23 %40 %3A %25"
 
 logger = logging.getLogger("taskharbor")
 _told: set[str] = set()  # files of the default store that were warned of
@@ -30,6 +29,8 @@ _EXTRAS = {
     "rediss": "redis",
     "redis+cluster": "redis",
 }
+_SQL = ("postgres", "postgresql", "sqlite")
+_POSTGRES = ("pg", "pgsql", "psql", "psycopg")  # what people call it elsewhere
 _MODULES = {"postgres": "psycopg", "redis": "redis"}  # what each extra brings
 
 
@@ -45,7 +46,8 @@ def open_driver(dsn: str) -> Driver:
     scheme = scheme_of(dsn)
     factory = _factory(scheme)
     if not dsn[len(scheme) :].startswith("://"):
-        example = "sqlite:///jobs.db, with three slashes" if scheme == "sqlite" else f"{scheme}://host/name"
+        examples = {"sqlite": "sqlite:///jobs.db, with three slashes", "memory": "memory://"}
+        example = examples.get(scheme, f"{scheme}://host/name")
         raise ValueError(f"{scheme}:…: expected two slashes behind the colon, such as {example}")
     try:
         return factory(dsn)
@@ -121,11 +123,12 @@ def _factory(scheme: str) -> Callable[[str], Driver]:
 def _no_driver(scheme: str, declared: set[str]) -> str:
     """What to say of a scheme that nobody declares: the one that was meant, else those there are."""
     base, plus, library = scheme.partition("+")
-    if plus and base in declared:  # as SQLAlchemy writes them
+    if plus and base in _SQL and base in declared:  # as SQLAlchemy writes them
         return f"no driver for {scheme}://; leave out +{library}: {base}://…"
     import difflib
 
-    near = difflib.get_close_matches(scheme, sorted(declared), 1)
+    alias = "postgresql" if scheme in _POSTGRES and "postgresql" in declared else ""
+    near = [alias] if alias else difflib.get_close_matches(scheme, sorted(declared), 1)
     hint = f"did you mean {near[0]}://? " if near else ""
     installed, lacking = [], dict[str, list[str]]()
     for name in sorted(declared):

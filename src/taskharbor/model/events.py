@@ -58,6 +58,8 @@ class JobEnqueued(JobEvent, frozen=True, gc=False):
 class KeyConflict(JobEvent, frozen=True, gc=False):
     """An enqueue with other arguments met a known idempotency key: `job.id` is the known job, which stays as it is."""
 
+    advice = "its idempotency key came with other arguments before: nothing was stored; should they be part of the key?"
+
 
 class JobReserved(JobEvent, frozen=True, gc=False):
     """A worker took a job under a lease."""

@@ -78,6 +78,8 @@ class Declaring:
     def _declare(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
         if isinstance(function, Task):
             raise TypeError(f"expected a function to declare as a task, got {function!r}; declare its function instead")
+        if isinstance(function, classmethod):
+            raise _no_method(function.__qualname__, "cls")
         if not callable(function):
             raise TypeError(f"expected a function to declare as a task, got {type(function).__name__}")
         _refuse_methods(function)
@@ -109,7 +111,11 @@ def _refuse_methods(function: Callable[..., Any]) -> None:
     if not parent or parent.endswith("<locals>") or first is None:
         return
     if first.name in ("self", "cls") and first.annotation is first.empty:
-        raise TypeError(
-            f"{function.__qualname__}: expected a function, got a method, which needs its {first.name}; declare a "
-            "function that takes what it needs as arguments, or put @staticmethod above @harbor.task"
-        )
+        raise _no_method(function.__qualname__, first.name)
+
+
+def _no_method(name: str, needs: str) -> TypeError:
+    return TypeError(
+        f"{name}: expected a function, got a method, which needs its {needs}; declare a function that takes what it "
+        "needs as arguments, or put @staticmethod above @harbor.task"
+    )

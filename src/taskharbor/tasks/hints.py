@@ -56,31 +56,57 @@ OF_HANDLES = {
     "wait_result": _RESULT,
 }
 OF_OPTIONS = {
-    "at": "run_at=",
+    "at": "use run_at=",
     "autoretry_for": "every exception is retried; unrecoverable= names those that are not",
-    "base": "there is none; middleware of the harbor runs around every job",
+    "base": "there are no base classes; middleware of the harbor runs around every job",
     "bind": "a parameter annotated `ctx: JobContext` receives the job",
-    "countdown": "delay=",
-    "default_retry_delay": "retry=Fixed(seconds)",
-    "eta": "run_at=",
-    "expires": "there is none",
-    "ignore_result": "there is none; a handler that returns nothing stores nothing",
-    "job_timeout": "timeout=",
-    "lock": "group= with group_limit=1",
-    "max_retries": "max_attempts=, which counts the first one too",
-    "min_backoff": "retry=Exponential(base=…)",
+    "countdown": "use delay=",
+    "default_retry_delay": "use retry=Fixed(seconds)",
+    "eta": "use run_at=",
+    "expires": "jobs do not expire",
+    "ignore_result": "not needed: a handler that returns nothing stores nothing",
+    "job_timeout": "use timeout=",
+    "lock": "use group= with group_limit=1",
+    "max_retries": "use max_attempts=, which counts the first attempt too",
+    "min_backoff": "use retry=Exponential(base=…)",
     "pass_context": "a parameter annotated `ctx: JobContext` receives the job",
-    "queue_name": "queue=",
-    "queueing_lock": "idempotency_key=",
-    "rate_limit": "there is none; group= and group_limit= bound how many jobs run at once",
-    "retries": "max_attempts=, which counts the first one too",
-    "retry_backoff": "retry=Exponential(…)",
+    "queue_name": "use queue=",
+    "queueing_lock": "use idempotency_key=",
+    "rate_limit": "there are no rate limits; group= and group_limit= bound how many jobs run at once",
+    "retries": "use max_attempts=, which counts the first attempt too",
+    "retry_backoff": "use retry=Exponential(…)",
     "retry_on_error": "every exception is retried; unrecoverable= names those that are not",
-    "schedule_in": "delay=",
-    "soft_time_limit": "timeout=",
+    "schedule_in": "use delay=",
+    "soft_time_limit": "use timeout=",
     "task_id": "idempotency_key= keeps a second job from being stored",
-    "time_limit": "timeout=",
+    "time_limit": "use timeout=",
 }
+_HANDLE, _RUN = "harbor.client.handle(id) is the handle of a job", "harbor.worker().run() runs jobs"
+_DECLARE, _BY_TASK = "@harbor.task declares a task", "a task stores its own jobs: task.enqueue(…)"
+_BY_NAME = "harbor.client.enqueue(JobRequest(type=…, payload=…)) stores a job by the name of its task"
+_PERIODIC = "there are no periodic jobs"
+OF_HARBORS = {
+    "AsyncResult": _HANDLE,
+    "actor": _DECLARE,
+    "autodiscover_tasks": "`taskharbor worker run --import MODULE` imports what declares tasks",
+    "broker": "harbor.driver is the store",
+    "cron": _PERIODIC,
+    "enqueue": f"{_BY_TASK}; {_BY_NAME}",
+    "enqueue_at": "task.options(run_at=…).enqueue(…) stores a job for later",
+    "enqueue_in": "task.options(delay=…).enqueue(…) stores a job for later",
+    "fetch_job": _HANDLE,
+    "get_job": _HANDLE,
+    "job": f"{_DECLARE}; {_HANDLE}",
+    "periodic": _PERIODIC,
+    "periodic_task": _PERIODIC,
+    "run": _RUN,
+    "run_worker": _RUN,
+    "send": _BY_TASK,
+    "send_task": _BY_NAME,
+    "work": _RUN,
+}
+_NOT_YET = "a step is a part of a workflow; {0}.enqueue(…) stores a job, and chain({0}.s(…)).enqueue() a workflow"
+OF_STEPS = dict.fromkeys(("aenqueue", "apply_async", "delay", "enqueue", "send"), _NOT_YET)
 
 
 def missing(what: str, name: str, hints: dict[str, str], called: str) -> AttributeError:

@@ -210,7 +210,7 @@ def _refuse_unknown(given: Mapping[str, Any], task: str) -> None:
     for name in given:
         if name not in KNOWN:
             if name in OF_OPTIONS:
-                raise TypeError(f"{task}: unknown option {name!r}; here: {OF_OPTIONS[name]}")
+                raise TypeError(f"{task}: unknown option {name!r}; {OF_OPTIONS[name]}")
             near = difflib.get_close_matches(name, KNOWN, 1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise TypeError(f"{task}: unknown option {name!r}; {hint}expected one of: {', '.join(KNOWN)}")

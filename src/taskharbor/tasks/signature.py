@@ -198,4 +198,4 @@ class Signature:
         called = getattr(self.function, "__name__", "task")
         if name in KNOWN:
             return f"; it is an option: {called}.options({name}=…).enqueue(…)"
-        return f"; options are given with {called}.options(…): {OF_OPTIONS[name]}" if name in OF_OPTIONS else ""
+        return f"; {OF_OPTIONS[name]} (options: {called}.options(…).enqueue(…))" if name in OF_OPTIONS else ""

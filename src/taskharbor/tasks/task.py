@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 from taskharbor.tasks.handler import Handler, check_importable
-from taskharbor.tasks.hints import OF_TASKS, below_a_decorator, missing, own_method
+from taskharbor.tasks.hints import OF_STEPS, OF_TASKS, below_a_decorator, missing, own_method
 from taskharbor.tasks.options import CallOptions, Options, change
 from taskharbor.tasks.prepare import Call
 from taskharbor.tasks.queues import Queues
@@ -118,6 +118,11 @@ class Step(Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"Step({self.task.name!r}{''.join(f', {name}=…' for name in self.arguments)})"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("a step", name, OF_STEPS, _short(self.task) if name in OF_STEPS else "")
 
     def options(self, **options: Unpack[CallOptions]) -> Step[R_co]:
         """The same step with other options."""

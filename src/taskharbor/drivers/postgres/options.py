@@ -9,7 +9,7 @@ from datetime import timedelta
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from taskharbor.drivers.contract import DEFAULT_RETENTION
-from taskharbor.drivers.dsn import options_of, scheme_of, span
+from taskharbor.drivers.dsn import UNREADABLE, options_of, scheme_of, span
 from taskharbor.model.limits import MAX_PAYLOAD
 
 OURS = frozenset(
@@ -93,6 +93,8 @@ def parse(dsn: str) -> Options:
         raise ValueError("expected postgresql://user@host:port/database")
     given = options_of(dsn, OURS | LIBPQ)
     parts = urlsplit(dsn)
+    if parts.netloc.count("@") > 1 or "#" in dsn:  # libpq would look for a host named after half of the password
+        raise ValueError(UNREADABLE)
     if _REFUSED.search(parts.netloc + parts.path):
         raise ValueError("expected no space in it and %25 for each % in a password; write a space as %20")
     rest = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True) if name not in OURS]
