@@ -185,7 +185,7 @@ MAY_SLEEP = {
     "tests/worker/test_outage.py": "the worker's own backoff is real time; the test looks again until it is over",
     "tests/worker/test_heart.py": "the store tells nobody that a lease was extended; the test looks again",
     "tests/simulation": "asyncio.sleep on a loop whose time is virtual",
-    "tests/drivers/postgres_proxy.py": "a slow network is one that waits",
+    "tests/servers/proxy.py": "a slow network is one that waits",
     "tests/drivers/test_postgres_network.py": "the server tells nobody that a connection is gone; the test looks again",
     "tests/flow/doomed.py": "a handler that is killed has to be at something",
     "tests/flow/scattered.py": "a handler that is killed has to be at something",

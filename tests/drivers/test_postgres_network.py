@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from taskharbor.drivers import Ack, BackendUnavailable, JobRecord
 from taskharbor.drivers.postgres import PostgresDriver, hints, pool, schema, wire
-from tests.drivers.postgres_proxy import Proxy, proxy
 from tests.servers import postgres
+from tests.servers.proxy import Proxy, proxy
 
 pytestmark = pytest.mark.lane("postgres")
 LEASE = timedelta(seconds=60)

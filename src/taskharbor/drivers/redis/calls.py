@@ -6,13 +6,14 @@ checked, and errors are raised or answered as the contract says.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, within_lease
 from taskharbor.drivers.redis import planning
-from taskharbor.drivers.redis.link import LOST, Link
+from taskharbor.drivers.redis.link import LOST, Link, passed_since
 from taskharbor.drivers.redis.outcomes import Planned, check, question, spelled
 from taskharbor.drivers.redis.outcomes import plain as plain_acks
 from taskharbor.drivers.redis.planning import Known, Plan
@@ -28,6 +29,16 @@ HOME = "th"  # what the anchor is called where a script belongs to no queue
 PLANS = 50  # how often a plan that was overtaken is made again
 STALE = 5
 SLOW_FOR = 20  # calls
+
+
+class Grants(NamedTuple):
+    """What a reserve found in one queue: the number of its last arrival if nothing is left; id, token and values of
+    each job; the end of their leases in ms."""
+
+    queue: str
+    arrival: bytes | None
+    jobs: list[Any]
+    end: int
 
 
 class Calls:
@@ -46,7 +57,8 @@ class Calls:
             return await self._enqueue_edges(jobs, now)
         script = load("enqueue")
         flat = [stored(job, now) for job in jobs]
-        answers = await self.link.run(script, jobs[0].queue, (now, False, "", False, flat, (), False), durable=True)
+        args = (now, False, "", False, flat, (), False)
+        answers = await self.link.run(script, jobs[0].queue, args, durable=True, timed=True)
         return [answered(job, answer) for job, answer in zip(jobs, answers, strict=True)]
 
     async def _put(self, jobs: Sequence[JobRecord], queue: str, now: int, cluster: bool) -> bool:
@@ -54,7 +66,7 @@ class Calls:
         flat = plain(jobs, now)
         if flat is None:
             return False
-        answer: bytes = await self.link.run(load("put"), queue, (now, cluster, queue, flat), durable=True)
+        answer: bytes = await self.link.run(load("put"), queue, (now, cluster, queue, flat), durable=True, timed=True)
         return answer == b"OK"
 
     async def _enqueue_edges(self, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:
@@ -63,7 +75,7 @@ class Calls:
             flat = [stored(job, now, plan.text(id)) for id, job in plan.fresh.items()]
             needed = [(queue, id, gone) for (queue, id), gone in plan.needed.items()]
             args = (now, False, "", True, flat, needed, False)
-            if await self.link.run(load("enqueue"), jobs[0].queue, args, durable=True) == b"OK":
+            if await self.link.run(load("enqueue"), jobs[0].queue, args, durable=True, timed=True) == b"OK":
                 return plan.answers
         raise overtaken()
 
@@ -80,37 +92,44 @@ class Calls:
 
     async def reserve(
         self, queues: Sequence[str], now: int, lease: int, limit: int, worker: str, tokens: Sequence[str]
-    ) -> list[tuple[str, bytes | None, list[Any]]]:
-        """For each queue its name, the number of its last arrival if nothing is left, and each granted job: id, token
-        and values."""
+    ) -> list[Grants]:
+        """What was granted in each queue."""
         return await self._reserve(queues[0], (now, False, "", queues, lease, limit, worker, tokens))
 
-    async def _reserve(self, queue: str, args: tuple[Any, ...]) -> list[tuple[str, bytes | None, list[Any]]]:
-        """One reserve; if its reply is lost, what it granted is asked for by its tokens."""
-        within = within_lease(timedelta(milliseconds=args[4]))
+    async def _reserve(self, queue: str, args: tuple[Any, ...]) -> list[Grants]:
+        """One reserve. If its reply is lost, what it granted is asked for by its tokens, and leased from now on: the
+        time for which nobody answered is not taken from the lease."""
+        now, lease = args[0], args[4]
+        within = within_lease(timedelta(milliseconds=lease))
+        began = asyncio.get_running_loop().time()
         try:
             if len(args[3]) == 1 and self._quick("reserve"):
                 answer = await self.link.run(load("take"), queue, args, repeat=False, within=within)
                 if answer != b"SLOW":
                     seq, jobs = answer
                     granted = [(values[-1], token, values) for values, token in zip(jobs, args[7], strict=False)]
-                    return [(queue, seq, granted)]
+                    return [Grants(queue, seq, granted, now + lease)]
                 self._slow["reserve"] = SLOW_FOR
             answer = await self.link.run(load("reserve"), queue, (*args, False), repeat=False, within=within)
         except BackendUnavailable as error:
             if not isinstance(error.__cause__, LOST):
                 raise
-            answer = await self.link.run(load("reserve"), queue, (*args, True), within=within)
+            now += passed_since(began)
+            again = (now, *args[1:], args[0])
+            answer = await self.link.run(load("reserve"), queue, again, repeat=False, within=within)
         return [
-            (name.decode(), seq, [(id, token.decode(), values) for id, token, values in jobs])
+            Grants(name.decode(), seq, [(id, token.decode(), values) for id, token, values in jobs], now + lease)
             for name, seq, jobs in answer
         ]
 
     async def extend(self, leases: Sequence[Lease], now: int, span: int) -> list[int]:
         """For each lease its new end, or minus a refusal."""
         given = [(lease.queue, lease.job_id, lease.token) for lease in leases]
-        within = within_lease(timedelta(milliseconds=span))
-        answer: list[int] = await self.link.run(load("extend"), HOME, (now, False, "", span, given), within=within)
+        return await self._extend(HOME, (now, False, "", span, given))
+
+    async def _extend(self, queue: str, args: tuple[Any, ...]) -> list[int]:
+        within = within_lease(timedelta(milliseconds=args[3]))
+        answer: list[int] = await self.link.run(load("extend"), queue, args, within=within, timed=True)
         return answer
 
     async def release(self, worker: str, now: int, keep: Sequence[str]) -> int:

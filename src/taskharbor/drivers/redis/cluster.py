@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from typing import Any
 
-from taskharbor.drivers.contract import CANCELLED_REASON, within_lease
+from taskharbor.drivers.contract import CANCELLED_REASON
 from taskharbor.drivers.redis import planning
-from taskharbor.drivers.redis.calls import PLANS, Calls, answered, overtaken
+from taskharbor.drivers.redis.calls import PLANS, Calls, Grants, answered, overtaken
 from taskharbor.drivers.redis.cluster_runs import Entered, Runs
 from taskharbor.drivers.redis.link import Link, gathered
 from taskharbor.drivers.redis.outbox import Outbox
@@ -134,7 +133,7 @@ class ClusterCalls(Calls):
                 continue
             flat = [stored(job, now) for job in part]
             args = (now, True, queue, False, flat, (), flows or False)
-            found = await self.link.run(load("enqueue"), queue, args, durable=True)
+            found = await self.link.run(load("enqueue"), queue, args, durable=True, timed=True)
             answers |= {job.id: answered(job, answer) for job, answer in zip(part, found, strict=True)}
         if flows:
             await self.runs.confirm(first.values(), flows, now)
@@ -160,7 +159,7 @@ class ClusterCalls(Calls):
                 flat = [stored(plan.fresh[id], now, plan.text(id)) for id in ids]
                 needed = [(where, id, gone) for (where, id), gone in plan.needed.items() if where == queue]
                 args = (now, True, queue, True, flat, needed, flows or False)
-                if await self.link.run(load("enqueue"), queue, args, durable=True) != b"OK":
+                if await self.link.run(load("enqueue"), queue, args, durable=True, timed=True) != b"OK":
                     stale = True
                     break
             if not stale:
@@ -191,11 +190,10 @@ class ClusterCalls(Calls):
 
     async def reserve(
         self, queues: Sequence[str], now: int, lease: int, limit: int, worker: str, tokens: Sequence[str]
-    ) -> list[tuple[str, bytes | None, list[Any]]]:
+    ) -> list[Grants]:
         await self.note_queues(queues)
         order = sorted(queues, key=lambda queue: self._turns.get(queue, 0))
-        found: dict[str, list[Any]] = {queue: [] for queue in order}
-        arrivals: dict[str, bytes | None] = dict.fromkeys(order)
+        found: list[Grants] = []
         left, used = limit, 0
         while left and order:
             further = []
@@ -204,9 +202,9 @@ class ClusterCalls(Calls):
                 if not share:
                     break
                 args = (now, True, queue, [queue], lease, share, worker, tokens[used : used + share])
-                ((_, arrival, jobs),) = await self._reserve(queue, args)
-                found[queue] += jobs
-                arrivals[queue] = arrival
+                (grants,) = await self._reserve(queue, args)
+                found.append(grants)
+                jobs = grants.jobs
                 left, used = left - len(jobs), used + len(jobs)
                 if jobs:
                     self._turn += 1
@@ -214,14 +212,13 @@ class ClusterCalls(Calls):
                 if len(jobs) == share:
                     further.append(queue)
             order = further
-        return [(queue, arrivals[queue], jobs) for queue, jobs in found.items()]
+        return found
 
     async def extend(self, leases: Sequence[Lease], now: int, span: int) -> list[int]:
         ends: dict[int, int] = {}
         for queue, numbers in by_queue((lease.queue, number) for number, lease in enumerate(leases)).items():
             given = [(queue, leases[number].job_id, leases[number].token) for number in numbers]
-            within = within_lease(timedelta(milliseconds=span))
-            found = await self.link.run(load("extend"), queue, (now, True, queue, span, given), within=within)
+            found = await self._extend(queue, (now, True, queue, span, given))
             ends |= dict(zip(numbers, found, strict=True))
         return [ends[number] for number in range(len(leases))]
 

@@ -15,7 +15,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError, NoScriptError, RedisError, ResponseError
 
-from taskharbor.drivers.redis.link import AWAY, LOST, Link, refused
+from taskharbor.drivers.redis.link import AWAY, LOST, Commands, Link, refused
 from taskharbor.drivers.redis.options import Options
 from taskharbor.drivers.redis.pool import Address, Command, Pool, connect, dial
 from taskharbor.drivers.redis.wire import hang_up
@@ -93,15 +93,16 @@ class ClusterLink(Link):
 
     # Calls
 
-    async def _send(self, key: str, commands: list[Command], *, repeat: bool, within: float | None = None) -> list[Any]:
+    async def _send(self, key: str, commands: Commands, *, repeat: bool, within: float | None = None) -> list[Any]:
         end = asyncio.get_running_loop().time() + min(PATIENCE, self.options.timeout)
         asked: Address | None = None
+        late = False
         while True:
             address = asked or self._address_of(key)
             try:
                 if address is None:
                     raise ConnectionError("no primary serves the slot")
-                return await self._once(address, commands, asking=asked is not None, within=within)
+                return await self._once(address, commands(late), asking=asked is not None, within=within)
             except MovedError as error:
                 asked = None
                 await self._moved(error)
@@ -110,7 +111,7 @@ class ClusterLink(Link):
             except NoScriptError:
                 raise
             except (*LOST, *AWAY) as error:
-                asked = None
+                asked, late = None, True
                 if address is not None:
                     await self._pool_of(address).drop_idle()
                 if asyncio.get_running_loop().time() > end or (not repeat and isinstance(error, LOST) and address):

@@ -19,7 +19,7 @@ from taskharbor.drivers.redis.calls import Calls
 from taskharbor.drivers.redis.cluster import ClusterCalls
 from taskharbor.drivers.redis.cluster_link import ClusterLink
 from taskharbor.drivers.redis.hints import Hints
-from taskharbor.drivers.redis.link import Link
+from taskharbor.drivers.redis.link import Link, passed_since
 from taskharbor.drivers.redis.options import parse
 from taskharbor.drivers.redis.reading import Reader, info_of
 from taskharbor.drivers.unstorable import answers_for_any_name
@@ -43,6 +43,8 @@ from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 
 WORKERS = "{th}:workers"
 TEND_EVERY = 2.0  # seconds between two looks of a worker at what others left behind
+LATE = 1000  # ms: an extend that took longer may answer with a lease that is over
+ENDED = 4  # the refusal of lua/lib/95_fence.lua for a lease that has ended
 STATES = ("ready", "scheduled", "inflight", "blocked", "done", "dlq", "cancelled")
 _worker = msgspec.msgpack.Decoder(WorkerInfo).decode
 
@@ -125,15 +127,14 @@ class RedisDriver(SingleVerbs):
         calls, moment = self.calls, to_ms(now)
         span = lease_for // MILLISECOND
         tokens = list(new_tokens(limit))
-        end = from_ms(moment + span)
         if asyncio.get_running_loop().time() >= self._tend_at:
             self._tend_at = asyncio.get_running_loop().time() + TEND_EVERY
             await calls.tend(names, moment)
         granted = []
-        for queue, arrival, jobs in await calls.reserve(names, moment, span, limit, worker, tokens):
-            if arrival is not None and self._hints is not None:
-                self._hints.drained(queue, int(arrival))
-            granted += records.reserved(queue, jobs, end)
+        for grants in await calls.reserve(names, moment, span, limit, worker, tokens):
+            if grants.arrival is not None and self._hints is not None:
+                self._hints.drained(grants.queue, int(grants.arrival))
+            granted += records.reserved(grants.queue, grants.jobs, from_ms(grants.end))
         return granted
 
     async def extend(
@@ -141,7 +142,11 @@ class RedisDriver(SingleVerbs):
     ) -> builtins.list[Lease | DriverError]:
         if not leases:
             return []
-        ends = await self.calls.extend(leases, to_ms(now), lease_for // MILLISECOND)
+        moment, began = to_ms(now), asyncio.get_running_loop().time()
+        ends = await self.calls.extend(leases, moment, lease_for // MILLISECOND)
+        passed = passed_since(began)
+        if passed > LATE:  # what has ended while nobody answered is not held
+            ends = [-ENDED if 0 < end <= moment + passed else end for end in ends]
         return [
             refusal(lease, -end) if end < 0 else Lease(lease.job_id, lease.queue, lease.token, from_ms(end))
             for lease, end in zip(leases, ends, strict=True)

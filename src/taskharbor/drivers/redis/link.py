@@ -1,14 +1,14 @@
 """Running scripts on one server, and telling what went wrong: the way from a driver's call to Redis and back.
 
-A call in doubt is repeated once on a fresh connection where that is harmless; then it is BackendUnavailable, with
-redis-py's own error as its cause. Whatever Redis says about a call may quote what was stored, so only its first word is
-repeated.
+A call in doubt is repeated once on a fresh connection where that is harmless, with the time that has passed added to
+its `now` where that decides about leases and places; then it is BackendUnavailable, with redis-py's own error as its
+cause. Whatever Redis says about a call may quote what was stored, so only its first word is repeated.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
@@ -37,6 +37,8 @@ LOST = (ConnectionError, TimeoutError, OSError)
 AWAY = (BusyLoadingError, ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError)
 AWAY_WORDS = ("MISCONF", "NOREPLICAS", "OOM", "BUSY", "UNBLOCKED")
 FULL = "Redis is full (maxmemory): it takes no new jobs until there is room; raise maxmemory, or prune or delete jobs"
+
+Commands = Callable[[bool], list[Command]]  # what is to be sent; told whether an earlier try of the same call failed
 
 
 class Link:
@@ -70,7 +72,7 @@ class Link:
 
     async def ask(self, *command: Any, key: str = "", repeat: bool = True) -> Any:
         """One command, at the server of a key."""
-        return (await self._send(key, [command], repeat=repeat))[0]
+        return (await self._send(key, lambda late: [command], repeat=repeat))[0]
 
     async def write(self, *command: Any, key: str) -> Any:
         """One command that writes, at the server of a key; unlike one of `ask` it passes where the server is full."""
@@ -86,18 +88,28 @@ class Link:
         repeat: bool = True,
         durable: bool = False,
         within: float | None = None,
+        timed: bool = False,
     ) -> Any:
         """A script, at the server of a queue. `durable`: answer when replicas have it, if the DSN asks for that.
-        `within`: each try is given up after this many seconds, if that is sooner than usual."""
-        argument = pack(args)
-        commands: list[Command] = [by_hash(script, queue, argument, self.cluster)]
+        `within`: each try is given up after this many seconds, if that is sooner than usual. `timed`: the first of the
+        arguments is the present in ms, and a further try adds the time that has passed to it."""
+        began = asyncio.get_running_loop().time()
         wait = self.options.durable if durable else 0
-        if wait:
-            commands.append(("WAIT", wait, round(self.options.timeout * 500)))
+        spell, is_late = by_hash, False
+
+        def commands(late: bool) -> list[Command]:
+            nonlocal is_late
+            is_late = is_late or late
+            given = (args[0] + passed_since(began), *args[1:]) if timed and is_late else args
+            found: list[Command] = [spell(script, queue, pack(given), self.cluster)]
+            if wait:
+                found.append(("WAIT", wait, round(self.options.timeout * 500)))
+            return found
+
         try:
             replies = await self._send(f"{{{queue}}}", commands, repeat=repeat, within=within)
         except NoScriptError:
-            commands[0] = by_text(script, queue, argument, self.cluster)
+            spell = by_text
             replies = await self._send(f"{{{queue}}}", commands, repeat=repeat, within=within)
         if wait and replies[1] < wait:
             raise BackendUnavailable(
@@ -129,10 +141,10 @@ class Link:
             raise
         return made
 
-    async def _send(self, key: str, commands: list[Command], *, repeat: bool, within: float | None = None) -> list[Any]:
+    async def _send(self, key: str, commands: Commands, *, repeat: bool, within: float | None = None) -> list[Any]:
         for turn in range(2):
             try:
-                return _checked(await self._pool.call(*commands, within=within))
+                return _checked(await self._pool.call(*commands(turn > 0), within=within))
             except LOST as error:
                 await self._pool.drop_idle()
                 if turn or not repeat:
@@ -183,6 +195,11 @@ def refused(link: Link, error: ResponseError) -> Exception:
     if "cluster support disabled" in str(error):
         return DriverError("the server is part of no Cluster: expected redis://host:port, got redis+cluster://")
     return DriverError(f"Redis refused the call: {type(error).__name__} {word if word.isupper() else ''}".rstrip())
+
+
+def passed_since(began: float) -> int:
+    """Whole milliseconds since a moment of the event loop."""
+    return int((asyncio.get_running_loop().time() - began) * 1000)
 
 
 async def gathered(calls: list[Any]) -> list[Any]:

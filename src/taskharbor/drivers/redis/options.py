@@ -34,7 +34,7 @@ class Options:
     durable: int = 0
     pool_size: int = 20
     connect_timeout: float = 5.0
-    timeout: float = 10.0
+    timeout: float = 5.0
     checks: bool = True
     ssl: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
 
@@ -62,7 +62,7 @@ def parse(dsn: str) -> Options:
         durable=_number(given.get("durable", "0"), "durable", "a number of replicas", least=0),
         pool_size=_number(given.get("pool_size", "20"), "pool_size", "a number of connections"),
         connect_timeout=_seconds(given.get("connect_timeout", "5s"), "connect_timeout"),
-        timeout=_seconds(given.get("timeout", "10s"), "timeout"),
+        timeout=_seconds(given.get("timeout", "5s"), "timeout"),
         checks=_flag(given.get("checks", "1"), "checks"),
         ssl=tls.settings(given, encrypted),
     )

@@ -15,6 +15,7 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError
 
 from taskharbor.drivers.redis.options import Options
 from taskharbor.drivers.redis.scripts import Script, anchors
@@ -22,9 +23,10 @@ from taskharbor.drivers.redis.wire import Wire, hang_up
 
 Address = tuple[str, int]
 Command = Sequence[Any]
+FULL = "max number of clients reached"  # what a server says that takes no more connections
+LEAST = 0.1  # seconds that a call has at least, however long it waited for a connection
 # redis-py tells the server its name and version, and looks for them among the installed packages each time: 2 ms.
 NAMELESS: dict[str, Any] = {"driver_info": None} if find_spec("redis.driver_info") else {}
-
 
 # A connection that leads nowhere is known after some seconds, in time to try another one.
 KEEPALIVE = {
@@ -63,8 +65,8 @@ def connect(options: Options, address: Address, **changes: Any) -> AbstractConne
 
 
 async def dial(options: Options, connection: AbstractConnection) -> None:
-    """Make the connection."""
-    async with asyncio.timeout(2 * options.connect_timeout):
+    """Make the connection: reach the server, shake hands, log in."""
+    async with asyncio.timeout(options.connect_timeout):
         await connection.connect()  # type: ignore[no-untyped-call]
 
 
@@ -75,7 +77,9 @@ class Pool:
         self.address = address
         self._options = options
         self._idle: list[Wire] = []
+        self._under_way = 0  # connections in use, or just made
         self._room = asyncio.Semaphore(options.pool_size)
+        self._freed = asyncio.Event()  # set whenever one of them is no longer
         self._closed = False
 
     async def close(self) -> None:
@@ -90,33 +94,76 @@ class Pool:
 
     async def call(self, *commands: Command, within: float | None = None) -> list[Any]:
         """Send commands on one connection and answer their replies; an error of the server is one of the replies.
-        `within`: they are given up after this many seconds, if that is sooner than usual."""
-        async with self._room:
-            wire = await self._wire()
-            whole = False
-            try:
-                replies = await wire.call(commands, within)
-                whole = True
-                return replies
-            finally:
-                if whole and not self._closed:
-                    self._idle.append(wire)
-                else:
-                    await wire.disconnect()
+        `within`: they are given up after this many seconds, the wait for a connection included, if that is sooner than
+        usual."""
+        loop = asyncio.get_running_loop()
+        end = None if within is None else loop.time() + within
+        if self._idle and self._idle[-1].usable and not self._room.locked():
+            await self._room.acquire()  # at once
+            wire = self._idle.pop()
+        else:
+            wire = await self._waited(self._options.connect_timeout if within is None else within)
+        self._under_way += 1
+        whole = False
+        try:
+            replies = await wire.call(commands, None if end is None else max(end - loop.time(), LEAST))
+            whole = True
+            return replies
+        finally:
+            self._under_way -= 1
+            self._room.release()
+            self._freed.set()
+            if whole and not self._closed:
+                self._idle.append(wire)
+            else:
+                await wire.disconnect()
+
+    async def _waited(self, seconds: float) -> Wire:
+        """A place in the pool, and a connection: a new one, or one that another call gives back."""
+        seconds = min(seconds, self._options.connect_timeout)
+        entered = False
+        try:
+            async with asyncio.timeout(seconds):
+                entered = await self._room.acquire()
+                return await self._wire()
+        except BaseException as error:
+            if entered:
+                self._room.release()
+            if isinstance(error, TimeoutError):
+                what = "no connection" if entered else f"all {self._options.pool_size} connections were in use"
+                raise TimeoutError(f"{what} within {seconds:g} s") from error
+            raise
 
     async def _wire(self) -> Wire:
-        while self._idle:
-            wire = self._idle.pop()
-            if not wire.closed:
-                return wire
-            await wire.disconnect()
+        while True:
+            while self._idle:
+                wire = self._idle.pop()
+                if wire.usable:
+                    return wire
+                await wire.disconnect()
+            try:
+                return await self._dialled()
+            except ConnectionError as error:
+                if FULL not in str(error):
+                    raise
+                if not self._under_way and not self._idle:
+                    raise ConnectionError(f"{FULL}; raise maxclients on the server, or lower pool_size") from error
+            if not self._idle:  # one of those that there are will do
+                self._freed.clear()
+                await self._freed.wait()
+
+    async def _dialled(self) -> Wire:
         connection = connect(self._options, self.address)
+        self._under_way += 1
         try:
             await dial(self._options, connection)
             return Wire(connection, self._options.timeout)
         except BaseException:
             await hang_up(connection)
             raise
+        finally:
+            self._under_way -= 1
+            self._freed.set()
 
     async def ask(self, *command: Any) -> Any:
         """One command; an error of the server is raised."""

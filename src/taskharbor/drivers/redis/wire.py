@@ -8,7 +8,10 @@ ran out of time leaves its connection closed, never its reply to the next.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import socket
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,6 +34,7 @@ from redis.exceptions import (
 )
 
 Command = Sequence[Any]
+IDLE = 30.0  # seconds after which a connection that nobody used is not trusted
 _MORE = object()
 _WORDS: dict[str, type[ResponseError]] = {
     "ASK": AskError,
@@ -102,6 +106,15 @@ def taken_over(connection: AbstractConnection, protocol: asyncio.Protocol) -> as
     return transport
 
 
+def _forget_unsent(transport: asyncio.WriteTransport) -> None:
+    """What the server has not acknowledged is thrown away when the connection is closed: else the kernel goes on
+    sending it, and a call that was given up is carried out when the network is back."""
+    found = transport.get_extra_info("socket")
+    if found is not None and found.family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
 class Ear(asyncio.Protocol):
     """A connection that only listens: whatever comes is told in the turn in which it comes. `over` ends with it."""
 
@@ -140,8 +153,15 @@ class Wire(asyncio.Protocol):
         self._waiter: asyncio.Future[list[Any]] | None = None
         self._deadline = 0.0
         self._watch: asyncio.TimerHandle | None = None  # one for all calls: it looks when the next may be overdue
+        self._used = self._loop.time()
         self.closed = False
         self._transport = taken_over(connection, self)
+
+    @property
+    def usable(self) -> bool:
+        """Whether a call may go out on it: it is open as far as one knows, and was used a moment ago. Firewalls and
+        load balancers forget an idle connection and tell nobody."""
+        return not self.closed and self._loop.time() - self._used < IDLE
 
     async def call(self, commands: Sequence[Command], within: float | None = None) -> list[Any]:
         """Send commands and answer their replies; an error of the server is one of the replies. `within`: as in
@@ -162,6 +182,7 @@ class Wire(asyncio.Protocol):
             return await waiter
         finally:
             self._waiter = None
+            self._used = self._loop.time()
 
     def _look(self) -> None:
         """Whether the call under way has had its time."""
@@ -169,7 +190,9 @@ class Wire(asyncio.Protocol):
         if self._waiter is None:
             return
         if self._loop.time() >= self._deadline:
-            self._fail(TimeoutError(f"no answer within {self._limit:g} s"))
+            self._fail(TimeoutError(f"no answer within {round(self._limit, 1):g} s"))
+            _forget_unsent(self._transport)
+            self._transport.abort()
         else:
             self._watch = self._loop.call_at(self._deadline, self._look)
 

@@ -1,6 +1,6 @@
 -- now, cluster, home, queues, lease in ms, limit, worker, tokens, again → for each queue its name, the number of its last
--- arrival if nothing is left there (else false), and the jobs (see th.grant). `again`: the reply to the same call was lost;
--- what it granted, known by its tokens, is answered once more.
+-- arrival if nothing is left there (else false), and the jobs (see th.grant). `again`: false, or the `now` of the same call
+-- whose reply was lost; what it granted, known by its tokens, is leased from now on and answered.
 -- without: 80_store 95_fence 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
@@ -10,7 +10,7 @@ local queues, limit, tokens = args[4], args[6], args[8]
 if args[9] then
   local answer, any = {}, false
   for _, q in ipairs(queues) do
-    local granted = th.granted(q, args[5], tokens)
+    local granted = th.granted(q, args[9], args[5], tokens)
     any = any or #granted > 0
     answer[#answer + 1] = {q, false, granted}
   end

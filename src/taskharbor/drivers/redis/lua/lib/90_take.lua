@@ -318,9 +318,12 @@ function th.grant(q, taken, lease, worker, tokens)
   return taken
 end
 
--- What these tokens hold, if they were granted at this very moment: the answer of a grant that was not heard.
-function th.granted(q, lease, tokens)
-  local mine, found, over = {}, {}, n(th.now + lease)
+-- What these tokens hold, if they were granted at the moment `first` and their leases are not over: the answer of a grant
+-- that was not heard. The leases begin anew now.
+function th.granted(q, first, lease, tokens)
+  local mine, found, over = {}, {}, n(first + lease)
+  if first + lease <= th.now then return found end
+  local until_ms, active = n(th.now + lease), {}
   for _, token in ipairs(tokens) do mine[token] = true end
   for _, id in ipairs(call('ZRANGEBYSCORE', key(q, 'active'), over, over)) do
     local v = th.read(q, id)
@@ -330,7 +333,11 @@ function th.granted(q, lease, tokens)
       v[ATTEMPT], v[FAIL], v[LOST] = n(deliveries), n(failures), n(whole(job.th_lost))
       for extra = #READ, XT, -1 do v[extra] = nil end
       found[#found + 1] = {id, job.lease_token, v}
+      active[#active + 1] = until_ms
+      active[#active + 1] = id
     end
   end
+  many('ZADD', key(q, 'active'), active)
+  for _, one in ipairs(found) do call('HSET', job_key(q, one[1]), 'lock_until_ms', until_ms, 'updated_ms', n(th.now)) end
   return found
 end

@@ -5,13 +5,16 @@ mode  "whole"       everything is carried
       "cut"         the next reply is not carried: the connection is reset instead, once the server has begun to answer
       "slow"        everything is carried in pieces, each after a pause
       "refused"     new connections are reset
+
+Beside the mode, `drop` makes the connections that there are lead nowhere, as a router does that forgets them: new ones
+work. `drop(replies_only=True)`: what they bring reaches the server, its answers reach nobody.
 """
 
 import asyncio
 import socket
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 PIECE, PAUSE = 100, 0.005
 
@@ -26,6 +29,7 @@ class Proxy:
         self.cuts = self.swallowed = 0
         self.changed = asyncio.Event()
         self.open: set[asyncio.StreamWriter] = set()
+        self.lost: dict[asyncio.StreamWriter, bool] = {}  # connections that were dropped → whether only their replies
         self.tasks: set[asyncio.Task[None]] = set()
 
     def address(self, address: str) -> str:
@@ -42,13 +46,23 @@ class Proxy:
         for writer in list(self.open):
             self._abort(writer)
 
+    def drop(self, replies_only: bool = False) -> None:
+        """Every connection there is leads nowhere from now on, and nobody is told."""
+        self.lost |= dict.fromkeys(self.open, replies_only)
+
     def _abort(self, writer: asyncio.StreamWriter) -> None:
         found = writer.get_extra_info("socket")
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with suppress(OSError):  # the other side was quicker
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, back: bool) -> None:
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, back: bool, client: asyncio.StreamWriter
+    ) -> None:
         while data := await reader.read(65536):
+            if client in self.lost and (back or not self.lost[client]):
+                self.swallowed += 1
+                continue
             self.swallowed += self.mode == "black hole"
             while self.mode == "black hole":
                 await self.changed.wait()
@@ -77,8 +91,8 @@ class Proxy:
                 await self.changed.wait()
             from_server, server = await asyncio.open_connection(*self.target)
             ways = [
-                asyncio.ensure_future(self._carry(reader, server, False)),
-                asyncio.ensure_future(self._carry(from_server, writer, True)),
+                asyncio.ensure_future(self._carry(reader, server, False, writer)),
+                asyncio.ensure_future(self._carry(from_server, writer, True, writer)),
             ]
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -91,6 +105,7 @@ class Proxy:
         finally:
             self.tasks.discard(task)
             self.open.discard(writer)
+            self.lost.pop(writer, None)
             writer.transport.abort()
             if server is not None:
                 server.transport.abort()
