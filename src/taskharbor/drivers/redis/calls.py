@@ -236,7 +236,7 @@ class Calls:
 
     async def dependents(self, queue: str, id: str) -> set[str]:
         found = await self.link.ask("HKEYS", f"{{{queue}}}:th:after:{id}", key=f"{{{queue}}}")
-        return {one.decode() for one in found if one}
+        return {one.decode(errors="replace") for one in found if one}
 
     # Admin
 

@@ -161,4 +161,5 @@ async def refuse_cycle_by_handover(plan: Plan, look: Look, heir: str, dependents
 def known_of(answer: Sequence[Any]) -> Known:
     """From what look.lua answers of a job."""
     queue, state, heir, heir_queue, edges = answer
-    return Known(queue.decode(), state == b"completed", heir.decode(), heir_queue.decode(), tuple(edges_of(edges)))
+    heir, heir_queue = heir.decode(errors="replace"), heir_queue.decode(errors="replace")
+    return Known(queue.decode(), state == b"completed", heir, heir_queue, tuple(edges_of(edges)))

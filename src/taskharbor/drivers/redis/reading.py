@@ -16,7 +16,7 @@ from typing import Any
 
 from taskharbor.drivers.redis import records
 from taskharbor.drivers.redis.calls import Calls
-from taskharbor.drivers.redis.scripts import load
+from taskharbor.drivers.redis.scripts import binary, load
 from taskharbor.model.job import JobInfo, Page
 
 CHUNK = 500
@@ -44,7 +44,8 @@ class Reader:
 
     async def known(self) -> list[str]:
         """The names that somebody noted."""
-        return [name.decode() for name in await self._calls.link.ask("ZRANGE", QUEUES, 0, -1, key="{th}")]
+        found = await self._calls.link.ask("ZRANGE", QUEUES, 0, -1, key="{th}")
+        return [name for name in map(name_of, found) if name is not None]
 
     async def _discovered(self, known: set[str]) -> set[str]:
         link = self._calls.link
@@ -55,7 +56,7 @@ class Reader:
         found: set[str] = set()
         async for keys in link.scan("{*}:*", SCAN):
             for key in keys:
-                name = key.partition(b"}:")[0][1:].decode(errors="replace")
+                name = name_of(key.partition(b"}:")[0][1:])
                 if name and "{" not in name and not name.startswith(("th:", "cc:")) and name != "th":
                     found.add(name)
         self._found = found
@@ -107,23 +108,23 @@ class Reader:
 
     async def _of_queue(self, queue: str, now: int, after: str) -> AsyncIterator[JobInfo]:
         link = self._calls.link
-        foreign = sorted(id.decode(errors="replace") for id in await link.run(load("foreign"), queue, (queue,)))
+        foreign = {id: id.decode(errors="replace") for id in await link.run(load("foreign"), queue, (queue,))}
         own = self._own(queue, now, after)
-        others = self._others(queue, now, [id for id in foreign if id > after])
+        ids = sorted((id for id in foreign if foreign[id] > after), key=foreign.__getitem__)
+        others = self._others(queue, now, ids)
         async for found in merged([own, others]):
             yield found
 
-    async def _own(self, queue: str, now: int, after: str) -> AsyncIterator[JobInfo]:
-        more = 1
+    async def _own(self, queue: str, now: int, last: str) -> AsyncIterator[JobInfo]:
+        after, more = last.encode(), 1
         while more:
-            found, more, last = await self._calls.link.run(load("page"), queue, (queue, after, CHUNK))
+            found, more, after = await self._calls.link.run(load("page"), queue, (queue, binary(after), CHUNK))
             for each in found:
                 yield info_of(each, now)
-            after = last.decode()
 
-    async def _others(self, queue: str, now: int, ids: list[str]) -> AsyncIterator[JobInfo]:
+    async def _others(self, queue: str, now: int, ids: list[bytes]) -> AsyncIterator[JobInfo]:
         for first in range(0, len(ids), CHUNK):
-            asked = [(id, queue) for id in ids[first : first + CHUNK]]
+            asked = [(binary(id), queue) for id in ids[first : first + CHUNK]]
             for each in await self._calls.link.run(load("read"), queue, (self._calls.link.cluster, asked)):
                 if each:
                     yield info_of(each, now)
@@ -143,6 +144,14 @@ async def merged(sources: Sequence[AsyncIterator[JobInfo]]) -> AsyncIterator[Job
         async for further in sources[number]:
             heapq.heappush(heads, (further.job.id, number, further))
             break
+
+
+def name_of(data: bytes) -> str | None:
+    """The name of a queue; None: it is not UTF-8, and no call of ours could name it."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def info_of(answer: Any, now: int) -> JobInfo:

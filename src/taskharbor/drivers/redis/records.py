@@ -1,7 +1,8 @@
 """Records on their way to and from Redis: what a script stores of a job, and a job from what a script answers.
 
 `READ` in lua/lib/90_take.lua names the values of an answer in the same order. Whatever another program wrote into them
-is read as far as it can be: reading never fails.
+is read as far as it can be: reading never fails, and what is not UTF-8 is read with replacement characters. A job whose
+id or type is not UTF-8 is never granted: the scripts set it aside.
 """
 
 from __future__ import annotations
@@ -117,14 +118,14 @@ def reserved(queue: str, granted: Sequence[Any], end: datetime) -> list[Reserved
     times: dict[Any, datetime | None] = {}
     limits: dict[Any, int] = {}
     for name, token, values in granted:
-        id = name.decode()
+        id = _text(name)
         lease = Lease(id, queue, token, end)
         if len(values) > FEW:
             found.append(Reserved(_granted(id, queue, values), lease))
             continue
         payload, type, created, extra, limit = values[:5]
         if (kind := types.get(type)) is None:
-            kind = types[type] = type.decode()
+            kind = types[type] = _text(type)
         if created not in times:
             times[created] = _moment(created)
         if limit not in limits:
@@ -151,7 +152,7 @@ def _with_extra(job: JobRecord, values: Values) -> JobRecord:
         job,
         run_at=_moment(due) if due else None,
         timeout=timeout,
-        group=group.decode() if group else None,
+        group=_text(group) if group else None,
         group_limit=limit,
         metadata=metadata or {},
     )
@@ -172,7 +173,7 @@ def info(id: str, queue: str, open: Sequence[bytes] | None, values: Values, now:
         record = msgspec.structs.replace(record, reason=f"{DAMAGED_PREFIX}: unknown state")
     waiting: tuple[str, ...] = ()
     if state is State.BLOCKED and open:
-        left = {each.decode() for each in open}
+        left = {_text(each) for each in open}
         waiting = tuple(dict.fromkeys(id for id in record.depends_on if id in left))
     return JobInfo(record, state or State.DLQ, worker, end, waiting)
 

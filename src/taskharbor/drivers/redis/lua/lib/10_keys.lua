@@ -67,6 +67,18 @@ local function gather(command, at, list)
   return all
 end
 
+-- Whether a text is UTF-8, which clients need of names. Nearly every name is ASCII.
+local WIDE = {
+  '[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
+  '[\225-\236\238\239][\128-\191][\128-\191]', '\240[\144-\191][\128-\191][\128-\191]',
+  '[\241-\243][\128-\191][\128-\191][\128-\191]', '\244[\128-\143][\128-\191][\128-\191]',
+}
+local function is_text(value)
+  if not string.find(value, '[\128-\255]') then return true end
+  for _, wide in ipairs(WIDE) do value = string.gsub(value, wide, '.') end
+  return not string.find(value, '[\128-\255]')
+end
+
 local function lines(text)
   local found = {}
   for line in string.gmatch(text, '[^\n]+') do found[#found + 1] = line end

@@ -62,10 +62,12 @@ local function is_number(value)
 end
 
 -- What another program did to a record that would stop a worker; nil if nothing.
-function th.damage(job, payload, type)
+function th.damage(id, job, payload, type)
   if not KNOWN[job.state or ''] then return 'unknown state' end
   if not payload then return 'payload is missing' end
   if job.th_sto and (not type or type == '') then return 'type is missing' end
+  if type and not is_text(type) then return 'type is not UTF-8' end
+  if not th.trusting and not is_text(id) then return 'id is not UTF-8' end     -- clients of OmniQ take any bytes
   for _, name in ipairs({'attempt', 'th_fail', 'th_max', 'th_lost', 'th_att', 'th_off'}) do
     if not is_number(job[name]) then return name .. ' is not a number' end
   end

@@ -31,7 +31,8 @@ end
 -- Those values, if the job is plain and may run; else nil.
 function th.plain_values(at)
   local v = call('HMGET', at, 'payload', 'th_type', 'created_ms', 'th_x', 'th_max', 'state', 'attempt', 'th_f')
-  if v[6] ~= 'wait' or v[7] ~= '0' or not v[1] or not v[2] or v[2] == '' or (v[5] and not tonumber(v[5])) then
+  if v[6] ~= 'wait' or v[7] ~= '0' or not v[1] or not v[2] or v[2] == '' or (v[5] and not tonumber(v[5]))
+     or not is_text(v[2]) or not is_text(at) then
     return nil
   end
   local more = v[8]

@@ -149,7 +149,7 @@ local function sound(q, id, grouped)
     th.book(q, id, false)
     return nil
   end
-  local damage = th.damage(job, values[P], values[T])
+  local damage = th.damage(id, job, values[P], values[T])
   if damage then
     th.set_aside(q, id, job, damage)
     return nil
