@@ -329,3 +329,34 @@ def test_a_store_whose_jobs_are_pruned_is_empty(foreign):
         assert foreign.client.hlen("{th}:turns") == 1
 
     live(story)
+
+
+@pytest.mark.parametrize("end", ["done", "cancelled"])
+@pytest.mark.parametrize("again", ["ready", "scheduled", "inflight", "dead"])
+def test_an_id_that_is_published_again_is_not_pruned(foreign, end, again):
+    """Published clients do not look whether an id is known: what they publish under a finished one is a new job."""
+
+    async def story(driver):
+        await driver.enqueue([job("daily")], NOW)
+        if end == "done":
+            (held,) = await take(driver)
+            assert await driver.settle([Ack(held.lease)], NOW) == [None]
+        else:
+            assert await driver.cancel(["daily"], NOW) == [None]
+        foreign.publish("daily", max_attempts=1, due=NOW_MS + 10_000 if again == "scheduled" else 0)
+        if again in ("inflight", "dead"):
+            foreign.reserve()
+        if again == "dead":
+            assert foreign.fail("daily") == "FAILED"
+        assert await driver.prune(NOW + timedelta(days=1), 10) == 0
+        assert (await driver.inspect("daily", NOW)).state == {"dead": "dlq"}.get(again, again)
+        if again == "dead":
+            assert await driver.requeue(["daily"], NOW + timedelta(seconds=5)) == [None]
+        if again != "inflight":
+            (held,) = await take(driver, at=20)
+            assert held.job.id == "daily"
+            assert await driver.settle([Ack(held.lease)], NOW + timedelta(seconds=20)) == [None]
+            assert await driver.prune(NOW + timedelta(days=1), 10) == 1
+            assert await driver.counts(NOW) == {}
+
+    live(story)

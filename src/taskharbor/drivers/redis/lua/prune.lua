@@ -5,7 +5,7 @@ even_if_full()
 th.begin(args[3], args[1], args[2])
 local limit, gone, open, unknown = args[4], 0, args[6] or {}, {}
 
-local function needed(q, id, job, lane)
+local function needed(q, id, job)
   if holders(q, id) > 0 then return true end
   if not job.th_flow then return false end
   if th.cluster then
@@ -17,6 +17,9 @@ local function needed(q, id, job, lane)
   return true
 end
 
+-- A foreign client may have published a finished id again: then it is alive, and stood here as its own past.
+local STATES = {['th:done'] = 'completed', ['th:cancelled'] = 'cancelled'}
+
 local function prune(q, lane)
   local at, skipped = key(q, lane), 0
   while gone < limit do
@@ -27,7 +30,9 @@ local function prune(q, lane)
       if not job then
         call('ZREM', at, id)
         th.forget(q, id, {pri = 0, state = 'gone'})
-      elseif not needed(q, id, job, lane) then
+      elseif job.state ~= STATES[lane] then
+        call('ZREM', at, id)
+      elseif not needed(q, id, job) then
         th.forget(q, id, job)
         gone = gone + 1
       elseif th.cluster and holders(q, id) == 0 then
