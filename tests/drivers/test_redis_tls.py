@@ -9,6 +9,7 @@ import pytest
 
 from taskharbor import BackendUnavailable, Harbor
 from taskharbor.drivers import open_driver
+from taskharbor.drivers.redis import tls
 from taskharbor.omniq import AsyncOmniQ, OmniQ
 from taskharbor.worker import Worker
 from tests.servers import redis as servers
@@ -146,6 +147,11 @@ def test_a_port_without_tls(server, folder):
     dsn = f"rediss://127.0.0.1:{server.port}?ssl_ca_certs={folder}/ca.pem&connect_timeout=200ms"
     assert "does the server speak TLS at this port?" in told(dsn)
     assert "did not answer" in told(f"redis://127.0.0.1:{server.settings['tls-port']}")
+
+
+def test_whichever_limit_ends_a_handshake_that_nobody_answers():
+    said = ("Timeout connecting to server", "no connection within 0.2 s")  # redis-py's, and our own
+    assert {tls.advice(TimeoutError(each)) for each in said} == {("; does the server speak TLS at this port?", False)}
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ _ADVICE = (
     ("alert", _OWN, False),
     ("reset by peer", _OWN, False),
     ("Timeout connecting", _PORT, False),
+    ("no connection within", _PORT, False),  # our own limit, which may come first
     ("WRONG_VERSION_NUMBER", _PORT, False),
     ("RECORD_LAYER_FAILURE", _PORT, False),
 )
