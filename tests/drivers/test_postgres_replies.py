@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -27,18 +28,18 @@ def test_a_reply_that_was_lost():
     address = postgres.shared().address(postgres.shared().database())
 
     async def scenario():
-        from taskharbor.drivers.postgres import pool
+        from taskharbor.drivers.postgres.wire import Wire
 
         driver = PostgresDriver(address)
         await driver.open()
         now = await driver.server_time()
         await driver.enqueue([JobRecord(id=f"j{n}", type="t") for n in range(5)], now)
-        real = pool.fetch
+        real = Wire.ask
         lost: list[list[Any]] = []
 
-        async def losing(connection, statement):
-            rows = await real(connection, statement)
-            if ".reserve(" in statement.sql and not lost:
+        async def losing(connection, sql, parameters):
+            rows = await real(connection, sql, parameters)
+            if ".reserve(" in sql and not lost:
                 lost.append(rows)
                 await connection.close()
                 from psycopg import OperationalError
@@ -46,11 +47,8 @@ def test_a_reply_that_was_lost():
                 raise OperationalError("the connection is lost")
             return rows
 
-        pool.fetch = losing
-        try:
+        with mock.patch.object(Wire, "ask", losing):
             held = await driver.reserve(["default"], now, timedelta(seconds=60), 3)
-        finally:
-            pool.fetch = real
         assert [item.job.id for item in held] == [row[0] for row in lost[0]] == ["j0", "j1", "j2"]
         assert {item.job.deliveries for item in held} == {1}
         assert await driver.settle([Ack(item.lease) for item in held], now) == [None] * 3
@@ -66,29 +64,25 @@ def test_what_cannot_be_repeated_is_sent_once(own):
     async def scenario():
         from psycopg import OperationalError
 
-        from taskharbor.drivers.postgres import pool
+        from taskharbor.drivers.postgres.wire import Wire
 
         driver = PostgresDriver(address)
         await driver.open()
         now = await driver.server_time()
         await driver.enqueue([JobRecord(id="a", type="t")], now)
         assert await driver.cancel(["a"], now) == [None]
-        real, sent = pool.fetch, []
+        real, sent = Wire.ask, []
 
-        async def losing(connection, statement):
-            rows = await real(connection, statement)
-            if ".requeue(" in statement.sql:
+        async def losing(connection, sql, parameters):
+            rows = await real(connection, sql, parameters)
+            if ".requeue(" in sql:
                 sent.append(rows)
                 await connection.close()
                 raise OperationalError("the connection is lost")
             return rows
 
-        pool.fetch = losing
-        try:
-            with pytest.raises(BackendUnavailable):
-                await driver.requeue(["a"], now)
-        finally:
-            pool.fetch = real
+        with mock.patch.object(Wire, "ask", losing), pytest.raises(BackendUnavailable):
+            await driver.requeue(["a"], now)
         assert len(sent) == 1
         assert (await driver.inspect("a", now)).state == "ready"
         # A stale connection in the pool is found out before anything is sent.

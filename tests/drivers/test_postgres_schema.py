@@ -231,7 +231,7 @@ def test_writes_that_are_refused_are_no_error_of_ours(address):
     asyncio.run(refused())
 
 
-def test_a_strict_default_isolation_is_the_applications_not_ours(address):
+def test_a_strict_default_isolation_is_neither_ours_nor_our_handlers(address):
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(
             f"alter database {connection.info.dbname} set default_transaction_isolation = 'serializable'"
@@ -248,7 +248,7 @@ def test_a_strict_default_isolation_is_the_applications_not_ours(address):
         await driver.close()
         return ours, handlers
 
-    assert asyncio.run(scenario()) == ("read committed", "serializable")
+    assert asyncio.run(scenario()) == ("read committed", "read committed")
 
 
 def test_words_at_start_up(address, caplog):

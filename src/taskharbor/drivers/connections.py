@@ -164,9 +164,15 @@ async def run(connection: Any, sql: str, parameters: Sequence[Any]) -> Rows:
     kind = kind_of(connection)
     text = rendered(kind, sql)
     if kind is Kind.PSYCOPG_ASYNC:
-        async with connection.cursor(row_factory=_tuples()) as cursor:
+        from psycopg import AsyncCursor  # whoever hands us such a connection has it loaded
+        from psycopg.rows import tuple_row
+
+        async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
             await cursor.execute(text, parameters)
-            return await cursor.fetchall() if cursor.description else []
+            try:
+                return await cursor.fetchall()
+            except connection.ProgrammingError as error:
+                return _none_of_a(error)
     if kind is Kind.ASYNCPG:
         return [tuple(row) for row in await connection.fetch(text, *parameters)]
     if kind in _SQLALCHEMY:
@@ -180,9 +186,15 @@ def run_sync(connection: Any, sql: str, parameters: Sequence[Any]) -> Rows:
     kind = kind_of(connection)
     text = rendered(kind, sql)
     if kind is Kind.PSYCOPG:
-        with connection.cursor(row_factory=_tuples()) as cursor:
+        from psycopg import Cursor
+        from psycopg.rows import tuple_row
+
+        with Cursor(connection, row_factory=tuple_row) as cursor:
             cursor.execute(text, parameters)
-            return list(cursor.fetchall()) if cursor.description else []
+            try:
+                return list(cursor.fetchall())
+            except connection.ProgrammingError as error:
+                return _none_of_a(error)
     if kind is Kind.DJANGO:
         with connection.cursor() as cursor:
             cursor.execute(text, list(parameters))
@@ -202,12 +214,13 @@ def run_sync(connection: Any, sql: str, parameters: Sequence[Any]) -> Rows:
 
 
 def _for_sqlalchemy(text: str, parameters: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
-    from sqlalchemy import text as clause  # whoever hands us such a connection has it loaded
+    from sqlalchemy import text as clause  # likewise
 
     return clause(text), {f"p{number}": value for number, value in enumerate(parameters, 1)}
 
 
-def _tuples() -> Any:
-    from psycopg.rows import tuple_row  # likewise
-
-    return tuple_row
+def _none_of_a(error: Any) -> Rows:
+    """The rows of a statement that has none. In pipeline mode a cursor learns of it only when they are fetched."""
+    if error.sqlstate is not None:
+        raise error
+    return []

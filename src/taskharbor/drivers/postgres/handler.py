@@ -1,38 +1,201 @@
-"""The connection that a handler gets from `ctx.transaction()`, which core may end at any moment.
+"""The connection that a handler gets from `ctx.transaction()`: everything works on it but ending its transaction.
 
-A handler may be in the middle of a statement, in a thread that nobody can end, when its job times out. Then the server
-is asked to stop that statement and the connection is cut, so that the server rolls back and lets its locks go. Whatever
-the handler does on it, then and later, is a `psycopg.InterfaceError` that says why.
+The transaction is begun before the handler gets it, so that `connection.transaction()` is a savepoint, and it has taken
+its first snapshot, so that its isolation can no longer be changed. commit(), rollback(), close() and statements that
+would end it are refused. Should a handler find another way, it is noticed, and the connection is over.
+
+Core may end it at any moment. A handler may be in the middle of a statement, in a thread that nobody can end, when its
+job times out. Then the server is asked to stop that statement and the connection is cut, so that the server rolls back
+and lets its locks go. Whatever the handler does on it, then and later, is a `psycopg.InterfaceError` that says why.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, NoReturn
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.sql import Composable
 
 from taskharbor.drivers.postgres.deadline import cut
 from taskharbor.drivers.postgres.wire import GRACE, Wire
 
+OURS = (
+    "the transaction belongs to the job: it is committed with the job's ack when the handler returns, and rolled back "
+    "when it raises. `connection.transaction()` makes a part of it that can be undone alone"
+)
+_ENDED = "the handler has ended the transaction of its job: nothing more can be read or written through it"
+_SUSPICIOUS = re.compile(r"\b(?:commit|end|abort|rollback|prepare)\b", re.IGNORECASE).search
+# Comments, quoted texts of all kinds, then what statements are made of.
+_PIECES = re.compile(
+    r"""--[^\n]*|/\*.*?\*/|e'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|"[^"]*"|(\$\w*\$).*?\1|;|\w+|\S""",
+    re.IGNORECASE | re.DOTALL,
+)
 
-class HandlerConnection(psycopg.Connection[Any]):
+
+def would_end(text: str) -> bool:
+    """Whether one of these statements ends the transaction they run in.
+
+    >>> would_end("insert into orders values ('; commit')"), would_end("select case when true then 1 end")
+    (False, False)
+    >>> would_end("/* done */ COMMIT"), would_end("select 1; end"), would_end("rollback work to savepoint a")
+    (True, True, False)
+    """
+    if _SUSPICIOUS(text) is None:
+        return False
+    words: list[str] = []
+    for found in _PIECES.finditer(text):
+        piece = found.group().lower()
+        if piece == ";":
+            if _ends(words):
+                return True
+            words = []
+        elif len(words) < 3 and not piece.startswith(("--", "/*")):
+            words.append(piece)
+    return _ends(words)
+
+
+def _ends(words: list[str]) -> bool:
+    if not words:
+        return False
+    first, *others = words
+    if first == "rollback":
+        return "to" not in others
+    return first in ("commit", "end", "abort") or (first == "prepare" and others[:1] == ["transaction"])
+
+
+def _refuse_end(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], query: Any) -> None:
+    if isinstance(query, Composable):
+        query = query.as_string(connection)
+    elif isinstance(query, bytes):
+        query = query.decode(errors="replace")
+    if isinstance(query, str) and would_end(query):
+        raise psycopg.ProgrammingError(OURS)
+
+
+class HandlerCursor(psycopg.Cursor[Any]):
     """For a plain function."""
 
-    over = ""  # why the transaction was ended from outside
+    def execute(self, query: Any, *arguments: Any, **named: Any) -> Any:
+        _refuse_end(self.connection, query)
+        return super().execute(query, *arguments, **named)
+
+    def executemany(self, query: Any, *arguments: Any, **named: Any) -> None:
+        _refuse_end(self.connection, query)
+        super().executemany(query, *arguments, **named)
+
+    def stream(self, query: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+        _refuse_end(self.connection, query)
+        return super().stream(query, *arguments, **named)
+
+
+class AsyncHandlerCursor(psycopg.AsyncCursor[Any]):
+    """For a coroutine."""
+
+    async def execute(self, query: Any, *arguments: Any, **named: Any) -> Any:
+        _refuse_end(self.connection, query)
+        return await super().execute(query, *arguments, **named)
+
+    async def executemany(self, query: Any, *arguments: Any, **named: Any) -> None:
+        _refuse_end(self.connection, query)
+        await super().executemany(query, *arguments, **named)
+
+    def stream(self, query: Any, *arguments: Any, **named: Any) -> AsyncIterator[Any]:
+        _refuse_end(self.connection, query)
+        return super().stream(query, *arguments, **named)
+
+
+class _Lent:
+    """What both have in common."""
+
+    lent = False  # to a handler, with a transaction that has begun
+    over = ""  # why the transaction has ended before its job
     store = ""  # the address of the store that it was made for
+    swallowed: psycopg.Error | None = None  # the error that made the server give the transaction up
+    pgconn: psycopg.pq.abc.PGconn
+
+    def _refuse(self) -> NoReturn:
+        raise psycopg.InterfaceError(self.over) if self.over else psycopg.ProgrammingError(OURS)
+
+    def _before(self) -> None:
+        if self.over:
+            raise psycopg.InterfaceError(self.over)
+
+    def _failed(self, error: psycopg.Error) -> None:
+        if self.over and isinstance(error, psycopg.OperationalError):  # which stopped it
+            raise psycopg.InterfaceError(self.over) from error
+        if self.pgconn.transaction_status == TransactionStatus.INERROR and self.swallowed is None:
+            self.swallowed = error
+
+    def _after(self) -> None:
+        status = self.pgconn.transaction_status
+        if status == TransactionStatus.INTRANS:
+            self.swallowed = None  # a savepoint was rolled back
+        elif self.lent and status == TransactionStatus.IDLE and not self.over:
+            self.over = _ENDED
+
+    def give_back(self) -> psycopg.Error | None:
+        """The handler has returned. What keeps its transaction from being committed, if anything does."""
+        self.lent = False
+        if self.over:
+            return psycopg.InterfaceError(self.over)
+        if self.swallowed is not None:
+            told = f"{type(self.swallowed).__name__}: {self.swallowed}"
+            error = psycopg.errors.InFailedSqlTransaction(
+                f"the handler went on after an error that had ended its transaction: {told}"
+            )
+            error.__cause__ = self.swallowed
+            return error
+        return None
+
+
+class HandlerConnection(_Lent, psycopg.Connection[Any]):
+    """For a plain function."""
+
+    def begin(self) -> None:
+        """Begin the transaction that the handler works in, with our isolation, whatever is usual on this server."""
+        self.cursor_factory = HandlerCursor
+        self.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        self.autocommit = False
+        self.execute("select 1")
+        self.lent = True
+
+    def commit(self) -> None:
+        if self.lent:
+            self._refuse()
+        super().commit()
+
+    def rollback(self) -> None:
+        if self.lent:
+            self._refuse()
+        super().rollback()
+
+    def close(self) -> None:
+        if self.lent:
+            self._refuse()
+        super().close()
+
+    def __enter__(self) -> Any:
+        self._refuse()  # its end would commit, and close
+
+    def let_go(self) -> None:
+        """Close it, and so roll back what is not committed."""
+        self.lent = False
+        self.close()
 
     def wait(self, *arguments: Any, **named: Any) -> Any:
         """Every statement comes through here."""
-        if self.over:
-            raise psycopg.InterfaceError(self.over)
+        self._before()
         try:
             return super().wait(*arguments, **named)
-        except psycopg.OperationalError as error:
-            if self.over:
-                raise psycopg.InterfaceError(self.over) from error
+        except psycopg.Error as error:
+            self._failed(error)
             raise
+        finally:
+            self._after()
 
     def end(self, why: str) -> None:
         """Roll back now, from any thread, whatever runs; nothing is done through this connection any more."""
@@ -44,24 +207,49 @@ class HandlerConnection(psycopg.Connection[Any]):
             cut(self)
 
 
-class HandlerWire(Wire):
-    """For a coroutine."""
+class HandlerWire(_Lent, Wire):
+    """The same for a coroutine."""
 
-    over = ""
-    store = ""
+    async def begin(self) -> None:
+        self.cursor_factory = AsyncHandlerCursor
+        await self.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
+        await self.set_autocommit(False)
+        await self.execute("select 1")
+        self.lent = True
+
+    async def commit(self) -> None:
+        if self.lent:
+            self._refuse()
+        await super().commit()
+
+    async def rollback(self) -> None:
+        if self.lent:
+            self._refuse()
+        await super().rollback()
+
+    async def close(self) -> None:
+        if self.lent:
+            self._refuse()
+        await super().close()
+
+    async def __aenter__(self) -> Any:
+        self._refuse()
+
+    async def let_go(self) -> None:
+        self.lent = False
+        await self.close()
 
     async def wait(self, *arguments: Any, **named: Any) -> Any:
-        if self.over:
-            raise psycopg.InterfaceError(self.over)
+        self._before()
         try:
             return await super().wait(*arguments, **named)
-        except psycopg.OperationalError as error:
-            if self.over:
-                raise psycopg.InterfaceError(self.over) from error
+        except psycopg.Error as error:
+            self._failed(error)
             raise
+        finally:
+            self._after()
 
     async def end(self, why: str) -> None:
-        """The same as above."""
         self.over = why
         with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:

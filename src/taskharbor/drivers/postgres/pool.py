@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from taskharbor.drivers.postgres.wire import Wire
 
 T = TypeVar("T")
-W = TypeVar("W", bound="Wire")
 TURNS = 8  # how often a transaction that lost against another is begun again
 SLACK = 5.0  # seconds that the server has to give up by itself, before the connection is given up here
 _REFUSED = re.compile(
@@ -74,15 +73,16 @@ class Pool:
         await asyncio.gather(*settling, return_exceptions=True)
         await self._drop_idle()
 
-    async def connect(self, kind: type[W], *, ours: bool = False) -> W:
-        """A new connection, outside the pool. `ours`: no handler uses it, and it has the isolation we are made for."""
-        connection = await kind.connect(**arguments(self._options))
+    async def _connect(self) -> Wire:
+        """A new connection, with the isolation we are made for, whatever is usual for this role or database."""
+        from taskharbor.drivers.postgres.wire import Wire
+
+        connection = await Wire.connect(**arguments(self._options))
         if not self._options.pgbouncer:
             connection.prepares = True
             try:
                 settings = ["statement_timeout", str(round(self._options.statement_timeout * 1000))]
-                if ours:
-                    settings += ["default_transaction_isolation", "read committed"]
+                settings += ["lock_timeout", "0", "default_transaction_isolation", "read committed"]
                 set_all = ", ".join(["set_config(?, ?, false)"] * (len(settings) // 2))
                 connection.settles = False  # whoever is cancelled here closes it
                 with Deadline(self._options.connect_timeout, connection):
@@ -116,9 +116,7 @@ class Pool:
                     return self._idle.pop(place)
             if self._idle:
                 return self._idle.pop()
-            from taskharbor.drivers.postgres.wire import Wire
-
-            return await self.connect(Wire, ours=True)
+            return await self._connect()
         except BaseException:
             self._room.release()
             raise
@@ -189,7 +187,7 @@ class Pool:
                 connection.settles = transaction  # whose block ends with a statement of its own
                 try:
                     if not repeat:
-                        await fetch(connection, Statement("select 1"))
+                        await connection.ask("select 1", ())
                     sent = True
                     answer = await (_as_one if transaction else drive)(connection, program, first)
                     whole = True
@@ -228,31 +226,21 @@ class Pool:
             await connection.close()
 
 
-async def drive(connection: psycopg.AsyncConnection[Any], program: Program[T], first: Statement | None = None) -> T:
-    """Run a program's statements on a connection of psycopg's; `first`: it has been asked for its first one."""
+async def drive(connection: Wire, program: Program[T], first: Statement | None = None) -> T:
+    """Run a program's statements on a connection; `first`: it has been asked for its first one."""
     try:
         statement = first or next(program)
         while True:
-            statement = program.send(await fetch(connection, statement))
+            statement = program.send(await connection.ask(statement.sql, statement.parameters))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
-
-
-async def fetch(connection: psycopg.AsyncConnection[Any], statement: Statement) -> list[Any]:
-    """The rows of one statement."""
-    if connection.autocommit and hasattr(connection, "ask"):
-        return await connection.ask(statement.sql, statement.parameters)  # type: ignore[no-any-return]
-    async with connection.cursor(binary=True) as cursor:
-        await cursor.execute(statement.sql.replace("?", "%s").encode(), statement.parameters or None)
-        result = cursor.pgresult  # its description is made anew each time it is asked for: 25 columns
-        return await cursor.fetchall() if result is not None and result.nfields else []
 
 
 class _RolledBack(Exception):
     """Ends a transaction whose program answered with an error."""
 
 
-async def _as_one(connection: psycopg.AsyncConnection[Any], program: Program[T], first: Statement) -> T:
+async def _as_one(connection: Wire, program: Program[T], first: Statement) -> T:
     answer: T
     try:
         async with connection.transaction():

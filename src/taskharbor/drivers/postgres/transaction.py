@@ -1,4 +1,8 @@
-"""Transactions in which a handler's own writes and its job's ack commit together, or not at all."""
+"""Transactions in which a handler's own writes and its job's ack commit together, or not at all.
+
+Nothing of it is stored if the server answers to one of the statements, or to COMMIT itself, with an error. That is
+answered as TransactionFailed: a failure of the job with its text. Only a connection that is lost leaves it open.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline
 from taskharbor.drivers.postgres.options import Options
 from taskharbor.drivers.postgres.pool import Pool, arguments, drive, limit_of, unavailable
 from taskharbor.drivers.postgres.settling import plain, settle_alone, settle_spawning
-from taskharbor.drivers.postgres.statement import Program
-from taskharbor.model.errors import JobNotFound, TaskHarborError
+from taskharbor.drivers.postgres.statement import Program, Statement
+from taskharbor.model.errors import JobNotFound, TaskHarborError, TransactionFailed
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack
 
@@ -24,9 +28,15 @@ if TYPE_CHECKING:
     from taskharbor.drivers.postgres.handler import HandlerConnection, HandlerWire
 
 
+_LOST = ("08", "57P", "40003")  # states in which the server does not say what became of a commit
+
+
 def _settled(options: Options, lease: Lease, ack: Ack, now: datetime) -> Program[TaskHarborError | None]:
     if ack.lease.job_id != lease.job_id:
         return JobNotFound(f"this transaction belongs to job {lease.job_id}, not to {ack.lease.job_id}")
+    # How long its own statements may take was the handler's affair.
+    limit = str(round(options.statement_timeout * 1000))
+    yield Statement("select set_config('statement_timeout', ?, true), set_config('lock_timeout', '0', true)", (limit,))
     if plain(ack):
         return (yield from settle_alone(options.schema, ack, now))
     return (yield from settle_spawning(options.schema, ack, now, options.max_payload))
@@ -45,20 +55,29 @@ class PostgresTransaction:
     async def __aenter__(self) -> psycopg.AsyncConnection[Any]:
         import psycopg
 
-        from taskharbor.drivers.postgres.handler import HandlerWire
-
         if self._connection is None and not self._over:
             try:
-                connection = await (await self._pool()).connect(HandlerWire)
+                self._connection = await self._begun()
             except (psycopg.Error, OSError) as error:
                 raise unavailable(self._options, error) from error
-            await connection.set_autocommit(False)
-            connection.store = self._options.address
-            self._connection = connection
         if self._over or self._connection is None:
             await self.rollback()
             raise psycopg.InterfaceError(self._over)
         return self._connection
+
+    async def _begun(self) -> HandlerWire:
+        from taskharbor.drivers.postgres.handler import HandlerWire
+
+        await self._pool()  # or the driver is not open
+        connection = await HandlerWire.connect(**arguments(self._options))
+        try:
+            with Deadline(self._options.connect_timeout, connection):
+                await connection.begin()
+        except BaseException:
+            await connection.let_go()
+            raise
+        connection.store = self._options.address
+        return connection
 
     async def __aexit__(self, *raised: object) -> None:
         """The transaction stays open: core ends it."""
@@ -70,22 +89,24 @@ class PostgresTransaction:
         if connection is None:
             raise RuntimeError("the transaction has ended, or was never begun")
         try:
+            if (problem := connection.give_back()) is not None:
+                return _failed(self._lease, problem)
             with Deadline(limit_of(self._options), connection):
                 refused = await drive(connection, _settled(self._options, self._lease, ack, now))
                 if refused is None:
                     await connection.commit()
-                else:
-                    await connection.rollback()
-                return refused
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                return refused  # and closing it rolls back
+        except psycopg.Error as error:
+            if _is_undone(error):
+                return _failed(self._lease, error)
             raise unavailable(self._options, error) from error
         finally:
-            await connection.close()
+            await connection.let_go()
 
     async def rollback(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            await connection.close()  # without a commit: the server rolls back
+            await connection.let_go()
 
     async def abort(self, why: str) -> None:
         """End it at once, whatever the handler is doing; what that does later is refused."""
@@ -107,16 +128,9 @@ class PostgresTransactionSync:
     def __enter__(self) -> psycopg.Connection[Any]:
         import psycopg
 
-        from taskharbor.drivers.postgres.handler import HandlerConnection
-
         if self._connection is None and not self._over:
             try:
-                connection = HandlerConnection.connect(**arguments(self._options))
-                if not self._options.pgbouncer:
-                    limit = str(round(self._options.statement_timeout * 1000))
-                    connection.execute("select set_config('statement_timeout', %s, false)", (limit,))
-                connection.autocommit = False
-                connection.store = self._options.address
+                connection = self._begun()
             except (psycopg.Error, OSError) as error:
                 raise unavailable(self._options, error) from error
             with self._changing:
@@ -125,6 +139,19 @@ class PostgresTransactionSync:
             self.rollback()
             raise psycopg.InterfaceError(self._over)
         return self._connection
+
+    def _begun(self) -> HandlerConnection:
+        from taskharbor.drivers.postgres.handler import HandlerConnection
+
+        connection = HandlerConnection.connect(**arguments(self._options))
+        try:
+            with ThreadDeadline(self._options.connect_timeout, connection):
+                connection.begin()
+        except BaseException:
+            connection.let_go()
+            raise
+        connection.store = self._options.address
+        return connection
 
     def __exit__(self, *raised: object) -> None:
         """The transaction stays open: core ends it."""
@@ -136,22 +163,24 @@ class PostgresTransactionSync:
         if connection is None:
             raise RuntimeError("the transaction has ended, or was never begun")
         try:
+            if (problem := connection.give_back()) is not None:
+                return _failed(self._lease, problem)
             with ThreadDeadline(limit_of(self._options), connection):
                 refused: TaskHarborError | None = drive_sync(connection, _settled(self._options, self._lease, ack, now))
                 if refused is None:
                     connection.commit()
-                else:
-                    connection.rollback()
                 return refused
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except psycopg.Error as error:
+            if _is_undone(error):
+                return _failed(self._lease, error)
             raise unavailable(self._options, error) from error
         finally:
-            connection.close()
+            connection.let_go()
 
     def rollback(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close()
+            connection.let_go()
 
     def abort(self, why: str) -> None:
         """End it at once, from any thread, whatever the handler is doing; what that does later is refused."""
@@ -160,6 +189,17 @@ class PostgresTransactionSync:
             connection = self._connection
         if connection is not None:
             connection.end(self._over)
+
+
+def _is_undone(error: psycopg.Error) -> bool:
+    """Whether an error says that the transaction was rolled back: the server said something else than that it goes."""
+    return error.sqlstate is not None and not error.sqlstate.startswith(_LOST)
+
+
+def _failed(lease: Lease, error: psycopg.Error) -> TransactionFailed:
+    failed = TransactionFailed(f"the transaction of job {lease.job_id} was not committed")
+    failed.__cause__ = error
+    return failed
 
 
 def drive_sync(connection: Any, program: Program[Any]) -> Any:
