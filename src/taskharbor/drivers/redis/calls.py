@@ -7,9 +7,9 @@ checked, and errors are raised or answered as the contract says.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, within_lease
 from taskharbor.drivers.redis import planning
@@ -17,7 +17,7 @@ from taskharbor.drivers.redis.link import LOST, Link, passed_since
 from taskharbor.drivers.redis.outcomes import Planned, check, question, spelled
 from taskharbor.drivers.redis.outcomes import plain as plain_acks
 from taskharbor.drivers.redis.planning import Known, Plan
-from taskharbor.drivers.redis.records import plain, stored
+from taskharbor.drivers.redis.records import name_of, plain, stored
 from taskharbor.drivers.redis.scripts import load
 from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob
 from taskharbor.model.job import JobRecord
@@ -25,6 +25,12 @@ from taskharbor.model.lease import Enqueued, Lease
 from taskharbor.model.outcome import Ack, Fail, Outcome
 
 WATCHED = "{th}:watched"  # queues with jobs on which others depend, or that belong to a run
+QUEUES = "{th}:queues"
+LOOK = 2000  # so many ids are looked up by one script
+SEEK = 2000  # so many keys, of ids in queues, are looked for by one
+READ = 500  # so many records are read by one
+T = TypeVar("T")
+Where = Sequence[tuple[str, str | None]]  # ids, each with its queue if that is known and nobody noted it
 HOME = "th"  # what the anchor is called where a script belongs to no queue
 PLANS = 50  # how often a plan that was overtaken is made again
 STALE = 5
@@ -71,7 +77,7 @@ class Calls:
 
     async def _enqueue_edges(self, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:
         for _ in range(PLANS):
-            plan = await planning.make(jobs, self.look)
+            plan = await planning.make(jobs, self)
             flat = [stored(job, now, plan.text(id)) for id, job in plan.fresh.items()]
             needed = [(queue, id, gone) for (queue, id), gone in plan.needed.items()]
             args = (now, False, "", True, flat, needed, False)
@@ -80,13 +86,38 @@ class Calls:
         raise overtaken()
 
     async def look(
-        self, ids: Iterable[str], keys: Iterable[tuple[str, str]]
+        self, where: Mapping[str, str | None], keys: Iterable[tuple[str, str]]
     ) -> tuple[dict[str, Known], dict[tuple[str, str], str]]:
         """What is known of jobs and keys, for planning."""
-        asked, keyed = list(ids), list(keys)
-        jobs, found = await self.link.run(load("look"), HOME, (False, [(id, False) for id in asked], keyed))
-        known = {id: planning.known_of(answer) for id, answer in zip(asked, jobs, strict=True) if answer}
-        return known, {key: id.decode() for key, id in zip(keyed, found, strict=True) if id}
+        known: dict[str, Known] = {}
+        held: dict[tuple[str, str], str] = {}
+        for part in sliced([(id, queue or False) for id, queue in where.items()], LOOK):
+            jobs, _ = await self.link.run(load("look"), HOME, (False, part, ()))
+            known |= {id: planning.known_of(answer) for (id, _), answer in zip(part, jobs, strict=True) if answer}
+        for some in sliced(list(keys), LOOK):
+            _, found = await self.link.run(load("look"), HOME, (False, (), some))
+            held |= {key: id.decode() for key, id in zip(some, found, strict=True) if id}
+        return known, held
+
+    async def known_queues(self) -> list[str]:
+        """The names that somebody noted."""
+        names: dict[str, None] = {}
+        cursor = b"0"
+        while True:
+            cursor, found = await self.link.ask("ZSCAN", QUEUES, cursor, "COUNT", 1000, key=QUEUES)
+            names |= {name: None for data in found[::2] if (name := name_of(data)) is not None}
+            if cursor == b"0":
+                return sorted(names)
+
+    async def seek(self, ids: Sequence[str], queues: Sequence[str] | None = None) -> dict[str, str]:
+        """The queues of ids that nobody noted, because a foreign client published them: by looking into all of these,
+        or all that are known, some thousand keys at a time."""
+        found: dict[str, str] = {}
+        for names in sliced(queues if queues is not None else await self.known_queues(), SEEK // 4):
+            for part in sliced([id for id in ids if id not in found], SEEK // len(names)):
+                numbers = await self.link.run(load("seek"), HOME, (names, part))
+                found |= {id: names[number - 1] for id, number in zip(part, numbers, strict=True) if number}
+        return found
 
     # Leases
 
@@ -217,16 +248,16 @@ class Calls:
 
     async def planned(self, outcome: Ack | Fail, now: int) -> Planned:
         """The spawn of an outcome, planned; InvalidJob if it cannot be stored."""
-        plan = await planning.make(outcome.spawn, self.look)
+        plan = await planning.make(outcome.spawn, self)
         heir: str | None = None
         if isinstance(outcome, Ack) and outcome.handover is not None:
             lease = outcome.lease
             heir = planning.heir_of(plan, outcome.spawn, lease.job_id, outcome.handover)
             dependents = await self.dependents(lease.queue, lease.job_id)
             if dependents:
-                await planning.refuse_cycle_by_handover(plan, self.look, heir, dependents)
+                await planning.refuse_cycle_by_handover(plan, self, heir, dependents)
             if heir not in plan.fresh and heir not in plan.known:
-                plan.known |= (await self.look([heir], []))[0]
+                plan.known |= (await self.look({heir: None}, []))[0]
         return await self.filled(plan, now, heir)
 
     async def filled(self, plan: Plan, now: int, heir: str | None) -> Planned:
@@ -240,23 +271,24 @@ class Calls:
 
     # Admin
 
-    async def requeue(self, ids: Sequence[str], now: int, run_at: int | None, reset: bool) -> list[Any]:
+    async def requeue(self, where: Where, now: int, run_at: int | None, reset: bool) -> list[Any]:
         at = run_at if run_at is not None else False
-        return await self._admin("requeue", ids, now, at, reset, "")
+        return await self._admin("requeue", where, now, at, reset, "")
 
-    async def cancel(self, ids: Sequence[str], now: int) -> list[Any]:
-        return await self._admin("cancel", ids, now, False, False, CANCELLED_REASON)
+    async def cancel(self, where: Where, now: int) -> list[Any]:
+        return await self._admin("cancel", where, now, False, False, CANCELLED_REASON)
 
-    async def delete(self, ids: Sequence[str]) -> list[Any]:
-        return await self._admin("delete", ids, await self.clock(), False, False, "")
+    async def delete(self, where: Where) -> list[Any]:
+        return await self._admin("delete", where, await self.clock(), False, False, "")
 
     async def clock(self) -> int:
         """The server's time in ms, for what no caller gives a time for and nothing depends on: bookkeeping."""
         seconds, micros = await self.link.ask("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
 
-    async def _admin(self, operation: str, ids: Sequence[str], now: int, *rest: Any) -> list[Any]:
-        items = [(id, False) for id in ids]
+    async def _admin(self, operation: str, where: Where, now: int, *rest: Any) -> list[Any]:
+        """For each 0, 1 if there is no such job, or what it is instead."""
+        items = [(id, queue or False) for id, queue in where]
         args = (now, False, "", operation, items, *rest)
         answer: list[Any] = await self.link.run(load("admin"), HOME, args, repeat=False)
         return answer
@@ -282,10 +314,12 @@ class Calls:
 
     # Reading
 
-    async def read(self, ids: Sequence[str]) -> list[Any]:
+    async def read(self, where: Where) -> list[Any]:
         """For each id its record, or None."""
-        answer: list[Any] = await self.link.run(load("read"), HOME, (False, [(id, False) for id in ids]))
-        return answer
+        answers: list[Any] = []
+        for part in sliced([(id, queue or False) for id, queue in where], READ):
+            answers += await self.link.run(load("read"), HOME, (False, part))
+        return answers
 
     async def flow(self, flow: str) -> list[Any]:
         """The records of a run."""
@@ -295,6 +329,15 @@ class Calls:
     async def counts(self, queues: Sequence[str], now: int) -> list[list[int]]:
         answer: list[list[int]] = await self.link.run(load("counts"), HOME, (now, queues))
         return answer
+
+
+def sliced(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Some of them at a time.
+
+    >>> list(sliced("abcde", 2))
+    ['ab', 'cd', 'e']
+    """
+    return (items[first : first + size] for first in range(0, len(items), size))
 
 
 def answered(job: JobRecord, answer: Any) -> Enqueued:

@@ -8,12 +8,23 @@ once, and every other client looks for such messages from time to time, so that 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from taskharbor.drivers.contract import CANCELLED_REASON
 from taskharbor.drivers.redis import planning
-from taskharbor.drivers.redis.calls import PLANS, Calls, Grants, answered, overtaken
+from taskharbor.drivers.redis.calls import (
+    LOOK,
+    PLANS,
+    QUEUES,
+    READ,
+    SEEK,
+    Calls,
+    Grants,
+    Where,
+    answered,
+    overtaken,
+    sliced,
+)
 from taskharbor.drivers.redis.cluster_runs import Entered, Runs
 from taskharbor.drivers.redis.link import Link, gathered
 from taskharbor.drivers.redis.outbox import Outbox
@@ -25,7 +36,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued, Lease
 
 BUCKETS = 16
-QUEUES = "{th}:queues"
+AT_ONCE = 32  # queues that are asked side by side
 
 
 def bucket(id: str) -> str:
@@ -64,9 +75,6 @@ class ClusterCalls(Calls):
             await self.link.write("ZADD", QUEUES, *pairs, key=QUEUES)
             self._noted.update(new)
 
-    async def known_queues(self) -> list[str]:
-        return [name.decode() for name in await self.link.ask("ZRANGE", QUEUES, 0, -1, key=QUEUES)]
-
     async def claim(self, pairs: Iterable[tuple[str, str]], how: str = "claim") -> dict[str, str]:
         """Note the queues of ids; answers the ids that are stored in another queue already. `how`: "spawn" for jobs of
         an outcome, which a full server does not refuse."""
@@ -87,7 +95,7 @@ class ClusterCalls(Calls):
                 await self.register("note", bucket(id), (id, wanted[id]))
         return there
 
-    async def _where(self, asked: dict[str, list[str]]) -> dict[str, str]:
+    async def _where(self, asked: Mapping[str, Sequence[str]]) -> dict[str, str]:
         """Which of the ids are really in the queues given."""
         found: dict[str, str] = {}
         script = load("where")
@@ -96,9 +104,9 @@ class ClusterCalls(Calls):
             found |= {id: queue for id, answer in zip(ids, answers, strict=True) if answer}
         return found
 
-    async def locate(self, ids: Iterable[str]) -> dict[str, str]:
-        """The queues of ids: as noted, else by looking into every queue that is known."""
-        asked = list(dict.fromkeys(ids))
+    async def locate(self, where: Where) -> dict[str, str]:
+        """The queues of ids: as noted, else as given."""
+        asked = list(dict.fromkeys(id for id, _ in where))
         parts: dict[str, list[str]] = {}
         for id in asked:
             parts.setdefault(bucket(id), []).append(id)
@@ -110,10 +118,15 @@ class ClusterCalls(Calls):
             if queue is not None
         ]
         there = await self._where(by_queue(noted))
-        missing = [id for id in asked if id not in there]
-        if missing:
-            there = await self._where(dict.fromkeys(await self.known_queues(), missing)) | there
-        return there
+        hinted = [(queue, id) for id, queue in where if queue is not None and id not in there]
+        return await self._where(by_queue(hinted)) | there
+
+    async def seek(self, ids: Sequence[str], queues: Sequence[str] | None = None) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for names in sliced(queues if queues is not None else await self.known_queues(), AT_ONCE):
+            for part in sliced([id for id in ids if id not in found], SEEK):
+                found = await self._where(dict.fromkeys(names, part)) | found
+        return found
 
     # Enqueue
 
@@ -149,7 +162,7 @@ class ClusterCalls(Calls):
         known: list[Enqueued] | None = None
         entered: dict[str, Entered] = {}
         for _ in range(PLANS):
-            plan = await planning.make(jobs, self.look)
+            plan = await planning.make(jobs, self)
             known = known or plan.answers  # after a queue was stored, its jobs are no longer new
             await self.claim((job.id, job.queue) for job in plan.fresh.values())
             flows = await self.runs.enter(plan.fresh.values())
@@ -172,18 +185,20 @@ class ClusterCalls(Calls):
         raise overtaken()
 
     async def look(
-        self, ids: Iterable[str], keys: Iterable[tuple[str, str]]
+        self, where: Mapping[str, str | None], keys: Iterable[tuple[str, str]]
     ) -> tuple[dict[str, Known], dict[tuple[str, str], str]]:
-        located = await self.locate(ids)
+        located = await self.locate(list(where.items()))
         jobs = by_queue((queue, id) for id, queue in located.items())
         keyed = by_queue((key[0], key) for key in keys)
         known: dict[str, Known] = {}
         held: dict[tuple[str, str], str] = {}
         for queue in dict.fromkeys([*jobs, *keyed]):
-            mine, names = jobs.get(queue, []), keyed.get(queue, [])
-            found, taken = await self.link.run(load("look"), queue, (True, [(id, queue) for id in mine], names))
-            known |= {id: planning.known_of(answer) for id, answer in zip(mine, found, strict=True) if answer}
-            held |= {key: id.decode() for key, id in zip(names, taken, strict=True) if id}
+            for mine in sliced(jobs.get(queue, []), LOOK):
+                found, _ = await self.link.run(load("look"), queue, (True, [(id, queue) for id in mine], ()))
+                known |= {id: planning.known_of(answer) for id, answer in zip(mine, found, strict=True) if answer}
+            for names in sliced(keyed.get(queue, []), LOOK):
+                _, taken = await self.link.run(load("look"), queue, (True, (), names))
+                held |= {key: id.decode() for key, id in zip(names, taken, strict=True) if id}
         return known, held
 
     # Leases
@@ -258,8 +273,8 @@ class ClusterCalls(Calls):
 
     # Admin
 
-    async def _admin(self, operation: str, ids: Sequence[str], now: int, *rest: Any) -> list[Any]:
-        located = await self.locate(ids)
+    async def _admin(self, operation: str, where: Where, now: int, *rest: Any) -> list[Any]:
+        located, ids = await self.locate(where), [id for id, _ in where]
         answers: list[Any] = []
         position = 0
         while position < len(ids):
@@ -276,9 +291,6 @@ class ClusterCalls(Calls):
             answers += await self.link.run(load("admin"), queue, args, repeat=False)
             await self.outbox.deliver([queue])
         return answers
-
-    async def cancel(self, ids: Sequence[str], now: int) -> list[Any]:
-        return await self._admin("cancel", ids, now, False, False, CANCELLED_REASON)
 
     async def cancel_flow(self, flow: str, now: int) -> int:
         return await self.runs.cancel(flow, now)
@@ -308,13 +320,14 @@ class ClusterCalls(Calls):
 
     # Reading
 
-    async def read(self, ids: Sequence[str]) -> list[Any]:
-        located = await self.locate(ids)
+    async def read(self, where: Where) -> list[Any]:
+        located = await self.locate(where)
         found: dict[str, Any] = {}
-        for queue, part in by_queue((queue, id) for id, queue in located.items()).items():
-            answers = await self.link.run(load("read"), queue, (True, [(id, queue) for id in part]))
-            found |= dict(zip(part, answers, strict=True))
-        return [found.get(id) for id in ids]
+        for queue, mine in by_queue((queue, id) for id, queue in located.items()).items():
+            for part in sliced(mine, READ):
+                answers = await self.link.run(load("read"), queue, (True, [(id, queue) for id in part]))
+                found |= dict(zip(part, answers, strict=True))
+        return [found.get(id) for id, _ in where]
 
     async def flow(self, flow: str) -> list[Any]:
         found: list[Any] = []

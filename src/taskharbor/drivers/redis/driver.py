@@ -169,7 +169,7 @@ class RedisDriver(SingleVerbs):
         found: dict[str, JobRecord | None] = {}
         missing = list(dict.fromkeys(ids))
         while missing:
-            infos = await self.calls.read(missing)
+            infos = await self.calls.read([(id, None) for id in missing])
             for id, answer in zip(missing, infos, strict=True):
                 found[id] = info_of(answer, 0).job if answer else None
             heirs = (job.handed_to for job in found.values() if job is not None)
@@ -264,13 +264,15 @@ class RedisDriver(SingleVerbs):
     ) -> builtins.list[DriverError | None]:
         if not ids:
             return []
-        answers = await getattr(self.calls, operation)(ids, *how)
-        if 1 in answers:  # perhaps in a queue that only foreign clients used so far
-            before = set(await self.reader.known())
-            if set(await self.reader.queues()) - before:
-                late = [id for id, answer in zip(ids, answers, strict=True) if answer == 1]
-                more = iter(await getattr(self.calls, operation)(late, *how))
-                answers = [next(more) if answer == 1 else answer for answer in answers]
+        call = getattr(self.calls, operation)
+        answers = await call([(id, None) for id in ids], *how)
+        if 1 in answers:  # perhaps a foreign client published it
+            where = await self.reader.seek([id for id, answer in zip(ids, answers, strict=True) if answer == 1])
+            late = [number for number, id in enumerate(ids) if answers[number] == 1 and id in where]
+            if late:
+                more = await call([(ids[number], where[ids[number]]) for number in late], *how)
+                for number, answer in zip(late, more, strict=True):
+                    answers[number] = answer
         return [_judged(id, answer, takes) for id, answer in zip(ids, answers, strict=True)]
 
     async def prune(self, before: datetime, limit: int) -> int:

@@ -6,8 +6,8 @@ changed since: then it is made again. So all that needs thought about a graph is
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from taskharbor.drivers.redis.records import edges_of
 from taskharbor.model.errors import InvalidJob
@@ -25,10 +25,17 @@ class Known(NamedTuple):
     edges: tuple[tuple[str, str], ...]
 
 
-Look = Callable[
-    [Iterable[str], Iterable[tuple[str, str]]], Awaitable[tuple[dict[str, Known], dict[tuple[str, str], str]]]
-]
-"""Jobs by id, and ids by (queue, key); what is unknown is left out."""
+class Store(Protocol):
+    """What a plan is made from."""
+
+    async def look(
+        self, where: Mapping[str, str | None], keys: Iterable[tuple[str, str]]
+    ) -> tuple[dict[str, Known], dict[tuple[str, str], str]]:
+        """Jobs by id, and ids by (queue, key); what is unknown is left out. `where`: the queue in which an id is looked
+        for if nobody noted where it is."""
+
+    async def seek(self, ids: Sequence[str]) -> dict[str, str]:
+        """The queues of ids that nobody noted, because a foreign client published them."""
 
 
 class Plan:
@@ -51,12 +58,13 @@ class Plan:
         return "\n".join(f"{one}\t{queue}" for one, queue in edges) if edges else False
 
 
-async def make(jobs: Sequence[JobRecord], look: Look) -> Plan:
+async def make(jobs: Sequence[JobRecord], store: Store) -> Plan:
     """The plan of a call; InvalidJob if it cannot be stored. The jobs themselves were checked before."""
     plan = Plan()
-    wanted = {job.id: None for job in jobs} | {one: None for job in jobs for one in job.depends_on}
+    wanted: dict[str, str | None] = {one: None for job in jobs for one in job.depends_on}
+    wanted |= {job.id: job.queue for job in jobs}
     keys = {(job.queue, job.idempotency_key): None for job in jobs if job.idempotency_key is not None}
-    plan.known, taken = await look(wanted, keys)
+    plan.known, taken = await store.look(wanted, keys)
     for job in jobs:
         known = _known(plan, taken, job)
         if known is None:
@@ -66,7 +74,7 @@ async def make(jobs: Sequence[JobRecord], look: Look) -> Plan:
         plan.answers.append(Enqueued(known or job.id, known is not None))
     for id, job in plan.fresh.items():
         if job.depends_on:
-            plan.edges[id] = [await _resolve(plan, look, id, one) for one in job.depends_on]
+            plan.edges[id] = [await _resolve(plan, store, id, one) for one in job.depends_on]
     refuse_cycle(plan)
     return plan
 
@@ -83,13 +91,13 @@ def _known(plan: Plan, taken: dict[tuple[str, str], str], job: JobRecord) -> str
     return known
 
 
-async def _resolve(plan: Plan, look: Look, id: str, dependency: str) -> tuple[str, str]:
+async def _resolve(plan: Plan, store: Store, id: str, dependency: str) -> tuple[str, str]:
     """The id and queue under which a dependency is stored, or will be."""
     dependency = plan.aliases.get(dependency, dependency)
     if dependency in plan.fresh:
         return dependency, plan.fresh[dependency].queue
     if dependency not in plan.known:
-        plan.known |= (await look([dependency], []))[0]
+        plan.known |= (await store.look({dependency: None, **await store.seek([dependency])}, []))[0]
     if dependency not in plan.known:
         raise InvalidJob(
             f"depends_on: {id} depends on {dependency}, which is not stored; enqueue it before or in the same call"
@@ -97,7 +105,7 @@ async def _resolve(plan: Plan, look: Look, id: str, dependency: str) -> tuple[st
     last_gone = False
     while heir := plan.known[dependency].heir:
         if heir not in plan.known:
-            plan.known |= (await look([heir], []))[0]
+            plan.known |= (await store.look({heir: None}, []))[0]
         if heir not in plan.known:
             last_gone = True  # it stops at the last one that exists
             break
@@ -136,13 +144,13 @@ def heir_of(plan: Plan, spawn: Sequence[JobRecord], acked: str, handover: str) -
     return heir
 
 
-async def refuse_cycle_by_handover(plan: Plan, look: Look, heir: str, dependents: set[str]) -> None:
+async def refuse_cycle_by_handover(plan: Plan, store: Store, heir: str, dependents: set[str]) -> None:
     """InvalidJob if the job that takes over waits, over however many edges, for one of those that will wait for it."""
     seen, path = {heir}, [heir]
     while path:
         missing = [id for id in path if id not in plan.fresh and id not in plan.known]
         if missing:
-            plan.known |= (await look(missing, []))[0]
+            plan.known |= (await store.look(dict.fromkeys(missing), []))[0]
         further: list[str] = []
         for id in path:
             if id in dependents:

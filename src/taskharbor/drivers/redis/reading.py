@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from taskharbor.drivers.redis import records
-from taskharbor.drivers.redis.calls import Calls
+from taskharbor.drivers.redis.calls import QUEUES, Calls
 from taskharbor.drivers.redis.scripts import binary, load
 from taskharbor.model.job import JobInfo, Page
 
@@ -23,7 +23,6 @@ CHUNK = 500
 SCAN = 1000
 SMALL_STORE = 100_000  # keys; a store up to this size is walked whole at each look for queues
 SCAN_EVERY = 10.0  # seconds between looks into a larger one
-QUEUES = "{th}:queues"
 
 
 class Reader:
@@ -38,14 +37,9 @@ class Reader:
 
     async def queues(self) -> list[str]:
         """Every name that is known, or found among the keys; some may be empty."""
-        names = set(await self.known())
+        names = set(await self._calls.known_queues())
         names |= await self._discovered(names)
         return sorted(names)
-
-    async def known(self) -> list[str]:
-        """The names that somebody noted."""
-        found = await self._calls.link.ask("ZRANGE", QUEUES, 0, -1, key="{th}")
-        return [name for name in map(name_of, found) if name is not None]
 
     async def _discovered(self, known: set[str]) -> set[str]:
         link = self._calls.link
@@ -56,7 +50,7 @@ class Reader:
         found: set[str] = set()
         async for keys in link.scan("{*}:*", SCAN):
             for key in keys:
-                name = name_of(key.partition(b"}:")[0][1:])
+                name = records.name_of(key.partition(b"}:")[0][1:])
                 if name and "{" not in name and not name.startswith(("th:", "cc:")) and name != "th":
                     found.add(name)
         self._found = found
@@ -70,12 +64,17 @@ class Reader:
 
     async def find(self, ids: Sequence[str], now: int) -> dict[str, JobInfo]:
         """Jobs by id; those of foreign clients are looked for in every queue."""
-        answers = await self._calls.read(ids)
+        where: list[tuple[str, str | None]] = [(id, None) for id in ids]
+        answers = await self._calls.read(where)
         if None in answers:
-            before = set(await self.known())
-            if set(await self.queues()) - before:
-                answers = await self._calls.read(ids)
-        return {id: info_of(answer, now) for id, answer in zip(ids, answers, strict=True) if answer}
+            where = list((await self.seek([id for id, answer in zip(ids, answers, strict=True) if not answer])).items())
+            answers += await self._calls.read(where)
+        found = zip([*ids, *(id for id, _ in where)], answers, strict=False)
+        return {id: info_of(answer, now) for id, answer in found if answer}
+
+    async def seek(self, ids: Sequence[str]) -> dict[str, str]:
+        """The queues of ids that nobody noted."""
+        return await self._calls.seek(ids, await self.queues())
 
     async def page(
         self,
@@ -144,14 +143,6 @@ async def merged(sources: Sequence[AsyncIterator[JobInfo]]) -> AsyncIterator[Job
         async for further in sources[number]:
             heapq.heappush(heads, (further.job.id, number, further))
             break
-
-
-def name_of(data: bytes) -> str | None:
-    """The name of a queue; None: it is not UTF-8, and no call of ours could name it."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def info_of(answer: Any, now: int) -> JobInfo:

@@ -246,6 +246,14 @@ def _extra(data: bytes | None) -> tuple[timedelta | None, int, dict[str, str] | 
     return (timedelta(microseconds=found.timeout) if found.timeout else None), found.group_limit, found.metadata
 
 
+def name_of(data: bytes) -> str | None:
+    """The name of a queue; None: it is not UTF-8, and no call of ours could name it."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
 def _text(value: bytes | None) -> str:
     return value.decode(errors="replace") if value else ""
 

@@ -1,12 +1,15 @@
 -- cluster, jobs (id, queue or false), keys (queue, key) → for each job its queue, state, heir, the heir's queue and
--- th_deps, or false; for each key the id that has it, or false. What a client plans edges with.
+-- th_deps, or false; for each key the id that has it, or false. What a client plans edges with. The queue of a job is where
+-- it is looked for if nobody noted another.
 -- without: 95_fence 98_tend
 local args = cmsgpack.unpack(ARGV[1])
 th.begin(0, args[1])
-local jobs, keyed = {}, {}
+local jobs, keyed, ids, noted = {}, {}, {}, {}
+for index, item in ipairs(args[2]) do ids[index] = item[1] end
+if not th.cluster and #ids > 0 then noted = gather('HMGET', IDS, ids) end
 for index, item in ipairs(args[2]) do
-  local id = item[1]
-  local q = item[2] or th.locate(id)
+  local id, q = item[1], noted[index]
+  if not q or call('EXISTS', job_key(q, id)) == 0 then q = item[2] end
   local found = q and call('HMGET', job_key(q, id), 'state', 'th_heir', 'th_heirq', 'th_deps', 'payload')
   if found and (found[1] or found[5]) then
     local heir, heir_q = found[2], found[3]

@@ -1,12 +1,9 @@
 -- Finding jobs by id alone, and reading them whole. Nothing here changes a job.
 
--- The queue of an id: as noted, else by looking into every queue that is known (a foreign client published it).
+-- The queue of an id, on one server, as noted when it was stored. What foreign clients publish nobody notes: seek.lua.
 function th.locate(id)
   local noted = call('HGET', IDS, id)
   if noted and call('EXISTS', job_key(noted, id)) == 1 then return noted end
-  for _, q in ipairs(call('ZRANGE', QUEUES, 0, -1)) do
-    if call('EXISTS', job_key(q, id)) == 1 then return q end
-  end
   return nil
 end
 

@@ -1,0 +1,13 @@
+-- queues, ids → for each id the number of the first of these queues that has a record of it, or 0.
+-- without: 15_stats 20_books 30_record 40_groups 45_plain 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend
+local args = cmsgpack.unpack(ARGV[1])
+local queues, answers = args[1], {}
+for index, id in ipairs(args[2]) do
+  local keys, found = {}, 0
+  for number, q in ipairs(queues) do keys[number] = job_key(q, id) end
+  if call('EXISTS', unpack(keys)) > 0 then
+    repeat found = found + 1 until call('EXISTS', keys[found]) == 1
+  end
+  answers[index] = found
+end
+return answers
