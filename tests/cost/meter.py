@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from taskharbor.drivers import JobRecord, Reserved
+from taskharbor.drivers import JobRecord, Lease, Reserved
 from taskharbor.drivers.redis import RedisDriver
 from taskharbor.model.times import from_ms
 from tests import lanes
@@ -52,6 +52,7 @@ class Store:
         self.driver = RedisDriver(f"{server.url}?checks=0")
         self.ms = START
         self.made = 0
+        self.leases: list[Lease] = []  # for the calls of a row
 
     @property
     def now(self) -> datetime:

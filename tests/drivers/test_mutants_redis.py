@@ -46,9 +46,9 @@ MUTANTS = (
         ("lease",),
     ),
     Mutant("a lease may shrink", "extend", "if wanted > over then", "if true then", ("lease",)),
-    Mutant("only the record is extended", "extend", "call('ZADD', key(q, 'active'), n(over), id)", "", ("reserve",)),
+    Mutant("only the record is extended", "extend", "call('ZADD', sound(q, 'active'), n(over), id)", "", ("reserve",)),
     Mutant(
-        "old tokens forgotten at expiry", "lib/90_take", "'th_xt', job.lease_token or ''", "'th_xt', ''", ("lease",)
+        "old tokens forgotten at expiry", "lib/50_lanes", "'th_xt', job.lease_token or ''", "'th_xt', ''", ("lease",)
     ),
     # Repeats
     Mutant(
@@ -72,18 +72,11 @@ MUTANTS = (
     Mutant("known plain ids stored again", "put", "then return 'SLOW' end", "then end", ("enqueue",)),
     # Time and order
     Mutant(
-        "due a millisecond late",
-        "lib/90_take",
-        "call('ZRANGEBYSCORE', at, '-inf', n(th.now)",
-        "call('ZRANGEBYSCORE', at, '-inf', n(th.now - 1)",
-        ("schedule",),
-    ),
-    Mutant(
-        "leases end a millisecond late",
-        "lib/90_take",
-        "call('ZRANGEBYSCORE', key(q, 'active'), '-inf', n(th.now)",
-        "call('ZRANGEBYSCORE', key(q, 'active'), '-inf', n(th.now - 1)",
-        ("lease",),
+        "due, and over, a millisecond late",
+        "lib/50_lanes",
+        "'-inf', n(th.now), 'WITHSCORES'",
+        "'-inf', n(th.now - 1), 'WITHSCORES'",
+        ("schedule", "lease"),
     ),
     Mutant(
         "scheduled jobs start at once",
@@ -92,24 +85,32 @@ MUTANTS = (
         "if false then",
         ("schedule",),
     ),
-    Mutant("arrival forgotten", "lib/50_lanes", "(at == tail[1] and seq >= tail[2])", "at == tail[1]", ("order",)),
+    Mutant("arrival forgotten", "lib/50_lanes", "if a.seq ~= b.seq then return a.seq < b.seq end", "", ("order",)),
     Mutant(
-        "the time of joining forgotten",
-        "lib/50_lanes",
-        "if at > tail[1] or (at == tail[1] and seq >= tail[2]) then",
-        "if true then",
-        ("order",),
+        "the time of joining forgotten", "lib/50_lanes", "if a.at ~= b.at then return a.at < b.at end", "", ("order",)
     ),
-    Mutant("plain jobs always last in line", "put", "<= args[1] then break end", ">= 0 then break end", ("order",)),
+    Mutant(
+        "nobody is lined up first", "lib/50_lanes", "    th.catch_up(q)\n    add(fields", "    add(fields", ("order",)
+    ),
+    Mutant("an enqueue lines up nobody first", "lib/80_store", "    th.catch_up(q)\n", "", ("order",)),
+    Mutant("a plain enqueue lines up nobody first", "put", "or fell_due(q, now) then", "then", ("order",)),
+    Mutant("only one is lined up", "lib/50_lanes", "max(FEW, floor(spare / 2))", "1", ("order",)),
+    Mutant(
+        "jobs of a call in the order of their kinds",
+        "lib/80_store",
+        "      append(q, plain)\n      place_other",
+        "      place_other",
+        ("order", "enqueue", "flows"),
+    ),
     Mutant("priority the wrong way round", "lib/50_lanes", "n(-pri)", "n(pri)", ("order",)),
     Mutant(
         "low priorities before the line", "lib/90_take", "(positive and tonumber(head[2]) > 0)", "false", ("order",)
     ),
     Mutant(
         "expired jobs join now",
-        "lib/90_take",
-        "th.line_up(q, id, job.gid, job.pri, at, seq)\nend",
-        "th.line_up(q, id, job.gid, job.pri, th.now, seq)\nend",
+        "lib/50_lanes",
+        "return {id = id, at = at, seq = seq, gid = job.gid",
+        "return {id = id, at = th.now, seq = seq, gid = job.gid",
         ("order", "groups"),
     ),
     # Counting
@@ -131,20 +132,22 @@ MUTANTS = (
         ("settle",),
     ),
     # Groups and pause
-    Mutant("pause ignored", "reserve", "if call('EXISTS', key(q, 'paused')) == 0 then", "if true then", ("pause",)),
+    Mutant(
+        "pause ignored", "reserve", "and call('EXISTS', key(queues[index], 'paused')) == 0 then", "then", ("pause",)
+    ),
     Mutant("pause ignored by the quick", "take", "call('EXISTS', key(q, 'paused'), ", "call('EXISTS', ", ("pause",)),
-    Mutant("group limit ignored", "lib/40_groups", "call('INCR', group_key(q, gid, 'inflight'))", "", ("groups",)),
+    Mutant("group limit ignored", "lib/40_groups", "n(th.inflight(q, gid) + 1)", "'0'", ("groups",)),
     Mutant(
         "slot freed twice by the ack",
-        "lib/46_acks",
-        "th.free(q, gid)",
-        "th.free(q, gid) th.free(q, gid)",
+        "ack",
+        "th.free(acks[first], gid)",
+        "th.free(acks[first], gid) th.free(acks[first], gid)",
         ("slots", "groups"),
     ),
     Mutant(
         "slot not freed by the ack",
-        "lib/46_acks",
-        "th.free(q, gid)",
+        "ack",
+        "th.free(acks[first], gid)",
         "",
         ("slots", "groups"),
     ),
@@ -157,9 +160,9 @@ MUTANTS = (
     ),
     Mutant(
         "slot not freed by expiry",
-        "lib/90_take",
-        "if job.gid then th.free(q, job.gid) end\n  local failures",
-        "local failures",
+        "lib/50_lanes",
+        "if one.slot then th.free(q, one.slot) end",
+        "",
         ("slots",),
     ),
     Mutant(
@@ -172,7 +175,7 @@ MUTANTS = (
     Mutant(
         "limits of later jobs taken",
         "lib/40_groups",
-        "(tonumber(call('GET', at) or 0) or 0) <= 0 then",
+        "(finite(try('GET', at)) or 0) <= 0 then",
         "true then",
         ("groups",),
     ),
@@ -212,7 +215,7 @@ MUTANTS = (
     ),
     Mutant("the outcome without its spawn", "settle", "store(spawn, outcome[8] or nil)", "", ("spawn",)),
     # Admin and retention
-    Mutant("keys not looked up", "lib/80_store", "call('HGET', key(q, 'th:keys'), name)", "nil", ("idempotency",)),
+    Mutant("keys not looked up", "lib/80_store", "call('HGET', sound(q, 'th:keys'), name)", "nil", ("idempotency",)),
     Mutant("delete takes what is needed", "admin", "if needed > 0 then return needed end", "", ("admin",)),
     Mutant("prune takes what is needed", "prune", "if holders(q, id) > 0 then return true end", "", ("retention",)),
     Mutant(

@@ -9,6 +9,11 @@ ORDER = (
     "Order inside a queue: the higher priority first, then the time at which a job joined the line, then "
     "arrival, never the id."
 )
+EXACT = (
+    "That order is exact as long as the calls on a queue come with a `now` that does not go back: each call first "
+    "lines up, within a bound, what fell due by its `now`."
+)
+BEHIND = "A call whose `now` is behind another's may be lined up as if it came with that other's `now`."
 JOINS = (
     "A job joins the line at the later of its `run_at` and the `now` of the call that put it there; an "
     "expired one at its expiry."
@@ -55,7 +60,7 @@ async def priority_before_joining_time(env: Environment) -> None:
 @case(ORDER)
 async def order_in_a_batch_is_order_one_by_one(env: Environment) -> None:
     """All three keys at once, in one reservation."""
-    jobs = [(index % 3, index * 7 % 5, await env.add(priority=index % 3, at=index * 7 % 5)) for index in range(20)]
+    jobs = [(index % 3, index // 5, await env.add(priority=index % 3, at=index // 5)) for index in range(20)]
     expected = [job.id for _, _, job in sorted(jobs, key=lambda item: (-item[0], item[1]))]
     assert await env.taken_ids(at=10) == expected
 
@@ -76,12 +81,61 @@ async def past_run_at_joins_now(env: Environment) -> None:
     assert await env.drain(at=6) == ids_of([waiting, backdated])
 
 
-@case(JOINS, ORDER)
-async def by_time_over_calls(env: Environment) -> None:
-    """The time given decides, also when a caller whose clock is behind comes later."""
+@case(EXACT, JOINS, ORDER)
+async def by_time_whoever_comes_first(env: Environment) -> None:
+    """What fell due, or crashed, between two enqueues stands between them, whichever call noticed it."""
+    dead = await env.dead()
+    held = await env.add(), await env.add(group=env.name("g"))
+    await env.take(2, lease=10)
+    planned = await env.add(run_at=env.at(8)), await env.add(run_at=env.at(12))
+    first = await env.add(at=7)
+    second = await env.add(at=9)
+    await env.driver.requeue([dead.id], env.at(11))
+    last = await env.add(at=13)
+    expected = ids_of([first, planned[0], second, held[0], dead, planned[1], last])
+    assert [id for id in await env.drain(at=20) if id != held[1].id] == expected
+
+
+@case(EXACT, JOINS, ORDER)
+async def all_noticed_by_one_call(env: Environment) -> None:
+    """By their times, not by their arrival, and whether they were scheduled or crashed."""
+    late = await env.add(run_at=env.at(12))
+    crashed = await env.add()
+    await env.take_one(lease=10)
+    early = await env.add(run_at=env.at(8))
+    last = await env.add(at=15)
+    assert await env.drain(at=20) == ids_of([early, crashed, late, last])
+
+
+@case(ORDER)
+async def in_one_call_as_given(env: Environment) -> None:
+    """Whatever else a job has: a key, a run, a time that is over, a dependency that is done."""
+    done = await env.finished()
+    jobs = [
+        env.job(),
+        env.job(flow_id=env.name("f")),
+        env.job(),
+        env.job(idempotency_key="key"),
+        env.job(run_at=env.at(-5)),
+        env.job(),
+        env.job(depends_on=(done.id,)),
+        env.job(),
+    ]
+    await env.put(*jobs)
+    assert await env.drain() == ids_of(jobs)
+
+
+@case(BEHIND)
+async def a_clock_that_is_behind(env: Environment) -> None:
+    """By the time it gives, or behind what is there: both are right. What comes later comes behind it."""
     ahead = await env.add(at=5)
     behind = await env.add(at=3)
-    assert await env.drain(at=6) == ids_of([behind, ahead])
+    later = await env.add(at=6)
+    scheduled = await env.add(at=4, run_at=env.at(7))
+    assert await env.state(scheduled, at=6) == "scheduled"
+    order = await env.drain(at=6)
+    assert order in (ids_of([behind, ahead, later]), ids_of([ahead, behind, later]))
+    assert await env.drain(at=7) == [scheduled.id]
 
 
 @case(PLACE, ORDER)

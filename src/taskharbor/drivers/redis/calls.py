@@ -35,6 +35,8 @@ HOME = "th"  # what the anchor is called where a script belongs to no queue
 PLANS = 50  # how often a plan that was overtaken is made again
 STALE = 5
 SLOW_FOR = 20  # calls
+DUE_FOR = 3  # calls of enqueue, after one that others had to be lined up for
+MANY_QUEUES = 1000  # are looked at by one script of a reserve, at most
 
 
 class Grants(NamedTuple):
@@ -52,6 +54,7 @@ class Calls:
 
     def __init__(self, link: Link) -> None:
         self.link = link
+        self._reserves = 0
         self._slow: dict[str, int] = {}  # verb → for how many calls its quick script is left alone
 
     # Enqueue
@@ -69,10 +72,12 @@ class Calls:
 
     async def _put(self, jobs: Sequence[JobRecord], queue: str, now: int, cluster: bool) -> bool:
         """Store plain jobs that nobody knows, which nearly all are; False: that is not what these are."""
-        flat = plain(jobs, now)
+        flat = plain(jobs, now) if self._quick("enqueue") else None
         if flat is None:
             return False
         answer: bytes = await self.link.run(load("put"), queue, (now, cluster, queue, flat), durable=True, timed=True)
+        if answer == b"DUE":
+            self._slow["enqueue"] = DUE_FOR
         return answer == b"OK"
 
     async def _enqueue_edges(self, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:
@@ -124,8 +129,17 @@ class Calls:
     async def reserve(
         self, queues: Sequence[str], now: int, lease: int, limit: int, worker: str, tokens: Sequence[str]
     ) -> list[Grants]:
-        """What was granted in each queue."""
-        return await self._reserve(queues[0], (now, False, "", queues, lease, limit, worker, tokens))
+        """What was granted in each queue. Of very many queues one script asks some; each call begins with others."""
+        parts, found, used = list(sliced(queues, MANY_QUEUES)), list[Grants](), 0
+        first = self._reserves % len(parts)
+        self._reserves += 1
+        for part in parts[first:] + parts[:first]:
+            args = (now, False, "", part, lease, limit - used, worker, tokens[used:])
+            found += await self._reserve(part[0], args)
+            used = sum(len(grants.jobs) for grants in found)
+            if used == limit:
+                break
+        return found
 
     async def _reserve(self, queue: str, args: tuple[Any, ...]) -> list[Grants]:
         """One reserve. If its reply is lost, what it granted is asked for by its tokens, and leased from now on: the
@@ -249,10 +263,9 @@ class Calls:
     async def planned(self, outcome: Ack | Fail, now: int) -> Planned:
         """The spawn of an outcome, planned; InvalidJob if it cannot be stored."""
         plan = await planning.make(outcome.spawn, self)
-        lease, heir = outcome.lease, None
-        if isinstance(outcome, Ack):
-            plan.acked = lease.job_id
+        heir: str | None = None
         if isinstance(outcome, Ack) and outcome.handover is not None:
+            lease = outcome.lease
             heir = planning.heir_of(plan, outcome.spawn, lease.job_id, outcome.handover)
             dependents = await self.dependents(lease.queue, lease.job_id)
             if dependents:

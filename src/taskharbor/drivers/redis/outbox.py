@@ -71,15 +71,13 @@ class Outbox:
         return any_delivered
 
     async def _apply(self, posted: list[bytes]) -> set[bytes]:
-        """Apply messages, in their order for each target; answers those that were. New jobs come first: others wait
-        for them, and would have to come again."""
+        """Apply messages, in their order for each target; answers those that were."""
         applied: set[bytes] = set()
-        parts: dict[tuple[bool, str], list[tuple[bytes, Message]]] = {}
+        parts: dict[str, list[tuple[bytes, Message]]] = {}
         for one in posted:
-            message = _message(one)
-            parts.setdefault((message.kind != "store", str(message.queue)), []).append((one, message))
+            parts.setdefault(_target(one), []).append((one, _message(one)))
         link = self._calls.link
-        for (_, target), messages in sorted(parts.items(), key=lambda part: part[0][0]):
+        for target, messages in parts.items():
             if target.startswith("@"):
                 for one, message in messages:
                     await self._apply_here(message)

@@ -70,14 +70,12 @@ class HandlerConnection(sqlite3.Connection):
         raise sqlite3.ProgrammingError(_OURS)
 
     def close(self) -> None:
-        if self._lent:
-            self.refuse_when_over()
-            raise sqlite3.ProgrammingError(f"it is not closed by its handler: {_OURS}")
-        super().close()
+        self.refuse_when_over()
+        raise sqlite3.ProgrammingError(f"it is not closed by its handler: {_OURS}")
 
-    def take_back(self) -> None:
-        """Its handler has ended: it may be closed."""
-        self._lent = False
+    def let_go(self) -> None:
+        """Close it: its handler has ended."""
+        super().close()
 
     def __enter__(self) -> HandlerConnection:
         self._savepoints += 1

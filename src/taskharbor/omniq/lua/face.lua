@@ -33,7 +33,7 @@ end
 local function held(id, token)
   if token == '' then return nil, 'TOKEN_REQUIRED' end
   local job = th.load(q, id)
-  if not job or not call('ZSCORE', key(q, 'active'), id) then return nil, 'NOT_ACTIVE' end
+  if not job or not call('ZSCORE', sound(q, 'active'), id) then return nil, 'NOT_ACTIVE' end
   if job.lease_token ~= token then return nil, 'TOKEN_MISMATCH' end
   job.state = 'active'   -- whatever somebody else wrote over it
   return job
@@ -51,23 +51,18 @@ local function is_last(job)
   return whole(job.attempt) >= max(1, whole(job.max_attempts))
 end
 
--- To the end of its line, whatever times others there have: the order is that of entering.
+-- To the end of its line: the order is that of entering, and what is due comes in by an operation of its own.
 local function append(id, job, fields)
-  local list = job.gid and group_key(q, job.gid, 'wait') or key(q, 'wait')
-  th.flush(list)
-  local last = call('LINDEX', list, -1)
-  local at = th.now
-  if last then at = max(at, (time_of(q, last))) end
   local seq = th.next(q)
-  add(fields, 'state', 'wait', 'th_at', n(at), 'th_seq', n(seq), 'updated_ms', n(th.now))
+  add(fields, 'state', 'wait', 'th_at', n(th.now), 'th_seq', n(seq), 'updated_ms', n(th.now))
   write(q, id, fields)
-  th.line_up(q, id, job.gid, job.pri, at, seq)
+  th.line_up(q, id, job.gid, job.pri, th.now, seq)
   th.hint(q)
 end
 
 local function delay(id, due, fields)
   add(fields, 'state', 'delayed', 'due_ms', n(due), 'th_at', n(due), 'th_seq', n(th.next(q)), 'updated_ms', n(th.now))
   write(q, id, fields)
-  call('ZADD', key(q, 'delayed'), n(due), id)
+  call('ZADD', sound(q, 'delayed'), n(due), id)
   th.book(q, id, 'delayed')
 end

@@ -1,20 +1,23 @@
 -- Promote what is due. In: how many at most. Out: how many were. Each goes to the end of its own line, in the order of
 -- (due, arrival). An id without a record, or whose record says that it stands elsewhere, is dropped.
 even_if_full()
-local at = key(q, 'delayed')
+local at = sound(q, 'delayed')
 local due = call('ZRANGEBYSCORE', at, '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, argument[3])
-local ready, ids = {}, {}
+local ready, ids, damaged = {}, {}, {}
 for index = 1, #due, 2 do
   local id = due[index]
-  local job = th.load(q, id)
+  local job, is_other = th.load(q, id)
   ids[#ids + 1] = id
-  if job and (call('HEXISTS', job_key(q, id), 'payload') == 0 or not KNOWN[job.state or '']) then
-    if job.th_sto then th.set_aside(q, id, job, 'payload is missing') else th.forget(q, id, job) end
+  if is_other or (job and (call('HEXISTS', job_key(q, id), 'payload') == 0 or not KNOWN[job.state or ''])) then
+    damaged[#damaged + 1] = {id, job, is_other and 'not a hash' or 'payload is missing'}
   elseif job and job.state == 'delayed' then
-    ready[#ready + 1] = {id, tonumber(due[index + 1]), whole(job.th_seq), job}
+    ready[#ready + 1] = {id, finite(due[index + 1]) or 0, whole(job.th_seq), job}
   end
 end
 many('ZREM', at, ids)
+for _, one in ipairs(damaged) do
+  if one[2] and not one[2].th_sto then th.forget(q, one[1], one[2]) else th.set_aside(q, one[1], one[3]) end
+end
 table.sort(ready, function(a, b)
   if a[2] ~= b[2] then return a[2] < b[2] end
   if a[3] ~= b[3] then return a[3] < b[3] end

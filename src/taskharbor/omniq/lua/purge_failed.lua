@@ -2,7 +2,7 @@
 -- One that an unfinished job depends on stays.
 even_if_full()
 local before, most = argument[3], argument[4]
-local at, back, gone = key(q, 'failed'), 1, 0
+local at, back, gone = sound(q, 'failed'), 1, 0
 while gone < most do
   local id = call('LINDEX', at, -back)
   if not id then break end

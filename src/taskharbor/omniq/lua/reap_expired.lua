@@ -3,13 +3,13 @@
 -- active id without a record cannot say whose slot it held: then the slots are counted anew.
 even_if_full()
 local REASON = 'LeaseExpired: the lease ended without an ack'
-local over = call('ZRANGEBYSCORE', key(q, 'active'), '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, argument[3])
+local over = call('ZRANGEBYSCORE', sound(q, 'active'), '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, argument[3])
 local ghosts = false
 for index = 1, #over, 2 do
   local id, at = over[index], tonumber(over[index + 1])
   local job = th.load(q, id)
   if not job or call('HEXISTS', job_key(q, id), 'payload') == 0 then
-    call('ZREM', key(q, 'active'), id)
+    call('ZREM', sound(q, 'active'), id)
     if job then th.forget(q, id, job) else th.book(q, id, false) end
     ghosts = true
   elseif job.th_sto then

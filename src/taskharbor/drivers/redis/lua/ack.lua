@@ -4,21 +4,42 @@
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(args[1], args[2], args[3])
-local now, applied, queues, freed, acks = n(th.now), 0, {}, {}, args[4]
+local now, count, queues, at, groups, acks = n(th.now), 0, {}, {}, {}, args[4]
+
+-- Everything is read before anything is written.
 for first = 1, #acks, 4 do
-  local q, id = acks[first], acks[first + 1]
-  local answer = th.plain_ack(q, id, acks[first + 2], acks[first + 3], now)
-  if not answer then break end
-  if answer == 'freed' then freed[q] = true end
-  local ids = queues[q]
-  if not ids then ids = {}; queues[q] = ids end
-  ids[#ids + 1] = id
-  applied = applied + 1
+  local q, id, record = acks[first], acks[first + 1], job_key(acks[first], acks[first + 1])
+  local found = not at[record] and try('HMGET', record, 'state', 'lease_token', 'lock_until_ms', 'th_f')
+  local more = found and found[4] or ''
+  if not found or not holds(acks[first + 2], found) or (more ~= '' and more ~= 'p') then break end
+  local mine = queues[q]
+  if not mine then mine = {ids = {}}; queues[q] = mine end
+  mine.ids[#mine.ids + 1] = id
+  count = count + 1
+  at[count], at[record] = record, true
+  groups[count] = more == 'p' and call('HGET', record, 'gid')
 end
-for q, ids in pairs(queues) do
-  th.plain_done(q, ids, now)
-  quick_index(q, ids, 'active')
-  if freed[q] then whole_stats(q, now, 0, {finish = true}) else quick_stats(q, now, 'finish') end
+for q, mine in pairs(queues) do
+  mine.active = try('ZCARD', key(q, 'active'))
+  if not mine.active or not try('ZCARD', key(q, 'th:done')) then return 0 end
+end
+
+for q, mine in pairs(queues) do
+  mine.active = mine.active - many('ZREM', key(q, 'active'), mine.ids)
+  many('ZADD', key(q, 'th:done'), with_score(now, mine.ids))
+end
+for index = 1, count do
+  local first = 4 * index - 3
+  acked(at[index], acks[first + 2], acks[first + 3], now)
+  local gid = groups[index]
+  if gid and gid ~= '' then
+    th.free(acks[first], gid)
+    queues[acks[first]].freed = true
+  end
+end
+for q, mine in pairs(queues) do
+  quick_index(q, mine.ids, 'active')
+  if mine.freed then whole_stats(q, now, 0, {finish = true}) else quick_stats(q, now, 'finish', mine.active) end
 end
 th.finish()
-return applied
+return count

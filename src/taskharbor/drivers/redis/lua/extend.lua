@@ -16,7 +16,7 @@ for index, lease in ipairs(args[5]) do
     if wanted > over then
       over = wanted
       write(q, id, {'lock_until_ms', n(over), 'updated_ms', n(th.now)})
-      call('ZADD', key(q, 'active'), n(over), id)
+      call('ZADD', sound(q, 'active'), n(over), id)
     end
     answers[index] = over
   end

@@ -1,6 +1,7 @@
 -- now, cluster, queue, jobs: plain ones, each id once, all values by turns (id, payload, type, timeout in ms or 0, max_attempts,
--- th_x or false, created_ms) → OK: all are stored. SLOW, and nothing has changed: enqueue.lua is to look at them.
--- without: 20_books 30_record 40_groups 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend
+-- th_x or false, created_ms) → OK: all are stored. SLOW, and nothing has changed: enqueue.lua is to look at them. DUE: the same,
+-- because others are to be lined up first, or a key is to be mended.
+-- without: 20_books 25_mend 30_record 40_groups 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
 unless_full()
 local cluster, q, jobs = args[2], args[3], args[4]
@@ -21,37 +22,24 @@ if not cluster then
   end
 end
 
--- Those at the end of the line that joined later than now (somebody's clock is ahead) come behind: a few are moved here.
-local behind = {}
-local function restore()
-  for index = #behind, 1, -1 do call('RPUSH', wait, behind[index]) end
+-- What can fail comes first: after it no key holds anything that it should not.
+local waiting = try('LLEN', wait)
+if not waiting or not try('ZCARD', key(q, 'th:ids')) or fell_due(q, now) then return 'DUE' end
+local sto = redis.pcall('INCRBY', key(q, 'th:seq'), count)
+if type(sto) ~= 'number' then return 'DUE' end
+sto = sto - count
+many('ZADD', key(q, 'th:ids'), with_score('0', ids))
+if not cluster then
+  many('HSET', IDS, noted)
+  call('ZADD', QUEUES, 'NX', now, q)
 end
-local last = call('LINDEX', wait, -1)
-while last do
-  local found = call('HMGET', prefix .. last, 'th_at', 'th_sto', 'updated_ms')
-  if (tonumber(found[1] or (found[2] and found[3]) or 0) or 0) <= args[1] then break end
-  if #behind == 64 then
-    restore()
-    return 'SLOW'
-  end
-  behind[#behind + 1] = call('RPOP', wait)
-  last = call('LINDEX', wait, -1)
-end
-
-local sto = call('INCRBY', key(q, 'th:seq'), count) - count
 for index = 1, count do
   local first = 7 * index - 6
   th.put_plain(at[index], ids[index], jobs[first + 1], jobs[first + 2], jobs[first + 3], jobs[first + 4], jobs[first + 5],
                jobs[first + 6], sto + index, now)
 end
 many('RPUSH', wait, ids)
-restore()
-many('ZADD', key(q, 'th:ids'), with_score('0', ids))
-if not cluster then
-  many('HSET', IDS, noted)
-  call('ZADD', QUEUES, 'NX', now, q)
-end
-many('ZADD', key(q, 'idx:wait'), with_score(now, ids))
-quick_stats(q, now, 'enqueue')
+note_ids('ZADD', key(q, 'idx:wait'), with_score(now, ids))
+quick_stats(q, now, 'enqueue', waiting + count)
 call('PUBLISH', key(q, 'th:wake'), q)
 return 'OK'

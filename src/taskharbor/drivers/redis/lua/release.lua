@@ -15,7 +15,7 @@ end
 
 for _, q in ipairs(args[4] or call('ZRANGE', QUEUES, 0, -1)) do
   local held = {}
-  for _, id in ipairs(call('ZRANGEBYSCORE', key(q, 'active'), '(' .. n(th.now), '+inf')) do
+  for _, id in ipairs(call('ZRANGEBYSCORE', sound(q, 'active'), '(' .. n(th.now), '+inf')) do
     local job = th.load(q, id)
     if job and is_its_own(q, id, job) and not kept[job.lease_token or ''] then
       held[#held + 1] = {id, job, whole(job.th_seq)}

@@ -1,6 +1,6 @@
 -- now, cluster, home, queues, lease in ms, limit, worker, tokens, again → for each queue its name, the number of its last
--- arrival if nothing is left there (else false), and the jobs (see th.grant). `again`: false, or the `now` of the same call
--- whose reply was lost; what it granted, known by its tokens, is leased from now on and answered.
+-- arrival if nothing is left there (-1: there may be, else false), and the jobs (see th.grant). `again`: false, or the `now` of
+-- the same call whose reply was lost; what it granted, known by its tokens, is leased from now on and answered.
 -- without: 80_store 95_fence 97_find 98_tend
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
@@ -17,33 +17,45 @@ if args[9] then
   if any then return answer end
 end
 
+-- The queues that may have something to give, found a few at a time: most of many queues are empty.
+local LINE = {'wait', 'th:prio', 'groups:ready', 'delayed', 'active'}
+local function is_any(first, last)
+  local keys = {}
+  for index = first, last do
+    for _, name in ipairs(LINE) do keys[#keys + 1] = key(queues[index], name) end
+  end
+  return call('EXISTS', unpack(keys)) > 0
+end
 local open = {}
-for _, q in ipairs(queues) do
-  if call('EXISTS', key(q, 'paused')) == 0 then
-    th.promote(q)
-    th.expire(q)
-    open[#open + 1] = q
+for first = 1, #queues, 16 do
+  local last = min(first + 15, #queues)
+  if first == last or is_any(first, last) then
+    for index = first, last do
+      if is_any(index, index) and call('EXISTS', key(queues[index], 'paused')) == 0 then open[#open + 1] = queues[index] end
+    end
   end
 end
 if #open > 1 and not th.cluster then   -- the queue first that was served longest ago, for the whole store
-  local served = call('HMGET', TURNS, unpack(open))
-  local place = {}
-  for index, q in ipairs(open) do place[q] = {tonumber(served[index] or 0) or 0, index} end
+  local served, place = gather('HMGET', TURNS, open), {}
+  for index, q in ipairs(open) do place[q] = {finite(served[index]) or 0, index} end
   table.sort(open, function(a, b)
     if place[a][1] ~= place[b][1] then return place[a][1] < place[b][1] end
     return place[a][2] < place[b][2]
   end)
 end
 
-local found, left, turns = {}, limit, {}
-for _, q in ipairs(open) do turns[#turns + 1] = q; found[q] = {} end
+local found, left, turns, more = {}, limit, open, {}
 while left > 0 and #turns > 0 do
   local further = {}
   for index, q in ipairs(turns) do
     if left <= 0 then break end
     local share = math.ceil(left / (#turns - index + 1))
-    local taken = th.take(q, share)
-    for _, one in ipairs(taken) do table.insert(found[q], one) end
+    if th.catch_up(q) then more[q] = true end
+    local taken, unseen = th.take(q, share)
+    if unseen then more[q] = true end
+    local mine = found[q]
+    if not mine then mine = {}; found[q] = mine end
+    for _, one in ipairs(taken) do mine[#mine + 1] = one end
     left = left - #taken
     if #taken == share then further[#further + 1] = q end
     if #taken > 0 and #open > 1 and not th.cluster then
@@ -53,18 +65,24 @@ while left > 0 and #turns > 0 do
   turns = further
 end
 
-local answer, used = {}, 0
-for _, q in ipairs(queues) do
-  local taken = found[q] or {}
-  local own = {}
-  for index = 1, #taken do own[index] = tokens[used + index] end
+local answer, used, marks = {}, 0, {}
+for index, q in ipairs(queues) do
+  local taken, own = found[q] or {}, {}
+  for place = 1, #taken do own[place] = tokens[used + place] end
   used = used + #taken
-  local granted = th.grant(q, taken, args[5], args[7], own)
-  if #granted > 0 and not th.cluster then call('ZADD', QUEUES, 'NX', n(th.now), q) end
-  answer[#answer + 1] = {q, false, granted}
+  if #taken > 0 then
+    taken = th.grant(q, taken, args[5], args[7], own)
+    if not th.cluster then redis.pcall('ZADD', QUEUES, 'NX', n(th.now), q) end
+  end
+  answer[index], marks[index] = {q, false, taken}, key(q, 'th:seq')
 end
 th.finish()
 if left > 0 then
-  for _, each in ipairs(answer) do each[2] = call('GET', key(each[1], 'th:seq')) or '0' end
+  for first = 1, #marks, 4000 do
+    for index, seq in ipairs(call('MGET', unpack(marks, first, min(first + 3999, #marks)))) do
+      local each = answer[first + index - 1]
+      each[2] = more[each[1]] and '-1' or seq or '0'
+    end
+  end
 end
 return answer

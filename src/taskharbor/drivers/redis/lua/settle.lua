@@ -14,6 +14,24 @@ local function stamped_fields(outcome)
   return {'th_st', outcome[4] .. outcome[3], 'th_f', '1'}
 end
 
+-- A spawn whose jobs lie in other slots is stored by message, in the same transaction.
+local function store(jobs, flows)
+  if not jobs then return end
+  if not th.cluster then return th.store(jobs, flows) end
+  local here, there = {}, {}
+  for _, job in ipairs(jobs) do
+    if job[2] == th.home then
+      here[#here + 1] = job
+    else
+      local list = there[job[2]]
+      if not list then list = {}; there[job[2]] = list end
+      list[#list + 1] = job
+    end
+  end
+  for q, list in pairs(there) do th.send(q, 'store', list, flows or false) end
+  th.store(here, flows)
+end
+
 local apply = {}
 
 function apply.a(q, id, job, outcome)
@@ -24,8 +42,7 @@ function apply.a(q, id, job, outcome)
   if heir then add(fields, 'th_heir', heir, 'th_heirq', outcome[10]) end
   local waiting = heir and th.dependents(q, id)     -- what is spawned may depend on the job itself: it goes on to do so
   th.done(q, id, job, fields, heir)
-  local number = spawn and th.spread(spawn, outcome[8] or nil, heir and {q, id, heir})
-  if number then write(q, id, {'th_heirn', n(number)}) end
+  store(spawn, outcome[8] or nil)
   if heir then th.hand_over(q, id, waiting, heir, outcome[10]) end
 end
 
@@ -48,7 +65,7 @@ function apply.f(q, id, job, outcome)
   if outcome[7] then add(fields, 'last_error_ms', n(outcome[7])) end
   add(fields, 'last_error', outcome[8] ~= '' and outcome[8] or outcome[5])
   th.dead(q, id, job, fields)
-  if outcome[9] then th.spread(outcome[9], outcome[11] or nil) end
+  store(outcome[9], outcome[11] or nil)
 end
 
 function apply.c(q, id, job, outcome)
@@ -61,7 +78,11 @@ local function planned(outcome)
   local spawn, needed = outcome[6], outcome[7]
   if outcome[4] == 'f' then spawn, needed = outcome[9], outcome[10] end
   if (outcome[4] ~= 'a' and outcome[4] ~= 'f') or not spawn then return true end
-  return th.plan_holds(th.here(spawn), needed)
+  local here = {}
+  for _, job in ipairs(spawn) do
+    if not th.cluster or job[2] == th.home then here[#here + 1] = job end
+  end
+  return th.plan_holds(here, needed)
 end
 
 local answers, plain, now = {}, {}, n(th.now)     -- plain: queue → ids that were acked
@@ -70,8 +91,8 @@ local answers, plain, now = {}, {}, n(th.now)     -- plain: queue → ids that w
 -- it was one.
 local function quick_ack(q, id, token, result)
   local at = job_key(q, id)
-  local found = call('HMGET', at, 'state', 'lease_token', 'lock_until_ms', 'th_f', 'gid', 'th_flow', 'th_dep')
-  if not holds(token, found) or found[4] == '1' then return false end
+  local found = try('HMGET', at, 'state', 'lease_token', 'lock_until_ms', 'th_f', 'gid', 'th_flow', 'th_dep')
+  if not found or not holds(token, found) or found[4] == '1' then return false end
   acked(at, token, result, now)
   if found[4] and found[4] ~= '' and found[5] and found[5] ~= '' then th.free(q, found[5]) end
   if found[4] == 'm' then
@@ -107,7 +128,8 @@ for index, outcome in ipairs(args[4]) do
   end
 end
 for q, ids in pairs(plain) do
-  th.plain_done(q, ids, now)
+  many('ZREM', sound(q, 'active'), ids)
+  many('ZADD', sound(q, 'th:done'), with_score(now, ids))
   for _, id in ipairs(ids) do th.book(q, id, false) end
   th.stamp(q, 'finish')
 end

@@ -25,6 +25,12 @@ local function n(number)
 end
 th.n = n
 
+-- A number that can be computed with and written again, or nil: text, NaN and infinity are none.
+local function finite(value)
+  local number = tonumber(value)
+  return number and number > -1e15 and number < 1e15 and number or nil
+end
+
 local function key(q, name)
   return '{' .. q .. '}:' .. name
 end
@@ -43,14 +49,25 @@ local function flow_key(flow)
   return '{th:flow:' .. flow .. '}'
 end
 
--- One command for a list of arguments of any length. Lua's stack holds some 8000; 4000 keeps pairs together.
+-- Like `call` for a command that reads: nil where the key holds another kind of value than it should.
+local function try(...)
+  local found = redis.pcall(...)
+  if type(found) ~= 'table' or not found.err then return found end
+  if not string.find(found.err, 'WRONGTYPE', 1, true) then error(found.err) end
+  return nil
+end
+
+-- One command for a list of arguments of any length; answers the sum of what it counted. Lua's stack holds some 8000; 4000
+-- keeps pairs together.
 local function many(command, at, list)
-  local size = #list
-  if size == 0 then return end
+  local size, sum = #list, 0
+  if size == 0 then return 0 end
   if size <= 4000 then return call(command, at, unpack(list)) end
   for first = 1, size, 4000 do
-    call(command, at, unpack(list, first, min(first + 3999, size)))
+    local answer = call(command, at, unpack(list, first, min(first + 3999, size)))
+    if type(answer) == 'number' then sum = sum + answer end
   end
+  return sum
 end
 th.many = many
 

@@ -4,16 +4,33 @@
 
 local LANES = {'wait', 'active', 'delayed', 'failed', 'completed'}
 
+-- One command for a list of ids. Bookkeeping never stops a job: what somebody else wrote there instead is thrown away.
+local function note_ids(command, at, list)
+  local size, done = #list, 0
+  for first = 1, size, 4000 do
+    local last = min(first + 3999, size)
+    local answer = try(command, at, unpack(list, first, last))
+    if not answer then
+      call('DEL', at)
+      answer = call(command, at, unpack(list, first, last))
+    end
+    done = done + answer
+  end
+  return done
+end
+
 -- `change`: by how much the number of waiting grouped jobs changed. `happened`: enqueue, reserve, finish → true.
 local function whole_stats(q, now, change, happened)
   local at = key(q, 'stats')
-  local waiting = call('LLEN', key(q, 'wait'))
-  local in_groups = max(0, (tonumber(call('HGET', at, 'group_waiting') or 0) or 0) + change)
+  local waiting = try('LLEN', key(q, 'wait')) or 0
+  local found = try('HGET', at, 'group_waiting')
+  if found == nil then call('DEL', at) end
+  local in_groups = max(0, (finite(found) or 0) + change)
   local fields = {
     'waiting', waiting, 'group_waiting', n(in_groups), 'waiting_total', n(waiting + in_groups),
-    'active', call('ZCARD', key(q, 'active')), 'delayed', call('ZCARD', key(q, 'delayed')),
-    'failed', call('LLEN', key(q, 'failed')), 'completed_kept', call('LLEN', key(q, 'completed')),
-    'groups_ready', call('ZCARD', key(q, 'groups:ready')), 'last_activity_ms', now,
+    'active', try('ZCARD', key(q, 'active')) or 0, 'delayed', (try('ZCARD', key(q, 'delayed')) or 0),
+    'failed', try('LLEN', key(q, 'failed')) or 0, 'completed_kept', (try('LLEN', key(q, 'completed')) or 0),
+    'groups_ready', try('ZCARD', key(q, 'groups:ready')) or 0, 'last_activity_ms', now,
   }
   for what in pairs(happened) do
     fields[#fields + 1] = 'last_' .. what .. '_ms'
@@ -22,33 +39,34 @@ local function whole_stats(q, now, change, happened)
   call('HSET', at, unpack(fields))
 end
 
--- After plain, ungrouped jobs came (enqueue), were taken (reserve) or were acked (finish).
-local function quick_stats(q, now, what)
+-- After plain, ungrouped jobs came (enqueue), were taken (reserve) or were acked (finish). `number`: how many wait now,
+-- or are active after a finish, if the caller knows it.
+local function quick_stats(q, now, what, number)
   local at = key(q, 'stats')
-  local found = call('HMGET', at, 'group_waiting', 'delayed')
-  if not found[2] then return whole_stats(q, now, 0, {[what] = true}) end
+  local found = try('HMGET', at, 'group_waiting', 'delayed')
+  if not found or not found[2] then return whole_stats(q, now, 0, {[what] = true}) end
   if what == 'finish' then
-    call('HSET', at, 'active', call('ZCARD', key(q, 'active')), 'last_activity_ms', now, 'last_finish_ms', now)
+    call('HSET', at, 'active', number or try('ZCARD', key(q, 'active')) or 0, 'last_activity_ms', now, 'last_finish_ms', now)
     return
   end
-  local waiting = call('LLEN', key(q, 'wait'))
-  local total = waiting + (tonumber(found[1] or 0) or 0)
+  local waiting = number or try('LLEN', key(q, 'wait')) or 0
+  local total = waiting + (finite(found[1]) or 0)
   if what == 'enqueue' then
     call('HSET', at, 'waiting', waiting, 'waiting_total', total, 'last_activity_ms', now, 'last_enqueue_ms', now)
   else
-    call('HSET', at, 'waiting', waiting, 'waiting_total', total, 'active', call('ZCARD', key(q, 'active')),
+    call('HSET', at, 'waiting', waiting, 'waiting_total', total, 'active', try('ZCARD', key(q, 'active')) or 0,
          'last_activity_ms', now, 'last_reserve_ms', now)
   end
 end
 
 -- Ids went from one lane of the index to another (`scored`: with their scores, for ZADD), or out of it.
 local function quick_index(q, ids, from, to, scored)
-  if (many('ZREM', key(q, 'idx:' .. from), ids) or 0) < #ids then
+  if note_ids('ZREM', key(q, 'idx:' .. from), ids) < #ids then
     for _, lane in ipairs(LANES) do
-      if lane ~= from and lane ~= to then many('ZREM', key(q, 'idx:' .. lane), ids) end
+      if lane ~= from and lane ~= to then note_ids('ZREM', key(q, 'idx:' .. lane), ids) end
     end
   end
-  if to then many('ZADD', key(q, 'idx:' .. to), scored) end
+  if to then note_ids('ZADD', key(q, 'idx:' .. to), scored) end
 end
 
 -- Ids with the same score, as ZADD wants them; the last first: a small set is searched from its smallest member on.

@@ -8,16 +8,18 @@ local FIELDS = {
 local KNOWN = {wait = true, active = true, delayed = true, failed = true, completed = true, blocked = true,
                cancelled = true}
 
--- A record as a table by field; what is missing is nil. nil if there is no record at all.
+-- A record as a table by field; what is missing is nil. nil if there is no record at all, with `true` behind it if its key
+-- holds something else.
 function th.load(q, id)
-  local values = call('HMGET', job_key(q, id), unpack(FIELDS))
+  local values = try('HMGET', job_key(q, id), unpack(FIELDS))
+  if not values then return nil, true end
   local job, any = {}, false
   for index, name in ipairs(FIELDS) do
     local value = values[index]
     if value and value ~= '' then job[name] = value; any = true end
   end
   if not any and call('EXISTS', job_key(q, id)) == 0 then return nil end
-  job.pri = tonumber(job.th_pri or 0) or 0
+  job.pri = finite(job.th_pri) or 0
   job.th_seq = job.th_seq or job.th_sto
   return job
 end
@@ -35,7 +37,7 @@ end
 th.add = add
 
 local function whole(value)
-  return tonumber(value or 0) or 0
+  return finite(value) or 0
 end
 
 -- Recorded failures, and the deliveries so far. Leases that others granted count as failures once they are over.
@@ -58,7 +60,7 @@ function th.real_max(job)
 end
 
 local function is_number(value)
-  return not value or value == '' or tonumber(value) ~= nil
+  return not value or value == '' or finite(value) ~= nil
 end
 
 -- What another program did to a record that would stop a worker; nil if nothing.

@@ -7,18 +7,18 @@ th.group_key = group_key
 
 -- One rule everywhere: missing or not positive is 1.
 function th.limit_of(q, gid)
-  local limit = tonumber(call('GET', group_key(q, gid, 'limit')) or 1) or 1
+  local limit = finite(try('GET', group_key(q, gid, 'limit'))) or 1
   return limit > 0 and limit or 1
 end
 
 function th.inflight(q, gid)
-  return tonumber(call('GET', group_key(q, gid, 'inflight')) or 0) or 0
+  return finite(try('GET', group_key(q, gid, 'inflight'))) or 0
 end
 
 -- Whether the group has work and room; it stands in `groups:ready` exactly then. Who comes goes to the end.
 function th.group_ready(q, gid)
-  local ready = key(q, 'groups:ready')
-  if call('LLEN', group_key(q, gid, 'wait')) == 0 or th.inflight(q, gid) >= th.limit_of(q, gid) then
+  local ready = sound(q, 'groups:ready')
+  if (try('LLEN', group_key(q, gid, 'wait')) or 0) == 0 or th.inflight(q, gid) >= th.limit_of(q, gid) then
     call('ZREM', ready, gid)
     return false
   end
@@ -31,13 +31,14 @@ function th.group_ready(q, gid)
   return true
 end
 
+-- The number is written, not counted up: that works whatever somebody left there.
 function th.hold(q, gid)
-  call('INCR', group_key(q, gid, 'inflight'))
+  call('SET', group_key(q, gid, 'inflight'), n(th.inflight(q, gid) + 1))
 end
 
 function th.free(q, gid)
-  local at = group_key(q, gid, 'inflight')
-  if th.inflight(q, gid) > 1 then call('DECR', at) else call('DEL', at) end
+  local at, held = group_key(q, gid, 'inflight'), th.inflight(q, gid)
+  if held > 1 then call('SET', at, n(held - 1)) else call('DEL', at) end
   if th.group_ready(q, gid) then
     th.next(q)
     th.hint(q)
@@ -47,7 +48,7 @@ end
 -- The first limit that a job brings stays with the group's name.
 function th.limit(q, gid, limit)
   local at = group_key(q, gid, 'limit')
-  if limit > 0 and (tonumber(call('GET', at) or 0) or 0) <= 0 then
+  if limit > 0 and (finite(try('GET', at)) or 0) <= 0 then
     call('SET', at, n(limit))
     if th.group_ready(q, gid) then
       th.next(q)

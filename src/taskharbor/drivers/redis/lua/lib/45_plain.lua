@@ -28,10 +28,19 @@ function th.put_plain(at, id, payload, type, timeout, limit, extra, created, sto
   end
 end
 
+-- Whether something is to be lined up first, or a key does not hold what it should: for a script that moves more.
+local function fell_due(q, now)
+  for _, lane in ipairs({'delayed', 'active'}) do
+    local found = try('ZRANGEBYSCORE', key(q, lane), '-inf', now, 'LIMIT', 0, 1)
+    if not found or found[1] then return true end
+  end
+  return false
+end
+
 -- Those values, if the job is plain and may run; else nil.
 function th.plain_values(at)
-  local v = call('HMGET', at, 'payload', 'th_type', 'created_ms', 'th_x', 'th_max', 'state', 'attempt', 'th_f')
-  if v[6] ~= 'wait' or v[7] ~= '0' or not v[1] or not v[2] or v[2] == '' or (v[5] and not tonumber(v[5]))
+  local v = try('HMGET', at, 'payload', 'th_type', 'created_ms', 'th_x', 'th_max', 'state', 'attempt', 'th_f')
+  if not v or v[6] ~= 'wait' or v[7] ~= '0' or not v[1] or not v[2] or v[2] == '' or (v[5] and not finite(v[5]))
      or not is_text(v[2]) or not is_text(at) then
     return nil
   end
@@ -41,7 +50,7 @@ function th.plain_values(at)
   if more ~= 'p' then return nil end
   local found = call('HMGET', at, 'gid', 'due_ms')
   local due = found[2]
-  if due and due ~= '' and not ((tonumber(due) or th.now + 1) <= th.now) then return nil end
+  if due and due ~= '' and not ((finite(due) or th.now + 1) <= th.now) then return nil end
   v[6], v[7] = found[1], due
   return v
 end

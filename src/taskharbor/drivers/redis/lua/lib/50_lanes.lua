@@ -1,60 +1,10 @@
--- Lanes: where a job stands, and how it comes and goes. Lists are kept in the order of (th_at, th_seq), so a job whose
--- time lies before others' goes between them. What a foreign client appended has no time: nobody goes past it.
+-- Lanes: where a job stands, and how it comes and goes. Whoever puts a job into the line first lines up what fell due or
+-- expired by then (`th.catch_up`); so everybody goes to the end of a list, and a list is in the order of joining.
 
-local tails = {}      -- list → {at, seq}: not before any job in it, for those that this script looked at
-
-local function time_of(q, id)
-  local found = call('HMGET', job_key(q, id), 'th_at', 'th_seq', 'th_sto', 'updated_ms')
-  local at = found[1] or (found[3] and found[4])      -- one of ours that never went anywhere joined when it was stored
-  return tonumber(at or 0) or 0, tonumber(found[2] or found[3] or 0) or 0
-end
-
-local function is_later(q, id, at, seq)
-  local its_at, its_seq = time_of(q, id)
-  return its_at > at or (its_at == at and its_seq > seq)
-end
-
--- Between those that wait: past a few at the end one by one, else found by halving.
-local function insert(q, list, id, at, seq)
-  local popped, tail = {}, call('LINDEX', list, -1)
-  while tail and #popped < 64 and is_later(q, tail, at, seq) do
-    popped[#popped + 1] = call('RPOP', list)
-    tail = call('LINDEX', list, -1)
-  end
-  local deep = tail and is_later(q, tail, at, seq)
-  if not deep then call('RPUSH', list, id) end
-  for index = #popped, 1, -1 do call('RPUSH', list, popped[index]) end
-  if not deep then return end
-  local low, high = 0, call('LLEN', list) - 1
-  while low < high do
-    local middle = floor((low + high) / 2)
-    if is_later(q, call('LINDEX', list, middle), at, seq) then high = middle else low = middle + 1 end
-  end
-  call('LINSERT', list, 'BEFORE', call('LINDEX', list, low), id)
-end
-
-local function push(q, list, id, at, seq)
-  local tail = tails[list]
-  if not tail then
-    local last = call('LINDEX', list, -1)
-    tail = {0, 0}
-    if last then tail = {time_of(q, last)} end
-    tails[list] = tail
-  end
-  if at > tail[1] or (at == tail[1] and seq >= tail[2]) then
-    tail[1], tail[2] = at, seq
-    local ids = buffered[list]
-    if not ids then
-      ids = {}
-      buffered[list] = ids
-      if not flushes[list] then flushes[list] = true; drained[#drained + 1] = list end
-    end
-    ids[#ids + 1] = id
-  else
-    th.flush(list)
-    insert(q, list, id, at, seq)
-  end
-end
+local SLICE = 200      -- so many due and expired jobs are lined up by one call, half of them of each kind if there are so many
+local FEW = 4          -- of each kind in a further queue, when the slice is used up: no queue waits for another's
+local spare = SLICE
+local caught = {}      -- queue → the moment up to which this script has lined up what fell due
 
 local function prio_member(id, at, seq)
   return format('%015.0f%016.0f', at, seq) .. id
@@ -63,19 +13,128 @@ end
 -- Into the line, at a time and with a place in the order of arrival. The hash is written by the caller.
 function th.line_up(q, id, gid, pri, at, seq)
   if gid then
-    local list = group_key(q, gid, 'wait')
-    push(q, list, id, at, seq)
-    th.flush(list)
+    call('RPUSH', group_list(q, gid), id)
     grouped[q] = (grouped[q] or 0) + 1
     th.group_ready(q, gid)
     th.book(q, id, 'wait')
   elseif pri ~= 0 then
-    call('ZADD', key(q, 'th:prio'), n(-pri), prio_member(id, at, seq))
+    call('ZADD', sound(q, 'th:prio'), n(-pri), prio_member(id, at, seq))
     th.book(q, id, false)
   else
-    push(q, key(q, 'wait'), id, at, seq)
+    call('RPUSH', sound(q, 'wait'), id)
     th.book(q, id, 'wait')
   end
+end
+
+-- What a slice of `delayed` or `active` holds up to now, read and not changed: its ids and their times.
+local function fallen(q, lane, count)
+  local found = call('ZRANGEBYSCORE', sound(q, lane), '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, count)
+  local ids, times = {}, {}
+  for index = 1, #found, 2 do
+    ids[#ids + 1] = found[index]
+    times[#times + 1] = finite(found[index + 1]) or 0
+  end
+  return ids, times
+end
+
+local function earlier(a, b)
+  if a.at ~= b.at then return a.at < b.at end
+  if a.seq ~= b.seq then return a.seq < b.seq end
+  return a.id < b.id
+end
+
+-- A scheduled job whose time has come: how it joins the line, or nil, and why it cannot.
+local function as_due(q, id, at)
+  local found = try('HMGET', job_key(q, id), 'state', 'gid', 'th_pri', 'th_seq', 'payload', 'th_sto')
+  if not found then return nil, 'not a hash' end
+  local state = found[1]
+  if state and not KNOWN[state] then return nil, 'unknown state' end
+  if state ~= 'delayed' or not (found[5] or found[6]) then return nil end   -- it stands elsewhere, or is gone
+  local seq = finite(found[4] or found[6]) or 0
+  return {id = id, at = at, seq = seq, gid = found[2] and found[2] ~= '' and found[2] or nil, pri = finite(found[3]) or 0,
+          fields = {'state', 'wait', 'th_at', n(at), 'th_seq', n(seq), 'updated_ms', n(th.now)}}
+end
+
+-- A lease that is over: the job joins the line at the moment it ended, with the old arrival, and is still known by token.
+local function as_over(id, at, job)
+  local seq, attempt = whole(job.th_seq), whole(job.attempt)
+  return {id = id, at = at, seq = seq, gid = job.gid, pri = job.pri, slot = job.gid,
+          fields = {'state', 'wait', 'th_xt', job.lease_token or '', 'th_xu', n(at), 'th_at', n(at), 'th_seq', n(seq),
+                    'lease_token', '', 'lock_until_ms', '', 'updated_ms', n(th.now),
+                    'max_attempts', th.room(attempt, th.real_max(job), (th.counters(job)))}}
+end
+
+local function place(q, one)
+  if one.slot then th.free(q, one.slot) end
+  write(q, one.id, one.fields)
+  th.line_up(q, one.id, one.gid, one.pri, one.at, one.seq)
+end
+
+function th.expire_one(q, id, job, at)
+  call('ZREM', sound(q, 'active'), id)
+  place(q, as_over(id, at, job))
+end
+
+-- Line up what fell due, and whose lease ended, by now: each at that moment, whatever has come since. A slice in one call, so
+-- that it costs the same however much there is; answers whether more is left. Everything is read before anything is moved.
+function th.catch_up(q)
+  if (caught[q] or -1) >= th.now then return false end
+  caught[q] = th.now
+  local count = max(FEW, floor(spare / 2))
+  local ids, times = fallen(q, 'delayed', count)
+  local held, ends = fallen(q, 'active', count)
+  if #ids + #held == 0 then return false end
+  spare = spare - #ids - #held
+  local ready, damaged, ghosts = {}, {}, false
+  for index, id in ipairs(ids) do
+    local one, damage = as_due(q, id, times[index])
+    if one then ready[#ready + 1] = one elseif damage then damaged[#damaged + 1] = {id, damage} end
+  end
+  for index, id in ipairs(held) do
+    local job, is_other = th.load(q, id)
+    if job and job.state == 'active' then
+      ready[#ready + 1] = as_over(id, ends[index], job)
+    elseif is_other or (job and not KNOWN[job.state or '']) then
+      damaged[#damaged + 1] = {id, is_other and 'not a hash' or 'unknown state', job}
+      ghosts = ghosts or is_other
+    else
+      ghosts = true   -- its record is gone, or says that it stands elsewhere: nobody knows whose slot it held
+    end
+  end
+  table.sort(ready, earlier)
+  many('ZREM', sound(q, 'delayed'), ids)
+  many('ZREM', sound(q, 'active'), held)
+  for _, one in ipairs(ready) do place(q, one) end
+  for _, one in ipairs(damaged) do
+    if one[3] and one[3].gid then th.free(q, one[3].gid) end
+    th.set_aside(q, one[1], one[2])
+  end
+  if ghosts then th.recount(q) end
+  return #ids == count or #held == count
+end
+
+-- Slots held by jobs whose records are gone can only be found by counting: rare, and it walks the whole key space.
+function th.recount(q)
+  if call('EXISTS', key(q, 'has_groups')) == 0 then return end
+  local held, cursor = {}, '0'
+  for _, id in ipairs(call('ZRANGE', sound(q, 'active'), 0, -1)) do
+    local gid = try('HGET', job_key(q, id), 'gid')
+    if gid and gid ~= '' then held[gid] = (held[gid] or 0) + 1 end
+  end
+  local prefix = key(q, 'g:')
+  local pattern = string.gsub(prefix, '[%*%?%[%]%^\\]', '\\%0') .. '*:inflight'
+  repeat
+    local page = call('SCAN', cursor, 'MATCH', pattern, 'COUNT', 1000)
+    cursor = page[1]
+    for _, at in ipairs(page[2]) do
+      local gid = string.sub(at, #prefix + 1, -10)
+      local real = held[gid] or 0
+      if th.inflight(q, gid) ~= real then
+        if real > 0 then call('SET', at, n(real)) else call('DEL', at) end
+        if th.group_ready(q, gid) then th.hint(q) end
+      end
+    end
+  until cursor == '0'
 end
 
 -- A job that stands nowhere goes into the line, or to `delayed` until its time. `fields` are written with it.
@@ -85,9 +144,10 @@ function th.join(q, id, job, run_at, fields, seq)
   if run_at and run_at > now then
     add(fields, 'state', 'delayed', 'due_ms', n(run_at), 'th_at', n(run_at), 'th_seq', n(seq), 'updated_ms', n(now))
     write(q, id, fields)
-    call('ZADD', key(q, 'delayed'), n(run_at), id)
+    call('ZADD', sound(q, 'delayed'), n(run_at), id)
     th.book(q, id, 'delayed')
   else
+    th.catch_up(q)
     add(fields, 'state', 'wait', 'due_ms', run_at and n(run_at) or '', 'th_at', n(now), 'th_seq', n(seq),
         'updated_ms', n(now))
     write(q, id, fields)
@@ -97,37 +157,35 @@ function th.join(q, id, job, run_at, fields, seq)
 end
 
 local function out_of_line(q, id, job)
+  local from = job.came_last and -1 or 1      -- where it is looked for first
   if job.gid then
-    local list = group_key(q, job.gid, 'wait')
-    if call('LREM', list, 1, id) > 0 then
+    if call('LREM', group_list(q, job.gid), from, id) > 0 then
       grouped[q] = (grouped[q] or 0) - 1
       th.group_ready(q, job.gid)
       return true
     end
   elseif job.pri ~= 0 and
-         call('ZREM', key(q, 'th:prio'), prio_member(id, whole(job.th_at), whole(job.th_seq))) > 0 then
+         call('ZREM', sound(q, 'th:prio'), prio_member(id, whole(job.th_at), whole(job.th_seq))) > 0 then
     return true
   end
-  local list = key(q, 'wait')   -- where a foreign client promotes whatever has no group
-  th.flush(list)
-  return call('LREM', list, 1, id) > 0
+  return call('LREM', sound(q, 'wait'), from, id) > 0    -- where a foreign client promotes whatever has no group
 end
 
 local function out_of_active(q, id, job)
-  if call('ZREM', key(q, 'active'), id) > 0 and job.gid then th.free(q, job.gid) end
+  if call('ZREM', sound(q, 'active'), id) > 0 and job.gid then th.free(q, job.gid) end
 end
 
 local LEAVE = {
   wait = out_of_line,
   active = out_of_active,
-  delayed = function(q, id) call('ZREM', key(q, 'delayed'), id) end,
-  failed = function(q, id) call('LREM', key(q, 'failed'), 1, id) end,
+  delayed = function(q, id) call('ZREM', sound(q, 'delayed'), id) end,
+  failed = function(q, id) call('LREM', sound(q, 'failed'), 1, id) end,
   completed = function(q, id, job)
-    if call('ZREM', key(q, 'th:done'), id) == 0 then call('LREM', key(q, 'completed'), 1, id) end
+    if call('ZREM', sound(q, 'th:done'), id) == 0 then call('LREM', sound(q, 'completed'), 1, id) end
   end,
-  cancelled = function(q, id) call('ZREM', key(q, 'th:cancelled'), id) end,
+  cancelled = function(q, id) call('ZREM', sound(q, 'th:cancelled'), id) end,
   blocked = function(q, id)
-    call('SREM', key(q, 'th:blocked'), id)
+    call('SREM', sound(q, 'th:blocked'), id)
     call('DEL', key(q, 'th:open:' .. id))
   end,
 }

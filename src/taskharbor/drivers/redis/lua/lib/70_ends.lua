@@ -5,13 +5,13 @@ local KEPT = 100    -- OmniQ keeps so many completed jobs
 
 -- Trim `completed` as OmniQ does, but never a record that is alive again, and never one of ours: those move to `th:done`.
 function th.trim_completed(q)
-  local at = key(q, 'completed')
+  local at = sound(q, 'completed')
   while call('LLEN', at) > KEPT do
     local id = call('RPOP', at)
     local job = th.load(q, id)
     if job and job.state == 'completed' then
       if job.th_sto then
-        call('ZADD', key(q, 'th:done'), job.th_fin or n(th.now), id)
+        call('ZADD', sound(q, 'th:done'), job.th_fin or n(th.now), id)
         th.book(q, id, false)
       else
         th.forget(q, id, job)
@@ -32,10 +32,10 @@ function th.done(q, id, job, fields, keep_dependents)
   th.leave(q, id, job)
   ended(q, id, job, 'completed', fields or {})
   if job.th_sto then
-    call('ZADD', key(q, 'th:done'), n(th.now), id)
+    call('ZADD', sound(q, 'th:done'), n(th.now), id)
     th.close(q, id, job)
   else
-    call('LPUSH', key(q, 'completed'), id)
+    call('LPUSH', sound(q, 'completed'), id)
     th.book(q, id, 'completed')
     th.trim_completed(q)
   end
@@ -46,31 +46,38 @@ end
 function th.dead(q, id, job, fields)
   th.leave(q, id, job)
   ended(q, id, job, 'failed', fields or {})
-  call('LPUSH', key(q, 'failed'), id)
+  call('LPUSH', sound(q, 'failed'), id)
   th.book(q, id, 'failed')
 end
 
 function th.cancelled(q, id, job, fields)
   th.leave(q, id, job)
   ended(q, id, job, 'cancelled', fields or {})
-  call('ZADD', key(q, 'th:cancelled'), n(th.now), id)
+  call('ZADD', sound(q, 'th:cancelled'), n(th.now), id)
   th.close(q, id, job)
 end
 
--- A record that no worker can run.
-function th.set_aside(q, id, job, damage)
-  th.dead(q, id, job, {'th_reason', 'damaged record: ' .. damage})
+-- A record that no worker can run, and that has left its lane, goes to the dead letter queue. If its key holds something
+-- else, that is moved out of the way, and a record that only says so takes its place.
+function th.set_aside(q, id, damage)
+  local fields = {'th_reason', 'damaged record: ' .. damage}
+  local kind = kind_of(job_key(q, id))
+  if kind ~= 'hash' then
+    if kind ~= 'none' then move_aside(q, 'job:' .. id, kind) end
+    add(fields, 'id', id, 'th_sto', '0', 'created_ms', n(th.now))
+  end
+  th.dead(q, id, {state = 'gone'}, fields)
 end
 
 -- Delete a record and everything that is known of it.
 function th.forget(q, id, job)
   th.leave(q, id, job)
   for _, found in ipairs(dependencies(job)) do send(found[2], 'unlink', found[1], id) end
-  if job.th_key and call('HGET', key(q, 'th:keys'), job.th_key) == id then call('HDEL', key(q, 'th:keys'), job.th_key) end
+  if job.th_key and call('HGET', sound(q, 'th:keys'), job.th_key) == id then call('HDEL', sound(q, 'th:keys'), job.th_key) end
   if job.th_flow then th.leave_flow(q, id, job.th_flow) end
-  call('DEL', job_key(q, id), after_key(q, id), key(q, 'th:open:' .. id))
-  call('ZREM', key(q, 'th:ids'), id)
-  call('HDEL', key(q, 'th:watched'), id)
+  call('DEL', job_key(q, id), key(q, 'th:damaged:job:' .. id), after_key(q, id), key(q, 'th:open:' .. id))
+  call('ZREM', sound(q, 'th:ids'), id)
+  call('HDEL', sound(q, 'th:watched'), id)
   if th.cluster then
     if job.th_sto then post('@ids', 'gone', {id, q}) end
   elseif call('HGET', IDS, id) == q then

@@ -1,7 +1,7 @@
 -- Storing jobs: the enqueue of the contract, also for what an outcome spawns. A job comes as an array:
 --   1 id  2 queue  3 type  4 payload  5 run_at or false  6 timeout in ms or 0  7 priority  8 attempts  9 max_attempts
 --   10 key or false  11 group or false  12 group_limit  13 th_deps or false  14 flow or false  15 th_x or false
---   16 created_ms  17 on a Cluster what is known of its dependencies in other calls, see receive.link
+--   16 created_ms
 
 -- Which of the jobs are known already: answers id → queue for known ids. One look at the index, one at the records.
 local function known_ids(jobs)
@@ -30,7 +30,7 @@ th.known_ids = known_ids
 
 -- The id that holds an idempotency key, if its record is still there.
 function th.keyed(q, name)
-  local id = call('HGET', key(q, 'th:keys'), name)
+  local id = call('HGET', sound(q, 'th:keys'), name)
   if id and call('EXISTS', job_key(q, id)) == 1 then return id end
   return nil
 end
@@ -47,7 +47,7 @@ local function note(jobs)
     index[#index + 1] = id
     index[#index + 1] = q
   end
-  for q, list in pairs(sorted) do many('ZADD', key(q, 'th:ids'), list) end
+  for q, list in pairs(sorted) do many('ZADD', sound(q, 'th:ids'), list) end
   if not th.cluster then
     many('HSET', IDS, index)
     for _, q in ipairs(names) do call('ZADD', QUEUES, 'NX', n(th.now), q) end
@@ -77,67 +77,87 @@ end
 local function store_plain(q, job, sto)
   local id = job[1]
   th.put_plain(job_key(q, id), id, job[4], job[3], job[6], job[9], job[15], job[16], sto, in_words(th.now))
-  push(q, key(q, 'wait'), id, th.now, sto)
   th.book(q, id, 'wait')
-  th.hint(q)
 end
 
--- Any other; what has edges or a run is answered, and placed when all records are there.
-local function store_other(q, job, sto)
+-- Any other; it is placed when all records are there that an edge of the call may need.
+local function store_other(q, job, sto, edges)
   local id, fields = job[1], record_of(job, sto)
   local standing = {gid = job[11] or nil, pri = job[7], th_sto = n(sto), th_deps = job[13] or nil,
-                    th_flow = job[14] or nil, modes = job[17]}
-  if job[10] then call('HSET', key(q, 'th:keys'), job[10], id) end
+                    th_flow = job[14] or nil}
+  if job[10] then call('HSET', sound(q, 'th:keys'), job[10], id) end
   if job[11] then
     call('SETNX', key(q, 'has_groups'), '1')
     if job[12] > 0 then th.limit(q, job[11], job[12]) end
   end
   if job[14] then th.enter_flow(q, id, job[14]) end
-  if not job[13] and not job[14] then
-    th.join(q, id, standing, job[5] or nil, fields, sto)
-    return nil
+  if edges or job[14] then
+    add(fields, 'state', 'blocked', 'updated_ms', n(th.now))
+    if job[5] then add(fields, 'due_ms', n(job[5])) end
+    write(q, id, fields)
+    fields = {}
   end
-  add(fields, 'state', 'blocked', 'updated_ms', n(th.now))
-  if job[5] then add(fields, 'due_ms', n(job[5])) end
-  write(q, id, fields)
-  return {q, id, standing, job[5], sto}
+  return {standing, fields}
+end
+
+-- Plain jobs whose records are written go to the end of the line.
+local function append(q, plain)
+  if #plain[q] == 0 then return end
+  many('RPUSH', sound(q, 'wait'), plain[q])
+  plain[q] = {}
+  th.hint(q)
+end
+
+local function place_other(q, id, job, fields, run_at, sto, flows)
+  local open = job.th_deps and th.link(q, id, job) or 0
+  local flow = job.th_flow
+  if flow and th.flow_cancelled(q, flow, flows) then
+    job.state = 'blocked'
+    th.cancelled(q, id, job, {'th_reason', 'flow cancelled'})
+  elseif open > 0 then
+    call('SADD', sound(q, 'th:blocked'), id)
+    th.book(q, id, false)
+  else
+    th.join(q, id, job, run_at, fields, sto)
+  end
 end
 
 -- Store jobs of which none is known. `flows`: on a Cluster, what the client learned of the runs; see th.flow_cancelled.
 function th.store(jobs, flows)
   if #jobs == 0 then return end
-  local counts, seqs = {}, {}
-  for _, job in ipairs(jobs) do counts[job[2]] = (counts[job[2]] or 0) + 1 end
+  local counts, seqs, plain, edges = {}, {}, {}, false
+  for _, job in ipairs(jobs) do
+    counts[job[2]] = (counts[job[2]] or 0) + 1
+    edges = edges or job[13]
+  end
   for q, count in pairs(counts) do
+    th.catch_up(q)
     seqs[q] = th.next(q, count) - count
+    plain[q] = {}
     th.stamp(q, 'enqueue')
   end
   note(jobs)
-  local later = {}
-  for _, job in ipairs(jobs) do
-    local id, q = job[1], job[2]
-    local sto = seqs[q] + 1
-    seqs[q] = sto
+  local others, stos = {}, {}
+  for index, job in ipairs(jobs) do
+    local q = job[2]
+    stos[index] = seqs[q] + 1
+    seqs[q] = stos[index]
     if not (job[5] or job[10] or job[11] or job[13] or job[14]) and job[7] == 0 and job[8] == 0 then
-      store_plain(q, job, sto)
+      store_plain(q, job, stos[index])
     else
-      later[#later + 1] = store_other(q, job, sto)
+      others[index] = store_other(q, job, stos[index], edges)
     end
   end
-  for _, each in ipairs(later) do
-    local q, id, job = each[1], each[2], each[3]
-    local open = job.th_deps and th.link(q, id, job, job.modes) or 0
-    local flow = job.th_flow
-    if flow and th.flow_cancelled(q, flow, flows) then
-      job.state = 'blocked'
-      th.cancelled(q, id, job, {'th_reason', 'flow cancelled'})
-    elseif open > 0 then
-      call('SADD', key(q, 'th:blocked'), id)
-      th.book(q, id, false)
+  for index, job in ipairs(jobs) do     -- each to its place, in the order of the call
+    local id, q, other = job[1], job[2], others[index]
+    if not other then
+      plain[q][#plain[q] + 1] = id
     else
-      th.join(q, id, job, each[4] or nil, {}, each[5])
+      append(q, plain)
+      place_other(q, id, other[1], other[2], job[5] or nil, stos[index], flows)
     end
   end
+  for q in pairs(plain) do append(q, plain) end
 end
 
 -- Whether what a client planned with still holds: these are unknown, those are there and have handed over to nobody.
@@ -161,64 +181,11 @@ function th.plan_holds(jobs, needed)
   return true
 end
 
--- Those of the jobs that this script can reach.
-function th.here(jobs)
-  if not th.cluster then return jobs end
-  local here = {}
-  for _, job in ipairs(jobs) do
-    if job[2] == th.home then here[#here + 1] = job end
-  end
-  return here
-end
-
-local PARCEL = 200     -- jobs in a message
-
--- Store jobs of which none is known, wherever they lie: what this script cannot reach goes there by message, in the same
--- transaction. `handing`: queue, id and heir of a job that is handed over. Answers the number of the heir's message, if it
--- goes by one.
-function th.spread(jobs, flows, handing)
-  if not th.cluster then return th.store(jobs, flows) end
-  local queues, parcels, number = {}, {}, nil
-  local function send_off(q)
-    local parcel = parcels[q]
-    local posted = post(q, 'store', {parcel, flows or false, handing or false})
-    for _, job in ipairs(parcel) do
-      if handing and job[1] == handing[3] then number = posted end
-    end
-    parcels[q] = nil
-  end
-  for _, job in ipairs(jobs) do
-    local q = job[2]
-    if q ~= th.home then
-      if not parcels[q] then
-        parcels[q] = {}
-        queues[#queues + 1] = q
-      end
-      table.insert(parcels[q], job)
-      if #parcels[q] == PARCEL then send_off(q) end
-    end
-  end
-  for _, q in ipairs(queues) do
-    if parcels[q] then send_off(q) end
-  end
-  th.store(th.here(jobs), flows)
-  return number
-end
-
--- Jobs that came to another slot of a Cluster. One whose key was taken meanwhile is known under another id from now on: those
--- who wait for it here, or come to, are told. An alias is kept as long as a message may be under way, see 98_tend.
-function receive.store(q, jobs, flows, handing)
+-- Jobs of a spawn that came to another slot of a Cluster.
+function receive.store(q, jobs, flows)
   local known, fresh = known_ids(jobs), {}
   for _, job in ipairs(jobs) do
-    local id = job[1]
-    local other = not known[id] and job[10] and th.keyed(q, job[10])
-    if other then
-      call('HSET', key(q, 'th:alias'), id, other)
-      call('ZADD', key(q, 'th:aliases'), call('TIME')[1], id)
-      if handing and handing[3] == id then send(handing[1], 'heir', handing[2], id, other, q) end
-    elseif not known[id] then
-      fresh[#fresh + 1] = job
-    end
+    if not known[job[1]] and not (job[10] and th.keyed(job[2], job[10])) then fresh[#fresh + 1] = job end
   end
   th.store(fresh, flows)
 end

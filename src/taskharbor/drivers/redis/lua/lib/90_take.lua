@@ -1,6 +1,9 @@
--- Reserving: due and expired jobs come into the line first, then sound ones are taken from it.
+-- Reserving: sound jobs are taken from the line. An entry is read and judged before it is taken out: a record that cannot be
+-- read costs its neighbours nothing.
 
-local BATCH = 2000     -- so many due, and so many expired jobs are moved by one call at most
+local SKIPS = 200      -- so many entries that give no job are cleared away by one call
+local skipped = 0
+local taken_ids = {}   -- queue → id → true: an id that stands in the line twice is taken once
 
 -- What a reservation answers of a job: see records.py, which has the same list.
 local READ = {
@@ -15,8 +18,8 @@ local FAIL, ATT, OFF, LOST, XT, XU, ST = 15, 16, 17, 18, 23, 24, 25
 th.READ = READ
 
 function th.read(q, id, count)
-  local values = call('HMGET', job_key(q, id), unpack(READ, 1, count or #READ))
-  if not values[STATE] and not values[P] and not values[STO] then return nil end
+  local values = try('HMGET', job_key(q, id), unpack(READ, 1, count or #READ))
+  if not values or not values[STATE] and not values[P] and not values[STO] then return nil end
   return values
 end
 
@@ -25,244 +28,160 @@ local function named(values)
   for index, value in ipairs(values) do
     if value and value ~= '' then job[READ[index]] = value end
   end
-  job.pri = tonumber(job.th_pri or 0) or 0
+  job.pri = finite(job.th_pri) or 0
   return job
 end
 th.named = named
 
--- Scheduled jobs whose time has come, in the order of (due, arrival).
-function th.promote(q, limit)
-  local at = key(q, 'delayed')
-  local due = call('ZRANGEBYSCORE', at, '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, limit or BATCH)
-  if #due == 0 then return 0 end
-  local ready, ids = {}, {}
-  for index = 1, #due, 2 do
-    local id = due[index]
-    ids[#ids + 1] = id
-    local found = call('HMGET', job_key(q, id), 'state', 'gid', 'th_pri', 'th_seq', 'payload', 'th_sto')
-    if found[1] == 'delayed' then
-      if found[5] or found[6] then
-        ready[#ready + 1] = {id, tonumber(due[index + 1]), tonumber(found[4] or found[6] or 0) or 0, found[2] ~= '' and found[2],
-                             tonumber(found[3] or 0) or 0}
-      end
-    elseif found[1] and not KNOWN[found[1]] then
-      local job = th.load(q, id)
-      th.set_aside(q, id, job, 'unknown state')
-    end
-  end
-  many('ZREM', at, ids)
-  table.sort(ready, function(a, b)
-    if a[2] ~= b[2] then return a[2] < b[2] end
-    if a[3] ~= b[3] then return a[3] < b[3] end
-    return a[1] < b[1]
-  end)
-  for _, job in ipairs(ready) do
-    call('HSET', job_key(q, job[1]), 'state', 'wait', 'th_at', n(job[2]), 'th_seq', n(job[3]), 'updated_ms', n(th.now))
-    th.line_up(q, job[1], job[4] or nil, job[5], job[2], job[3])
-  end
-  return #ready
-end
-
--- A lease that is over: back into the line at the moment it ended, with the old arrival, and still known by token.
-function th.expire_one(q, id, job, at)
-  call('ZREM', key(q, 'active'), id)
-  if job.gid then th.free(q, job.gid) end
-  local failures = th.counters(job)
-  local attempt = whole(job.attempt)
-  local seq = whole(job.th_seq)
-  write(q, id, {'state', 'wait', 'th_xt', job.lease_token or '', 'th_xu', n(at), 'th_at', n(at),
-                'th_seq', n(seq), 'lease_token', '', 'lock_until_ms', '', 'updated_ms', n(th.now),
-                'max_attempts', th.room(attempt, th.real_max(job), failures)})
-  th.line_up(q, id, job.gid, job.pri, at, seq)
-end
-
--- Slots held by jobs whose records are gone can only be found by counting: rare, and it walks the whole key space.
-function th.recount(q)
-  local held, cursor = {}, '0'
-  for _, id in ipairs(call('ZRANGE', key(q, 'active'), 0, -1)) do
-    local gid = call('HGET', job_key(q, id), 'gid')
-    if gid and gid ~= '' then held[gid] = (held[gid] or 0) + 1 end
-  end
-  local prefix = key(q, 'g:')
-  local pattern = string.gsub(prefix, '[%*%?%[%]%^\\]', '\\%0') .. '*:inflight'
-  repeat
-    local page = call('SCAN', cursor, 'MATCH', pattern, 'COUNT', 1000)
-    cursor = page[1]
-    for _, at in ipairs(page[2]) do
-      local gid = string.sub(at, #prefix + 1, -10)
-      local real = held[gid] or 0
-      if th.inflight(q, gid) ~= real then
-        if real > 0 then call('SET', at, n(real)) else call('DEL', at) end
-        if th.group_ready(q, gid) then th.hint(q) end
-      end
-    end
-  until cursor == '0'
-end
-
--- All leases that are over.
-function th.expire(q, limit)
-  local over = call('ZRANGEBYSCORE', key(q, 'active'), '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, limit or BATCH)
-  local ghosts = false
-  for index = 1, #over, 2 do
-    local id, at = over[index], tonumber(over[index + 1])
-    local job = th.load(q, id)
-    if job and job.state == 'active' then
-      th.expire_one(q, id, job, at)
-    else
-      call('ZREM', key(q, 'active'), id)
-      if job and not KNOWN[job.state or ''] then
-        if job.gid then th.free(q, job.gid) end
-        th.set_aside(q, id, job, 'unknown state')
-      else
-        ghosts = true   -- its record is gone, or says that it stands elsewhere: nobody knows whose slot it held
-      end
-    end
-  end
-  if ghosts then th.recount(q) end
-  return #over / 2
-end
-
 -- A lease that somebody with a faster clock saw expire, and that holds at this moment.
 function th.hold_again(q, id, job)
-  write(q, id, {'state', 'active', 'lease_token', job.th_xt, 'lock_until_ms', job.th_xu, 'th_xt', '', 'th_xu', ''})
-  call('ZADD', key(q, 'active'), job.th_xu, id)
+  job.th_xu = n(whole(job.th_xu))
+  write(q, id, {'state', 'active', 'lease_token', job.th_xt or '', 'lock_until_ms', job.th_xu, 'th_xt', '', 'th_xu', ''})
+  call('ZADD', sound(q, 'active'), job.th_xu, id)
   if job.gid then th.hold(q, job.gid); th.group_ready(q, job.gid) end
   job.state, job.lease_token, job.lock_until_ms, job.th_xt, job.th_xu = 'active', job.th_xt, job.th_xu, nil, nil
   th.book(q, id, 'active')
 end
 
--- An id that was taken from the line: its values if it may run, else nil, and it stands where it belongs. A job in the line
--- of a group is plain only if its record says that it has one: else nobody would free the slot.
-local function sound(q, id, grouped)
+-- An entry of the line: its values if the job may run; else nil, and what is to be done with it when it is out of the line. A
+-- job in the line of a group is plain only if its record says that it has one: else nobody would free the slot.
+local function judged(q, id, in_group)
+  local mine = taken_ids[q]
+  if not mine then mine = {}; taken_ids[q] = mine end
+  if mine[id] then return nil end
   local values = th.plain_values(job_key(q, id))
-  if values and (not grouped or (values[6] or '') ~= '') then return values end
+  if values and (not in_group or (values[6] or '') ~= '') then
+    mine[id] = true
+    return values
+  end
   values = th.read(q, id, TAKEN)
-  if not values then
-    th.book(q, id, false)
-    return nil
-  end
-  local state = values[STATE]
+  local state = values and values[STATE]
   if state and KNOWN[state] and state ~= 'wait' then return nil end   -- stands elsewhere: this was a stale entry
+  if not values or not (values[P] or values[STO]) then
+    local kind = kind_of(job_key(q, id))
+    if kind == 'none' or (kind == 'hash' and not call('ZSCORE', sound(q, 'th:ids'), id)) then
+      return nil, function()      -- a ghost: somebody trimmed the record of a job that was alive
+        call('DEL', job_key(q, id))
+        th.book(q, id, false)
+      end
+    end
+    return nil, function() th.set_aside(q, id, kind == 'hash' and 'payload is missing' or 'not a hash') end
+  end
   local job = named(values)
-  if not values[P] and not values[STO] then
-    call('DEL', job_key(q, id))     -- a ghost: somebody trimmed the record of a job that was alive
-    th.book(q, id, false)
-    return nil
-  end
   local damage = th.damage(id, job, values[P], values[T])
-  if damage then
-    th.set_aside(q, id, job, damage)
-    return nil
+  if damage then return nil, function() th.set_aside(q, id, damage) end end
+  if th.trusting then     -- OmniQ: whoever put it into the line decided that it may run
+    mine[id] = true
+    return values
   end
-  if th.trusting then return values end     -- OmniQ: whoever put it into the line decided that it may run
-  local over = tonumber(job.th_xu or '')
-  if over and over > th.now then
-    th.hold_again(q, id, job)
-    return nil
-  end
-  local due = tonumber(job.due_ms or '')
+  local over = finite(job.th_xu)
+  if over and over > th.now then return nil, function() th.hold_again(q, id, job) end end
+  local due = finite(job.due_ms)
   if due and due > th.now and not over then     -- somebody with a faster clock promoted it
-    write(q, id, {'state', 'delayed'})
-    call('ZADD', key(q, 'delayed'), n(due), id)
-    th.book(q, id, 'delayed')
-    return nil
+    return nil, function()
+      write(q, id, {'state', 'delayed'})
+      call('ZADD', sound(q, 'delayed'), n(due), id)
+      th.book(q, id, 'delayed')
+    end
   end
+  mine[id] = true
   return values
 end
 
-local function from_prio(q, positive)
-  local at = key(q, 'th:prio')
+-- What was judged is out of the line. A slot is taken of the group that the record names, which gets it back.
+local function settle_entry(q, taken, id, values, clear, in_group)
+  if values then
+    local gid = values[#values <= PLAIN + 2 and 6 or GID]
+    if gid and gid ~= '' then th.hold(q, gid) end
+    taken[#taken + 1] = {id, values, in_group}
+  else
+    skipped = skipped + 1
+    if clear then clear() end
+  end
+end
+
+-- One from the head of the priorities, `positive`: of those above 0. Answers whether there was an entry.
+local function from_prio(q, taken, positive)
+  local at = sound(q, 'th:prio')
   local head = call('ZRANGE', at, 0, 0, 'WITHSCORES')
-  if not head[1] or (positive and tonumber(head[2]) > 0) then return nil end
+  if not head[1] or (positive and tonumber(head[2]) > 0) then return false end
+  local id = string.sub(head[1], 32)
+  local values, clear = judged(q, id)
   call('ZREM', at, head[1])
-  return string.sub(head[1], 32)
+  settle_entry(q, taken, id, values, clear)
+  return true
 end
 
-local function next_ungrouped(q, lanes)
-  while true do
-    local id = lanes.prio and from_prio(q, true) or call('LPOP', key(q, 'wait')) or (lanes.prio and from_prio(q, false))
-    if not id then return nil end
-    local values = sound(q, id)
-    if values then return {id, values} end
+-- Up to `count` entries from the head of the list. Answers whether there was one.
+local function from_wait(q, taken, count)
+  local wait = sound(q, 'wait')
+  local ids, values, clears = call('LRANGE', wait, 0, n(count - 1)), {}, {}
+  if #ids == 0 then return false end
+  for index, id in ipairs(ids) do values[index], clears[index] = judged(q, id) end
+  call('LTRIM', wait, #ids, -1)
+  for index, id in ipairs(ids) do settle_entry(q, taken, id, values[index], clears[index]) end
+  return true
+end
+
+-- Ungrouped jobs until `limit` are taken: priorities above 0, the list, priorities below it. Answers whether it took one.
+local function take_ungrouped(q, prio, taken, limit)
+  local before = #taken
+  while #taken < limit and skipped < SKIPS do
+    if not ((prio and from_prio(q, taken, true)) or from_wait(q, taken, limit - #taken)
+            or (prio and from_prio(q, taken, false))) then
+      break
+    end
   end
+  return #taken > before
 end
 
-local function next_grouped(q)
-  while true do
-    local gid = call('ZRANGE', key(q, 'groups:ready'), 0, 0)[1]
-    if not gid then return nil end
-    call('ZREM', key(q, 'groups:ready'), gid)
-    if th.inflight(q, gid) < th.limit_of(q, gid) then
-      local id = call('LPOP', group_key(q, gid, 'wait'))
-      if id then
-        grouped[q] = (grouped[q] or 0) - 1
-        local values = sound(q, id, true)
-        if values then
-          th.hold(q, gid)
-          th.group_ready(q, gid)
-          return {id, values, true}
-        end
-      end
+-- A job of the group whose turn it is. Answers whether it took one.
+local function take_grouped(q, taken)
+  local ready = sound(q, 'groups:ready')
+  while skipped < SKIPS do
+    local gid = call('ZRANGE', ready, 0, 0)[1]
+    if not gid then return false end
+    local list, before = group_list(q, gid), #taken
+    local id = th.inflight(q, gid) < th.limit_of(q, gid) and call('LINDEX', list, 0)
+    call('ZREM', ready, gid)
+    if id then
+      local values, clear = judged(q, id, true)
+      call('LPOP', list)
+      grouped[q] = (grouped[q] or 0) - 1
+      settle_entry(q, taken, id, values, clear, true)
       th.group_ready(q, gid)
+      if #taken > before then return true end
+    else
+      skipped = skipped + 1
     end
   end
+  return false
 end
 
--- The whole rest from the ungrouped line, where no group has anything to give.
-local function take_ungrouped(q, lanes, taken, limit)
-  while lanes.prio and #taken < limit do
-    local id = from_prio(q, true)
-    if not id then break end
-    local values = sound(q, id)
-    if values then taken[#taken + 1] = {id, values} end
-  end
-  while #taken < limit do
-    local ids = call('LPOP', key(q, 'wait'), limit - #taken)
-    if not ids or #ids == 0 then break end
-    for _, id in ipairs(ids) do
-      local values = sound(q, id)
-      if values then taken[#taken + 1] = {id, values} end
-    end
-  end
-  while lanes.prio and #taken < limit do
-    local one = next_ungrouped(q, lanes)
-    if not one then break end
-    taken[#taken + 1] = one
-  end
-end
-
--- Up to `limit` jobs that may run, out of their lines, with their slots held; grouped and ungrouped ones in turn.
+-- Up to `limit` jobs that may run, out of their lines, with their slots held; grouped and ungrouped ones in turn. Answers
+-- whether entries are left that were not looked at, as well.
 function th.take(q, limit)
-  th.flush(key(q, 'wait'))
   local taken = {}
-  local lanes = {prio = call('EXISTS', key(q, 'th:prio')) == 1}
+  local prio = call('EXISTS', key(q, 'th:prio')) == 1
   local groups = call('EXISTS', key(q, 'groups:ready')) == 1
   local groups_next = call('GET', key(q, 'lane:rr')) ~= '1'
   while #taken < limit do
+    if groups and groups_next then groups = take_grouped(q, taken) end
     if not groups then
-      take_ungrouped(q, lanes, taken, limit)
+      take_ungrouped(q, prio, taken, limit)
       break
     end
-    local one = groups_next and next_grouped(q)
-    if one then
+    if groups_next then
       groups_next = false
+    elseif take_ungrouped(q, prio, taken, #taken + 1) then
+      groups_next = true
     else
-      if groups_next then groups = false end
-      one = next_ungrouped(q, lanes)
-      if one then
-        groups_next = true
-      else
-        one = groups and next_grouped(q) or nil
-        if not one then break end
-        groups_next = false
-      end
+      while #taken < limit and take_grouped(q, taken) do end
+      break
     end
-    taken[#taken + 1] = one
   end
-  if #taken > 0 then
-    call('SET', key(q, 'lane:rr'), taken[#taken][3] and '1' or '0')
-  end
-  return taken
+  if #taken > 0 then call('SET', key(q, 'lane:rr'), taken[#taken][3] and '1' or '0') end
+  return taken, skipped >= SKIPS
 end
 
 -- The fields of a lease on a job that has been reserved before, or was in other ways touched.
@@ -313,7 +232,7 @@ function th.grant(q, taken, lease, worker, tokens)
     th.book(q, id, 'active')
     taken[index] = {id, token, v}
   end
-  many('ZADD', key(q, 'active'), active)
+  many('ZADD', sound(q, 'active'), active)
   if #taken > 0 then th.stamp(q, 'reserve') end
   return taken
 end
@@ -325,7 +244,7 @@ function th.granted(q, first, lease, tokens)
   if first + lease <= th.now then return found end
   local until_ms, active = n(th.now + lease), {}
   for _, token in ipairs(tokens) do mine[token] = true end
-  for _, id in ipairs(call('ZRANGEBYSCORE', key(q, 'active'), over, over)) do
+  for _, id in ipairs(call('ZRANGEBYSCORE', sound(q, 'active'), over, over)) do
     local v = th.read(q, id)
     local job = v and named(v)
     if job and job.state == 'active' and job.lease_token and mine[job.lease_token] then

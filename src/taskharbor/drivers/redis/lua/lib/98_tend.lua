@@ -3,19 +3,19 @@
 
 -- A job of ours that a foreign client finished: it belongs to `th:done`, and its run and its dependents are told.
 function th.adopt(q, id, job)
-  call('LREM', key(q, 'completed'), 1, id)
+  call('LREM', sound(q, 'completed'), 1, id)
   if not job.th_fin then
     job.th_fin = call('HGET', job_key(q, id), 'updated_ms') or n(th.now)
     write(q, id, {'th_fin', job.th_fin, 'th_f', '1'})
   end
-  call('ZADD', key(q, 'th:done'), job.th_fin, id)
+  call('ZADD', sound(q, 'th:done'), job.th_fin, id)
   th.book(q, id, false)
   th.close(q, id, job)
   if job.th_dep then th.release(q, id) end
 end
 
 function th.tend(q)
-  for _, id in ipairs(call('LRANGE', key(q, 'completed'), 0, -1)) do
+  for _, id in ipairs(call('LRANGE', sound(q, 'completed'), 0, -1)) do
     local found = call('HMGET', job_key(q, id), 'th_sto', 'state', 'th_dep')
     if found[1] and found[2] == 'completed' then
       th.adopt(q, id, th.load(q, id))
@@ -23,7 +23,7 @@ function th.tend(q)
       th.release(q, id)
     end
   end
-  local watched = call('HRANDFIELD', key(q, 'th:watched'), 1000, 'WITHVALUES')
+  local watched = call('HRANDFIELD', sound(q, 'th:watched'), 1000, 'WITHVALUES')
   for index = 1, #watched, 2 do
     local id, flow = watched[index], watched[index + 1]
     local job = th.load(q, id)
@@ -32,7 +32,7 @@ function th.tend(q)
       if flow ~= '' then th.close(q, id, {th_flow = flow}) end
       th.forget(q, id, {state = 'gone', pri = 0, th_flow = flow ~= '' and flow or nil, th_sto = '0'})
     elseif job.state == 'completed' then
-      if job.th_sto and not call('ZSCORE', key(q, 'th:done'), id) then th.adopt(q, id, job) else th.release(q, id) end
+      if job.th_sto and not call('ZSCORE', sound(q, 'th:done'), id) then th.adopt(q, id, job) else th.release(q, id) end
     end
   end
   if not th.cluster and call('EXISTS', key(q, 'th:watched')) == 0 then call('SREM', WATCHED, q) end
@@ -55,11 +55,11 @@ end
 function th.sweep(q, count)
   local at = key(q, 'th:sweep')
   local last = call('HGET', at, 'id') or ''
-  local ids = call('ZRANGEBYLEX', key(q, 'th:ids'), last == '' and '-' or '(' .. last, '+', 'LIMIT', 0, count)
+  local ids = call('ZRANGEBYLEX', sound(q, 'th:ids'), last == '' and '-' or '(' .. last, '+', 'LIMIT', 0, count)
   for _, id in ipairs(ids) do
     if call('EXISTS', job_key(q, id)) == 0 then th.forget(q, id, {state = 'gone', pri = 0, th_sto = '0'}) end
   end
-  local keys = call('HSCAN', key(q, 'th:keys'), call('HGET', at, 'key') or '0', 'COUNT', count)
+  local keys = call('HSCAN', sound(q, 'th:keys'), call('HGET', at, 'key') or '0', 'COUNT', count)
   for index = 1, #keys[2], 2 do
     if call('EXISTS', job_key(q, keys[2][index + 1])) == 0 then call('HDEL', key(q, 'th:keys'), keys[2][index]) end
   end
