@@ -23,6 +23,7 @@ class Terminal:
         self.environment = {**kept, "PATH": path, "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
         self._shell = self._bash(stdin=subprocess.PIPE)
         self._beside: list[subprocess.Popen[str]] = []
+        self._seen: dict[int, str] = {}  # what a terminal beside has printed and was read already
 
     def _bash(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -63,14 +64,27 @@ class Terminal:
             printed.append(line)
         raise AssertionError(f"a command failed in:\n{commands}\nit said:\n{''.join(printed)}")
 
+    def wait_for(self, text: str) -> None:
+        """Until every other terminal has printed this."""
+        for process in self._beside:
+            assert process.stdout is not None
+            seen = self._seen.get(process.pid, "")
+            while text not in seen:
+                line = process.stdout.readline()
+                seen += line
+                assert line, f"it ended before it said {text}:\n{seen}"
+            self._seen[process.pid] = seen
+
     def interrupt(self) -> list[tuple[int, str]]:
         """Ctrl-C in every other terminal: how each ended, and what it had printed."""
         endings = []
         while self._beside:
             process = self._beside.pop()
             os.killpg(process.pid, signal.SIGINT)
-            printed, _ = process.communicate(timeout=PATIENCE)
-            endings.append((process.returncode, printed))
+            assert process.stdout is not None
+            with process.stdout:
+                printed = self._seen.pop(process.pid, "") + process.stdout.read()
+            endings.append((process.wait(timeout=PATIENCE), printed))
         return endings
 
     def __enter__(self) -> Self:

@@ -120,15 +120,13 @@ def test_the_fastapi_pages_session_commits_order_and_job_together(tmp_path: Path
 import orders, sqlalchemy
 from taskharbor.testing import aenqueued
 async def main():
-    async with orders.engine.begin() as connection:
-        await connection.run_sync(orders.Base.metadata.create_all)
-    answers = [await ask(orders.app, "POST", "/orders?email=" + email) for email in ("ada@example.com", "nobody")]
-    async with orders.sessions() as session:
-        emails = list(await session.scalars(sqlalchemy.select(orders.Order.email)))
-    jobs = await aenqueued(orders.harbor, orders.confirm)
-    await orders.harbor.aclose()
-    await orders.engine.dispose()
-    print(json.dumps([[status for status, _ in answers], emails, len(jobs)]))
+    async def during():
+        answers = [await ask(orders.app, "POST", "/orders?email=" + email) for email in ("ada@example.com", "nobody")]
+        async with orders.sessions() as session:
+            emails = list(await session.scalars(sqlalchemy.select(orders.Order.email)))
+        jobs = await aenqueued(orders.harbor, orders.confirm)
+        return [[status for status, _ in answers], emails, len(jobs)]
+    print(json.dumps(await lifespan(orders.app, during)))
 asyncio.run(main())
 """
     assert json.loads(python(tmp_path, asked)) == [[202, 422], ["ada@example.com"], 1]
