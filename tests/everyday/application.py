@@ -1,9 +1,9 @@
 """An application beside the workers: `python -m tests.everyday.application SEED`. It ends at the end of its input.
 
 It enqueues in every way that an application has: from synchronous and asynchronous code, on new event loops, from
-threads, from forked children, from harbors that it opens and closes, one and many at once, in chains, and on SQL stores
-in transactions of its own that it commits or rolls back. Before a call it notes what it sends, after it what was
-acknowledged. TASKHARBOR_DSN and JOURNAL come with the environment.
+threads, from forked children, from harbors that it opens and closes, one and many at once, for later, under keys, in
+workflows, and on SQL stores in transactions of its own that it commits or rolls back; and it cancels. Before a call it
+notes what it sends, after it what was acknowledged. TASKHARBOR_DSN and JOURNAL come with the environment.
 """
 
 import asyncio
@@ -18,11 +18,26 @@ from typing import Any
 
 import psycopg
 
-from taskharbor import Harbor
-from taskharbor.flow import chain
-from tests.everyday.tasks import TASKS, flaky, harbor, note, plain, quick
+from taskharbor import Harbor, WrongState
+from taskharbor.flow import chain, chord
+from tests.everyday.tasks import (
+    DSN,
+    SQL,
+    TASKS,
+    books,
+    books_slowly,
+    flaky,
+    grows,
+    harbor,
+    note,
+    path_of,
+    plain,
+    quick,
+    slow,
+    totals,
+)
 
-DSN = os.environ["TASKHARBOR_DSN"]
+PACE = float(os.environ.get("PACE", "0.005"))  # seconds from one call to the next
 
 
 class Application:
@@ -39,21 +54,21 @@ class Application:
             note("sent", n)
         return numbers
 
-    def acknowledged(self, numbers: list[int]) -> None:
-        for n in numbers:
-            note("stored", n)
+    def acknowledged(self, numbers: list[int], *ids: str) -> None:
+        for place, n in enumerate(numbers):
+            note("stored", n, *ids[place : place + 1])
 
     # Ways to enqueue
 
     def synchronously(self) -> None:
         numbers = self.next()
-        self.chance.choice(TASKS).enqueue(n=numbers[0])
-        self.acknowledged(numbers)
+        handle = self.chance.choice(TASKS).enqueue(n=numbers[0])
+        self.acknowledged(numbers, handle.id)
 
     def many_at_once(self) -> None:
         numbers = self.next(self.chance.randint(2, 20))
-        harbor.enqueue_many([self.chance.choice(TASKS).s(n=n) for n in numbers])
-        self.acknowledged(numbers)
+        handles = harbor.enqueue_many([self.chance.choice(TASKS).s(n=n) for n in numbers])
+        self.acknowledged(numbers, *(handle.id for handle in handles))
 
     def on_a_new_loop(self) -> None:
         numbers = self.next(3)
@@ -69,8 +84,7 @@ class Application:
         numbers = self.next(3)
 
         def one(n: int) -> None:
-            plain.enqueue(n=n)
-            self.acknowledged([n])
+            self.acknowledged([n], plain.enqueue(n=n).id)
 
         threads = [threading.Thread(target=one, args=(n,)) for n in numbers]
         for thread in threads:
@@ -99,15 +113,56 @@ class Application:
             own.task(name="quick")(quick.function).enqueue(n=numbers[0])
         self.acknowledged(numbers)
 
+    def later(self) -> None:
+        numbers = self.next(2)
+        for n in numbers:
+            task = self.chance.choice(TASKS).options(delay=self.chance.random())
+            self.acknowledged([n], task.enqueue(n=n).id)
+
+    def under_a_key(self) -> None:
+        """The same job from two threads at once, and once more afterwards: it is one job."""
+        numbers = self.next()
+        task = self.chance.choice(TASKS).options(idempotency_key=f"key {numbers[0]}")
+        found: list[str] = []
+        threads = [threading.Thread(target=lambda: found.append(task.enqueue(n=numbers[0]).id)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        found.append(task.enqueue(n=numbers[0]).id)
+        assert len(found) == 3
+        assert len(set(found)) == 1, "one key, several jobs"
+        self.acknowledged(numbers, found[0])
+
+    def in_a_group(self) -> None:
+        numbers = self.next(3)
+        one_by_one = slow.options(group=f"group {self.chance.randrange(5)}", priority=self.chance.randrange(3))
+        handles = harbor.enqueue_many([one_by_one.s(n=n) for n in numbers])
+        self.acknowledged(numbers, *(handle.id for handle in handles))
+
+    # Workflows
+
     def as_a_chain(self) -> None:
         numbers = self.next(3)
         first, second, third = numbers
         chain(quick.s(n=first), plain.s(n=second), flaky.s(n=third)).enqueue()
         self.acknowledged(numbers)
 
+    def as_a_chord(self) -> None:
+        numbers = self.next(3)
+        first, second, last = numbers
+        chord([quick.s(n=first), plain.s(n=second)], totals.s(n=last)).enqueue()
+        self.acknowledged(numbers)
+
+    def that_grows(self) -> None:
+        numbers = self.next(3)
+        grows.enqueue(n=numbers[0], more=numbers[1])
+        self.acknowledged(numbers)
+
+    # Transactions
+
     def in_a_transaction(self) -> None:
-        connect = connector()
-        if connect is None:
+        if not SQL:
             return self.synchronously()
         numbers = self.next()
         kept = self.chance.random() < 0.7
@@ -124,6 +179,29 @@ class Application:
             connection.close()
         return None
 
+    def that_books(self) -> None:
+        numbers = self.next(2)
+        handle = self.chance.choice((books, books_slowly)).enqueue(n=numbers[0], more=numbers[1])
+        self.acknowledged(numbers, handle.id)
+        note("books", numbers[0])
+
+    # Cancelling
+
+    def cancelled_in_time(self) -> None:
+        numbers = self.next()
+        handle = plain.options(delay=3600).enqueue(n=numbers[0])
+        handle.cancel()
+        note("cancelled", numbers[0], handle.id)
+
+    def perhaps_cancelled(self) -> None:
+        numbers = self.next()
+        handle = slow.enqueue(n=numbers[0])
+        note("doubtful", numbers[0])
+        try:
+            handle.cancel()
+        except WrongState:
+            pass  # it has run already
+
     def run(self) -> None:
         ways: list[Callable[[], None]] = [
             *[self.synchronously] * 6,
@@ -132,27 +210,33 @@ class Application:
             self.on_threads,
             self.in_a_forked_child,
             self.on_a_harbor_of_its_own,
+            self.later,
+            self.under_a_key,
+            self.in_a_group,
             self.as_a_chain,
+            self.as_a_chord,
+            self.that_grows,
             *[self.in_a_transaction] * 2,
+            *[self.that_books] * 2,
+            self.cancelled_in_time,
+            self.perhaps_cancelled,
         ]
-        while not asked_to_end():
-            self.chance.choice(ways)()
+        self.chance.shuffle(ways)  # each way at least once, in an order that the seed decides
+        turn = 0
+        while not asked_to_end() or turn < len(ways):
+            (ways[turn] if turn < len(ways) else self.chance.choice(ways))()
+            turn += 1
         harbor.close()
 
 
-def connector() -> Callable[[], Any] | None:
-    """How the application reaches its own tables in the same database, where there are any."""
-    if DSN.startswith("sqlite:"):
-        path = DSN.removeprefix("sqlite:///").partition("?")[0]
-        return lambda: sqlite3.connect(path, timeout=30)
-    if DSN.startswith("postgres"):
-        return lambda: psycopg.connect(DSN)
-    return None
+def connect() -> Any:
+    """How the application reaches its own tables in the same database."""
+    return sqlite3.connect(path_of(DSN), timeout=30) if DSN.startswith("sqlite") else psycopg.connect(DSN)
 
 
 def asked_to_end() -> bool:
     """Whether standard input has ended. The application lives as long as whoever started it wants."""
-    return bool(select.select([sys.stdin], [], [], 0.005)[0])
+    return bool(select.select([sys.stdin], [], [], PACE)[0])
 
 
 if __name__ == "__main__":

@@ -1,37 +1,44 @@
-"""The everyday scene: applications enqueue, workers are restarted, killed and replaced, and somebody looks on.
+"""The everyday scene: applications enqueue, workers are restarted, killed and upgraded, and somebody looks on.
 
 The seed decides what happens when. Nothing is hurt but processes: the store runs on. At the end the journal of what was
 acknowledged is compared with what ran and with what is stored.
 """
 
+import asyncio
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
+from taskharbor.drivers import open_driver
+from tests import lanes
+from tests.everyday.journal import Journal
 from tests.supervisor.program import ROOT, children_of, exists
 
-PATIENCE = 120.0  # seconds for a single thing to happen; never a figure
+PATIENCE = 240.0  # seconds for a single thing to happen; never a figure
 LOOKS = (["stats"], ["list"], ["queue", "list"], ["dlq", "list"], ["doctor"], ["stats", "--output", "json"])
-LEASE = 5  # seconds: what a killed supervisor held comes back after it
+LEASE = lanes.figure(test=4, chaos=15)  # seconds: what a killed supervisor held comes back after it
+OLD, NEW = "tests.everyday.tasks:harbor", "tests.everyday.newer:harbor"
 
 
 class Scene:
-    """One store with its applications and workers. `rounds`: how many times something is done to a worker."""
+    """One store with its applications and workers. `pace`: seconds from one call of an application to the next."""
 
-    def __init__(self, dsn: str, folder: Path, seed: int) -> None:
+    def __init__(self, dsn: str, folder: Path, seed: int, pace: float = 0.005) -> None:
         self.dsn = dsn
         self.folder = folder
-        self.journal = folder / "journal"
+        self.journal = Journal(folder / "journal")
+        self.pace = pace
         self.chance = random.Random(seed)
         self.seed = seed
+        self.programs: tuple[str, ...] = (OLD,)
         self.killed: set[int] = set()  # processes that were killed while they may have held jobs
         self.workers: list[subprocess.Popen[bytes]] = []
         self.applications: list[subprocess.Popen[bytes]] = []
+        self.started = 0  # applications, each with numbers of its own
         self.looks: list[tuple[list[str], int, str]] = []
 
     # Processes
@@ -41,7 +48,13 @@ class Scene:
             return subprocess.Popen(
                 [sys.executable, "-m", *command],
                 cwd=ROOT,
-                env={**os.environ, "TASKHARBOR_DSN": self.dsn, "JOURNAL": str(self.journal)},
+                env={
+                    **os.environ,
+                    "TASKHARBOR_DSN": self.dsn,
+                    "JOURNAL": str(self.journal.path),
+                    "MIGRATIONS": str(self.folder / "migrations"),
+                    "PACE": str(self.pace),
+                },
                 stdin=stdin,
                 stdout=log,
                 stderr=log,
@@ -49,22 +62,13 @@ class Scene:
             )
 
     def start_worker(self) -> None:
-        options = (
-            "--lease",
-            str(LEASE),
-            "--heartbeat",
-            "1",
-            "--poll-interval",
-            "0.2",
-            "--shutdown-timeout",
-            "20",
-            "--no-spare",
-        )
-        app = ("--app", "tests.everyday.tasks:harbor", "--queues", "default,other", "--concurrency", "4")
-        self.workers.append(self._start("taskharbor", "worker", "run", *app, *options))
+        program = ("--app", self.chance.choice(self.programs), "--queues", "default,other", "--concurrency", "4")
+        pace = ("--lease", str(LEASE), "--heartbeat", "1", "--poll-interval", "0.2", "--shutdown-timeout", "20")
+        self.workers.append(self._start("taskharbor", "worker", "run", *program, *pace, "--no-spare"))
 
-    def start_application(self, number: int) -> None:
-        words = ("tests.everyday.application", str(self.seed + number), str(1_000_000 * (number + 1)))
+    def start_application(self) -> None:
+        self.started += 1
+        words = ("tests.everyday.application", str(self.seed + self.started), str(1_000_000 * self.started))
         self.applications.append(self._start(*words, stdin=subprocess.PIPE))
 
     def close(self) -> None:
@@ -86,6 +90,12 @@ class Scene:
         old.send_signal(signal.SIGTERM)
         assert old.wait(PATIENCE) == 0, self.log()
 
+    def upgrade(self) -> None:
+        """A newer program upgrades the store. The older ones work on beside it, and start again beside it."""
+        self.programs = (NEW,)
+        self.restart()
+        self.programs = (OLD, NEW)
+
     def kill_a_process(self) -> None:
         """One worker process dies; its supervisor gives back what it held."""
         below = [pid for worker in self.workers for pid in children_of(worker.pid)]
@@ -104,93 +114,108 @@ class Scene:
         old.wait()
         self.start_worker()
 
+    def restart_an_application(self) -> None:
+        """It closes its harbor while others work; a new one comes."""
+        old = self.applications.pop(self.chance.randrange(len(self.applications)))
+        self.start_application()
+        self.end(old)
+
     def look(self) -> None:
         """An operator's command beside it. It may find anything, but must neither fail nor change anything."""
-        words = self.chance.choice(LOOKS)
+        known = sorted(self.journal.ids("stored"))
+        one = [["inspect", self.chance.choice(known)], ["explain", self.chance.choice(known)]] if known else []
+        self.command(*self.chance.choice([*LOOKS, *one]))
+
+    def bring_back(self) -> None:
+        """An operator brings back what is dead."""
+        self.command("dlq", "requeue", "--all", "--yes")
+
+    def command(self, *words: str) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "taskharbor", *words, "--dsn", self.dsn],
             cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
-        self.looks.append((words, done.returncode, done.stderr))
+        if done.returncode not in (0, 1) or "Traceback" in done.stderr:
+            self.looks.append(([*words], done.returncode, done.stderr))
 
-    def play(self, rounds: int, seconds: float = 0.0) -> None:
-        """Let it all happen, then let the applications end and the workers finish what is left."""
-        self.start_worker()
-        self.start_worker()
-        self.start_application(0)
-        self.start_application(1)
-        deeds = (
+    def play(self, seconds: float = 0.0) -> None:
+        """Let it all happen, each deed once and then for so long, then let everybody end and finish what is left."""
+        for start in (self.start_worker, self.start_application) * 2:
+            start()
+        deeds = [
             self.restart,
-            self.restart,
-            self.kill_a_process,
+            self.upgrade,
             self.kill_a_process,
             self.kill_a_supervisor,
+            self.restart_an_application,
             self.look,
-        )
-        end = time.monotonic() + seconds
-        turn = 0
-        while turn < rounds or time.monotonic() < end:
-            self.wait_for_runs(self.chance.randint(5, 60))
-            # Each deed at least once, in an order that the seed decides.
-            (self.chance.choice(deeds) if turn >= len(deeds) else deeds[(turn + self.seed) % len(deeds)])()
+            self.bring_back,
+        ]
+        self.chance.shuffle(deeds)
+        end, turn = time.monotonic() + seconds, 0
+        while turn < len(deeds) or time.monotonic() < end:
+            self.wait_for_runs(self.chance.randint(5, lanes.figure(test=20, chaos=100)))
+            (deeds[turn] if turn < len(deeds) else self.chance.choice(deeds))()
             turn += 1
-        self.end_applications()
+        for application in self.applications:
+            self.end(application)
         self.finish()
 
     def wait_for_runs(self, more: int) -> None:
         """Until so many further executions stand in the journal."""
-        wanted = self.count("ran") + more
-        eventually(lambda: self.count("ran") >= wanted, f"{more} more executions", self.log)
+        wanted = self.journal.runs() + more
+        eventually(lambda: self.journal.runs() >= wanted, f"{more} more executions", self.log)
 
-    def end_applications(self) -> None:
-        for application in self.applications:
-            assert application.stdin is not None
-            application.stdin.close()
-        for application in self.applications:
-            assert application.wait(PATIENCE) == 0, self.log()
+    def end(self, application: subprocess.Popen[bytes]) -> None:
+        assert application.stdin is not None
+        application.stdin.close()
+        assert application.wait(PATIENCE) == 0, self.log()
 
     def finish(self) -> None:
         """Until everything that was acknowledged ran; then stop the workers as one should."""
-        acknowledged = self.numbers("stored")
-        eventually(lambda: acknowledged <= self.numbers("ran"), "every acknowledged job ran", self.missing)
+        deadline = time.monotonic() + PATIENCE
+        while self.journal.lost():
+            assert time.monotonic() < deadline, self.missing()
+            self.bring_back()
         for worker in self.workers:
             eventually(lambda pid=worker.pid: children_of(pid), "a worker started", self.log)
             worker.send_signal(signal.SIGTERM)
         for worker in self.workers:
             assert worker.wait(PATIENCE) == 0, self.log()
 
-    # The journal
-
-    def lines(self, word: str) -> list[list[str]]:
-        text = self.journal.read_text() if self.journal.exists() else ""
-        return [words for line in text.splitlines() if (words := line.split())[0] == word]
-
-    def count(self, word: str) -> int:
-        return len(self.lines(word))
-
-    def numbers(self, word: str) -> set[int]:
-        return {int(words[1]) for words in self.lines(word)}
+    # What is told at the end
 
     def log(self) -> str:
         return (self.folder / "log").read_text()[-5000:]
 
     def missing(self) -> str:
-        gone = sorted(self.numbers("stored") - self.numbers("ran"))
+        gone = sorted(self.journal.lost())
         return f"{len(gone)} acknowledged and not run, the first are {gone[:10]}\n{self.log()}"
 
-    def lost(self) -> set[int]:
-        """Acknowledged, and never run."""
-        return self.numbers("stored") - self.numbers("ran")
+    def stored_otherwise(self) -> dict[str, str]:
+        """Jobs whose record does not say what the journal says: id and state."""
+        found = asyncio.run(states(self.dsn))
+        done, cancelled = self.journal.ids("stored"), self.journal.ids("cancelled")
+        wrong = {id: found.get(id, "nothing") for id in done if found.get(id) != "done"}
+        wrong |= {id: found.get(id, "nothing") for id in cancelled if found.get(id) != "cancelled"}
+        return wrong | {id: state for id, state in found.items() if state not in ("done", "cancelled")}
 
-    def out_of_nothing(self) -> set[int]:
-        """Run although nobody sent it, or its transaction was rolled back."""
-        return (self.numbers("ran") - self.numbers("sent")) | (self.numbers("ran") & self.numbers("undone"))
 
-    def unexplained(self) -> dict[int, int]:
-        """Run more often than the processes that were killed while they ran it can explain."""
-        runs = Counter(int(n) for _, n, _ in self.lines("ran"))
-        excused = Counter(int(n) for _, n, pid in self.lines("ran") if int(pid) in self.killed)
-        return {n: count for n, count in runs.items() if count > 1 + excused[n]}
+async def states(dsn: str) -> dict[str, str]:
+    """The state of every job that is stored."""
+    driver = open_driver(dsn)
+    await driver.open()
+    try:
+        found: dict[str, str] = {}
+        cursor = None
+        while True:
+            page = await driver.list(now=await driver.server_time(), cursor=cursor, limit=1000)
+            found |= {info.job.id: str(info.state) for info in page.items}
+            cursor = page.cursor
+            if cursor is None:
+                return found
+    finally:
+        await driver.close()
 
 
 def eventually(look, what, tell):

@@ -1,15 +1,32 @@
 """The tasks of the everyday application. What runs is written to a journal, one line in one write.
 
-JOURNAL (environment): the file. Its lines: `sent N`, `stored N`, `undone N` by the application, `ran N PID` here.
+JOURNAL (environment): the file. Its lines, each with a number:
+
+    sent N            before a call; stored N ID after it, with the job's id where there is one
+    undone N          a transaction of the application's that was rolled back
+    cancelled N ID    a job that was cancelled before it could run; doubtful N where it may have run
+    books N           a job that has to write one row, and enqueue one job, in a transaction with its own ack
+    ran N PID         by the handlers
 """
 
 import asyncio
+import inspect
 import os
 import time
+from typing import Any
 
-from taskharbor import Fixed, Harbor, JobContext
+from taskharbor import Fixed, Harbor, JobContext, Unrecoverable
+from taskharbor.flow import chain
 
 harbor = Harbor()
+DSN = os.environ.get("TASKHARBOR_DSN", "")
+SQL = DSN.startswith(("sqlite", "postgres"))
+BOOK = f"INSERT INTO bookings (n) VALUES ({'?' if DSN.startswith('sqlite') else '%s'})"
+
+
+def path_of(dsn: str) -> str:
+    """The file of an SQLite store."""
+    return dsn.removeprefix("sqlite:///").partition("?")[0]
 
 
 def note(*words: object) -> None:
@@ -19,6 +36,15 @@ def note(*words: object) -> None:
         os.write(file, (" ".join(map(str, words)) + "\n").encode())
     finally:
         os.close(file)
+
+
+def first_time(n: int) -> bool:
+    """Whether nobody has asked that of this number before."""
+    try:
+        os.close(os.open(f"{os.environ['JOURNAL']}.{n}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
+    return True
 
 
 @harbor.task(name="quick")
@@ -50,4 +76,66 @@ def flaky(ctx: JobContext, n: int) -> int:
     return n
 
 
-TASKS = (quick, plain, slow, flaky)
+@harbor.task(name="doomed", queue="other")
+async def doomed(n: int) -> int:
+    """Dies the first time; somebody has to bring it back."""
+    if first_time(n):
+        raise Unrecoverable("it dies the first time")
+    note("ran", n, os.getpid())
+    return n
+
+
+@harbor.task(name="forks", queue="other")
+def forks(n: int) -> int:
+    """Starts a process as multiprocessing does, which never uses the store."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    note("ran", n, os.getpid())
+    return n
+
+
+@harbor.task(name="grows")
+async def grows(n: int, more: int) -> Any:
+    """Returns a workflow, which takes its place."""
+    note("ran", n, os.getpid())
+    return chain(plain.s(n=more), quick.s(n=more + 1))
+
+
+@harbor.task(name="totals", queue="other")
+def totals(found: list[int], n: int) -> int:
+    """The end of a chord: it gets what its members returned, once."""
+    assert found == [n - 2, n - 1]
+    note("ran", n, os.getpid())
+    return sum(found)
+
+
+@harbor.task(name="books")
+def books(ctx: JobContext, n: int, more: int) -> None:
+    """On an SQL store its row, the job that it enqueues and its own ack are one transaction."""
+    if not SQL:
+        quick.options(idempotency_key=f"of {n}").enqueue(n=more)
+    else:
+        with ctx.transaction() as connection:
+            connection.execute(BOOK, (n,))
+            quick.options(connection=connection).enqueue(n=more)
+    note("ran", n, os.getpid())
+
+
+@harbor.task(name="books slowly", queue="other")
+async def books_slowly(ctx: JobContext, n: int, more: int) -> None:
+    """The same as a coroutine; each wait is a chance to be killed."""
+    if not SQL:
+        await quick.options(idempotency_key=f"of {n}").aenqueue(n=more)
+    else:
+        async with ctx.transaction() as connection:
+            cursor = connection.execute(BOOK, (n,))
+            if inspect.isawaitable(cursor):
+                await cursor
+            await quick.options(connection=connection).aenqueue(n=more)
+            await asyncio.sleep(0.01)
+    note("ran", n, os.getpid())
+
+
+TASKS = (quick, plain, slow, flaky, doomed, forks)

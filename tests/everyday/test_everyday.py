@@ -1,32 +1,44 @@
 """Everyday operation on every durable store: nothing acknowledged is lost, and nothing runs twice without a reason."""
 
-import sqlite3
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
 
-import psycopg
 import pytest
 
 from tests import lanes
 from tests.everyday.scene import Scene
-from tests.flow.stores import DURABLE, STORES
+from tests.everyday.stores import STORES
+
+# In the larger runs all stores live side by side, and for longer.
+TOGETHER = lanes.run() in ("chaos", "soak")
+SIDE_BY_SIDE = [tuple(STORES)] if TOGETHER else [(name,) for name, store in STORES.items() if store.always]
 
 
-@pytest.mark.parametrize("store", DURABLE)
-def test_nothing_is_lost_while_everything_comes_and_goes(store, tmp_path):
-    dsn = STORES[store](tmp_path) or pytest.fail(f"{store} cannot run here")
-    scene = Scene(dsn, tmp_path, lanes.seed())
+def lived(name, folder):
+    """What went wrong on a store, in a word and its proof each."""
+    folder.mkdir()
+    store = STORES[name]
+    dsn = store.empty(folder)
+    scene = Scene(dsn, folder, lanes.seed(), pace=0.05 if TOGETHER else 0.005)
     try:
-        scene.play(rounds=6, seconds=lanes.figure(test=0, chaos=300))
+        scene.play(seconds=lanes.figure(test=0, chaos=300))
     finally:
         scene.close()
-    assert scene.lost() == set()
-    assert scene.out_of_nothing() == set()
-    assert scene.unexplained() == {}
-    assert [look for look in scene.looks if look[1] not in (0, 1) or "Traceback" in look[2]] == []
-    if store == "sqlite":
-        with closing(sqlite3.connect(tmp_path / "harbor.db")) as file:
-            assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    if store == "postgresql":
-        with psycopg.connect(dsn) as connection:
-            found = connection.execute("select deadlocks from pg_stat_database where datname = current_database()")
-            assert found.fetchone() == (0,)
+    journal = scene.journal
+    wrong = {
+        "lost": journal.lost(),
+        "out of nothing": journal.out_of_nothing(),
+        "unexplained": journal.unexplained(scene.killed),
+        "stored otherwise": scene.stored_otherwise(),
+        "failed commands": scene.looks,
+        "unsound": store.sound(dsn),
+        "misbooked": {} if store.bookings is None else journal.misbooked(store.bookings(dsn)),
+    }
+    assert journal.numbers("books"), "nothing was booked: this test sees nothing"
+    return {what: proof for what, proof in wrong.items() if proof}
+
+
+@pytest.mark.parametrize("names", SIDE_BY_SIDE, ids="+".join)
+def test_nothing_is_lost_while_everything_comes_and_goes(names, tmp_path):
+    with ThreadPoolExecutor(len(names)) as threads:
+        lives = {name: threads.submit(lived, name, tmp_path / name) for name in names}
+    assert {name: life.result() for name, life in lives.items()} == {name: {} for name in names}

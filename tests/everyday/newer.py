@@ -1,0 +1,35 @@
+"""The application after an upgrade: the same tasks, in a program whose TaskHarbor has one more migration.
+
+MIGRATIONS (environment): a folder with the migrations of such a program, where the store has any. A driver that gets a
+schema of its own adds itself here.
+"""
+
+import os
+from pathlib import Path
+
+from tests.everyday.tasks import DSN, harbor
+
+MORE = (
+    "CREATE TABLE taskharbor_more (id TEXT);\n"
+    "ALTER TABLE taskharbor_jobs ADD COLUMN note TEXT;\n"
+    "CREATE INDEX taskharbor_jobs_note ON taskharbor_jobs (note) WHERE note IS NOT NULL;\n"
+)
+
+if DSN.startswith("sqlite"):
+    from taskharbor.drivers.sqlite import migrate
+
+    folder = Path(os.environ["MIGRATIONS"])
+    if not folder.exists():
+        made = folder.with_name(f"{folder.name}.{os.getpid()}")
+        made.mkdir()
+        for file in migrate.FOLDER.glob("*.sql"):
+            (made / file.name).write_text(file.read_text())
+        (made / f"{migrate.SCHEMA + 1:04d}_more.sql").write_text(MORE)
+        try:
+            made.rename(folder)
+        except OSError:
+            pass  # another process was faster
+    migrate.FOLDER = folder
+    migrate.SCHEMA += 1
+
+__all__ = ["harbor"]

@@ -1,0 +1,95 @@
+"""The stores of the everyday scene. A further one is one more entry of STORES; the scene itself knows none of them.
+
+An entry says how to get an empty store, which tables of the application's own stand beside it (on SQL stores), and what
+to look at when everything is over.
+"""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+
+from tests.everyday.tasks import path_of
+from tests.servers import postgres, redis
+
+BOOKINGS = "CREATE TABLE bookings (n BIGINT)"
+
+
+class Store(NamedTuple):
+    """`empty` answers the DSN of a store with nothing in it, `sound` what is wrong with it at the end."""
+
+    empty: Callable[[Path], str]
+    sound: Callable[[str], list[str]] = lambda dsn: []
+    bookings: Callable[[str], Counter[int]] | None = None
+    always: bool = True  # also in `make test`; the others are sent the same commands as Redis
+
+
+# SQLite
+
+
+def _sqlite(folder: Path) -> str:
+    path = folder / "harbor.db"
+    with closing(sqlite3.connect(path)) as file:
+        file.execute(BOOKINGS)
+    return f"sqlite:///{path}"
+
+
+def _sqlite_sound(dsn: str) -> list[str]:
+    with closing(sqlite3.connect(path_of(dsn))) as file:
+        return [text for (text,) in file.execute("PRAGMA integrity_check") if text != "ok"]
+
+
+def _sqlite_bookings(dsn: str) -> Counter[int]:
+    with closing(sqlite3.connect(path_of(dsn))) as file:
+        return Counter(n for (n,) in file.execute("SELECT n FROM bookings"))
+
+
+# PostgreSQL
+
+
+def _postgres(folder: Path) -> str:
+    dsn = postgres.shared().address(postgres.shared().database())
+    with psycopg.connect(dsn) as connection:
+        connection.execute(BOOKINGS)
+    return dsn
+
+
+def _postgres_sound(dsn: str) -> list[str]:
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute("select deadlocks from pg_stat_database where datname = current_database()")
+        row = found.fetchone()
+        return [] if row == (0,) else [f"deadlocks: {row}"]
+
+
+def _postgres_bookings(dsn: str) -> Counter[int]:
+    with psycopg.connect(dsn) as connection:
+        return Counter(n for (n,) in connection.execute("SELECT n FROM bookings"))
+
+
+# Redis
+
+
+def _redis(kind: redis.Kind) -> Callable[[Path], str]:
+    def empty(folder: Path) -> str:
+        redis.shared(kind).empty()
+        return redis.shared(kind).url
+
+    return empty
+
+
+def _cluster(folder: Path) -> str:
+    redis.shared_cluster().empty()
+    return redis.shared_cluster().url
+
+
+STORES = {
+    "sqlite": Store(_sqlite, _sqlite_sound, _sqlite_bookings),
+    "postgresql": Store(_postgres, _postgres_sound, _postgres_bookings),
+    "redis": Store(_redis("redis7")),
+    "valkey": Store(_redis("valkey"), always=False),
+    "cluster": Store(_cluster, always=False),
+}
