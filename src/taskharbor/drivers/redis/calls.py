@@ -23,6 +23,7 @@ from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued, Lease
 from taskharbor.model.outcome import Ack, Fail, Outcome
+from taskharbor.model.shown import shown
 
 WATCHED = "{th}:watched"  # queues with jobs on which others depend, or that belong to a run
 QUEUES = "{th}:queues"
@@ -47,6 +48,9 @@ class Grants(NamedTuple):
     arrival: bytes | None
     jobs: list[Any]
     end: int
+
+    def __repr__(self) -> str:
+        return shown(self, "queue", "end")
 
 
 class Calls:
