@@ -20,12 +20,12 @@ async def unknown_results(store: Store) -> None:
 
 
 async def flow(store: Store) -> None:
-    steps = store.jobs(500, flow_id=f"f{store.made}")
+    steps = store.jobs(99, flow_id=f"f{store.made}")
     (join,) = store.jobs(1, flow_id=steps[0].flow_id, depends_on=tuple(job.id for job in steps))
     await store.driver.enqueue([*steps, join], store.later())
 
 
 ROWS = [
     Row("`results` of 1,000 unknown ids", queues, unknown_results, small=10, large=QUEUES, times=2),
-    Row("`enqueue` of a flow of 500", queues, flow, small=10, large=QUEUES, times=2),
+    Row("`enqueue` of a flow of 100", queues, flow, small=10, large=QUEUES, times=2),
 ]

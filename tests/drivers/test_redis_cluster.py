@@ -123,31 +123,23 @@ def test_a_spawn_into_another_slot(monkeypatch):
     live(story)
 
 
-def test_an_enqueue_that_stops_half_way_may_be_sent_again(monkeypatch):
-    """Each queue is atomic: what is missing comes with the second call, and the edges hold."""
+@pytest.mark.parametrize("again", [False, True])
+def test_an_enqueue_that_stops_half_way_is_completed_by_others(monkeypatch, again):
+    """One script takes in the whole call: the rest comes by message, whether or not the call is sent again."""
 
     async def story(one, two):
-        jobs = [job("x", "a"), job("y", "b", "x"), job("z", "c", "y", "x")]
-        real = calls_of(one).link.run
-        stored: list[str] = []
-
-        async def breaks(script, queue, args, **how):
-            if script.name == "enqueue":
-                if stored:
-                    raise BackendUnavailable("the client lost its way")
-                stored.append(queue)
-            return await real(script, queue, args, **how)
-
-        monkeypatch.setattr(calls_of(one).link, "run", breaks)
+        jobs = [job("x", "a"), job("y", "b", "x", idempotency_key="k"), job("z", "c", "y", "x")]
+        doomed(one, monkeypatch)
         with pytest.raises(BackendUnavailable):
             await one.enqueue(jobs, NOW)
+        if again:
+            answers = await two.enqueue(jobs, NOW)
+            assert [(answer.id, answer.existed) for answer in answers] == [("x", True), ("y", False), ("z", False)]
         await tended(two)
-        answers = await two.enqueue(jobs, NOW)
-        assert [answer.id for answer in answers] == ["x", "y", "z"]
-        assert [answer.existed for answer in answers].count(True) == 1
         for queue in "abc":
             await acked(two, queue)
         assert await two.counts(NOW) == {queue: {"done": 1} for queue in "abc"}
+        assert outboxes() == 0
 
     live(story)
 
@@ -187,28 +179,119 @@ def test_a_run_that_was_cancelled_takes_nothing_in_any_slot():
     live(story)
 
 
-def test_nobody_runs_without_a_dependency_that_never_came(monkeypatch):
-    """The dependent is stored first, then the client dies: it waits, and the call that is sent again completes it."""
+def test_nobody_runs_before_a_dependency_that_comes_late(monkeypatch):
+    """The dependent is stored and the client dies: what the dependent waits for comes by message."""
 
     async def story(one, two):
-        jobs = [job("y", "b", "x"), job("x", "a")]
+        doomed(one, monkeypatch)
+        await one.enqueue([job("y", "b", "x"), job("x", "a")], NOW)
+        assert await taken(two, "b") == []
+        assert (await two.inspect("y", NOW)).state == "blocked"
+        await tended(two)
+        assert await taken(two, "b") == []
+        await acked(two, "a")
+        assert [held.job.id for held in await taken(two, "b")] == ["y"]
+
+    live(story)
+
+
+def test_a_key_that_is_taken_before_its_job_arrives(monkeypatch):
+    """What waits for the job that lost waits for the one that has the key; the caller is told which that is."""
+
+    async def story(one, two):
+        real = calls_of(one).outbox.deliver
+
+        async def overtaken(queues):
+            await two.enqueue([job("known", "b", idempotency_key="k")], NOW)
+            return await real(queues)
+
+        monkeypatch.setattr(calls_of(one).outbox, "deliver", overtaken)
+        jobs = [job("first", "a"), job("lost", "b", idempotency_key="k"), job("join", "c", "lost", "first")]
+        assert [(answer.id, answer.existed) for answer in await one.enqueue(jobs, NOW)] == [
+            ("first", False),
+            ("known", True),
+            ("join", False),
+        ]
+        assert set((await two.inspect("join", NOW)).waiting_for) == {"known", "first"}
+        assert (await two.inspect("join", NOW)).job.depends_on == ("known", "first")
+        await acked(two, "b")
+        await acked(two, "a")
+        assert [held.job.id for held in await taken(two, "c")] == ["join"]
+
+    live(story)
+
+
+def test_a_job_is_handed_over_to_one_whose_key_is_taken_before_it_arrives(monkeypatch):
+    async def story(one, two):
+        await two.enqueue([job("x", "a"), job("after", "c", "x")], NOW)
+        real = calls_of(one).outbox.deliver
+
+        async def overtaken(queues):
+            await two.enqueue([job("known", "b", idempotency_key="k")], NOW)
+            return await real(queues)
+
+        (held,) = await taken(one, "a")
+        monkeypatch.setattr(calls_of(one).outbox, "deliver", overtaken)
+        heir = job("lost", "b", idempotency_key="k")
+        assert await one.settle([Ack(held.lease, b"r", (heir,), "lost")], NOW) == [None]
+        assert (await two.inspect("x", NOW)).job.handed_to == "known"
+        assert (await two.inspect("after", NOW)).job.depends_on == ("known",)
+        await two.enqueue([job("later", "c", "x")], NOW)
+        assert (await two.inspect("later", NOW)).waiting_for == ("known",)
+        await acked(two, "b")
+        assert sorted(held.job.id for held in await taken(two, "c")) == ["after", "later"]
+        assert await two.results(["x"]) == {"x": b"r"}
+
+    live(story)
+
+
+def test_a_job_that_comes_while_its_dependency_is_handed_over_waits_for_the_heir(monkeypatch):
+    """Planned before the handover, linked after it, and in the moment in which the heir is still under way."""
+
+    async def story(one, two):
+        await two.enqueue([job("x", "a")], NOW)
+        (held,) = await taken(two, "a")
         real = calls_of(one).link.run
 
-        async def breaks(script, queue, args, **how):
-            if script.name == "enqueue" and queue == "a":
-                raise BackendUnavailable("the client lost its way")
+        async def overtaken(script, queue, args, **how):
+            if script.name == "enqueue":
+                doomed(two, monkeypatch)
+                assert await two.settle([Ack(held.lease, b"r", (job("y", "b"),), "y")], NOW) == [None]
             return await real(script, queue, args, **how)
 
-        monkeypatch.setattr(calls_of(one).link, "run", breaks)
-        with pytest.raises(BackendUnavailable):
-            await one.enqueue(jobs, NOW)
-        await tended(two)
-        await tended(two)
-        assert [str((await two.inspect(id, NOW)).state) for id in ("y",)] == ["blocked"]
-        assert await taken(two, "b") == []
-        assert [answer.existed for answer in await two.enqueue(jobs, NOW)] == [True, False]
-        await acked(two, "a")
-        await tended(two)
+        monkeypatch.setattr(calls_of(one).link, "run", overtaken)
+        await one.enqueue([job("d", "c", "x")], NOW)
+        monkeypatch.undo()
+        assert await taken(one, "c") == []
+        await one.enqueue([job("e", "c", "x")], NOW)
+        assert (await one.inspect("e", NOW)).job.depends_on == ("y",)
+        await tended(one)
+        assert await taken(one, "c") == []
+        assert (await one.inspect("d", NOW)).job.depends_on == ("y",)
+        await acked(one, "b")
+        assert sorted(held.job.id for held in await taken(one, "c")) == ["d", "e"]
+
+    live(story)
+
+
+def test_a_job_whose_dependency_is_deleted_while_it_is_stored_is_set_aside(monkeypatch):
+    """Nobody can tell whether the dependency ran: the job does not run by itself, and does not wait for ever."""
+
+    async def story(one, two):
+        await two.enqueue([job("x", "a")], NOW)
+        real = calls_of(one).link.run
+
+        async def overtaken(script, queue, args, **how):
+            if script.name == "enqueue":
+                assert await two.delete(["x"]) == [None]
+            return await real(script, queue, args, **how)
+
+        monkeypatch.setattr(calls_of(one).link, "run", overtaken)
+        await one.enqueue([job("y", "b", "x", flow_id="run")], NOW)
+        found = await two.inspect("y", NOW)
+        assert (str(found.state), found.job.reason) == ("dlq", "depends on x, which was deleted")
+        assert (await two.flow("run", NOW)).status == "failed"
+        assert await two.requeue(["y"], NOW) == [None]
         assert [held.job.id for held in await taken(two, "b")] == ["y"]
 
     live(story)

@@ -95,7 +95,7 @@ def test_what_is_called_during_a_move_is_answered_after_it():
             assert early == [], "answered by a node that has half of the keys"
             assert [answer.existed for answer in enqueued] == [False] * 3
             assert settled == [None]
-            assert extended[0].expires_at == NOW + 2 * LEASE
+            assert extended[0].expires_at >= NOW + 2 * LEASE  # a call that waits carries no old now
             assert seen.job.id == "j05"
             assert await driver.settle([Ack(each.lease) for each in (*taken, held[1])], NOW) == [None, None]
             ended = {held[0].job.id, held[1].job.id, taken[0].job.id}

@@ -275,7 +275,7 @@ def test_cancelled_while_it_waits_for_the_lock(driver):
 
 def test_busy_because_of_a_foreign_writer_is_waited_for(driver, path, monkeypatch):
     monkeypatch.setattr(connect, "BUSY_MS", 50)
-    monkeypatch.setattr(writer, "BUSY_MS", 50)
+    monkeypatch.setattr(writer, "SHORT_MS", 5)
 
     async def scenario():
         foreign = sqlite3.connect(path, isolation_level=None)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from taskharbor import JobContext
-from taskharbor.drivers.sqlite import SqliteDriver, transaction
+from taskharbor.drivers.sqlite import SqliteDriver, hub
 from taskharbor.policy.retry import Fixed
 from tests.worker.bench import Bench, job
 
@@ -122,14 +122,14 @@ def test_a_transaction_that_sqlite_rolled_back_itself_is_a_failure_with_its_text
 
 def test_a_commit_that_is_refused_is_a_failure_with_its_text(tmp_path, monkeypatch):
     """Some builds of SQLite check foreign keys by default, deferred ones at the commit."""
-    connect = vars(transaction)["connect"]
+    connect = vars(hub)["connect"]
 
-    def checks_foreign_keys(*given: Any) -> sqlite3.Connection:
+    def checks_foreign_keys(*given: Any) -> Any:
         connection = connect(*given)
         connection.execute("PRAGMA foreign_keys = on")
         return connection
 
-    monkeypatch.setattr(transaction, "connect", checks_foreign_keys)
+    monkeypatch.setattr(hub, "connect", checks_foreign_keys)
 
     def handler(connection):
         connection.execute("CREATE TABLE of (id INTEGER REFERENCES orders (id) DEFERRABLE INITIALLY DEFERRED)")

@@ -15,4 +15,5 @@ KEPT = {
     15088: "the same with a process that died meanwhile",
     734: "a pause that was slow enough to arrive after the resume",
     284: "a stop that waited for a slow reserve turned without an end at the last moment of its patience",
+    4440: "a process stopped between the launch of a handler and its first step, which was then timed out at once",
 }

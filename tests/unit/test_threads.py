@@ -195,3 +195,20 @@ def test_closing_lets_busy_threads_end_after_what_they_do():
 def test_only_what_was_wrapped_is_unwrapped():
     error = ValueError("x")
     assert unwrap(error) is error
+
+
+def test_a_call_after_the_close_is_made_all_the_same_beside_one_that_never_ends():
+    """A function that outlives its worker ends its transaction after that: nobody may wait for it for ever."""
+    let_go = threading.Event()
+
+    async def scenario() -> None:
+        threads = Threads("under-test")
+        busy = threads.run(lambda: let_go.wait(30))
+        threads.close()
+        assert await threads.run(lambda: "made") == "made"
+        let_go.set()
+        await busy
+        assert await threads.run(lambda: "made") == "made"
+
+    run(scenario())
+    joined()

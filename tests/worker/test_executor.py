@@ -191,6 +191,26 @@ async def test_a_plain_function_past_its_timeout_is_settled_and_keeps_its_slot(b
 
 
 @bench_test
+async def test_a_timeout_begins_with_the_handlers_first_step(bench: Bench) -> None:
+    """A neighbour keeps the loop for longer than the timeout, between the job's launch and its first step."""
+    worker = bench.worker(lease=300)
+
+    async def blocks() -> None:
+        bench.clock.advance(60)
+
+    async def waits(ctx: JobContext) -> None:
+        assert ctx.deadline == bench.clock.now() + timedelta(seconds=5)
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    worker.register("blocks", blocks)
+    worker.register("t", waits)
+    await bench.enqueue(job("a", "blocks"), job("b", timeout=timedelta(seconds=5), max_attempts=1))
+    await worker.arun(until_empty=True)
+    assert (await bench.state("a"), await bench.state("b")) == ("done", "done")
+
+
+@bench_test
 async def test_a_coroutine_that_returns_nothing_at_its_timeout_has_timed_out(bench: Bench) -> None:
     worker = bench.worker(retry=Fixed(3600))
 
@@ -292,7 +312,7 @@ def test_a_job_interrupted_before_its_first_step_leaves_its_slot(how: str) -> No
         assert run.task is not None
         await asyncio.wait((run.task,))
         assert not executor.running
-        assert ran == []
+        assert ran == (["ran"] if how == "timeout" else [])  # whose time begins only now
         assert len(submitted) == (0 if how == "lost" else 1)
 
     scenario()

@@ -15,10 +15,11 @@ from tests.worker.bench import Bench, bench_test, job
 
 
 class Table(list[str]):
-    """What was committed, and how often a transaction was ended."""
+    """What was committed, how often a transaction was ended, and why it was ended under its handler."""
 
     ends = 0
     fail_commit = False
+    aborted = ""
 
 
 class Fake:
@@ -46,6 +47,10 @@ class Fake:
     async def rollback(self) -> None:
         self.table.ends += 1
 
+    async def abort(self, why: str) -> None:
+        self.writes.clear()
+        self.table.aborted = why
+
 
 class FakeSync(Fake):
     def __enter__(self) -> list[str]:
@@ -59,6 +64,9 @@ class FakeSync(Fake):
 
     def rollback(self) -> None:  # type: ignore[override]
         self.table.ends += 1
+
+    def abort(self, why: str) -> None:  # type: ignore[override]
+        asyncio.run(super().abort(why))
 
 
 class SqlMemory(MemoryDriver):

@@ -4,12 +4,16 @@
                                                └ a transaction: `ending`, then committed with the ack, or undone and
                                                  what is `pending` settled
 
+A job may be decided while its handler goes on, in a thread that nobody can end. Its transaction is undone all the same:
+on SQLite it would keep everybody from writing, and on any store its locks.
+
 The first outcome stands. Once a transaction is being ended nothing interrupts that: neither a timeout nor a worker
 that stops. They wait a moment; then what is known is settled, and whether a commit went through, the lease decides.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -48,6 +52,7 @@ class Decider:
         self._held = held
         self.submit = submit
         self._on_settled = on_settled
+        self._aborts: set[asyncio.Task[None]] = set()
 
     def decide(self, run: Run, outcome: Outcome) -> None:
         """This is its outcome. While its transaction is being undone it waits for that."""
@@ -79,6 +84,17 @@ class Decider:
         run.why = why
         self.decide(run, decide.give_back(run.job, run.lease, run_at))
 
+    def take_back(self, run: Run) -> None:
+        """The same at the end of a stop, whatever its handler does."""
+        run.why = SHUTDOWN
+        self.decide_without(run, decide.give_back(run.job, run.lease), "its worker stops")
+
+    def decide_without(self, run: Run, outcome: Outcome, why: str) -> None:
+        """This is its outcome, and its handler still runs: settle it once the handler's transaction is undone."""
+        run.ending = run.transaction is not None
+        self.decide(run, outcome)
+        self.abort(run, why)
+
     def undecided(self, run: Run, error: BaseException) -> None:
         """Something failed between the handler's end and its outcome. That ends the job, never its worker."""
         if run.decided:
@@ -94,7 +110,7 @@ class Decider:
     async def commit(self, run: Run, transaction: HeldTransaction, value: Any) -> None:
         """The handler's writes and the job's ack, together or not at all."""
         run.ending = True
-        if run.decided or run.stop_reason == TIMEOUT or not transaction.begun:
+        if run.decided or run.left_behind or run.stop_reason == TIMEOUT or not transaction.begun:
             self.returned(run, value)
             return await self.undo(run, transaction)
         outcome = self.endings.returned(run, value)
@@ -124,8 +140,20 @@ class Decider:
 
     async def undo(self, run: Run, transaction: HeldTransaction) -> None:
         """Roll back, then settle what was decided: on SQLite nobody can write before that."""
-        await transaction.rollback()
+        await (transaction.abort("middleware gave it up") if run.left_behind else transaction.rollback())
         self._settle_pending(run)
+
+    def abort(self, run: Run, why: str) -> None:
+        """Undo the transaction of a handler that still runs, if it has one, and settle what was decided."""
+        if run.transaction is not None:
+            task = asyncio.ensure_future(self._abort(run, run.transaction, why))
+            self._aborts.add(task)
+            task.add_done_callback(self._aborts.discard)
+
+    async def _abort(self, run: Run, transaction: HeldTransaction, why: str) -> None:
+        await transaction.abort(why)
+        self._settle_pending(run)
+        self._on_settled()
 
     def give_up_ending(self, run: Run) -> None:
         """Its transaction does not end."""

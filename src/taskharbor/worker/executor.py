@@ -60,9 +60,7 @@ from taskharbor.worker.transaction import HeldTransaction
 
 UNKNOWN_TYPE_DELAY = 10.0  # seconds, plus up to a half: another worker may know the type
 UNREAD_DELAY = 1.0  # seconds, plus up to a half: the results of what came before could not be read
-CANCEL_GRACE = (
-    5.0  # seconds: until a cancelled coroutine is decided without it, and until a decided one counts as stuck
-)
+CANCEL_GRACE = 5.0  # seconds until a cancelled coroutine is decided without it, and a decided one counts as stuck
 ENDING_GRACE = 2.0  # seconds; how long a stop waits for a transaction to end, once no handler is waited for
 NOTHING: Mapping[str, Exception] = {}
 NOBODY = JobContext(JobRecord(id="nobody", type="nobody"))  # in place of a context that the handler does not take
@@ -253,6 +251,8 @@ class Executor:
         monotonic, decider, bind = self._monotonic, self.decider, handler.bind
         run.began = monotonic()
         run.started = True
+        if run.due is not None and (timeout := run.job.timeout or handler.timeout) is not None:
+            self._watch(run, timeout)  # its time begins here: others may have kept the loop busy since its launch
         try:
             if run.stop_reason:  # it was interrupted between its launch and this first step
                 return decider.raised(run, asyncio.CancelledError())
@@ -322,6 +322,9 @@ class Executor:
         run.in_thread = True
         try:
             value = await self._threads.run(call)
+        except asyncio.CancelledError:  # not by us: middleware gives the function up, which goes on
+            run.left_behind = True
+            raise
         except Exception as error:
             # Middleware sees what was raised; only a StopIteration stays wrapped, which no coroutine may raise.
             raised = unwrap(error)
@@ -338,14 +341,16 @@ class Executor:
     # Transactions --------------------------------------------------------------------------------------------
 
     def _begin(self, run: Run) -> Any:
-        if run not in self.running:  # a thread that middleware has given up: nobody would end its transaction
-            raise RuntimeError("ctx.transaction() was called after its job had ended")
         if run.transaction is not None:
             raise RuntimeError("ctx.transaction() was called before: a job has one transaction, which ends with it")
         assert self._transactions is not None
         assert run.handler is not None
-        run.transaction = HeldTransaction.begin(self._transactions, run.lease, run.handler.is_coroutine, self._threads)
-        return run.transaction.given
+        held = HeldTransaction.begin(self._transactions, run.lease, run.handler.is_coroutine, self._threads)
+        run.transaction = held
+        # Looked at after it was noted: this is the handler's thread, and what is decided meanwhile ends what is noted.
+        if run.decided or run.left_behind or run not in self.running:
+            raise RuntimeError("ctx.transaction() was called after its job had ended")
+        return held.given
 
     def _on_ended(self, run: Run) -> None:
         self.running.pop(run, None)
@@ -361,6 +366,8 @@ class Executor:
 
         A handler whose transaction is being ended has met its timeout: that is given a moment as well, and left alone.
         """
+        if not run.started:
+            return  # its time begins in this turn of the loop
         if run.decided and not run.ending:
             self._on_stuck(run)
             return
@@ -378,7 +385,7 @@ class Executor:
                 run.interrupt()
                 return
         run.seconds = self._clock.monotonic() - run.began
-        self.decider.decide(run, self.decider.endings.timed_out(run))
+        self.decider.decide_without(run, self.decider.endings.timed_out(run), "it timed out")
         if not first:
             run.interrupt()  # it did not end when it was cancelled; perhaps now
 
@@ -400,6 +407,7 @@ class Executor:
         run.stop_reason = reason
         self._held.pop(run.lease.token, None)
         run.tell_to_stop(reason)
+        self.decider.abort(run, "it was cancelled" if cancelled else "its lease was lost")
         run.interrupt()
         self.on_settled()
 
@@ -417,8 +425,7 @@ class Executor:
 
     def _on_freed(self, run: Run) -> None:
         self.stuck -= 1
-        seconds = self._monotonic() - run.began
-        self._observers.emit(HandlerFreed(run.job, self._settings.name, seconds, self.stuck))
+        self._observers.emit(HandlerFreed(run.job, self._settings.name, self._monotonic() - run.began, self.stuck))
 
     def _on_progress(self, job: JobRecord, done: float, total: float | None, note: str) -> None:
         self._observers.emit(JobProgress(job, self._settings.name, done, total, note))
@@ -442,10 +449,10 @@ class Executor:
             run.stop_reason = SHUTDOWN
             run.interrupt()
             if run.in_thread:
-                self.decider.give_back(run, SHUTDOWN)
+                self.decider.take_back(run)
         await self._wait_until_decided(asyncio.sleep(1.0))
         for run in self._undecided():
-            self.decider.give_back(run, SHUTDOWN)
+            self.decider.take_back(run)
         await self._wait_until_decided(asyncio.sleep(ENDING_GRACE))
         for run in self._ending():
             self.decider.give_up_ending(run)

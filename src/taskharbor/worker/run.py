@@ -42,6 +42,7 @@ class Run(msgspec.Struct, eq=False):
     due: float | None = None  # the same on the clock that is never set: what is watched
     started: bool = False  # its task has taken its first step
     in_thread: bool = False  # a plain function runs: nothing can interrupt it
+    left_behind: bool = False  # middleware gave it up there, and it goes on
     decided: bool = False
     ending: bool = False  # its transaction is being committed or undone
     pending: Outcome | None = None  # what to settle once it is undone

@@ -26,6 +26,7 @@ class Threads:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._threads = 0
         self._busy = 0
+        self._closed = False
 
     def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """Call the function in a thread, with a copy of the caller's context variables."""
@@ -33,31 +34,45 @@ class Threads:
         future: asyncio.Future[Any] = loop.create_future()
         future.add_done_callback(_retrieve)
         self._busy += 1
+        call = contextvars.copy_context(), function, future, loop
+        if self._closed:
+            self._start(self._do, call)
+            return future
         if self._busy > self._threads:
             self._threads += 1
-            threading.Thread(target=self._serve, name=f"{self._name}-{self._threads}", daemon=True).start()
-        self._calls.put((contextvars.copy_context(), function, future, loop))
+            self._start(self._serve)
+        self._calls.put(call)
         return future
 
     def close(self) -> None:
-        """Let idle threads end; busy ones end after what they do."""
+        """Let idle threads end; busy ones end after what they do. A call that comes later has a thread of its own."""
+        self._closed = True
         for _ in range(self._threads):
             self._calls.put(None)
+
+    def _start(self, target: Callable[..., object], *args: object) -> None:
+        threading.Thread(target=target, args=args, name=f"{self._name}-{self._threads}", daemon=True).start()
 
     def _serve(self) -> None:
         note_handler_thread()
         while (call := self._calls.get()) is not None:
-            context, function, future, loop = call
-            value, error = None, None
-            try:
-                value = context.run(function)
-            except BaseException as raised:
-                error = raised
-            try:
-                loop.call_soon_threadsafe(self._finish, future, value, error)
-            except RuntimeError:
-                return  # the loop is closed: nobody waits for this any more
-            del call, context, function, future, value, error  # nothing of a job outlives it in an idle thread
+            if not self._do(call):
+                return
+            del call  # nothing of a job outlives it in an idle thread
+
+    def _do(self, call: _Call) -> bool:
+        """Make a call and hand its answer over. False: the loop is closed, and nobody waits for it any more."""
+        context, function, future, loop = call
+        value, error = None, None
+        try:
+            value = context.run(function)
+        except BaseException as raised:
+            error = raised
+        try:
+            loop.call_soon_threadsafe(self._finish, future, value, error)
+        except RuntimeError:
+            return False
+        return True
 
     def _finish(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
         self._busy -= 1

@@ -2,7 +2,8 @@
 
 Coroutines get the driver's asynchronous transaction; plain functions its synchronous one, whose end is awaited in a
 thread. After the first end every further one is without effect. An end that has begun goes on to its end, whoever
-cancels the job meanwhile: half a commit would leave in doubt what half a handler would not.
+cancels the job meanwhile: half a commit would leave in doubt what half a handler would not. An abort undoes it at any
+moment, under a handler that still runs; the rollback at that handler's end then closes what is left.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ class HeldTransaction:
         self,
         commit: Callable[[Ack, datetime], Awaitable[TaskHarborError | None]],
         rollback: Callable[[], Awaitable[None]],
+        abort: Callable[[str], Awaitable[None]],
     ) -> None:
         self.given: Any = None
         self.begun = False
         self._commit = commit
         self._rollback = rollback
+        self._abort = abort
         self._ended = False
 
     @classmethod
@@ -41,7 +44,7 @@ class HeldTransaction:
         """A transaction for one delivery, of the colour of its handler."""
         if coroutine:
             transaction = driver.transaction(lease)
-            held = cls(transaction.commit, transaction.rollback)
+            held = cls(transaction.commit, transaction.rollback, transaction.abort)
             held.given = _Given(held, transaction)
             return held
         given = driver.transaction_sync(lease)
@@ -53,7 +56,10 @@ class HeldTransaction:
         async def rollback() -> None:
             await threads.run(given.rollback)
 
-        held = cls(commit, rollback)
+        async def abort(why: str) -> None:
+            await threads.run(partial(given.abort, why))
+
+        held = cls(commit, rollback, abort)
         held.given = _GivenSync(held, given)
         return held
 
@@ -68,6 +74,14 @@ class HeldTransaction:
             self._ended = True
             try:
                 await _to_the_end(self._rollback())
+            except BaseException:
+                return
+
+    async def abort(self, why: str) -> None:
+        """Undo the handler's writes while it still runs; what it does with the transaction later is refused."""
+        if not self._ended:
+            try:
+                await self._abort(why)
             except BaseException:
                 return
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from datetime import timedelta
+from typing import TypeVar
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment, refusals
 from taskharbor.drivers import Ack, Enqueued, InvalidJob
 
+T = TypeVar("T")
 ROUNDS = 12
 JOIN = (
     "A job with open dependencies is blocked, and leaves that state in the very transaction that settles its last one."
@@ -21,6 +24,13 @@ CANCEL_FLOW = (
     "cancelled flow is stored cancelled."
 )
 CANCELLED = "A job cancelled while inflight frees its slot, and its worker gets `JobNotInflight`."
+
+
+async def _after(turns: int, call: Awaitable[T]) -> T:
+    """The call, some turns of the loop later: so that two calls of several steps meet at each of them."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    return await call
 
 
 @case(JOIN)
@@ -55,11 +65,11 @@ async def enqueue_beside_the_ack(env: Environment) -> None:
 async def delete_beside_the_enqueue(env: Environment) -> None:
     """Either the dependency stays, or the dependent is refused."""
     one, two = await env.siblings(2)
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         first = await env.add(run_at=env.at(60))
         child = env.job(depends_on=(first.id,))
         deleted, stored = await asyncio.gather(
-            one.delete([first.id]), two.enqueue([child], env.now), return_exceptions=True
+            _after(number % 4, one.delete([first.id])), two.enqueue([child], env.now), return_exceptions=True
         )
         assert not isinstance(deleted, BaseException)
         if deleted == [None]:

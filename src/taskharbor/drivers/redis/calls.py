@@ -267,9 +267,10 @@ class Calls:
     async def planned(self, outcome: Ack | Fail, now: int) -> Planned:
         """The spawn of an outcome, planned; InvalidJob if it cannot be stored."""
         plan = await planning.make(outcome.spawn, self)
-        heir: str | None = None
+        lease, heir = outcome.lease, None
+        if isinstance(outcome, Ack):
+            plan.acked = lease.job_id
         if isinstance(outcome, Ack) and outcome.handover is not None:
-            lease = outcome.lease
             heir = planning.heir_of(plan, outcome.spawn, lease.job_id, outcome.handover)
             dependents = await self.dependents(lease.queue, lease.job_id)
             if dependents:

@@ -32,11 +32,13 @@ from taskharbor.drivers.redis.outcomes import Planned
 from taskharbor.drivers.redis.planning import Known, Plan
 from taskharbor.drivers.redis.records import stored
 from taskharbor.drivers.redis.scripts import load
+from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued, Lease
 
 BUCKETS = 16
 AT_ONCE = 32  # queues that are asked side by side
+LOOKS = 5  # how often a call looks again for jobs that others were handed over to
 
 
 def bucket(id: str) -> str:
@@ -88,20 +90,20 @@ class ClusterCalls(Calls):
             for id, queue in zip(rest[::2], found, strict=True):
                 if queue is not None and queue.decode() != wanted[id]:
                     noted[id] = queue.decode()
-        there = await self._where(by_queue((queue, id) for id, queue in noted.items()))
+        there = await self._where(by_queue((queue, id) for id, queue in noted.items()), aliases=False)
         gone = [id for id in noted if id not in there]
         if gone:  # whoever noted them is gone
             for id in gone:
                 await self.register("note", bucket(id), (id, wanted[id]))
         return there
 
-    async def _where(self, asked: Mapping[str, Sequence[str]]) -> dict[str, str]:
-        """Which of the ids are really in the queues given."""
+    async def _where(self, asked: Mapping[str, Sequence[str]], *, aliases: bool = True) -> dict[str, str]:
+        """Which of the ids are really in the queues given, or known there under another id."""
         found: dict[str, str] = {}
         script = load("where")
         replies = await gathered([self.link.run(script, queue, (queue, ids)) for queue, ids in asked.items()])
         for (queue, ids), answers in zip(asked.items(), replies, strict=True):
-            found |= {id: queue for id, answer in zip(ids, answers, strict=True) if answer}
+            found |= {id: queue for id, answer in zip(ids, answers, strict=True) if answer == 1 or (answer and aliases)}
         return found
 
     async def locate(self, where: Where) -> dict[str, str]:
@@ -159,32 +161,60 @@ class ClusterCalls(Calls):
         return result
 
     async def _enqueue_edges(self, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:
-        known: list[Enqueued] | None = None
+        """One script stores the jobs of the first queue, and messages that bring the others: all of them, or none."""
         entered: dict[str, Entered] = {}
         for _ in range(PLANS):
             plan = await planning.make(jobs, self)
-            known = known or plan.answers  # after a queue was stored, its jobs are no longer new
-            await self.claim((job.id, job.queue) for job in plan.fresh.values())
-            flows = await self.runs.enter(plan.fresh.values())
+            fresh = list(plan.fresh.values())
+            if not fresh:
+                return plan.answers
+            await self.claim((job.id, job.queue) for job in fresh)
+            flows = await self.runs.enter(fresh)
             entered = flows | entered
-            stale = False
-            for queue, ids in by_queue((job.queue, id) for id, job in plan.fresh.items()).items():
-                flat = [stored(plan.fresh[id], now, plan.text(id)) for id in ids]
-                needed = [(where, id, gone) for (where, id), gone in plan.needed.items() if where == queue]
-                args = (now, True, queue, True, flat, needed, flows or False)
-                if await self.link.run(load("enqueue"), queue, args, durable=True, timed=True) != b"OK":
-                    stale = True
-                    break
-            if not stale:
-                await self.outbox.deliver(plan.fresh[id].queue for id in plan.fresh)
+            home = fresh[0].queue
+            needed = [(where, id, gone) for (where, id), gone in plan.needed.items() if where == home]
+            args = (now, True, home, True, self.flat(plan, now), needed, flows or False)
+            if await self.link.run(load("enqueue"), home, args, durable=True, timed=True) == b"OK":
+                await self.outbox.deliver([home])
+                answers = await self._answers(plan, home)
                 if entered:
                     await self.runs.confirm(jobs, entered, now)
-                return known
-            if plan.answers == known:
-                known = None
+                return answers
         raise overtaken()
 
+    def flat(self, plan: Plan, now: int) -> list[Any]:
+        return [[*stored(job, now, plan.text(id)), plan.modes(id)] for id, job in plan.fresh.items()]
+
+    async def _answers(self, plan: Plan, home: str) -> list[Enqueued]:
+        """What a call answers. Where a job came by message, its key may have been taken since the call was planned."""
+        keyed = by_queue(
+            (job.queue, id) for id, job in plan.fresh.items() if job.idempotency_key is not None and job.queue != home
+        )
+        others: dict[str, str] = {}
+        for queue, ids in keyed.items():
+            found, _ = await self.link.run(load("look"), queue, (True, [(id, queue) for id in ids], ()))
+            for id, answer in zip(ids, found, strict=True):
+                if not answer:
+                    raise BackendUnavailable("Redis has the call, but has not stored all of its jobs; send it again")
+                known = planning.known_of(answer)
+                if known.alias:
+                    others[id] = known.heir
+                    await self.register("gone", bucket(id), (id, queue))
+        return [Enqueued(others[one.id], True) if one.id in others else one for one in plan.answers]
+
     async def look(
+        self, where: Mapping[str, str | None], keys: Iterable[tuple[str, str]]
+    ) -> tuple[dict[str, Known], dict[tuple[str, str], str]]:
+        names = list(keys)
+        for _ in range(LOOKS):
+            known, held = await self._look(where, names)
+            waiting = {one.queue for one in known.values() if one.under_way}
+            if not waiting:
+                return known, held
+            await self.outbox.deliver(waiting)  # else nobody could tell a job that is to come from one that is gone
+        raise BackendUnavailable("Redis has not stored the jobs that others were handed over to; send the call again")
+
+    async def _look(
         self, where: Mapping[str, str | None], keys: Iterable[tuple[str, str]]
     ) -> tuple[dict[str, Known], dict[tuple[str, str], str]]:
         located = await self.locate(list(where.items()))
@@ -265,7 +295,8 @@ class ClusterCalls(Calls):
         await self.note_queues(job.queue for job in fresh)
         await self.claim(((job.id, job.queue) for job in fresh), "spawn")
         flows = await self.runs.enter(fresh)
-        return (await super().filled(plan, now, heir))._replace(flows=flows or False)
+        planned = await super().filled(plan, now, heir)
+        return planned._replace(jobs=self.flat(plan, now), flows=flows or False)
 
     async def spawned(self, jobs: Sequence[JobRecord], spawn: Planned, now: int) -> None:
         if spawn.flows:

@@ -8,7 +8,7 @@ again, for as long as `timeout` allows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
@@ -23,6 +23,23 @@ from taskharbor.model.errors import BackendUnavailable
 
 PAUSE = 0.1  # seconds between two tries
 PATIENCE = 10.0  # seconds for which a call waits for a new primary, at most
+NOWHERE = ("", "?")  # what a node says that cannot tell its own name, or another's: "as you reached me"
+
+
+def address_of(node: Sequence[Any], host: str) -> Address:
+    """Where a node of CLUSTER SLOTS is; `host` is where the answer came from.
+
+    >>> address_of([None, 7000, b"id", []], "10.0.0.1")
+    ('10.0.0.1', 7000)
+    >>> address_of([b"?", 7000, b"id", [b"ip", b"10.0.0.2"]], "10.0.0.1")
+    ('10.0.0.2', 7000)
+    """
+    name, port, *more = node
+    if name and name.decode() not in NOWHERE:
+        return name.decode(), int(port)
+    told = more[1] if len(more) > 1 else []
+    further = dict(zip(told[::2], told[1::2], strict=False))
+    return (further.get(b"ip") or b"").decode() or host, int(port)
 
 
 class ClusterLink(Link):
@@ -60,6 +77,7 @@ class ClusterLink(Link):
                 except (*LOST, *AWAY) as error:
                     last = error
                     await self._pool_of(address).drop_idle()
+                    self._nodes = [node for node in self._nodes if node != address] + [address]  # others first
                     continue
                 except ResponseError as error:
                     raise refused(self, error) from error
@@ -71,10 +89,10 @@ class ClusterLink(Link):
     def _read_map(self, slots: Any, host: str) -> None:
         found, primaries, replicas = [], [], []
         for low, high, primary, *others in slots:
-            address = (primary[0].decode() or host, int(primary[1]))
+            address = address_of(primary, host)
             found.append((int(low), int(high), address))
             primaries.append(address)
-            replicas += [(other[0].decode() or host, int(other[1])) for other in others]
+            replicas += [address_of(other, host) for other in others]
         self._slots = found
         self._nodes = list(dict.fromkeys([*primaries, *replicas]))
 
@@ -103,11 +121,13 @@ class ClusterLink(Link):
                 if address is None:
                     raise ConnectionError("no primary serves the slot")
                 return await self._once(address, commands(late), asking=asked is not None, within=within)
-            except MovedError as error:
-                asked = None
-                await self._moved(error)
-            except AskError as error:
-                asked = (error.host or address[0], error.port) if address else None
+            except AskError as error:  # MovedError is one, too
+                assert address is not None  # somebody answered
+                there = (error.host if error.host not in NOWHERE else address[0], error.port)
+                moved = isinstance(error, MovedError)
+                asked = None if moved else there
+                if moved:
+                    await self._moved(error.slot_id, there)
             except NoScriptError:
                 raise
             except (*LOST, *AWAY) as error:
@@ -133,8 +153,7 @@ class ClusterLink(Link):
                 raise reply
         return replies
 
-    async def _moved(self, error: MovedError) -> None:
-        slot, address = error.slot_id, (error.host, error.port)
+    async def _moved(self, slot: int, address: Address) -> None:
         self._slots.insert(0, (slot, slot, address))  # until the map is read again
         await self._quietly_refresh()
 

@@ -71,13 +71,15 @@ class Outbox:
         return any_delivered
 
     async def _apply(self, posted: list[bytes]) -> set[bytes]:
-        """Apply messages, in their order for each target; answers those that were."""
+        """Apply messages, in their order for each target; answers those that were. New jobs come first: others wait
+        for them, and would have to come again."""
         applied: set[bytes] = set()
-        parts: dict[str, list[tuple[bytes, Message]]] = {}
+        parts: dict[tuple[bool, str], list[tuple[bytes, Message]]] = {}
         for one in posted:
-            parts.setdefault(_target(one), []).append((one, _message(one)))
+            message = _message(one)
+            parts.setdefault((message.kind != "store", str(message.queue)), []).append((one, message))
         link = self._calls.link
-        for target, messages in parts.items():
+        for (_, target), messages in sorted(parts.items(), key=lambda part: part[0][0]):
             if target.startswith("@"):
                 for one, message in messages:
                     await self._apply_here(message)

@@ -23,6 +23,8 @@ class Known(NamedTuple):
     heir: str
     heir_queue: str
     edges: tuple[tuple[str, str], ...]
+    alias: bool = False  # no job, but an id that is known as its heir
+    under_way: bool = False  # its heir is in a message that nobody has delivered yet
 
 
 class Store(Protocol):
@@ -48,9 +50,16 @@ class Plan:
         self.edges: dict[str, list[tuple[str, str]]] = {}  # of a fresh job: id and queue of each dependency
         self.needed: dict[tuple[str, str], bool] = {}  # (queue, id) of what must be there → whether its heir is gone
         self.known: dict[str, Known] = {}
+        self.acked: str | None = None  # the job whose ack stores them: done when they are
 
     def queue_of(self, id: str) -> str:
         return self.fresh[id].queue if id in self.fresh else self.known[id].queue
+
+    def modes(self, id: str) -> dict[str, str] | bool:
+        """What is known of the dependencies of a fresh job that are not in the call; see `receive.link`."""
+        outside = [one for one, _ in self.edges.get(id, ()) if one not in self.fresh]
+        done = {one for one in outside if one == self.acked or self.known[one].done}
+        return {one: "done" if one in done else "there" for one in outside} or False
 
     def text(self, id: str) -> str | bool:
         """The edges of a fresh job as a record keeps them."""
@@ -81,7 +90,7 @@ async def make(jobs: Sequence[JobRecord], store: Store) -> Plan:
 
 def _known(plan: Plan, taken: dict[tuple[str, str], str], job: JobRecord) -> str | None:
     # The id decides before the key.
-    if job.id in plan.known or job.id in plan.fresh:
+    if job.id in plan.fresh or (job.id in plan.known and not plan.known[job.id].alias):
         return job.id
     if job.id in plan.aliases:
         return plan.aliases[job.id]
@@ -105,11 +114,13 @@ async def _resolve(plan: Plan, store: Store, id: str, dependency: str) -> tuple[
     last_gone = False
     while heir := plan.known[dependency].heir:
         if heir not in plan.known:
-            plan.known |= (await store.look({heir: None}, []))[0]
+            plan.known |= (await store.look({heir: plan.known[dependency].heir_queue or None}, []))[0]
         if heir not in plan.known:
             last_gone = True  # it stops at the last one that exists
             break
         dependency = heir
+    if plan.known[dependency].alias:
+        raise InvalidJob(f"depends_on: {id} depends on {dependency}, which is gone; enqueue it in the same call")
     queue = plan.known[dependency].queue
     plan.needed[queue, dependency] = last_gone
     return dependency, queue
@@ -170,4 +181,5 @@ def known_of(answer: Sequence[Any]) -> Known:
     """From what look.lua answers of a job."""
     queue, state, heir, heir_queue, edges = answer
     heir, heir_queue = heir.decode(errors="replace"), heir_queue.decode(errors="replace")
-    return Known(queue.decode(), state == b"completed", heir, heir_queue, tuple(edges_of(edges)))
+    done, alias, under_way = state in (b"completed", b"under way"), state == b"alias", state == b"under way"
+    return Known(queue.decode(), done, heir, heir_queue, tuple(edges_of(edges)), alias, under_way)

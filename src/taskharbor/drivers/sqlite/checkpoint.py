@@ -16,7 +16,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from taskharbor.drivers.sqlite import spoilt
 from taskharbor.drivers.sqlite.connect import BUSY_MS, connect
+from taskharbor.model.errors import DriverError
 
 if TYPE_CHECKING:
     from taskharbor.drivers.sqlite.flush import Log
@@ -56,26 +58,41 @@ class Checkpoint:
     def make(self) -> bool:
         """Make one. False: it could not be done to the end, which harms nobody: the next one goes on with it."""
         self._commits = max(AGAIN, self._again)
+        if not self._guarded(self._most):
+            return False
+        try:
+            self._take_turn()  # without the guard: a fork may be made by whoever has the turn
+        except DriverError:
+            return False
+        try:
+            return self._guarded(self._rest)
+        finally:
+            self._end_turn()
+
+    def _guarded(self, work: Callable[[sqlite3.Connection], bool]) -> bool:
         with self.guard:
             try:
                 if self._connection is None:
                     self._connection = connect(self._path, "normal")
-                if self._connection.execute(CHECKPOINT).fetchone()[0]:
-                    return False
-                self._take_turn()
-                try:
-                    busy, written, moved = self._connection.execute(CHECKPOINT).fetchone()
-                    if written >= LARGE:
-                        busy, written, moved = self._after_reads(self._connection)
-                    if not busy and written == moved:
-                        self._connection.execute(BEGIN_ANEW)
-                        self._commits, self._again = LOOK, AGAIN
-                        return True
-                finally:
-                    self._end_turn()
+                return work(self._connection)
             except Exception:
                 self.disconnect()
-        return False
+                return False
+
+    def _most(self, connection: sqlite3.Connection) -> bool:
+        """Beside whoever writes. False: another process makes one."""
+        return not connection.execute(CHECKPOINT).fetchone()[0]
+
+    def _rest(self, connection: sqlite3.Connection) -> bool:
+        """While nobody may write."""
+        busy, written, moved = connection.execute(CHECKPOINT).fetchone()
+        if written >= LARGE:
+            busy, written, moved = self._after_reads(connection)
+        if busy or written != moved:
+            return False
+        connection.execute(BEGIN_ANEW)
+        self._commits, self._again = LOOK, AGAIN
+        return True
 
     def _after_reads(self, connection: sqlite3.Connection) -> tuple[int, int, int]:
         """Wait for the reads of the moment, then make it. Nobody writes meanwhile: later reads go past the file."""
@@ -89,8 +106,4 @@ class Checkpoint:
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                connection.close()
-            except sqlite3.Error:
-                pass
+        spoilt.close(connection, self._path)

@@ -7,7 +7,7 @@ import os
 import sqlite3
 from urllib.parse import quote
 
-from taskharbor.drivers.sqlite import pairing
+from taskharbor.drivers.sqlite import pairing, spoilt
 from taskharbor.model.errors import BackendUnavailable
 
 OLDEST = (3, 38, 0)  # RETURNING came with 3.35, JSON without a compile option with 3.38
@@ -75,6 +75,20 @@ def _make(path: str) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
+def refuse_links(path: str) -> None:
+    """Refuse a file with a second name (a hard link): SQLite finds a -wal file by the name of the database, so that two
+    programs with two names would write to one file past each other."""
+    names = os.stat(path).st_nlink
+    if names > 1:
+        linked = BackendUnavailable(
+            f"{path}: the file has {names} names (hard links), and SQLite keeps its -wal file by name: programs that "
+            "use different names destroy each other's work. Remove the others; "
+            f"`find DIRECTORY -samefile {path}` finds them."
+        )
+        linked.lasting = True
+        raise linked
+
+
 def check_library() -> None:
     """Refuse a library that lacks what our statements use, before one of them fails with a syntax error."""
     if sqlite3.sqlite_version_info < OLDEST:
@@ -89,6 +103,7 @@ def check_library() -> None:
 
 def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
     """A connection to a file that exists. Transactions are begun and ended by hand."""
+    spoilt.check(path)
     pairing.check(path)
     connection = sqlite3.connect(
         path,
@@ -114,6 +129,7 @@ def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sql
 
 def connect_to_look(path: str) -> sqlite3.Connection:
     """A connection that makes no file, not even an empty one, where there is none."""
+    spoilt.check(path)
     pairing.check(path)
     uri = f"file:{quote(path)}?mode=rw"  # not ro: one that may only read leaves the -wal file behind that it needs
     return sqlite3.connect(uri, uri=True, timeout=BUSY_MS / 1000, isolation_level=None)

@@ -14,8 +14,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from taskharbor.drivers.sqlite import spoilt
 from taskharbor.drivers.sqlite.connect import unavailable
 from taskharbor.drivers.sqlite.lane import Call, Failed, deliver
+from taskharbor.model.errors import BackendUnavailable
 
 sync_file: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
@@ -30,6 +32,9 @@ class Log:
         self._named = False  # whether its name in the folder is on the disk
         self._file = -1
         self._file = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        self._path = path
+        self._database = _identity(path)
+        self._identity = _identity(self._file)
 
     def __del__(self) -> None:
         if self._file >= 0:
@@ -49,11 +54,29 @@ class Log:
         """Whether nothing was ever written to it: the first commit then waits for the disk, whatever is set."""
         return os.fstat(self._file).st_size == 0
 
+    def refuse_when_gone(self) -> None:
+        """After a commit: BackendUnavailable if it went to a file that nobody else sees: it must not be answered."""
+        if _identity(f"{self._path}-wal") == self._identity:
+            return
+        if _identity(self._path) != self._database:  # then SQLite does no harm, and the next call opens what is there
+            raise BackendUnavailable(f"{self._path}: the file was replaced while it was written to")
+        spoilt.spoil(self._path, spoilt.LOG_REMOVED)
+        raise spoilt.refused(self._path)
+
     def holds(self, pages: int) -> bool:
         """Whether so many pages were written to it since it was begun anew: each bears the mark of its time."""
         head = os.pread(self._file, 24, 0)
         size, mark = int.from_bytes(head[8:12], "big"), head[16:24]
         return os.pread(self._file, 8, 32 + (pages - 1) * (size + 24) + 8) == mark != b""
+
+
+def _identity(file: str | int) -> tuple[int, int] | None:
+    """Which file stands there; None if there is none."""
+    try:
+        found = os.stat(file)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class Flusher:

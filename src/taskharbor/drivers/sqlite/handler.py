@@ -70,12 +70,14 @@ class HandlerConnection(sqlite3.Connection):
         raise sqlite3.ProgrammingError(_OURS)
 
     def close(self) -> None:
-        self.refuse_when_over()
-        raise sqlite3.ProgrammingError(f"it is not closed by its handler: {_OURS}")
-
-    def let_go(self) -> None:
-        """Close it: its handler has ended."""
+        if self._lent:
+            self.refuse_when_over()
+            raise sqlite3.ProgrammingError(f"it is not closed by its handler: {_OURS}")
         super().close()
+
+    def take_back(self) -> None:
+        """Its handler has ended: it may be closed."""
+        self._lent = False
 
     def __enter__(self) -> HandlerConnection:
         self._savepoints += 1

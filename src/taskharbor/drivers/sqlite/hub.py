@@ -17,19 +17,22 @@ from contextlib import closing
 from datetime import datetime
 from typing import Any
 
-from taskharbor.drivers.sqlite import migrate
+from taskharbor.drivers.sqlite import migrate, spoilt
 from taskharbor.drivers.sqlite.address import Address
 from taskharbor.drivers.sqlite.checkpoint import Checkpoint
 from taskharbor.drivers.sqlite.connect import (
     begin,
     check_library,
+    connect,
     connect_to_look,
     create,
     network_mount,
+    refuse_links,
     unavailable,
     use_wal,
 )
 from taskharbor.drivers.sqlite.errands import Errands
+from taskharbor.drivers.sqlite.handler import HandlerConnection
 from taskharbor.drivers.sqlite.lane import Call, Failed, Lane, Reader, Work
 from taskharbor.drivers.sqlite.watch import Watch
 from taskharbor.drivers.sqlite.writer import Writer
@@ -41,6 +44,7 @@ logger = logging.getLogger("taskharbor.drivers.sqlite")
 
 _HUBS: dict[Address, Hub] = {}
 _LOCK = threading.Lock()
+_LOOKING = threading.Lock()
 _guarded: list[Lane | Checkpoint | Watch] = []  # what a fork under way keeps still
 
 
@@ -79,6 +83,7 @@ class Hub:
         self._waiting = threading.Lock()
         self._watch: Watch | None = None
         self._time = EPOCH
+        self.lent: set[HandlerConnection] = set()  # to handlers, for as long as their transactions are open
         self.prune_places: dict[tuple[str, int], tuple[int, int]] = {}  # see admin.prune; used by the writer alone
 
     def is_foreign(self) -> bool:
@@ -128,6 +133,23 @@ class Hub:
         with _LOCK:
             self._time = max(self._time, from_ms(int(time.time() * 1000)))
             return self._time
+
+    # Connections for handlers
+
+    def lend(self) -> HandlerConnection:
+        """A connection of its own. Not during a fork: the child has to know of it."""
+        with _LOCK:
+            connection = connect(self.address.path, self.address.synchronous, HandlerConnection)
+            assert isinstance(connection, HandlerConnection)
+            self.lent.add(connection)
+            return connection
+
+    def take_back(self, connection: HandlerConnection) -> None:
+        """Its handler has ended."""
+        with _LOCK:
+            self.lent.discard(connection)
+            connection.take_back()
+            spoilt.close(connection, self.address.path)
 
     # Waiting
 
@@ -182,8 +204,9 @@ def look(path: str) -> None:
     """DriverError unless the file is there and has this program's schema. Creates nothing, and changes nothing."""
     if not os.path.exists(path):
         raise StoreMissing(f"{path}: there is no store yet; run `taskharbor migrate`")
+    refuse_links(path)
     try:
-        with closing(connect_to_look(path)) as connection:
+        with _LOOKING, closing(connect_to_look(path)) as connection:
             migrate.expect(connection, path)
     except sqlite3.Error as error:
         raise unavailable(path, error) from error
@@ -192,10 +215,12 @@ def look(path: str) -> None:
 async def acquire(address: Address, *, only_existing: bool = False) -> Hub:
     """The hub of a file, with the file open and its schema as it should be."""
     check_library()
+    spoilt.check(address.path)
     if only_existing:
         await asyncio.to_thread(look, address.path)
     else:
         create(address.path)
+        refuse_links(address.path)
     with _LOCK:
         hub = _HUBS.get(address)
         if hub is None:
@@ -229,6 +254,7 @@ async def let_go(hub: Hub) -> None:
 
 
 def _before_fork() -> None:
+    _LOOKING.acquire()
     _LOCK.acquire()
     for hub in _HUBS.values():
         for part in hub.parts():
@@ -242,15 +268,20 @@ def _after_fork_in_parent() -> None:
         part.guard.release()
     _guarded.clear()
     _LOCK.release()
+    _LOOKING.release()
 
 
 def _after_fork_in_child() -> None:
-    global _LOCK
+    global _LOCK, _LOOKING
     _guarded.clear()
     for hub in _HUBS.values():
         hub.writer.lock.forget()
+        for connection in hub.lent:
+            spoilt.spoil(hub.address.path, spoilt.FORKED)
+            connection.over = f"{hub.address.path}: {spoilt.FORKED}"
+            spoilt.leave_open(connection)
     _HUBS.clear()
-    _LOCK = threading.Lock()
+    _LOCK, _LOOKING = threading.Lock(), threading.Lock()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from taskharbor.drivers.sqlite import spoilt
 from taskharbor.drivers.sqlite.connect import connect, unavailable
 from taskharbor.drivers.sqlite.tx import Tx
 from taskharbor.model.errors import BackendUnavailable
@@ -87,8 +88,7 @@ class Lane:
             calls, stopping = self._gather()
             batch = [call for call in calls if not call.future.cancelled()]
             if batch:
-                with self.guard:
-                    answers = self._answers(batch)
+                answers = self._answers(batch)
             self._busy = False
             if batch:
                 self.answer(batch, answers)
@@ -116,11 +116,17 @@ class Lane:
 
     def _answers(self, batch: list[Call]) -> list[Any]:
         try:
-            answers = self.work_off(batch)
+            answers = self.in_turn(batch)
         except BaseException as error:
-            return [self.refused(error)] * len(batch)
+            with self.guard:
+                return [self.refused(error)] * len(batch)
         self.tell("")
         return answers
+
+    def in_turn(self, batch: list[Call]) -> list[Any]:
+        """Work off calls as soon as it is this lane's turn, under the guard. Whatever is waited for, is waited for
+        without it: a fork needs it, and may be made by the very thread that is waited for."""
+        raise NotImplementedError
 
     def refused(self, error: BaseException) -> Failed:
         """What all calls of a batch are answered that could not be worked off."""
@@ -150,9 +156,6 @@ class Lane:
         if name.startswith(_FATAL):
             self.disconnect()
 
-    def work_off(self, batch: list[Call]) -> list[Any]:
-        raise NotImplementedError
-
     def answer(self, batch: list[Call], answers: list[Any]) -> None:
         deliver(zip(batch, answers, strict=True))
 
@@ -166,6 +169,7 @@ class Lane:
 
     def connection(self) -> sqlite3.Connection:
         """The connection; opened now if there is none, refused if the file under it is gone."""
+        spoilt.check(self.path)
         try:
             identity = self._identity_now()
         except OSError as error:
@@ -193,11 +197,7 @@ class Lane:
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                connection.close()
-            except sqlite3.Error:
-                pass
+        spoilt.close(connection, self.path)
 
 
 class Failed:
@@ -212,7 +212,11 @@ class Failed:
 class Reader(Lane):
     """Reads, each call from one snapshot, beside whoever writes."""
 
-    def work_off(self, batch: list[Call]) -> list[Any]:
+    def in_turn(self, batch: list[Call]) -> list[Any]:
+        with self.guard:
+            return self._read(batch)
+
+    def _read(self, batch: list[Call]) -> list[Any]:
         connection = self.connection()
         answers = []
         for call in batch:

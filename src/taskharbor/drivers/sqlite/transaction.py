@@ -17,7 +17,8 @@ from datetime import datetime
 from functools import partial
 
 from taskharbor.drivers.contract import aborted
-from taskharbor.drivers.sqlite.connect import begin, connect, unavailable
+from taskharbor.drivers.sqlite.connect import begin, unavailable
+from taskharbor.drivers.sqlite.flush import Log
 from taskharbor.drivers.sqlite.handler import HandlerConnection, undo
 from taskharbor.drivers.sqlite.hub import Hub
 from taskharbor.drivers.sqlite.settle import settle
@@ -39,6 +40,7 @@ class SqliteTransactionSync:
         self._hub = hub
         self._lease = lease
         self._connection: HandlerConnection | None = None
+        self._log: Log | None = None  # that its writes go to
         self._changing = threading.Lock()  # of what follows
         self._turn: Turn | None = None
         self._holds = False  # the write lock, and the turn that goes with it
@@ -69,16 +71,16 @@ class SqliteTransactionSync:
         self._hub.writer.take_lock()
         try:
             self._refuse_when_over()
-            connection = connect(path, self._hub.address.synchronous, HandlerConnection)
-            assert isinstance(connection, HandlerConnection)
+            connection = self._hub.lend()
             try:
                 begin(connection, path)
+                self._log = Log(path)
                 connection.lend()
                 with self._changing:
                     self._refuse_when_over()
                     self._connection, self._holds = connection, True
             except BaseException:
-                connection.let_go()  # which rolls back: no statement of it is left
+                self._hub.take_back(connection)  # closed, it is rolled back: no statement of it is left
                 raise
         except BaseException as error:
             self._hub.writer.end_turn()
@@ -110,6 +112,8 @@ class SqliteTransactionSync:
                 if refused is None:
                     tx.flush()
                     connection.execute("COMMIT")
+                    if self._log is not None:
+                        self._log.refuse_when_gone()
         except (sqlite3.IntegrityError, sqlite3.InterfaceError) as error:  # a deferred constraint; it is over
             failed = TransactionFailed(f"the transaction of job {self._lease.job_id} was not committed")
             failed.__cause__ = error
@@ -127,7 +131,7 @@ class SqliteTransactionSync:
         """Undo what is not committed, give the lock back, and close the connection: its handler has ended."""
         with self._changing:
             connection, self._connection = self._connection, None
-        if connection is None:
+        if connection is None or self._hub.is_foreign():  # after a fork it is the parent's
             return
         with connection.using:
             try:
@@ -136,7 +140,7 @@ class SqliteTransactionSync:
                 pass  # the handler closed it, or the file is gone: nothing is left to undo
             finally:
                 self._end_turn()
-                connection.let_go()
+                self._hub.take_back(connection)
 
     def abort(self, why: str) -> None:
         """End it at once, from any thread, whatever the handler is doing; what that does later is refused.

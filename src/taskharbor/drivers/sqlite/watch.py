@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from taskharbor.drivers.sqlite import spoilt
 from taskharbor.drivers.sqlite.connect import connect
 from taskharbor.drivers.sqlite.inotify import Inotify, inotify
 
@@ -156,8 +157,4 @@ class Watch:
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                connection.close()
-            except sqlite3.Error:
-                pass
+        spoilt.close(connection, self.path)

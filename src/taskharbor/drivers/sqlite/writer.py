@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from taskharbor.drivers.sqlite.checkpoint import Checkpoint
-from taskharbor.drivers.sqlite.connect import BUSY_MS, PATIENCE, begin, is_busy, unavailable
+from taskharbor.drivers.sqlite.connect import PATIENCE, is_busy, unavailable
 from taskharbor.drivers.sqlite.filelock import FileLock
 from taskharbor.drivers.sqlite.flush import Flusher, Log
 from taskharbor.drivers.sqlite.lane import Call, Failed, Lane, Signal, deliver
@@ -30,7 +30,15 @@ from taskharbor.drivers.sqlite.tx import InTheWay, Tx
 
 SLOW = 0.05  # seconds: a call on its caller's thread that took longer was one too many
 STEPS = 10_000  # of SQLite's machine, from one look at the clock to the next
+SHORT_MS = 250  # for which the guard is kept while a program without our lock writes to the file
 PAUSE = 0.5  # seconds after such a one for which every call goes to the lane's thread
+
+
+class Locked(Exception):
+    """Somebody who does not know our lock writes to the file: the calls are to be worked off a little later."""
+
+    def __init__(self, error: sqlite3.OperationalError) -> None:
+        self.error = error
 
 
 class Writer(Lane):
@@ -118,8 +126,12 @@ class Writer(Lane):
         try:
             if not self._take_turn_at_once():
                 return None
-            self._tired_at = began + SLOW
-            answers = self.work_off([call], wait=False)
+            try:
+                self._tired_at = began + SLOW
+                answers, arrived = self.work_off([call], wait=False)
+            finally:
+                self.end_turn()
+            self._ring(arrived)
             self.tell("")
         except InTheWay:
             return None
@@ -135,26 +147,46 @@ class Writer(Lane):
             self._on_its_thread_until = began + PAUSE
         return answers
 
-    def work_off(self, batch: list[Call], wait: bool = True) -> list[Any]:
-        """Work off calls in one transaction; without `wait` the turn was taken already, and InTheWay may be raised."""
-        if wait:
-            self.take_turn()
+    def in_turn(self, batch: list[Call]) -> list[Any]:
+        self.take_turn()
+        try:
+            answers, arrived = self._when_unlocked(batch)
+        finally:
+            self.end_turn()
+        self._ring(arrived)
+        return answers
+
+    def _when_unlocked(self, batch: list[Call]) -> tuple[list[Any], dict[str, int]]:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                with self.guard:
+                    return self.work_off(batch)
+            except Locked as locked:
+                if time.monotonic() > deadline:
+                    raise unavailable(self.path, locked.error) from locked.error
+                time.sleep(0.001)  # or whoever waits for the guard would never get it
+
+    def work_off(self, batch: list[Call], wait: bool = True) -> tuple[list[Any], dict[str, int]]:
+        """The answers of calls that were worked off in one transaction, and what arrived by it. In this process's turn;
+        without `wait` InTheWay may be raised."""
         try:
             tx, answers = self._transaction(batch, wait)
         except BaseException as error:
             self._after(error)
             raise
-        finally:
-            self.end_turn()
-        if tx.arrived:
-            self.lock.ring()
-            self.arrived(tx.arrived)
         return [
             Failed(unavailable(self.path, answer.error))
             if isinstance(answer, Failed) and isinstance(answer.error, sqlite3.Error)
             else answer
             for answer in answers
-        ]
+        ], tx.arrived
+
+    def _ring(self, arrived: dict[str, int]) -> None:
+        """The turn is over: wake those for whom something arrived in it."""
+        if arrived:
+            self.lock.ring()
+            self.arrived(arrived)
 
     def _transaction(self, batch: list[Call], wait: bool) -> tuple[Tx, list[Any]]:
         connection = self.connection() if wait else self._connection_at_once()
@@ -167,8 +199,9 @@ class Writer(Lane):
             tx = Tx(connection, hurried=not wait)
             answers = [_apart(connection, tx, call) for call in batch]
         connection.execute("COMMIT")
-        if self._log_is_empty and self._log is not None:
-            self._log_is_empty = self._log.is_empty()
+        if self._log is not None:
+            self._log.refuse_when_gone()
+            self._log_is_empty = self._log_is_empty and self._log.is_empty()
         if self.durable:
             for call in batch:
                 call.log = None if call.light else self._log
@@ -194,9 +227,11 @@ class Writer(Lane):
                 raise
             if not wait:
                 raise InTheWay from error
-            connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            connection.execute(f"PRAGMA busy_timeout = {SHORT_MS}")
             try:
-                begin(connection, self.path)
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                raise Locked(error) if is_busy(error) else error from error
             finally:
                 connection.execute("PRAGMA busy_timeout = 0")
 

@@ -35,7 +35,7 @@ function operations.requeue(q, id, job)
   th.no_lease(fields)
   th.leave(q, id, job)
   if state == 'cancelled' then th.reopen(q, id, job) end
-  if job.th_deps and th.link(q, id, job, true) > 0 then
+  if job.th_deps and th.link(q, id, job, 'free') > 0 then
     add(fields, 'state', 'blocked', 'due_ms', run_at and n(run_at) or '', 'updated_ms', n(th.now))
     write(q, id, fields)
     call('SADD', sound(q, 'th:blocked'), id)

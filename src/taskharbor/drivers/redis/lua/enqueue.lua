@@ -6,8 +6,8 @@ unless_full()
 th.begin(args[1], args[2], args[3])
 local jobs = args[5]
 if args[4] then
-  if not th.plan_holds(jobs, args[6]) then return 'STALE' end
-  th.store(jobs, args[7] or nil)
+  if not th.plan_holds(th.here(jobs), args[6]) then return 'STALE' end
+  th.spread(jobs, args[7] or nil)
   th.finish()
   return 'OK'
 end

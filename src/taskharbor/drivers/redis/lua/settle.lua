@@ -14,24 +14,6 @@ local function stamped_fields(outcome)
   return {'th_st', outcome[4] .. outcome[3], 'th_f', '1'}
 end
 
--- A spawn whose jobs lie in other slots is stored by message, in the same transaction.
-local function store(jobs, flows)
-  if not jobs then return end
-  if not th.cluster then return th.store(jobs, flows) end
-  local here, there = {}, {}
-  for _, job in ipairs(jobs) do
-    if job[2] == th.home then
-      here[#here + 1] = job
-    else
-      local list = there[job[2]]
-      if not list then list = {}; there[job[2]] = list end
-      list[#list + 1] = job
-    end
-  end
-  for q, list in pairs(there) do th.send(q, 'store', list, flows or false) end
-  th.store(here, flows)
-end
-
 local apply = {}
 
 function apply.a(q, id, job, outcome)
@@ -42,7 +24,8 @@ function apply.a(q, id, job, outcome)
   if heir then add(fields, 'th_heir', heir, 'th_heirq', outcome[10]) end
   local waiting = heir and th.dependents(q, id)     -- what is spawned may depend on the job itself: it goes on to do so
   th.done(q, id, job, fields, heir)
-  store(spawn, outcome[8] or nil)
+  local number = spawn and th.spread(spawn, outcome[8] or nil, heir and {q, id, heir})
+  if number then write(q, id, {'th_heirn', n(number)}) end
   if heir then th.hand_over(q, id, waiting, heir, outcome[10]) end
 end
 
@@ -65,7 +48,7 @@ function apply.f(q, id, job, outcome)
   if outcome[7] then add(fields, 'last_error_ms', n(outcome[7])) end
   add(fields, 'last_error', outcome[8] ~= '' and outcome[8] or outcome[5])
   th.dead(q, id, job, fields)
-  store(outcome[9], outcome[11] or nil)
+  if outcome[9] then th.spread(outcome[9], outcome[11] or nil) end
 end
 
 function apply.c(q, id, job, outcome)
@@ -78,11 +61,7 @@ local function planned(outcome)
   local spawn, needed = outcome[6], outcome[7]
   if outcome[4] == 'f' then spawn, needed = outcome[9], outcome[10] end
   if (outcome[4] ~= 'a' and outcome[4] ~= 'f') or not spawn then return true end
-  local here = {}
-  for _, job in ipairs(spawn) do
-    if not th.cluster or job[2] == th.home then here[#here + 1] = job end
-  end
-  return th.plan_holds(here, needed)
+  return th.plan_holds(th.here(spawn), needed)
 end
 
 local answers, plain, now = {}, {}, n(th.now)     -- plain: queue → ids that were acked

@@ -7,7 +7,9 @@
 --   unlink(dependency, dependent)          the dependent is forgotten
 --   link(dependency, dependent, …)         the dependent waits for it; answered with `done` if there is nothing to wait for
 --   repoint(dependent, old, new, its queue)  another job took the place of a dependency
---   store(jobs)                            jobs of a spawn
+--   lost(dependent, dependency)            it waits for a job that is gone
+--   store(jobs, …)                         jobs of a call or a spawn
+--   heir(job, old, new, its queue)         the job that was to take its place is known under another id
 
 local receive = {}
 th.receive = receive
@@ -18,7 +20,9 @@ local function post(q, kind, args)
   local number = call('INCR', key(th.home, 'th:posted'))
   local clock = call('TIME')
   call('ZADD', key(th.home, 'th:outbox'), n(number), cmsgpack.pack({q, kind, number, tonumber(clock[1]), th.now, args}))
+  return number
 end
+th.post = post
 
 local function send(q, kind, ...)
   if th.cluster and q ~= th.home then
@@ -108,20 +112,45 @@ function receive.unlink(q, id, dependent)
   if call('HLEN', at) <= 1 then call('DEL', at) end
 end
 
--- Answers whether there is something to wait for. `flag` 0: the dependent is finished, the edge is only remembered.
--- `sure`: a record that is missing is gone. Else, in a message, it may not be stored yet: the call that brings it may have
--- stopped half way and come again. Nobody runs without its dependency because of that: in the end it stays blocked.
-function receive.link(q, id, dependent, sto, dq, flag, sure)
-  local found = call('HMGET', job_key(q, id), 'state', 'payload', 'th_flow', 'th_f', 'th_sto')
-  if not found[1] and not found[2] then
-    if th.number and not sure then return th.young and 'later' or nil end
-    if th.cluster and dq ~= th.home then send(dq, 'done', dependent, id) end
+-- A dependency that has no record. An id that was to be stored and whose key another job had leads to that job.
+local function link_missing(q, id, dependent, dq, mode)
+  if not th.cluster then return false end
+  local other = call('HGET', key(q, 'th:alias'), id)
+  if other then
+    post(dq, 'repoint', {dependent, id, other, q, 'there'})
+    return 'moved'
+  end
+  if mode == 'done' or mode == 'free' then
+    if dq ~= th.home then post(dq, 'done', {dependent, id}) end
     return false
+  end
+  if mode == 'there' or (th.number and not th.young) then
+    post(dq, 'lost', {dependent, id})
+    return 'lost'
+  end
+  return 'later'
+end
+
+-- Answers false if there is nothing to wait for. `flag` 0: the dependent is finished, the edge is only remembered.
+-- `mode` says what the sender knows, on a Cluster:
+--   done    it was done, and nobody has its place: if its record is gone now, that changes nothing
+--   there   it was there: if its record is gone now, somebody deleted it
+--   free    if its record is gone, it is not waited for
+--   false   it may not be stored yet; the message that brings it is under way ('later': the link is to be sent again)
+-- A job that was done and handed over stands for the one that has its place ('moved': the dependent is told). That one may
+-- be under way as well: its message has the number `th_heirn`, and nobody can wait for it before it is stored.
+function receive.link(q, id, dependent, sto, dq, flag, mode)
+  local found = call('HMGET', job_key(q, id), 'state', 'payload', 'th_flow', 'th_f', 'th_sto', 'th_heir', 'th_heirq', 'th_heirn')
+  if not found[1] and not found[2] then return link_missing(q, id, dependent, dq, mode) end
+  if th.cluster and found[1] == 'completed' and found[6] and found[6] ~= '' and mode ~= 'done' and mode ~= 'free' then
+    if found[8] and call('ZCOUNT', key(q, 'th:outbox'), found[8], found[8]) > 0 then return 'later' end
+    post(dq, 'repoint', {dependent, id, found[6], found[7] or q, 'free'})
+    return 'moved'
   end
   set_edge(q, id, dependent, flag or '1', sto, dq)
   call('HSET', job_key(q, id), 'th_dep', '1', 'th_f', found[5] and found[4] ~= '1' and 'm' or '1')
   if found[1] == 'completed' then
-    if th.cluster and dq ~= th.home then send(dq, 'done', dependent, id) end
+    if th.cluster and dq ~= th.home then post(dq, 'done', {dependent, id}) end
     return false
   end
   watch(q, id, found[3])
@@ -139,7 +168,20 @@ function receive.done(q, id, dependency)
   end
 end
 
-function receive.repoint(q, id, old, new, new_q)
+-- Nobody can tell whether it ran: the dependent is set aside, and runs without it if somebody requeues it.
+function receive.lost(q, id, dependency)
+  if call('SISMEMBER', key(q, 'th:open:' .. id), dependency) == 0 then return end
+  local job = th.load(q, id)
+  if job and job.state == 'blocked' then
+    th.dead(q, id, job, {'th_reason', 'depends on ' .. dependency .. ', which was deleted'})
+  end
+end
+
+function receive.heir(q, id, old, new, new_q)
+  if call('HGET', job_key(q, id), 'th_heir') == old then write(q, id, {'th_heir', new, 'th_heirq', new_q}) end
+end
+
+function receive.repoint(q, id, old, new, new_q, mode)
   local job = th.load(q, id)
   if not job or not job.th_deps then return end
   local deps, hit = {}, false
@@ -153,8 +195,8 @@ function receive.repoint(q, id, old, new, new_q)
   local waits = job.state == 'blocked' and call('SISMEMBER', open, old) == 1
   if waits then call('SADD', open, new) end
   local flag = (job.state == 'completed' or job.state == 'cancelled') and '0' or '1'
-  local to_wait = send(new_q, 'link', new, id, job.th_sto, q, flag, false)
-  if to_wait == 'later' then post(new_q, 'link', {new, id, job.th_sto, q, flag, false}) end
+  local to_wait = send(new_q, 'link', new, id, job.th_sto, q, flag, mode or false)
+  if to_wait == 'later' then post(new_q, 'link', {new, id, job.th_sto, q, flag, mode or false}) end
   if waits then
     if to_wait == false then receive.done(q, id, new) end
     receive.done(q, id, old)
@@ -188,13 +230,15 @@ function th.hand_over(q, id, waiting, new, new_q)
   call('HDEL', sound(q, 'th:watched'), id)
 end
 
--- Make an unfinished job known to its dependencies; answers how many of them are open.
-function th.link(q, id, job, sure)
+-- Make an unfinished job known to its dependencies; answers how many of them are open. `modes`: what is known of each by
+-- its id, see receive.link; `free` for all: a missing one is not waited for.
+function th.link(q, id, job, modes)
   local open = {}
   for _, found in ipairs(dependencies(job)) do
-    local answer = send(found[2], 'link', found[1], id, job.th_sto, q, '1', sure or false)
-    if answer == 'later' then post(found[2], 'link', {found[1], id, job.th_sto, q, '1', false}) end
-    if answer ~= false then open[#open + 1] = found[1] end
+    local mode = modes == 'free' and 'free' or modes and modes[found[1]] or false
+    local answer = send(found[2], 'link', found[1], id, job.th_sto, q, '1', mode)
+    if answer == 'later' then post(found[2], 'link', {found[1], id, job.th_sto, q, '1', mode}) end
+    if answer ~= false and not (answer == nil and mode == 'done') then open[#open + 1] = found[1] end
   end
   local at = key(q, 'th:open:' .. id)
   call('DEL', at)

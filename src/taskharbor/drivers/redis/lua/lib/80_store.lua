@@ -1,7 +1,7 @@
 -- Storing jobs: the enqueue of the contract, also for what an outcome spawns. A job comes as an array:
 --   1 id  2 queue  3 type  4 payload  5 run_at or false  6 timeout in ms or 0  7 priority  8 attempts  9 max_attempts
 --   10 key or false  11 group or false  12 group_limit  13 th_deps or false  14 flow or false  15 th_x or false
---   16 created_ms
+--   16 created_ms  17 on a Cluster what is known of its dependencies in other calls, see receive.link
 
 -- Which of the jobs are known already: answers id → queue for known ids. One look at the index, one at the records.
 local function known_ids(jobs)
@@ -84,7 +84,7 @@ end
 local function store_other(q, job, sto, edges)
   local id, fields = job[1], record_of(job, sto)
   local standing = {gid = job[11] or nil, pri = job[7], th_sto = n(sto), th_deps = job[13] or nil,
-                    th_flow = job[14] or nil}
+                    th_flow = job[14] or nil, modes = job[17]}
   if job[10] then call('HSET', sound(q, 'th:keys'), job[10], id) end
   if job[11] then
     call('SETNX', key(q, 'has_groups'), '1')
@@ -109,7 +109,7 @@ local function append(q, plain)
 end
 
 local function place_other(q, id, job, fields, run_at, sto, flows)
-  local open = job.th_deps and th.link(q, id, job) or 0
+  local open = job.th_deps and th.link(q, id, job, job.modes) or 0
   local flow = job.th_flow
   if flow and th.flow_cancelled(q, flow, flows) then
     job.state = 'blocked'
@@ -181,11 +181,64 @@ function th.plan_holds(jobs, needed)
   return true
 end
 
--- Jobs of a spawn that came to another slot of a Cluster.
-function receive.store(q, jobs, flows)
+-- Those of the jobs that this script can reach.
+function th.here(jobs)
+  if not th.cluster then return jobs end
+  local here = {}
+  for _, job in ipairs(jobs) do
+    if job[2] == th.home then here[#here + 1] = job end
+  end
+  return here
+end
+
+local PARCEL = 200     -- jobs in a message
+
+-- Store jobs of which none is known, wherever they lie: what this script cannot reach goes there by message, in the same
+-- transaction. `handing`: queue, id and heir of a job that is handed over. Answers the number of the heir's message, if it
+-- goes by one.
+function th.spread(jobs, flows, handing)
+  if not th.cluster then return th.store(jobs, flows) end
+  local queues, parcels, number = {}, {}, nil
+  local function send_off(q)
+    local parcel = parcels[q]
+    local posted = post(q, 'store', {parcel, flows or false, handing or false})
+    for _, job in ipairs(parcel) do
+      if handing and job[1] == handing[3] then number = posted end
+    end
+    parcels[q] = nil
+  end
+  for _, job in ipairs(jobs) do
+    local q = job[2]
+    if q ~= th.home then
+      if not parcels[q] then
+        parcels[q] = {}
+        queues[#queues + 1] = q
+      end
+      table.insert(parcels[q], job)
+      if #parcels[q] == PARCEL then send_off(q) end
+    end
+  end
+  for _, q in ipairs(queues) do
+    if parcels[q] then send_off(q) end
+  end
+  th.store(th.here(jobs), flows)
+  return number
+end
+
+-- Jobs that came to another slot of a Cluster. One whose key was taken meanwhile is known under another id from now on: those
+-- who wait for it here, or come to, are told. An alias is kept as long as a message may be under way, see 98_tend.
+function receive.store(q, jobs, flows, handing)
   local known, fresh = known_ids(jobs), {}
   for _, job in ipairs(jobs) do
-    if not known[job[1]] and not (job[10] and th.keyed(job[2], job[10])) then fresh[#fresh + 1] = job end
+    local id = job[1]
+    local other = not known[id] and job[10] and th.keyed(q, job[10])
+    if other then
+      call('HSET', key(q, 'th:alias'), id, other)
+      call('ZADD', key(q, 'th:aliases'), call('TIME')[1], id)
+      if handing and handing[3] == id then send(handing[1], 'heir', handing[2], id, other, q) end
+    elseif not known[id] then
+      fresh[#fresh + 1] = job
+    end
   end
   th.store(fresh, flows)
 end
