@@ -9,6 +9,7 @@ import pytest
 from taskharbor.drivers import Ack, BackendUnavailable, DriverError, JobRecord, open_driver
 from taskharbor.drivers.redis import RedisDriver, checks, hints
 from taskharbor.drivers.redis.options import parse
+from taskharbor.omniq import AsyncOmniQ
 from tests.drivers.redis_stores import emptied
 from tests.servers import redis as servers
 
@@ -163,3 +164,47 @@ def test_durable_without_a_replica_says_that_it_was_written():
         return (await driver.inspect("a", NOW)).state
 
     assert live(f"{emptied()}?checks=0&durable=1&timeout=1s", story) == "ready"
+
+
+@pytest.mark.parametrize("scheme", ["redis+unix", "unix"])
+def test_a_socket_in_the_file_system(tmp_path, scheme):
+    server = servers.Server(unixsocket=f'"{tmp_path}/my redis"')
+    server.run("CONFIG", "SET", "requirepass", "word")
+
+    async def story(driver):
+        await driver.enqueue([job("a")], NOW)
+        assert await driver.wait(["q"], 60)
+        (held,) = await driver.reserve(["q"], NOW, LEASE, 1)
+        await driver.settle([Ack(held.lease)], NOW)
+
+    async def awaited(address):
+        async with AsyncOmniQ(address) as q:
+            return await q.publish("q", {}, job_id="b")
+
+    address = f"{scheme}://:word@{tmp_path}/my%20redis?db=3&checks=0"
+    try:
+        driver = open_driver(address)
+        assert isinstance(driver, RedisDriver)
+        live(address, story)
+        assert asyncio.run(awaited(address)) == "b"
+        with server.client(db=3, password="word") as raw:
+            assert raw.zcard("{q}:th:done") == raw.llen("{q}:wait") == 1
+        with pytest.raises(BackendUnavailable, match="nobody"):
+            live(f"{scheme}://{tmp_path}/nobody", nothing)
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("address", "what"),
+    [
+        ("redis+unix://run/redis.sock", "expected the path of a socket behind three slashes"),
+        ("redis+unix://", "expected the path of a socket"),
+        ("redis+unix:///run/redis.sock?db=x", "expected the number of a database"),
+        ("redis+unix:///run/redis.sock?tls=1", "tls: a socket in the file system has none"),
+        ("redis://host/0?db=1", "unknown option 'db'"),
+    ],
+)
+def test_addresses_of_sockets_that_mean_nothing(address, what):
+    with pytest.raises(ValueError, match=what):
+        open_driver(address)

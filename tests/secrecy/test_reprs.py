@@ -133,6 +133,8 @@ MAY_SHOW = {
     "Many.done": "ids",
     "Many.refused": "ids, and why they were refused",
     "Offer.store": "an address without what may be secret",
+    "Options.service": "what the sentinels call it",
+    "Options.socket": "a path",
     "Page.cursor": "an id",
     "Plan.health_file": "a path",
     "Plan.health_host": "a host",

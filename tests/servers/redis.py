@@ -89,6 +89,8 @@ def until(condition: Callable[[], object], what: str) -> None:
 class Server:
     """One server. `settings` are lines of redis.conf, with `_` for `-`: `Server(maxmemory_policy="allkeys-lru")`."""
 
+    mode: tuple[str, ...] = ()
+
     def __init__(self, kind: Kind = "redis7", *, aof: bool = False, fsync: str = "everysec", **settings: str) -> None:
         self.kind: Kind = kind
         self.binary = binary(kind)
@@ -134,7 +136,7 @@ class Server:
         lines = [f"{name} {value}" for name, value in {**self.settings, "port": str(port)}.items()]
         Path(f"{self.folder}/redis.conf").write_text("\n".join(lines) + "\n")
         process = subprocess.Popen(
-            [self.binary, f"{self.folder}/redis.conf"],
+            [self.binary, f"{self.folder}/redis.conf", *self.mode],
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -48,7 +48,7 @@ def test_an_unknown_scheme_names_those_there_are():
         ("sqlite+aiosqlite:///jobs.db", "no driver for sqlite+aiosqlite://; leave out +aiosqlite: sqlite://…"),
         ("postgre://app:s3cret@db/x", "did you mean postgres://? installed are: "),
         ("rediss+cluster://app:s3cret@db/x", "did you mean redis+cluster://? installed are: "),
-        ("redis+sentinel://app:s3cret@db/x", "no driver for redis+sentinel://; "),
+        ("rediss+sentinel://app:s3cret@db/x", "did you mean redis+sentinel://? installed are: "),
         ("psql://app:s3cret@db/x", "did you mean postgresql://? installed are: "),
         ("postgresql://app:half@s3cret@db/x", "it cannot be read; write any of / ? # @ : % in a password as %2F"),
         ("postgresql://app:half#s3cret@db/x", "it cannot be read; write any of / ? # @ : % in a password as %2F"),

@@ -24,7 +24,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ENVIRONMENT = "TASKHARBOR_DSN"
 OUTPUTS = ("table", "json")
-_FAMILIES = {"postgresql": "postgres", "rediss": "redis", "redis+cluster": "redis"}
+_REDIS = ("rediss", "redis+cluster", "redis+sentinel", "redis+unix", "unix")
+_FAMILIES = {"postgresql": "postgres", **dict.fromkeys(_REDIS, "redis")}
 
 
 class Target:

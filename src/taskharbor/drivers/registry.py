@@ -28,6 +28,9 @@ _EXTRAS = {
     "redis": "redis",
     "rediss": "redis",
     "redis+cluster": "redis",
+    "redis+sentinel": "redis",
+    "redis+unix": "redis",
+    "unix": "redis",
 }
 _SQL = ("postgres", "postgresql", "sqlite")
 _POSTGRES = ("pg", "pgsql", "psql", "psycopg")  # what people call it elsewhere

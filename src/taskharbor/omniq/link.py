@@ -16,13 +16,15 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import msgspec
 import redis
 import redis.asyncio.retry
+import redis.asyncio.sentinel
 import redis.retry
+import redis.sentinel
 from redis.backoff import NoBackoff
 from redis.client import NEVER_DECODE
 
 from taskharbor.drivers.redis import tls
 from taskharbor.drivers.redis.link import AWAY, AWAY_WORDS, FULL
-from taskharbor.drivers.redis.options import OURS, hosts_of
+from taskharbor.drivers.redis.options import OURS, Options, hosts_of, parse
 from taskharbor.drivers.redis.scripts import Script, compose, pack
 from taskharbor.drivers.redis.wire import cause_of
 from taskharbor.model.clock import StoreClock
@@ -33,7 +35,8 @@ from taskharbor.omniq.errors import refusal
 T = TypeVar("T")
 
 TIMEOUT = 5.0  # seconds: a server that says nothing for that long cannot be reached
-_PLAIN = ("redis://", "rediss://", "unix://")
+_PLAIN = ("redis://", "rediss://", "unix://", "redis+unix://")
+_SENTINEL = "redis+sentinel://"
 _CLUSTERS = {"redis+cluster://": "redis://", "rediss+cluster://": "rediss://"}
 PATIENCE = 10.0  # seconds for which a call waits while its slot of a Cluster moves or has no primary
 PAUSE = 0.1  # seconds between two tries
@@ -52,7 +55,10 @@ class Link:
 
     def __init__(self, target: Any) -> None:
         self._own = isinstance(target, str)
-        self._client: Any = _opened(target, redis.Redis, redis.RedisCluster) if self._own else target
+        self._sentinels: list[redis.Redis] = []
+        self._client: Any = target
+        if self._own:
+            self._client = _opened(target, redis.Redis, redis.RedisCluster, self._sentinels)
         if not isinstance(self._client, redis.Redis | redis.RedisCluster):
             raise TypeError(
                 "OmniQ: expected a URL, a redis.Redis or a redis.RedisCluster, got "
@@ -80,7 +86,8 @@ class Link:
 
     def close(self) -> None:
         if self._own:
-            self._client.close()
+            for client in (self._client, *self._sentinels):
+                client.close()
 
 
 class AsyncLink:
@@ -88,7 +95,10 @@ class AsyncLink:
 
     def __init__(self, target: Any) -> None:
         self._own = isinstance(target, str)
-        self._client: Any = _opened(target, redis.asyncio.Redis, redis.asyncio.RedisCluster) if self._own else target
+        self._sentinels: list[redis.asyncio.Redis] = []
+        self._client: Any = target
+        if self._own:
+            self._client = _opened(target, redis.asyncio.Redis, redis.asyncio.RedisCluster, self._sentinels)
         if not isinstance(self._client, redis.asyncio.Redis | redis.asyncio.RedisCluster):
             raise TypeError(
                 "AsyncOmniQ: expected a URL, or a Redis or RedisCluster of redis.asyncio, got "
@@ -116,7 +126,8 @@ class AsyncLink:
 
     async def close(self) -> None:
         if self._own:
-            await self._client.aclose()
+            for client in (self._client, *self._sentinels):
+                await client.aclose()
 
 
 @cache
@@ -151,13 +162,19 @@ def _packable(value: Any) -> Any:
     return msgspec.Raw(head + value)
 
 
-def _opened(url: str, plain: Any, cluster: Any) -> Any:
-    """A client for a URL, of one server or of a Cluster."""
-    scheme = next((each for each in (*_PLAIN, *_CLUSTERS) if url.startswith(each)), None)
+def _opened(url: str, plain: Any, cluster: Any, sentinels: list[Any]) -> Any:
+    """A client for a URL: of one server, of a Cluster, or of the primary that sentinels name (these are noted)."""
+    schemes = (*_PLAIN, *_CLUSTERS, _SENTINEL)
+    scheme = next((each for each in schemes if url.startswith(each)), None)
     if scheme is None:
-        known = ", ".join((*_PLAIN, *_CLUSTERS))
-        raise ValueError(f"expected a URL that begins with one of {known}; got another scheme, or none")
+        raise ValueError(f"expected a URL that begins with one of {', '.join(schemes)}; got another scheme, or none")
     awaited = plain is redis.asyncio.Redis
+    # Once more after a lost connection: every script may be sent again.
+    retry = (redis.asyncio.retry.Retry if awaited else redis.retry.Retry)(NoBackoff(), 1)
+    alone: dict[str, Any] = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT, "retry": retry}
+    if scheme == _SENTINEL:
+        watching = (redis.asyncio.sentinel if awaited else redis.sentinel).Sentinel
+        return _watched(parse(url), alone, watching, sentinels)
     parts = urlsplit(url)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     encrypted = scheme.startswith("rediss") or given.get("tls") == "1"
@@ -167,15 +184,25 @@ def _opened(url: str, plain: Any, cluster: Any) -> Any:
     if scheme in _CLUSTERS:
         real, (who, at, where) = "redis://", parts.netloc.rpartition("@")
         node = redis.asyncio.cluster.ClusterNode if awaited else redis.cluster.ClusterNode
-        settings["startup_nodes"] = [node(host, port) for host, port in hosts_of(where, several=True)]
+        settings["startup_nodes"] = [node(host, port) for host, port in hosts_of(where, True)]
         netloc = f"{who}{at}{where.partition(',')[0]}"
     else:
-        # Once more after a lost connection: every script may be sent again.
-        settings["retry"] = (redis.asyncio.retry.Retry if awaited else redis.retry.Retry)(NoBackoff(), 1)
-        settings["socket_connect_timeout"] = TIMEOUT
-        real, netloc = scheme, parts.netloc
+        settings |= alone
+        real, netloc = scheme.removeprefix("redis+"), parts.netloc
     address = f"{'rediss://' if encrypted else real}{netloc}{parts.path}?{urlencode(rest)}"
     return (cluster if scheme in _CLUSTERS else plain).from_url(address, **settings)
+
+
+def _watched(options: Options, settings: dict[str, Any], watching: Any, sentinels: list[Any]) -> Any:
+    """A client of whichever server the sentinels name; they are asked again for each new connection."""
+
+    def login(who: Options) -> dict[str, Any]:
+        encrypted = {"ssl": True, **dict(who.ssl)} if who.tls else {}
+        return {"username": who.username, "password": who.password, **settings, **encrypted}
+
+    watch = watching(options.hosts, sentinel_kwargs=login(options.for_sentinels()))
+    sentinels += watch.sentinels
+    return watch.master_for(options.service, db=options.database, **login(options))
 
 
 def _meaning(error: Exception, where: str, cluster: bool) -> Exception | None:

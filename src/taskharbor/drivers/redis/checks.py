@@ -24,6 +24,11 @@ def judge(options: Options, told: str) -> list[str]:
     version = tuple(int(part) for part in re.findall(r"\d+", facts.get("redis_version", ""))[:2])
     if version and version < OLDEST:
         raise DriverError(f"Redis {facts['redis_version']}: expected 6.2 or later, or Valkey; upgrade the server")
+    if facts.get("redis_mode") == "sentinel":
+        raise DriverError(
+            "the server is a Sentinel, which holds no jobs: expected redis+sentinel://host:26379/service "
+            "with the name of the service that it watches"
+        )
     if facts.get("cluster_enabled") == "1" and not options.cluster:
         raise DriverError("the server is part of a Cluster: expected redis+cluster://host:port, got redis://")
     if facts.get("role") == "slave" and not options.cluster:

@@ -22,6 +22,7 @@ from taskharbor.drivers.redis.hints import Hints
 from taskharbor.drivers.redis.link import Link, passed_since
 from taskharbor.drivers.redis.options import parse
 from taskharbor.drivers.redis.reading import Reader, info_of
+from taskharbor.drivers.redis.sentinel import SentinelLink
 from taskharbor.drivers.unstorable import answers_for_any_name
 from taskharbor.model.errors import (
     BackendUnavailable,
@@ -72,7 +73,8 @@ class RedisDriver(SingleVerbs):
     async def open(self) -> None:
         if self._calls is not None:
             return
-        link = ClusterLink(self.options, self._dsn) if self.options.cluster else Link(self.options, self._dsn)
+        kind = ClusterLink if self.options.cluster else SentinelLink if self.options.service is not None else Link
+        link = kind(self.options, self._dsn)
         try:
             await link.open()
         except BaseException:

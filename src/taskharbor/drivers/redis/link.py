@@ -37,6 +37,10 @@ LOST = (ConnectionError, TimeoutError, OSError)
 AWAY = (BusyLoadingError, ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError)
 AWAY_WORDS = ("MISCONF", "NOREPLICAS", "OOM", "BUSY", "UNBLOCKED")
 FULL = "Redis is full (maxmemory): it takes no new jobs until there is room; raise maxmemory, or prune or delete jobs"
+NO_SERVER = (
+    "the server does not know a command that every Redis has: if it is a Sentinel, expected "
+    "redis+sentinel://host:26379/service with the name of the service that it watches"
+)
 
 Commands = Callable[[bool], list[Command]]  # what is to be sent; told whether an earlier try of the same call failed
 
@@ -64,8 +68,7 @@ class Link:
             raise self.unavailable(error) from error
         except ResponseError:
             return  # this user may not ask
-        host, port = pool.address
-        checks.say(f"redis at {host}:{port}", checks.judge(self.options, checks.info_text(told)))
+        checks.say(f"redis at {pool.name}", checks.judge(self.options, checks.info_text(told)))
 
     async def close(self) -> None:
         await self._pool.close()
@@ -144,7 +147,7 @@ class Link:
     async def _send(self, key: str, commands: Commands, *, repeat: bool, within: float | None = None) -> list[Any]:
         for turn in range(2):
             try:
-                return _checked(await self._pool.call(*commands(turn > 0), within=within))
+                return checked(await self._pool.call(*commands(turn > 0), within=within))
             except LOST as error:
                 await self._pool.drop_idle()
                 if turn or not repeat:
@@ -174,7 +177,7 @@ def _bytes(part: Any) -> bytes:
     return part if isinstance(part, bytes) else str(part).encode()
 
 
-def _checked(replies: list[Any]) -> list[Any]:
+def checked(replies: list[Any]) -> list[Any]:
     for reply in replies:
         if isinstance(reply, Exception):
             raise reply
@@ -192,6 +195,8 @@ def refused(link: Link, error: ResponseError) -> Exception:
         return link.unavailable(error)
     if "DB index is out of range" in str(error):
         return DriverError("the server has no database of the number that ends the address; leave it out for 0")
+    if "unknown command" in str(error).lower():
+        return DriverError(NO_SERVER)
     if "cluster support disabled" in str(error):
         return DriverError("the server is part of no Cluster: expected redis://host:port, got redis+cluster://")
     return DriverError(f"Redis refused the call: {type(error).__name__} {word if word.isupper() else ''}".rstrip())

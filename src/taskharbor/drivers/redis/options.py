@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -14,8 +14,10 @@ from taskharbor.drivers.redis import tls
 from taskharbor.model.limits import MAX_PAYLOAD
 
 OURS = frozenset({"retention", "max_payload", "durable", "pool_size", "connect_timeout", "timeout", "checks"})
-SCHEMES = ("redis", "rediss", "redis+cluster")
-_PORT = 6379
+SENTINEL = frozenset({"sentinel_username", "sentinel_password", "sentinel_tls"})
+UNIX = ("redis+unix", "unix")  # the second is redis-py's name for it
+SCHEMES = ("redis", "rediss", "redis+cluster", "redis+sentinel", *UNIX)
+PORT, SENTINEL_PORT = 6379, 26379
 _HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(?::(\d+))?")
 
 
@@ -37,24 +39,54 @@ class Options:
     timeout: float = 5.0
     checks: bool = True
     ssl: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
+    socket: str | None = None
+    service: str | None = None
+    sentinel_tls: bool = False
+    sentinel_username: str | None = field(default=None, repr=False)
+    sentinel_password: str | None = field(default=None, repr=False)
+
+    def for_sentinels(self) -> Options:
+        """What is used to speak to the sentinels: they have a login of their own, and no databases."""
+        return replace(
+            self,
+            tls=self.sentinel_tls,
+            ssl=self.ssl if self.sentinel_tls else (),
+            database=0,
+            username=self.sentinel_username,
+            password=self.sentinel_password,
+            timeout=self.connect_timeout,
+        )
 
 
 def parse(dsn: str) -> Options:
     """The options of a DSN, or ValueError that says what was expected."""
     scheme = scheme_of(dsn)
     if scheme not in SCHEMES or not dsn[len(scheme) + 1 :].startswith("//"):
-        raise ValueError("expected redis://host:6379/0, rediss://… or redis+cluster://host:7000,host:7001")
-    cluster = scheme == "redis+cluster"
-    given = options_of(dsn, OURS | tls.OPTIONS | {"tls"})
+        raise ValueError(
+            "expected redis://host:6379/0, rediss://…, redis+cluster://host:7000,host:7001, "
+            "redis+sentinel://host:26379,host:26379/service/0 or redis+unix:///path/to/socket?db=0"
+        )
+    cluster, sentinel, unix = scheme == "redis+cluster", scheme == "redis+sentinel", scheme in UNIX
+    more = SENTINEL if sentinel else frozenset({"db"}) if unix else frozenset()
+    given = options_of(dsn, OURS | tls.OPTIONS | {"tls"} | more)
     encrypted = scheme == "rediss" or _flag(given.get("tls", "0"), "tls")
+    if unix and encrypted:
+        raise ValueError("tls: a socket in the file system has none; leave it out")
+    watched = sentinel and _flag(given.get("sentinel_tls", "1" if encrypted else "0"), "sentinel_tls")
     parts = urlsplit(dsn)
     who, _, where = parts.netloc.rpartition("@")
     user, _, password = who.partition(":")
+    service, path = _service(parts.path) if sentinel else (None, parts.path)
+    socket = unquote(parts.path) if unix else None
+    if unix and (where or socket in ("", "/")):
+        raise ValueError(
+            "expected the path of a socket behind three slashes, such as redis+unix:///run/redis.sock?db=0"
+        )
     return Options(
-        hosts=hosts_of(where, several=cluster),
+        hosts=((socket, 0),) if socket else hosts_of(where, cluster or sentinel, SENTINEL_PORT if sentinel else PORT),
         cluster=cluster,
         tls=encrypted,
-        database=_database(parts.path, cluster=cluster),
+        database=_database(given.get("db", "") if unix else path, cluster=cluster),
         username=unquote(user) or None,
         password=unquote(password) or None,
         retention=span(given["retention"], "retention") if "retention" in given else DEFAULT_RETENTION,
@@ -64,11 +96,24 @@ def parse(dsn: str) -> Options:
         connect_timeout=_seconds(given.get("connect_timeout", "5s"), "connect_timeout"),
         timeout=_seconds(given.get("timeout", "5s"), "timeout"),
         checks=_flag(given.get("checks", "1"), "checks"),
-        ssl=tls.settings(given, encrypted),
+        ssl=tls.settings(given, encrypted or watched),
+        socket=socket,
+        service=service,
+        sentinel_tls=watched,
+        sentinel_username=given.get("sentinel_username"),
+        sentinel_password=given.get("sentinel_password"),
     )
 
 
-def hosts_of(where: str, *, several: bool) -> tuple[tuple[str, int], ...]:
+def _service(path: str) -> tuple[str, str]:
+    """What a path of a Sentinel's address names: the service, and what is left for the database."""
+    name, _, rest = path.lstrip("/").partition("/")
+    if not name:
+        raise ValueError("expected the name of the service behind the sentinels, such as /mymaster/0")
+    return unquote(name), rest
+
+
+def hosts_of(where: str, several: bool, port: int = PORT) -> tuple[tuple[str, int], ...]:
     """Hosts and ports, as they stand in an address."""
     texts = where.split(",") if several else [where]
     found = []
@@ -76,7 +121,7 @@ def hosts_of(where: str, *, several: bool) -> tuple[tuple[str, int], ...]:
         match = _HOST.fullmatch(text)
         if match is None or (match[2] and int(match[2]) > 65535):
             raise ValueError("expected host:port" + (", host:port, …" if several else ""))
-        found.append(((match[1] or "127.0.0.1").strip("[]"), int(match[2] or _PORT)))
+        found.append(((match[1] or "127.0.0.1").strip("[]"), int(match[2] or port)))
     return tuple(found)
 
 

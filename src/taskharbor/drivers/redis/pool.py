@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError
@@ -44,20 +44,24 @@ KEEPALIVE = {
 def connect(options: Options, address: Address, **changes: Any) -> AbstractConnection:
     """A connection, not yet made: no call may hang on a network that is gone."""
     settings: dict[str, Any] = {
-        "host": address[0],
-        "port": address[1],
         "db": options.database,
         "username": options.username,
         "password": options.password,
         "socket_timeout": None,  # redis-py's own may swallow a cancellation (asyncio.wait_for); ours is in `call`
         "socket_connect_timeout": options.connect_timeout,
-        "socket_keepalive": True,
-        "socket_keepalive_options": KEEPALIVE,
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
         "client_name": "taskharbor",
         **NAMELESS,
         **changes,
+    }
+    if options.socket is not None:
+        return UnixDomainSocketConnection(path=options.socket, **settings)
+    settings |= {
+        "host": address[0],
+        "port": address[1],
+        "socket_keepalive": True,
+        "socket_keepalive_options": KEEPALIVE,
     }
     if options.tls:
         return SSLConnection(**settings, **dict(options.ssl))
@@ -81,6 +85,11 @@ class Pool:
         self._room = asyncio.Semaphore(options.pool_size)
         self._freed = asyncio.Event()  # set whenever one of them is no longer
         self._closed = False
+
+    @property
+    def name(self) -> str:
+        """The server, for people."""
+        return self._options.socket or f"{self.address[0]}:{self.address[1]}"
 
     async def close(self) -> None:
         self._closed = True

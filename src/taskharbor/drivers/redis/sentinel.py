@@ -1,0 +1,204 @@
+"""Running scripts on the primary that Sentinel names, and following it when another takes its place.
+
+All sentinels of the address are asked at once. As soon as more than half of them have answered, the answer of the
+latest configuration counts: one that was cut off from the others may still name a primary that has been replaced.
+Whoever is named must say that it is one, on every connection. When it does not answer, or is one no more, the sentinels
+are asked again; a call waits for a new primary as long as its timeout allows. They are also asked while all is well, by
+a call that finds the last answer a second old: a primary that was replaced goes on taking jobs, which are lost, until a
+sentinel gets around to telling it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import AuthenticationError, ConnectionError, NoScriptError, ReadOnlyError, ResponseError
+
+from taskharbor.drivers.redis.link import AWAY, LOST, Commands, Link, checked, refused
+from taskharbor.drivers.redis.options import Options
+from taskharbor.drivers.redis.pool import Address, Pool, connect, dial
+from taskharbor.drivers.redis.wire import Wire, hang_up
+from taskharbor.model.errors import BackendUnavailable
+
+PAUSE = 0.1  # seconds between two looks for a primary
+LOOK_EVERY = 1.0  # seconds for which an answer of the sentinels is good
+GLANCE = 0.1  # seconds for which a call waits for a new answer: sentinels that are away must not hold up the jobs
+
+
+class Misdirected(ConnectionError):
+    """Who was asked is no Sentinel, or does not watch the service: waiting does not help."""
+
+
+def _refused() -> Misdirected:
+    return Misdirected("a sentinel refused the login: give its own, with sentinel_username and sentinel_password")
+
+
+class PrimaryPool(Pool):
+    """Connections to a server that says on each of them that it is a primary."""
+
+    async def _dialled(self) -> Wire:
+        wire = await super()._dialled()
+        try:
+            (role,) = await wire.call([("ROLE",)], self._options.connect_timeout)
+        except BaseException:
+            await wire.disconnect()
+            raise
+        if isinstance(role, list) and role[0] != b"master":  # a user who may not ask learns it by READONLY
+            await wire.disconnect()
+            raise ReadOnlyError(f"{self.name}, which the sentinels name, is a replica")
+        return wire
+
+
+class SentinelLink(Link):
+    """Calls to whichever server is the primary of a service."""
+
+    def __init__(self, options: Options, dsn: str) -> None:
+        super().__init__(options, dsn)
+        self._sentinels = [Pool(options.for_sentinels(), address) for address in options.hosts]
+        self._primary: PrimaryPool | None = None
+        self._finding = asyncio.Lock()
+        self._look_at = 0.0
+        self._looking: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        await self.ask("PING")
+        try:
+            await self._check(await self._found())
+        except LOST as error:
+            raise self.unavailable(error) from error
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        for pool in (*self._sentinels, self._primary):
+            if pool is not None:
+                await pool.close()
+
+    # Who the primary is
+
+    async def _found(self) -> PrimaryPool:
+        if self._primary is not None:
+            return self._primary
+        async with self._finding:
+            if self._primary is None:
+                self._primary = PrimaryPool(self.options, await self._address())
+                self._look_at = asyncio.get_running_loop().time() + LOOK_EVERY
+            return self._primary
+
+    async def _current(self) -> PrimaryPool:
+        """The primary, by an answer of the sentinels that is not old, if they answer at once."""
+        pool, now = await self._found(), asyncio.get_running_loop().time()
+        if now < self._look_at or (self._looking is not None and not self._looking.done()):
+            return pool
+        self._look_at = now + LOOK_EVERY
+        self._looking = asyncio.create_task(self._look(pool), name="taskharbor-sentinel")
+        await asyncio.wait([self._looking], timeout=GLANCE)
+        return await self._found()
+
+    async def _look(self, pool: PrimaryPool) -> None:
+        try:
+            if await self._address() != pool.address:
+                await self._left(pool)
+        except (*LOST, *AWAY, ResponseError):
+            pass  # no sentinel answers: the primary is as good as before
+
+    async def _left(self, pool: PrimaryPool) -> None:
+        """Ask again who is the primary before the next call."""
+        if self._primary is pool:
+            self._primary = None
+        await pool.close()
+
+    async def _address(self) -> Address:
+        asked = [asyncio.create_task(self._asked(pool)) for pool in self._sentinels]
+        answers: list[tuple[int, Address] | None] = []
+        failed: list[BaseException] = []
+        try:
+            for each in asyncio.as_completed(asked):
+                try:
+                    answers.append(await each)
+                except (*LOST, *AWAY, ResponseError) as error:
+                    failed.append(error)
+                if 2 * len(answers) > len(asked):
+                    break
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+        known = [answer for answer in answers if answer is not None]
+        if known:
+            return max(known)[1]
+        if answers:
+            raise Misdirected(
+                f"the sentinels watch no service {self.options.service!r}; is it spelled as in their files?"
+            )
+        raise next((error for error in failed if isinstance(error, Misdirected)), failed[0])
+
+    async def _asked(self, sentinel: Pool) -> tuple[int, Address] | None:
+        """The epoch of a sentinel's configuration, and the primary in it; None if it does not know the service."""
+        name = self.options.service
+        try:
+            where, facts = await sentinel.call(
+                ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name), ("SENTINEL", "MASTER", name)
+            )
+        except AuthenticationError as error:
+            raise _refused() from error
+        except LOST:
+            await sentinel.drop_idle()
+            raise
+        if isinstance(where, AuthenticationError):
+            raise _refused() from where
+        if isinstance(where, ResponseError) and "unknown command" in str(where).lower():
+            raise Misdirected(
+                f"{sentinel.name} is no Sentinel: expected the addresses of sentinels, whose port is usually 26379; "
+                "for one server write redis://"
+            )
+        if isinstance(where, Exception):
+            raise where
+        if where is None:
+            return None
+        told = dict(zip(facts[::2], facts[1::2], strict=False)) if isinstance(facts, list) else {}
+        return int(told.get(b"config-epoch", 0)), (where[0].decode(), int(where[1]))
+
+    # Calls
+
+    async def _send(self, key: str, commands: Commands, *, repeat: bool, within: float | None = None) -> list[Any]:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.options.timeout
+        tries = 0
+        while True:
+            pool = None
+            try:
+                pool = await self._current()
+                return checked(await pool.call(*commands(tries > 0), within=within))
+            except NoScriptError:
+                raise
+            except (*LOST, *AWAY) as error:
+                tries += 1
+                if pool is not None:
+                    await self._left(pool)
+                is_in_doubt = pool is not None and isinstance(error, LOST)
+                is_lasting = isinstance(error, Misdirected | AuthenticationError)
+                if is_lasting or (is_in_doubt and not repeat) or (tries > 1 and loop.time() > end):
+                    raise self.unavailable(error) from error
+                await asyncio.sleep(PAUSE)
+            except ResponseError as error:
+                raise refused(self, error) from error
+
+    async def connection(self) -> AbstractConnection:
+        pool = await self._found()
+        made = connect(self.options, pool.address)
+        try:
+            await dial(self.options, made)
+        except BaseException:
+            await hang_up(made)
+            await self._left(pool)
+            raise
+        return made
+
+    def unavailable(self, error: BaseException) -> BackendUnavailable:
+        made = super().unavailable(error)
+        made.lasting = made.lasting or isinstance(error, Misdirected)
+        return made
