@@ -6,6 +6,7 @@ MAKEFLAGS += --no-print-directory
 
 VENV    := .venv
 BIN     := $(VENV)/bin
+PACKAGE := $(VENV)/.package
 STAMP   := $(VENV)/.installed
 PYTHON  ?=
 SECONDS ?= 600
@@ -25,7 +26,7 @@ quietly = @out=$$($(1) 2>&1) || { printf '%s\n' "$$out"; exit 1; }
 
 # A virtual environment whose interpreter is gone (upgraded, moved) is made again.
 ifneq ($(shell $(BIN)/python -c 'print("ok")' 2>/dev/null),ok)
-.PHONY: $(STAMP)
+.PHONY: $(PACKAGE) $(STAMP)
 endif
 
 .PHONY: help
@@ -40,7 +41,8 @@ venv: $(STAMP) ## make .venv and install the project with its tools into it
 
 # The newest Python that can make a virtual environment, else the newest at all: a name in PATH may be a shim with
 # nothing behind it, so each candidate is run. A bare Debian has no ensurepip (or no Python); root can install it.
-$(STAMP): pyproject.toml constraints.txt
+# The package alone is enough for the demo; the tools take ten times the room, and longer to come.
+$(PACKAGE): pyproject.toml constraints.txt
 	@set -eu; \
 	suits='import sys; sys.exit(sys.version_info < (3, 11))'; \
 	whole='import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))'; \
@@ -73,12 +75,17 @@ $(STAMP): pyproject.toml constraints.txt
 		echo "venv: making $(VENV) with $$("$$python" -c 'import sys; print("Python %d.%d.%d" % sys.version_info[:3])')"; \
 		"$$python" -m venv --clear $(VENV); \
 	fi
+	@echo "venv: installing taskharbor"
+	$(call quietly,$(PIP) -e .)
+	@touch $(PACKAGE)
+
+$(STAMP): $(PACKAGE)
 	@echo "venv: installing taskharbor[dev]"
 	$(call quietly,$(PIP) -e '.[dev]')
 	@touch $(STAMP)
 
 .PHONY: demo
-demo: $(STAMP) ## run the small example and see what happens to each job
+demo: $(PACKAGE) ## run the small example and see what happens to each job
 	@$(BIN)/python examples/demo.py
 
 .PHONY: check

@@ -71,13 +71,13 @@ async def main() -> None:
     mail = await send_email.aenqueue("nobody")
 
     print("Three jobs were enqueued; a worker runs them …")
-    worker = harbor.worker(poll_interval=0.05)  # how soon a retry is noticed; the default is a second
+    worker = harbor.worker()
     running = asyncio.create_task(worker.arun())
     seen = [f"result {await hello.aresult(30)!r}", f"result {await rate.aresult(30)}"]
     try:
         await mail.aresult(30)
     except JobDead as error:
-        seen.append(f"JobDead: {error.reason}")
+        seen.append(f"JobDead: {error.reason}, the last with {error.error_class}")
     worker.stop()
     await running
 

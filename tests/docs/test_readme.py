@@ -1,6 +1,7 @@
 """The first page: its example is short and runs, its commands work as they are typed, its figures were measured."""
 
 import re
+import sys
 from pathlib import Path
 
 from bench.stores.environments import PEERS
@@ -35,6 +36,15 @@ def test_the_commands_are_targets_of_the_makefile() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert {"demo", "test"} <= named
     assert named <= targets
+
+
+def test_the_demo_needs_no_tools() -> None:
+    """Who only wants to see it does not wait for hundreds of megabytes of linters and servers."""
+    rules = dict(re.findall(r"^(\S+): ?(.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert rules["demo"].partition(" ##")[0] == "$(PACKAGE)"
+    assert "$(STAMP)" not in rules["$(PACKAGE)"]
+    imported = re.findall(r"^(?:from|import) (\w+)", (ROOT / "examples/demo.py").read_text("utf-8"), re.MULTILINE)
+    assert {*imported} - sys.stdlib_module_names == {"taskharbor"}
 
 
 def test_the_first_page_is_short() -> None:
