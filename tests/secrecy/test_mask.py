@@ -4,6 +4,7 @@ import json
 import random
 import string
 import tracemalloc
+from urllib.parse import quote, quote_plus
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -27,6 +28,8 @@ def quoted(value: object) -> list[str]:
     """Every way in which a handler's error is likely to repeat a value, if it is long enough to be hidden."""
     if isinstance(value, str):
         forms = [value, value.strip(), repr(value)[1:-1], json.dumps(value)[1:-1], clean_error(value)]
+        sent = value.strip().encode(errors="replace")
+        forms += [quote(sent), quote(sent, safe=""), quote_plus(sent)]
         return forms if len(value.strip()) >= SHORTEST else []
     return [] if isinstance(value, bool) or value is None else [str(value)]
 
@@ -68,6 +71,13 @@ def test_no_more_is_taken_out_than_has_to_be(given: list[str], data: st.DataObje
     parts = ["a" * 20] if data is None else data.draw(st.lists(words | st.sampled_from([*given, "x"]), max_size=6))
     text = " ".join(parts)
     assert mask([text], list(given)) == [plainly(text, given)]
+
+
+def test_a_value_in_an_address_is_hidden():
+    """As HTTP clients write it into their errors."""
+    error = "HTTPError: 403 for https://pay.example/charge?key=sk%2Flive%2B9%3D%3D&who=ada+l%C3%B6we"
+    masked = "HTTPError: 403 for https://pay.example/charge?key=•••&who=•••"
+    assert mask([error], [{"key": "sk/live+9==", "who": "ada löwe"}]) == [masked]
 
 
 def test_a_value_that_was_cut_at_the_end_of_a_long_error_is_not_left_there():

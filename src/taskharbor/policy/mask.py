@@ -1,6 +1,6 @@
 """Taking values out of error text: what a job was given must not be read in what it raised.
 
-A value is found where the text repeats it whole, as it is or as Python and JSON quote it, and wherever sixteen
+A value is found where the text repeats it whole, as it is or as Python, JSON and URLs quote it, and wherever sixteen
 characters of it stand in a row, for a store cuts long errors. What a handler changed (capitals, a slice, `f"{n:,}"`)
 and values of fewer than four characters are not found.
 
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, time
 from decimal import Decimal
 from itertools import chain
+from urllib.parse import quote, quote_plus
 from uuid import UUID
 
 from taskharbor.model.job import JobRecord
@@ -25,10 +26,12 @@ from taskharbor.model.nested import children, read, scalars_of
 MASK = "•••"
 SHORTEST = 4  # shorter values say little, and would be found everywhere
 RUN = 16  # so many characters of a value in a row are no accident
+IN_A_URL = 2048  # characters: what is longer is sent in a body
 _SEED = 8
 _STRIDE = RUN - _SEED + 1  # every run of a value holds one seed that begins at a multiple of this
 
 _OUR_WORDS = re.compile(r"failed \d+ of \d+ attempts|crashed \d+ times|").fullmatch  # reasons that quote nothing
+_FROM_A_URL = re.compile(r"%[0-9A-Fa-f]{2}|\S\+\S").search
 _WORD = re.compile(r"[A-Za-z_]*").fullmatch
 _CUT = MAX_ERROR - 3  # bytes from which on a text may have been cut, and its last value with it
 _WRITTEN = (int, float, Decimal, UUID, date, time)
@@ -96,6 +99,7 @@ class Finder:
         self._seeds = _pieces(texts, _SEED)
         self._runs = _pieces(texts, RUN)
         self._escapes = any("\\" in text for text in texts)
+        self._urls = any(_FROM_A_URL(text) for text in texts)
         self._ends = {text[-size:] for text in texts if _may_be_cut(text) for size in range(SHORTEST, RUN)}
         self._short: set[str] = set()
         self._long: set[str] = set()  # runs, which are pieces of the texts: never more than they have characters
@@ -105,7 +109,7 @@ class Finder:
     def look_for(self, values: Iterable[object]) -> None:
         """Note what the texts repeat of these."""
         starts = self._starts
-        plain = not self._escapes
+        plain = not (self._escapes or self._urls)
         for value in values:
             self.looks += 1
             # Most of many short values are told by their beginning not to be in the texts.
@@ -122,6 +126,9 @@ class Finder:
         if self._escapes:  # else no quoted form that differs can be in the texts
             quoted = (repr(text), json.dumps(text), json.dumps(text, ensure_ascii=False))
             yield from {form[1:-1] for form in quoted} - {text}
+        if self._urls and len(text) <= IN_A_URL:  # an HTTP client's errors quote the address that it asked for
+            seen = text.encode(errors="replace")
+            yield from {quote(seen), quote(seen, safe=""), quote_plus(seen)} - {text}
         if not text.isprintable():
             yield from {replace_unstorable(text)} - {text}
             yield from (line.strip() for line in text.splitlines() if SHORTEST <= len(line.strip()) < RUN)
