@@ -113,8 +113,23 @@ async def _store(driver: Driver, target: Target) -> list[Check]:
             checks.append(Check("store", "problem", told(str(error))))
         finally:
             await driver.close()
+        checks += await _rights(driver)
     checks[1:1] = [Check("store", "warning", told(text)) for text in heard]
     return checks
+
+
+async def _rights(driver: Driver) -> list[Check]:
+    """Whether the user may do what the driver has to do, if the driver can tell."""
+    denied = getattr(driver, "denied", None)
+    if denied is None:
+        return []
+    try:
+        lacking = await denied()
+    except (TaskHarborError, OSError):
+        return []  # whatever keeps it from asking is told already
+    if not lacking:
+        return [Check("rights", "ok", "the user may do what the driver needs")]
+    return [Check("rights", "problem", told(text)) for text in lacking]
 
 
 async def _pace(driver: Driver) -> list[Check]:

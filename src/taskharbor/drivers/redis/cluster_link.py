@@ -60,6 +60,11 @@ class ClusterLink(Link):
         for address in self.primaries():
             await self._check(self._pool_of(address))
 
+    async def addresses(self) -> list[Address]:
+        if not self._slots:
+            await self._refresh()
+        return self.primaries()
+
     async def close(self) -> None:
         for pool in self._pools.values():
             await pool.close()

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+from redis.exceptions import ResponseError
 
 from taskharbor.drivers.contract import WORKER_SILENCE, SingleVerbs
 from taskharbor.drivers.redis import records
@@ -19,7 +20,7 @@ from taskharbor.drivers.redis.calls import Calls
 from taskharbor.drivers.redis.cluster import ClusterCalls
 from taskharbor.drivers.redis.cluster_link import ClusterLink
 from taskharbor.drivers.redis.hints import Hints
-from taskharbor.drivers.redis.link import Link, passed_since
+from taskharbor.drivers.redis.link import LOST, Link, passed_since, refused
 from taskharbor.drivers.redis.options import parse
 from taskharbor.drivers.redis.reading import Reader, info_of
 from taskharbor.drivers.redis.sentinel import SentinelLink
@@ -73,8 +74,7 @@ class RedisDriver(SingleVerbs):
     async def open(self) -> None:
         if self._calls is not None:
             return
-        kind = ClusterLink if self.options.cluster else SentinelLink if self.options.service is not None else Link
-        link = kind(self.options, self._dsn)
+        link = self._link()
         try:
             await link.open()
         except BaseException:
@@ -83,6 +83,22 @@ class RedisDriver(SingleVerbs):
         self._calls = ClusterCalls(link) if self.options.cluster else Calls(link)
         self._hints = Hints(link.connection, self._arrivals)
         self._reader = Reader(self._calls)
+
+    def _link(self) -> Link:
+        kind = ClusterLink if self.options.cluster else SentinelLink if self.options.service is not None else Link
+        return kind(self.options, self._dsn)
+
+    async def denied(self) -> builtins.list[str]:
+        """What this user may not do on the server and would have to, a sentence each. The driver need not be open."""
+        link = self._link()
+        try:
+            return await link.denied()
+        except LOST as error:
+            raise link.unavailable(error) from error
+        except ResponseError as error:
+            raise refused(link, error) from error
+        finally:
+            await link.close()
 
     async def close(self) -> None:
         calls, hints = self._calls, self._hints

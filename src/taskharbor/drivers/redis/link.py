@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
@@ -18,6 +19,7 @@ from redis.exceptions import (
     ClusterDownError,
     ConnectionError,
     MasterDownError,
+    NoPermissionError,
     NoScriptError,
     ReadOnlyError,
     ResponseError,
@@ -26,9 +28,9 @@ from redis.exceptions import (
 )
 
 from taskharbor.drivers.dsn import conceals
-from taskharbor.drivers.redis import checks, tls
+from taskharbor.drivers.redis import acl, checks, tls
 from taskharbor.drivers.redis.options import Options
-from taskharbor.drivers.redis.pool import Command, Pool, by_hash, by_text, connect, dial
+from taskharbor.drivers.redis.pool import Address, Command, Pool, by_hash, by_text, connect, dial
 from taskharbor.drivers.redis.scripts import Script, binary, load, pack
 from taskharbor.drivers.redis.wire import hang_up
 from taskharbor.model.errors import BackendUnavailable, DriverError
@@ -37,6 +39,11 @@ LOST = (ConnectionError, TimeoutError, OSError)
 AWAY = (BusyLoadingError, ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError)
 AWAY_WORDS = ("MISCONF", "NOREPLICAS", "OOM", "BUSY", "UNBLOCKED")
 FULL = "Redis is full (maxmemory): it takes no new jobs until there is room; raise maxmemory, or prune or delete jobs"
+DENIED = ("NOPERM", "user executing the script", "ACL failure in script")  # what is said about permissions
+NOT_ALLOWED = (
+    "Redis refused the call: this user may not do everything that is needed; taskharbor doctor names what is missing, "
+    "docs/driver-redis.md the whole list"
+)
 NO_SERVER = (
     "the server does not know a command that every Redis has: if it is a Sentinel, expected "
     "redis+sentinel://host:26379/service with the name of the service that it watches"
@@ -69,6 +76,23 @@ class Link:
         except ResponseError:
             return  # this user may not ask
         checks.say(f"redis at {pool.name}", checks.judge(self.options, checks.info_text(told)))
+
+    async def addresses(self) -> list[Address]:
+        """The servers that calls go to."""
+        return [self.options.hosts[0]]
+
+    async def denied(self) -> list[str]:
+        """What this user may not do there, a sentence each. The link need not be open."""
+        found: list[str] = []
+        for address in await self.addresses():
+            # Neither a name nor a database: that may be what is not allowed.
+            made = connect(replace(self.options, database=0), address, client_name=None)
+            try:
+                await dial(self.options, made)
+                found += await acl.denied(made, self.options)
+            finally:
+                await hang_up(made)
+        return list(dict.fromkeys(found))
 
     async def close(self) -> None:
         await self._pool.close()
@@ -195,6 +219,8 @@ def refused(link: Link, error: ResponseError) -> Exception:
         return link.unavailable(error)
     if "DB index is out of range" in str(error):
         return DriverError("the server has no database of the number that ends the address; leave it out for 0")
+    if isinstance(error, NoPermissionError) or any(mark in str(error) for mark in DENIED):
+        return DriverError(NOT_ALLOWED)
     if "unknown command" in str(error).lower():
         return DriverError(NO_SERVER)
     if "cluster support disabled" in str(error):

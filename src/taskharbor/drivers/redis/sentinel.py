@@ -77,6 +77,9 @@ class SentinelLink(Link):
             if pool is not None:
                 await pool.close()
 
+    async def addresses(self) -> list[Address]:
+        return [(await self._found()).address]
+
     # Who the primary is
 
     async def _found(self) -> PrimaryPool:
