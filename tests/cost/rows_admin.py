@@ -2,6 +2,7 @@
 
 from tests import lanes
 from tests.cost.meter import Row, Store
+from tests.cost.rows_line import backlog
 
 QUEUES = lanes.figure(test=300, chaos=1000)
 
@@ -25,7 +26,12 @@ async def flow(store: Store) -> None:
     await store.driver.enqueue([*steps, join], store.later())
 
 
+async def nothing_to_prune(store: Store) -> None:
+    assert await store.driver.prune(store.now, 1000) == 0
+
+
 ROWS = [
+    Row("`prune` with nothing to prune", backlog, nothing_to_prune, small=3000),
     Row("`results` of 1,000 unknown ids", queues, unknown_results, small=10, large=QUEUES, times=2),
     Row("`enqueue` of a flow of 100", queues, flow, small=10, large=QUEUES, times=2),
 ]

@@ -213,7 +213,9 @@ MUTANTS = (
         "return false",
         ("runs",),
     ),
-    Mutant("the outcome without its spawn", "settle", "store(spawn, outcome[8] or nil)", "", ("spawn",)),
+    Mutant(
+        "the outcome without its spawn", "settle", "local number = spawn and", "local number = false and", ("spawn",)
+    ),
     # Admin and retention
     Mutant("keys not looked up", "lib/80_store", "call('HGET', sound(q, 'th:keys'), name)", "nil", ("idempotency",)),
     Mutant("delete takes what is needed", "admin", "if needed > 0 then return needed end", "", ("admin",)),

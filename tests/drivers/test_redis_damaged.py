@@ -26,6 +26,7 @@ FIELDS = str.split("""
     th_worker th_heir th_reason th_fin th_res updated_ms th_dep timeout_ms backoff_ms
 """)
 VALUES = [b"caf\xe9", b"\xff\xfe\x00", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", "emoji 🎉".encode(), b"\x00", b"\x1b[31m"]
+VALUES += [*bytes.split(b"nan -nan inf -inf 1e400 -1 0x10 1.5 99999999999999999999 9999999999999 many"), b" 7 ", b""]
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "in a group": {"group": "g", "group_limit": 100},
@@ -132,6 +133,24 @@ async def proceed(driver, neighbours, standing):
     assert [taken[id].job.lost for id in neighbours] == [lost] * len(neighbours)
     assert await driver.settle([Ack(taken[id].lease) for id in neighbours], AFTER) == [None] * len(neighbours)
     assert (await driver.counts(AFTER))["q"]["done"] == len(neighbours)
+
+
+@pytest.mark.parametrize("standing", STANDING)
+@pytest.mark.parametrize("bad", ["hash", "string", "list", "missing"])
+def test_neighbours_of_a_key_of_another_type_go_on(bad, standing):
+    async def story(driver, client):
+        neighbours = [f"n{number}" for number in range(6)]
+        await stand(driver, standing, [job(id) for id in [*neighbours[:3], "bad", *neighbours[3:]]])
+        client.delete("{q}:job:bad")
+        if bad == "hash":
+            client.hset("{q}:job:bad", "nobody", "knows")
+        elif bad == "string":
+            client.set("{q}:job:bad", "text")
+        elif bad == "list":
+            client.rpush("{q}:job:bad", "text")
+        await proceed(driver, neighbours, standing)
+
+    live(story)
 
 
 @pytest.mark.parametrize("gid", [b"", b"gr\xfcn"])

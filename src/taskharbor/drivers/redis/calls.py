@@ -29,6 +29,7 @@ WATCHED = "{th}:watched"  # queues with jobs on which others depend, or that bel
 QUEUES = "{th}:queues"
 LOOK = 2000  # so many ids are looked up by one script
 SEEK = 2000  # so many keys, of ids in queues, are looked for by one
+VISITED = 50  # so many queues are visited by one
 READ = 500  # so many records are read by one
 T = TypeVar("T")
 Where = Sequence[tuple[str, str | None]]  # ids, each with its queue if that is known and nobody noted it
@@ -318,10 +319,18 @@ class Calls:
         number, _ = await self.link.run(load("cancel_flow"), HOME, args, repeat=False)
         return number
 
-    async def prune(self, before: int, limit: int) -> int:
-        gone: int
-        gone, _ = await self.link.run(load("prune"), HOME, (False, "", before, limit, False, False), repeat=False)
-        return gone
+    # What prune and the sweep need
+
+    def parts(self, queues: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+        """Queues that one script may visit, and where it runs."""
+        return ((HOME, list(part)) for part in sliced(queues, VISITED))
+
+    async def is_open(self, flow: str) -> bool:
+        """Whether a run goes on, where a script cannot know it."""
+        raise AssertionError("on one server a script knows")
+
+    async def delivered(self, queues: Iterable[str]) -> None:
+        """Deliver what scripts on these queues left for others."""
 
     async def pause(self, queue: str, on: bool) -> None:
         await self.link.run(load("pause"), queue, (0, False, "", queue, on))

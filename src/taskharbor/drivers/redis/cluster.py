@@ -8,7 +8,7 @@ once, and every other client looks for such messages from time to time, so that 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from taskharbor.drivers.redis import planning
@@ -326,20 +326,14 @@ class ClusterCalls(Calls):
     async def cancel_flow(self, flow: str, now: int) -> int:
         return await self.runs.cancel(flow, now)
 
-    async def prune(self, before: int, limit: int) -> int:
-        gone = 0
-        open: dict[str, bool] = {}
-        for queue in await self.known_queues():
-            while gone < limit:
-                args = (True, queue, before, limit - gone, [queue], open)
-                number, unknown = await self.link.run(load("prune"), queue, args, repeat=False)
-                gone += number
-                for flow in unknown:
-                    open[flow.decode()] = await self.runs.is_open(flow.decode())
-                if not any(not open[flow.decode()] for flow in unknown):
-                    break
-            await self.outbox.deliver([queue])
-        return gone
+    def parts(self, queues: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+        return ((queue, [queue]) for queue in queues)
+
+    async def is_open(self, flow: str) -> bool:
+        return await self.runs.is_open(flow)
+
+    async def delivered(self, queues: Iterable[str]) -> None:
+        await self.outbox.deliver(queues)
 
     async def pause(self, queue: str, on: bool) -> None:
         await self.note_queues([queue])

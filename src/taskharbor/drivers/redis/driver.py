@@ -24,6 +24,7 @@ from taskharbor.drivers.redis.link import LOST, Link, passed_since, refused
 from taskharbor.drivers.redis.options import parse
 from taskharbor.drivers.redis.reading import Reader, info_of
 from taskharbor.drivers.redis.sentinel import SentinelLink
+from taskharbor.drivers.redis.sweeping import Sweeper
 from taskharbor.drivers.unstorable import answers_for_any_name
 from taskharbor.model.errors import (
     BackendUnavailable,
@@ -65,6 +66,7 @@ class RedisDriver(SingleVerbs):
         self._calls: Calls | None = None
         self._hints: Hints | None = None
         self._reader: Reader | None = None
+        self._sweeper: Sweeper | None = None
         self._tend_at = 0.0
 
     @property
@@ -83,6 +85,7 @@ class RedisDriver(SingleVerbs):
         self._calls = ClusterCalls(link) if self.options.cluster else Calls(link)
         self._hints = Hints(link.connection, self._arrivals)
         self._reader = Reader(self._calls)
+        self._sweeper = Sweeper(self._calls)
 
     def _link(self) -> Link:
         kind = ClusterLink if self.options.cluster else SentinelLink if self.options.service is not None else Link
@@ -102,7 +105,7 @@ class RedisDriver(SingleVerbs):
 
     async def close(self) -> None:
         calls, hints = self._calls, self._hints
-        self._calls = self._hints = self._reader = None
+        self._calls = self._hints = self._reader = self._sweeper = None
         if hints is not None:
             await hints.close()
         if calls is not None:
@@ -294,7 +297,11 @@ class RedisDriver(SingleVerbs):
         return [_judged(id, answer, takes) for id, answer in zip(ids, answers, strict=True)]
 
     async def prune(self, before: datetime, limit: int) -> int:
-        return await self.calls.prune(records.up_to_ms(before), limit) if limit > 0 else 0
+        if limit <= 0:
+            return 0
+        self.calls  # noqa: B018 - raises if it is not open
+        assert self._sweeper is not None
+        return await self._sweeper.prune(records.up_to_ms(before), limit)
 
     async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
         moment = to_ms(now)

@@ -118,14 +118,14 @@ def reserved(queue: str, granted: Sequence[Any], end: datetime) -> list[Reserved
     times: dict[Any, datetime | None] = {}
     limits: dict[Any, int] = {}
     for name, token, values in granted:
-        id = _text(name)
+        id = text_of(name)
         lease = Lease(id, queue, token, end)
         if len(values) > FEW:
             found.append(Reserved(_granted(id, queue, values), lease))
             continue
         payload, type, created, extra, limit = values[:5]
         if (kind := types.get(type)) is None:
-            kind = types[type] = _text(type)
+            kind = types[type] = text_of(type)
         if created not in times:
             times[created] = _moment(created)
         if limit not in limits:
@@ -152,7 +152,7 @@ def _with_extra(job: JobRecord, values: Values) -> JobRecord:
         job,
         run_at=_moment(due) if due else None,
         timeout=timeout,
-        group=_text(group) if group else None,
+        group=text_of(group) if group else None,
         group_limit=limit,
         metadata=metadata or {},
     )
@@ -173,7 +173,7 @@ def info(id: str, queue: str, open: Sequence[bytes] | None, values: Values, now:
         record = msgspec.structs.replace(record, reason=f"{DAMAGED_PREFIX}: unknown state")
     waiting: tuple[str, ...] = ()
     if state is State.BLOCKED and open:
-        left = {_text(each) for each in open}
+        left = {text_of(each) for each in open}
         waiting = tuple(dict.fromkeys(id for id in record.depends_on if id in left))
     return JobInfo(record, state or State.DLQ, worker, end, waiting)
 
@@ -201,7 +201,7 @@ def _record(id: str, queue: str, values: Values, run_at: datetime | None) -> Job
     type, group, key, flow, heir = values[TYPE], values[GROUP], values[KEY], values[FLOW], values[HEIR]
     return JobRecord(
         id=id,
-        type=_text(type) if type or own else queue,
+        type=text_of(type) if type or own else queue,
         queue=queue,
         payload=values[PAYLOAD] or b"",
         run_at=run_at,
@@ -211,16 +211,16 @@ def _record(id: str, queue: str, values: Values, run_at: datetime | None) -> Job
         max_attempts=_whole(values[REAL_MAX] if own or values[REAL_MAX] else values[MAX]),
         deliveries=deliveries,
         lost=_whole(values[LOST]),
-        idempotency_key=_text(key) if key else None,
-        group=_text(group) if group else None,
+        idempotency_key=text_of(key) if key else None,
+        group=text_of(group) if group else None,
         group_limit=limit,
         depends_on=tuple(id for id, _ in edges_of(values[EDGES])),
-        flow_id=_text(flow) if flow else None,
-        handed_to=_text(heir) if heir else None,
+        flow_id=text_of(flow) if flow else None,
+        handed_to=text_of(heir) if heir else None,
         metadata=metadata or {},
-        last_error=_text(values[ERROR]),
+        last_error=text_of(values[ERROR]),
         failed_at=_moment(values[ERROR_AT]),
-        reason=_text(reason),
+        reason=text_of(reason),
         created_at=_moment(values[CREATED]) or EPOCH,
         finished_at=_moment(finished),
         result=values[RESULT],
@@ -254,7 +254,7 @@ def name_of(data: bytes) -> str | None:
         return None
 
 
-def _text(value: bytes | None) -> str:
+def text_of(value: bytes | None) -> str:
     return value.decode(errors="replace") if value else ""
 
 

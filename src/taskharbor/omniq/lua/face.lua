@@ -1,6 +1,7 @@
 -- What the scripts of taskharbor.omniq have in common, on top of the driver's fragments.
 -- KEYS[1]: `B:meta`, which never exists. ARGV[1]: a MessagePack array; its first item is whether this is a Cluster, its
 -- second the time in milliseconds, 0: by the server's clock.
+-- without: 99_sweep
 
 local argument = cmsgpack.unpack(ARGV[1])
 local base = string.sub(KEYS[1], 1, -6)

@@ -1,5 +1,6 @@
 -- now, cluster, home, operation, jobs (id, queue or false), run_at or false, reset attempts, reason → for each 0: done,
 -- 1: no such job, else what it is: a state that the operation does not take, or how many unfinished jobs depend on it.
+-- without: 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(args[1], args[2], args[3])

@@ -1,5 +1,6 @@
 -- now, cluster, home, run, queues or false, reason, on a Cluster the run's generation → how many of its jobs were cancelled,
 -- and whether it has any; the run is flagged.
+-- without: 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(args[1], args[2], args[3])

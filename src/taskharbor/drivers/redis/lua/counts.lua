@@ -1,5 +1,5 @@
 -- now, queues → for each: ready, scheduled, inflight, blocked, done, dlq, cancelled, paused.
--- without: 80_store 95_fence 98_tend
+-- without: 80_store 95_fence 98_tend 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 local now, answers = n(args[1]), {}
 for index, q in ipairs(args[2]) do

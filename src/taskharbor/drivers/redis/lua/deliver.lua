@@ -1,6 +1,6 @@
 -- queue, seconds for which a missing dependency may still come, messages (kind, number, posted at, the `now` of what posted
 -- it, arguments) → for each 1: applied, 0: not yet. On a Cluster; messages may come again.
--- without: 90_take 95_fence 97_find 98_tend
+-- without: 90_take 95_fence 97_find 98_tend 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(0, true, args[1])

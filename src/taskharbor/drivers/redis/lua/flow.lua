@@ -1,4 +1,5 @@
 -- run, queues or false → the records of its jobs.
+-- without: 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 local flow, answers = args[1], {}
 for _, q in ipairs(args[2] or flow_queues(flow)) do

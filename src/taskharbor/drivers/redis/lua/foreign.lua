@@ -1,4 +1,5 @@
 -- queue → the ids that stand in its lanes and are not in `th:ids`: a foreign client published them. Quick if there are none.
+-- without: 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 local q = args[1]
 local lanes = {call('LLEN', key(q, 'wait')), call('ZCARD', key(q, 'delayed')), call('ZCARD', key(q, 'active')),

@@ -2,7 +2,7 @@
 -- th_deps, or false; for each key the id that has it, or false. What a client plans edges with. The queue of a job is where
 -- it is looked for if nobody noted another. On a Cluster the state may be `alias`: the id is known as its heir; and `under
 -- way`: the heir is in a message that nobody has delivered yet.
--- without: 95_fence 98_tend
+-- without: 95_fence 98_tend 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 th.begin(0, args[1])
 local jobs, keyed, ids, noted = {}, {}, {}, {}

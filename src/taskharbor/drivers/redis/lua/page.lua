@@ -1,5 +1,6 @@
 -- queue, after which id (empty: from the first), how many → records in the order of ids, whether the index goes on behind
 -- them, and the last id that was looked at.
+-- without: 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 local q, after, count = args[1], args[2], args[3]
 local ids = call('ZRANGEBYLEX', key(q, 'th:ids'), after == '' and '-' or '(' .. after, '+', 'LIMIT', 0, count)

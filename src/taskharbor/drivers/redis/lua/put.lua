@@ -1,7 +1,7 @@
 -- now, cluster, queue, jobs: plain ones, each id once, all values by turns (id, payload, type, timeout in ms or 0, max_attempts,
 -- th_x or false, created_ms) → OK: all are stored. SLOW, and nothing has changed: enqueue.lua is to look at them. DUE: the same,
 -- because others are to be lined up first, or a key is to be mended.
--- without: 20_books 25_mend 30_record 40_groups 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend
+-- without: 20_books 25_mend 30_record 40_groups 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 unless_full()
 local cluster, q, jobs = args[2], args[3], args[4]

@@ -1,5 +1,5 @@
 -- cluster, jobs (id, queue or false) → for each its record (see whole_record), or false.
--- without: 80_store 95_fence 98_tend
+-- without: 80_store 95_fence 98_tend 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 local answers = {}
 for index, item in ipairs(args[2]) do

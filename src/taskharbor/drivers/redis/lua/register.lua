@@ -6,7 +6,7 @@
 --   enter  queues → the run's generation and whether it is cancelled; they are among its queues now
 --   left   queue: no longer among them
 --   cancel nothing → the run's generation and its queues, and it is flagged; false if it has none
--- without: 15_stats 20_books 25_mend 30_record 40_groups 45_plain 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend
+-- without: 15_stats 20_books 25_mend 30_record 40_groups 45_plain 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 local operation, at, rest = args[1], args[2], args[3]
 if operation == 'claim' then unless_full() else even_if_full() end

@@ -1,5 +1,5 @@
 -- now, cluster, home, queues, worker, tokens to keep → how many leases of the worker were given back.
--- without: 80_store 95_fence 97_find 98_tend
+-- without: 80_store 95_fence 97_find 98_tend 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(args[1], args[2], args[3])

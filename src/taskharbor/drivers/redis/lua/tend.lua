@@ -1,5 +1,5 @@
 -- now, cluster, home, queues → nothing. On one server the queues with watched jobs come in by themselves.
--- without: 80_store 95_fence 97_find
+-- without: 80_store 95_fence 97_find 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(args[1], args[2], args[3])

@@ -41,31 +41,14 @@ end
 -- On one server: a queue that holds nothing and is not paused is forgotten, so that names do not pile up. Limits of groups
 -- stay. Its arrivals begin at 1 again.
 function th.forget_queue(q)
-  for _, name in ipairs({'wait', 'delayed', 'active', 'failed', 'completed', 'paused', 'groups:ready', 'th:ids', 'th:prio'}) do
-    if call('EXISTS', key(q, name)) == 1 then return end
+  local keys = {}
+  for index, name in ipairs({'wait', 'delayed', 'active', 'failed', 'completed', 'paused', 'groups:ready', 'th:ids', 'th:prio'}) do
+    keys[index] = key(q, name)
   end
+  if call('EXISTS', unpack(keys)) > 0 then return end
   call('ZREM', QUEUES, q)
   call('HDEL', TURNS, q)
   call('SREM', WATCHED, q)
   call('DEL', key(q, 'th:seq'), key(q, 'stats'), key(q, 'lane:rr'), key(q, 'th:sweep'), key(q, 'th:watched'))
   for _, lane in ipairs(LANES) do call('DEL', key(q, 'idx:' .. lane)) end
-end
-
--- Records that are gone leave their ids, and their keys, in our indexes: a few are looked at each time, all in turn.
-function th.sweep(q, count)
-  local at = key(q, 'th:sweep')
-  local last = call('HGET', at, 'id') or ''
-  local ids = call('ZRANGEBYLEX', sound(q, 'th:ids'), last == '' and '-' or '(' .. last, '+', 'LIMIT', 0, count)
-  for _, id in ipairs(ids) do
-    if call('EXISTS', job_key(q, id)) == 0 then th.forget(q, id, {state = 'gone', pri = 0, th_sto = '0'}) end
-  end
-  local keys = call('HSCAN', sound(q, 'th:keys'), call('HGET', at, 'key') or '0', 'COUNT', count)
-  for index = 1, #keys[2], 2 do
-    if call('EXISTS', job_key(q, keys[2][index + 1])) == 0 then call('HDEL', key(q, 'th:keys'), keys[2][index]) end
-  end
-  if #ids < count and keys[1] == '0' then
-    call('DEL', at)
-  else
-    call('HSET', at, 'id', #ids < count and '' or ids[#ids], 'key', keys[1])
-  end
 end

@@ -1,0 +1,45 @@
+-- now, cluster, home, queue, how many ids, how many keys → how many ids were looked at, how many records that stood in no
+-- lane were put back and some of their ids, and those in doubt (list, id, state, since when): they stand nowhere near
+-- their place in a long list.
+-- Goes on where the last sweep of the queue ended, by anybody; forgets ids and keys whose records are gone.
+-- without: 97_find
+local args = cmsgpack.unpack(ARGV[1])
+even_if_full()
+th.begin(args[1], args[2], args[3])
+local q, count = args[4], args[5]
+local at = sound(q, 'th:sweep', 'hash')
+local last = call('HGET', at, 'id') or ''
+local ids = call('ZRANGEBYLEX', sound(q, 'th:ids'), last == '' and '-' or '(' .. last, '+', 'LIMIT', 0, count)
+local looked, restored, shown, doubtful = 0, 0, {}, {}
+for _, id in ipairs(ids) do
+  if th.searches >= 10 then break end
+  looked = looked + 1
+  local job, is_other = th.load(q, id)
+  if is_other then
+    th.set_aside(q, id, 'not a hash')
+  elseif not job then
+    th.forget(q, id, {state = 'gone', pri = 0, th_sto = '0'})
+  else
+    local list = th.absent(q, id, job)
+    if list == true then
+      th.restore(q, id, job)
+      restored = restored + 1
+      if #shown < 5 then shown[#shown + 1] = id end
+    elseif list then
+      doubtful[#doubtful + 1] = {list, id, job.state or '', n(th.stood_at(q, id))}
+    end
+  end
+end
+
+local keys = call('HSCAN', sound(q, 'th:keys'), call('HGET', at, 'key') or '0', 'COUNT', args[6])
+for index = 1, #keys[2], 2 do
+  if call('EXISTS', job_key(q, keys[2][index + 1])) == 0 then call('HDEL', key(q, 'th:keys'), keys[2][index]) end
+end
+local next_id = looked == #ids and #ids < count and '' or ids[looked]
+if next_id == '' and keys[1] == '0' then
+  call('DEL', at)
+elseif call('EXISTS', key(q, 'th:ids')) == 1 then
+  call('HSET', at, 'id', next_id, 'key', keys[1])
+end
+th.finish()
+return {looked, restored, shown, doubtful}

@@ -1,0 +1,111 @@
+"""What workers do once a minute: prune what is past its retention, and put back records that stand in no lane.
+
+Everything goes in slices, each a script of a few milliseconds, whatever the store holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, Any
+
+from taskharbor.drivers.redis.records import text_of
+from taskharbor.drivers.redis.scripts import binary, load
+
+if TYPE_CHECKING:
+    from taskharbor.drivers.redis.calls import Calls
+
+logger = logging.getLogger("taskharbor.redis")
+SWEPT = 2000  # ids that one round looks at, in whatever queues come next
+AT_ONCE = 200  # of them in one script
+WINDOW = 5000  # entries of a list that one script reads
+OVERLAP = 500  # of them twice: others may remove some in between
+
+
+class Sweeper:
+    """One client's share of it."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._swept = ""  # the queue that was swept last
+        self._begun = False
+
+    async def prune(self, before: int, limit: int) -> int:
+        """Forget what finished before a moment; answers how many, at most `limit`."""
+        gone = 0
+        names = await self._calls.known_queues()
+        for home, queues in self._calls.parts(names):
+            gone += await self._prune(home, queues, before, limit - gone)
+            if gone >= limit:
+                break
+        await self._sweep(names)
+        return gone
+
+    async def _prune(self, home: str, queues: list[str], before: int, limit: int) -> int:
+        calls, gone, open = self._calls, 0, dict[str, bool]()
+        done = cancelled = 0
+        while gone < limit:
+            args = (calls.link.cluster, home, before, limit - gone, queues, open, done, cancelled)
+            answer = await calls.link.run(load("prune"), home or queues[0], args, repeat=False)
+            number, unknown, done, cancelled, more = answer
+            gone += number
+            asked = {flow.decode(): await calls.is_open(flow.decode()) for flow in unknown}
+            open |= asked
+            if not all(asked.values()):
+                done = cancelled = 0  # some of what was passed over may go
+            elif not more:
+                break
+        await calls.delivered(queues)
+        return gone
+
+    async def _sweep(self, names: list[str]) -> None:
+        """Look at the next ids, where this client ended its last round."""
+        if not names:
+            return
+        if not self._begun:
+            self._begun, self._swept = True, random.choice(names)  # not all workers the same queues
+        start = sum(name <= self._swept for name in names)
+        now, left = await self._calls.clock(), SWEPT
+        for queue in [*names[start:], *names[:start]]:
+            if left <= 0:
+                return
+            self._swept = queue
+            left -= max(AT_ONCE // 10, await self.sweep(queue, now))
+
+    async def sweep(self, queue: str, now: int) -> int:
+        """The next slice of a queue; answers how many ids it looked at."""
+        calls = self._calls
+        home = queue if calls.link.cluster else ""
+        args = (now, calls.link.cluster, home, queue, AT_ONCE, AT_ONCE)
+        looked, restored, shown, doubtful = await calls.link.run(load("sweep"), queue, args)
+        lost = await self._nowhere(queue, doubtful) if doubtful else []
+        if lost:
+            again = (now, calls.link.cluster, home, queue, [tuple(map(binary, one[1:])) for one in lost])
+            restored += await calls.link.run(load("restore"), queue, again)
+            shown += [one[1] for one in lost[:5]]
+        if restored:
+            logger.warning(
+                "queue %s: %d job(s) stood in no lane and were put back: %s",
+                queue,
+                restored,
+                ", ".join(text_of(id) for id in shown[:5]) + (" …" if restored > 5 else ""),
+            )
+        if restored or lost:
+            await calls.delivered([queue])
+        return int(looked)
+
+    async def _nowhere(self, queue: str, doubtful: list[Any]) -> list[Any]:
+        """Those that are not in the list that they should be in: it is read whole, some entries at a time, from the end
+        to the head. So nothing is missed while others append and take."""
+        lost: list[Any] = []
+        for list_key in {one[0] for one in doubtful}:
+            missing = {one[1]: one for one in doubtful if one[0] == list_key}
+            passed, size = 0, 1
+            while missing and passed < size:
+                args = (binary(list_key), [binary(id) for id in missing], passed, WINDOW)
+                found, size = await self._calls.link.run(load("stray"), queue, args)
+                for id in found:
+                    missing.pop(id, None)
+                passed += WINDOW - OVERLAP
+            lost += missing.values()
+        return lost

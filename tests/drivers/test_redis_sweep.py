@@ -1,0 +1,226 @@
+"""Records that stand in no lane, however they came to: a sweep finds them, puts them back, and says so. It touches none
+that stands where its state says."""
+
+import asyncio
+import logging
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from taskharbor.drivers import Ack, Cancelled, Fail, JobRecord, State
+from taskharbor.drivers.redis import RedisDriver
+from tests import lanes
+from tests.drivers.redis_stores import emptied
+from tests.omniq.store import Store
+from tests.servers import redis as servers
+
+pytestmark = pytest.mark.lane("redis")
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOW_MS = int(NOW.timestamp() * 1000)
+LATER = NOW + timedelta(minutes=10)
+LEASE = timedelta(seconds=30)
+# Where a job of each kind stands, and where it is to be found again.
+PLACES = {
+    "ready": ("{q}:wait", "wait"),
+    "in a group": ("{q}:g:g:wait", "gwait"),
+    "with a priority": ("{q}:th:prio", "prio"),
+    "scheduled": ("{q}:delayed", "delayed"),
+    "inflight": ("{q}:active", "active"),
+    "inflight in a group": ("{q}:active", "active"),
+    "dead": ("{q}:failed", "failed"),
+    "done": ("{q}:th:done", "done"),
+    "cancelled": ("{q}:th:cancelled", "cancelled"),
+    "blocked": ("{q}:th:blocked", "blocked"),
+    "blocked without its edges": ("{q}:th:open:%s", "blocked"),
+}
+
+
+def job(id: str, **fields) -> JobRecord:
+    return JobRecord(**{"id": id, "type": "work", "queue": "q", "created_at": NOW, **fields})
+
+
+def live(story, kind="redis7"):
+    """Run a story with an open driver and a client of the same server."""
+
+    async def run():
+        if kind == "cluster":
+            servers.shared_cluster().empty()
+            dsn, client = servers.shared_cluster().url, servers.shared_cluster().client()
+        else:
+            dsn, client = emptied(kind), servers.shared(kind).client()
+        driver = RedisDriver(f"{dsn}?checks=0")
+        await driver.open()
+        try:
+            await story(driver, client)
+        finally:
+            client.close()
+            await driver.close()
+
+    asyncio.run(run())
+
+
+async def make(driver, kind: str, id: str) -> None:
+    """A job of this kind."""
+    kinds: dict[str, dict[str, Any]] = {
+        "in a group": {"group": "g", "group_limit": 1000},
+        "inflight in a group": {"group": "h", "group_limit": 1000},
+        "with a priority": {"priority": 5},
+        "scheduled": {"run_at": NOW + timedelta(minutes=5)},
+    }
+    fields = kinds.get(kind, {})
+    if kind.startswith("blocked"):
+        await driver.enqueue([job(f"{id}-first", queue="other")], NOW)
+        fields = {"depends_on": (f"{id}-first",)}
+    elsewhere = kind in ("dead", "done", "cancelled") or kind.startswith("inflight")
+    if not elsewhere:
+        await driver.enqueue([job(id, **fields)], NOW)
+        return
+    await driver.enqueue([job(id, **fields)], NOW)
+    (held,) = await driver.reserve(["q"], NOW, LEASE, 1, "w")
+    assert held.job.id == id, "others wait: make them later"
+    if kind == "dead":
+        await driver.settle([Fail(held.lease, "no", 1, NOW)], NOW)
+    elif kind == "done":
+        await driver.settle([Ack(held.lease)], NOW)
+    elif kind == "cancelled":
+        await driver.settle([Cancelled(held.lease, "no")], NOW)
+
+
+def order(kinds) -> list[str]:
+    """Those first that are made by a reserve."""
+    return sorted(kinds, key=lambda kind: not (kind in ("dead", "done", "cancelled") or kind.startswith("inflight")))
+
+
+async def swept(driver) -> None:
+    """What the workers do over an hour, at once."""
+    names = await driver.calls.known_queues()
+    for _ in range(1000):
+        for name in names:
+            await driver._sweeper.sweep(name, NOW_MS)
+        if not await driver.calls.link.ask("EXISTS", "{q}:th:sweep", key="{q}"):
+            return
+
+
+async def runs(driver, id: str) -> None:
+    """The job is one like any other: it is granted and acked, when its time has come."""
+    info = await driver.inspect(id, LATER)
+    if info.state is State.DLQ:
+        assert await driver.requeue([id], LATER) == [None]
+    elif info.state is State.BLOCKED:
+        (first,) = await driver.reserve(["other"], LATER, LEASE, 1, "w")
+        assert await driver.settle([Ack(first.lease)], LATER) == [None]
+    elif info.state in (State.DONE, State.CANCELLED):
+        assert await driver.prune(LATER, 10) >= 1
+        assert id not in {one.job.id for one in (await driver.list(now=LATER)).items}
+        return
+    (held,) = await driver.reserve(["q"], LATER, LEASE, 10, "w")
+    assert held.job.id == id
+    assert await driver.settle([Ack(held.lease)], LATER) == [None]
+
+
+@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("how", ["deleted", "written over"])
+@pytest.mark.parametrize("server", ["redis7", "cluster"])
+def test_a_record_that_stands_nowhere_is_put_back(server, how, kind, caplog):
+    async def story(driver, client):
+        await make(driver, kind, "lost")
+        place, lane = PLACES[kind]
+        place = place.replace("%s", "lost")
+        store = Store(client, "q")
+        assert store.where("lost") == [lane]
+        client.delete(place)
+        if not kind.endswith("edges"):
+            assert store.where("lost") == []
+            if how == "written over":
+                client.set(place, "text")
+        with caplog.at_level(logging.WARNING, "taskharbor.redis"):
+            await swept(driver)
+        said = [record.getMessage() for record in caplog.records]
+        assert said == ["queue q: 1 job(s) stood in no lane and were put back: lost"]
+        assert store.where("lost") == [lane]
+        await runs(driver, "lost")
+        await swept(driver)
+        assert len(caplog.records) == 1
+
+    live(story, server)
+
+
+def contents(client) -> dict[bytes, object]:
+    """All that the server holds, without how far a sweep has come."""
+    found: dict[bytes, object] = {}
+    for key in client.scan_iter(count=1000):
+        if not key.endswith(b"th:sweep"):
+            found[key] = client.smembers(key) if client.type(key) == b"set" else client.dump(key)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(lanes.figure(test=3, chaos=50)))
+def test_any_of_many_is_found_and_no_other_is_touched(seed, caplog):
+    """Hundreds of jobs of every kind, some of which lost their place."""
+    chance = random.Random(seed)
+
+    async def story(driver, client):
+        kinds = order(kind for kind in PLACES if not kind.endswith("edges"))
+        made: dict[str, str] = {}
+        for kind in kinds:
+            count = chance.choice([1, 5, 30])
+            for number in range(count):
+                made[f"{kind.replace(' ', '-')}-{number:03}"] = kind
+                await make(driver, kind, f"{kind.replace(' ', '-')}-{number:03}")
+        ready = [f"plain-{number:04}" for number in range(chance.choice([10, 400, 1500]))]
+        for first in range(0, len(ready), 300):  # in batches, each in one millisecond
+            moment = NOW + timedelta(milliseconds=first // 300)
+            await driver.enqueue([job(id) for id in ready[first : first + 300]], moment)
+        made |= dict.fromkeys(ready, "ready")
+        before = contents(client)
+        await swept(driver)
+        assert contents(client) == before
+        assert not caplog.records
+        lost = chance.sample(sorted(made), min(len(made), chance.choice([1, 3, 40])))
+        for id in lost:
+            place = PLACES[made[id]][0]
+            if place in ("{q}:wait", "{q}:g:g:wait", "{q}:failed"):
+                assert client.lrem(place, 0, id) == 1
+            elif place == "{q}:th:blocked":
+                client.srem(place, id)
+            elif place == "{q}:th:prio":
+                client.zrem(place, *[member for member in client.zrange(place, 0, -1) if member[31:] == id.encode()])
+            else:
+                assert client.zrem(place, id) == 1
+        await swept(driver)
+        standing: dict[str, list[str]] = {}
+        for lane, id in Store(client, "q").lanes():
+            standing.setdefault(id, []).append(lane)
+        assert standing == {id: [PLACES[kind][1]] for id, kind in made.items()}
+        told = sum(int(record.getMessage().split(":")[1].split()[0]) for record in caplog.records)
+        assert told == len(lost)
+
+    with caplog.at_level(logging.WARNING, "taskharbor.redis"):
+        live(story)
+
+
+def test_a_list_whose_order_no_time_explains_is_read_whole(caplog):
+    """Where a job does not stand near its place, that proves nothing: clients' clocks may differ."""
+    chance = random.Random(7)
+
+    async def story(driver, client):
+        ids = [f"plain-{number:04}" for number in range(660)]
+        for first in range(0, len(ids), 10):
+            await driver.enqueue([job(id) for id in ids[first : first + 10]], NOW + timedelta(milliseconds=first))
+        chance.shuffle(ids)
+        client.delete("{q}:wait")
+        client.rpush("{q}:wait", *ids)
+        before = contents(client)
+        await swept(driver)
+        assert contents(client) == before
+        for id in ids[::220]:
+            client.lrem("{q}:wait", 0, id)
+        await swept(driver)
+        assert sorted(client.lrange("{q}:wait", 0, -1)) == sorted(map(str.encode, ids))
+
+    with caplog.at_level(logging.WARNING, "taskharbor.redis"):
+        live(story)
+    assert len(caplog.records) == 3
