@@ -24,7 +24,7 @@ OPENING = """# The command line
 
 ## The store
 
-Every command that works on a store takes the options below, before or behind its name. Which store it is: `--dsn`,
+Every command that works on a store takes the options below, before or after its name. Which store it is: `--dsn`,
 else `$TASKHARBOR_DSN`, else the one that the app of `--app` was made with, else `sqlite:///taskharbor.db` here.
 A `$TASKHARBOR_DSN` that is set and empty, as a missing secret leaves it, is an error.
 The current folder is importable for `--app`. Commands that only look change nothing: they create no file and no schema,
@@ -36,8 +36,8 @@ and say `taskharbor migrate` where there is none. `enqueue` tells on stderr when
 ## Output
 
 On a terminal: tables that fit its width, with colours unless `NO_COLOR` is set. In a pipe: plain columns, no colour,
-nothing cut, one row a line. With `--output json`: one JSON document, whose keys are told with each command; keys may be
-added, none is renamed or removed within a major version. Moments are ISO 8601 in UTC, durations seconds. Notes for a
+nothing cut, one row a line. With `--output json`: one JSON document, whose keys are listed with each command. Keys may
+be added, none is renamed or removed within a major version. Moments are ISO 8601 in UTC, durations seconds. Notes for a
 person go to stderr.
 
 Payloads, results and the marks that a workflow leaves in metadata are not shown unless `inspect --show-payload` asks
@@ -50,7 +50,7 @@ Commands that cannot be taken back ask first; `--yes` answers. Without a termina
 
 | code | meaning |
 | --- | --- |
-| 0 | done; a worker ended by TERM or INT has done what it should, too |
+| 0 | done; also a worker that was ended by TERM or INT |
 | 1 | refused or not found: no such job, a job was refused, a case or a check failed; the output cannot be written |
 | 2 | the command line is wrong: an option, the DSN, the app, or invalid JSON |
 | 3 | the store cannot be used: not there, not reachable, its schema does not fit |

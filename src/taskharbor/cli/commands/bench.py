@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 def bench(target: Target, jobs: int, concurrency: int) -> None:
     """Measure how fast a store is here: jobs that do nothing, one worker in this process.
 
-    Without --dsn on an SQLite file of its own, which is removed. With one in a queue of its own on that store; its jobs
-    are deleted afterwards, but the load is real: think before you point it at production. Figures are of this
-    machine at this moment.
+    Without --dsn it uses a temporary SQLite file. With --dsn it uses a queue of its own on that store and deletes its
+    jobs afterwards, but the load is real: think before you point it at production. The figures hold for this machine
+    at this moment.
 
     \b
     Examples:

@@ -19,8 +19,8 @@ from taskharbor.cli.text import clean
 def conformance(target: Target, themes: tuple[str, ...], namespace: str | None) -> None:
     """Prove that a store keeps the driver contract.
 
-    Runs the cases of taskharbor.conformance, one for each sentence of the contract, on a store that is empty, or
-    beside what is there under names of their own. Never deletes what it did not create. Exit 0: every case passed;
+    Runs the cases of taskharbor.conformance, one for each sentence of the contract, on an empty store, or
+    beside other jobs under names of their own. Never deletes what it did not create. Exit 0: every case passed;
     1: one failed; 2: nothing could be run.
 
     \b

@@ -50,7 +50,7 @@ def list_(target: Target, queue: str | None, type_: str | None, limit: int, curs
       taskharbor dlq list
       taskharbor dlq list --queue mail --output json
 
-    JSON: as of `taskharbor list`, and of each job "last_error".
+    JSON: as of `taskharbor list`, with "last_error" for each job.
     """
 
     async def look(driver: Driver, now: datetime) -> tuple[Page, datetime]:
@@ -84,7 +84,7 @@ def list_(target: Target, queue: str | None, type_: str | None, limit: int, curs
 @click.option("--all", "everything", is_flag=True, help="All dead jobs, or all of --queue and --type.")
 @click.option("--queue", metavar="NAME", help="With --all: only jobs of this queue.")
 @click.option("--type", "type_", metavar="TYPE", help="With --all: only jobs of this type.")
-@click.option("--keep-attempts", is_flag=True, help="Do not give them all their attempts again.")
+@click.option("--keep-attempts", is_flag=True, help="Keep the count of failures; the next may be the last.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @shared
 def requeue(

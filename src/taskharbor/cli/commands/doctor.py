@@ -18,7 +18,7 @@ from taskharbor.cli.target import Target, importing, shared
 def doctor(target: Target) -> None:
     """Check a store and what is needed to use it: versions, the address, the schema, the clock, queues and workers.
 
-    Changes nothing. Exit 1 if something is a problem; warnings are none.
+    Changes nothing. Exit 1 if there is a problem; warnings do not count.
 
     \b
     Examples:

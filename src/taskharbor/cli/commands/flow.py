@@ -43,7 +43,7 @@ def show(target: Target, id: str, mermaid: bool) -> None:
       taskharbor flow show 01JQZ5X7T0A8C2E4G6J8M0P2R4
       taskharbor flow show 01JQZ5X7T0A8C2E4G6J8M0P2R4 --mermaid > flow.mmd
 
-    Took: from the moment nothing held a job up any more to its end, the wait for a worker included.
+    Took: from the moment a job could run to its end, the wait for a worker included.
 
     JSON: {"id", "status", "created_at", "updated_at", "done", "total", "jobs": [as of `taskharbor list`],
     "edges": [[ID, ID]]}. An edge: the second waits for the first.

@@ -31,12 +31,12 @@ def job() -> None:
 
 @job.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
-@click.option("--keep-attempts", is_flag=True, help="Do not give them all their attempts again.")
+@click.option("--keep-attempts", is_flag=True, help="Keep the count of failures; the next may be the last.")
 @shared
 def retry(target: Target, ids: tuple[str, ...], keep_attempts: bool) -> None:
     """Run jobs again: dead and cancelled ones, and scheduled ones now instead of later.
 
-    A scheduled job is cancelled and brought back at once: who waits for its result in that moment sees it cancelled.
+    A scheduled job is cancelled and brought back at once: a caller who waits for it at that moment sees it cancelled.
 
     \b
     Example:
@@ -78,7 +78,7 @@ async def _again(driver: Driver, id: str, now: datetime, *, reset: bool) -> Driv
 def cancel(target: Target, ids: tuple[str, ...], yes: bool) -> None:
     """Cancel jobs that have not ended. A handler that runs learns it at its next heartbeat. Asks first.
 
-    A job whose place a workflow has taken: that workflow is cancelled.
+    If a workflow has taken the job's place, that workflow is cancelled.
 
     \b
     Example:

@@ -32,7 +32,7 @@ def list_(target: Target) -> None:
       taskharbor queue list
 
     JSON: {"queues": [{"queue", "paused", "workers", "jobs": {"blocked", "scheduled", "ready", "inflight", "done",
-    "dlq", "cancelled"}}]}. workers: how many were heard in the last minute that serve it.
+    "dlq", "cancelled"}}]}. workers: how many serve it and were heard in the last minute.
     """
     found = ask(target, survey)
     if target.json:

@@ -57,7 +57,7 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
 
 
 @worker.command()
-@click.option("--queues", callback=_names, metavar="A,B", help="Default: those that the app declares, else 'default'.")
+@click.option("--queues", callback=_names, metavar="A,B", help="Default: 'default' and those of the app's tasks.")
 @click.option(
     "--concurrency",
     type=click.IntRange(1),
@@ -76,9 +76,7 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
 @click.option(
     "--max-lost", type=click.IntRange(1), metavar="N", default=3, show_default=True, help="Crashes until a job is dead."
 )
-@click.option(
-    "--max-jobs", type=click.IntRange(1), metavar="N", help="Replace a process before it takes more jobs than that."
-)
+@click.option("--max-jobs", type=click.IntRange(1), metavar="N", help="Replace a process that has taken N jobs.")
 @click.option(
     "--max-memory", callback=_size, metavar="SIZE", help="Replace a process that has grown to this, e.g. 512M."
 )
@@ -87,15 +85,17 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
     "--spare/--no-spare",
     default=True,
     show_default=True,
-    help="Keep one more process that has imported the app and waits for one to die.",
+    help="Keep one more process, ready to take the place of one that dies.",
 )
 @click.option("--health-file", type=click.Path(dir_okay=False), help="Write how the processes are to this file.")
 @click.option("--health-port", type=click.IntRange(1, 65535), metavar="PORT", help="Answer GET /live and /ready here.")
-@click.option("--health-host", default="127.0.0.1", show_default=True, help="Where to; 0.0.0.0: from other hosts, too.")
+@click.option(
+    "--health-host", default="127.0.0.1", show_default=True, help="Listen there; 0.0.0.0: for other hosts, too."
+)
 @_span("--health-within", "30", "Healthy: every process has polled the store within this time.")
 @click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve Prometheus metrics here.")
 @click.option(
-    "--metrics-host", default="127.0.0.1", show_default=True, help="Where to; 0.0.0.0: from other hosts, too."
+    "--metrics-host", default="127.0.0.1", show_default=True, help="Listen there; 0.0.0.0: for other hosts, too."
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
@@ -106,8 +106,8 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
 def run(target: Target, **options: Any) -> int:
     """Run jobs until TERM or INT.
 
-    A supervisor starts the worker processes, keeps the leases of their jobs, gives back at once what one held that
-    died, and starts another. It runs no handler itself. It begins by saying which store, queues and tasks it serves,
+    A supervisor starts the worker processes and keeps the leases of their jobs. When a process dies, it gives back its
+    jobs at once and starts another. It runs no handler itself. It logs which store, queues and tasks are served,
     and warns if it can run nothing. Without --app the handlers are echo, sleep and fail.
 
     \b
@@ -168,7 +168,7 @@ def run(target: Target, **options: Any) -> int:
 @click.option("--file", "path", type=click.Path(dir_okay=False), help="The --health-file of the worker.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The --health-port of the worker.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The host of that port.")
-@_span("--max-age", "15", "A file older than that was left behind.")
+@_span("--max-age", "15", "An older file was left behind by a worker that died.")
 @click.option(
     "--live", is_flag=True, help="Ask only whether the supervisor is alive, not whether it reaches the store."
 )
