@@ -79,7 +79,9 @@ def follow(page: str, terminal: Terminal) -> list[str]:
 def test_the_django_page_works_as_it_is_written(tmp_path: Path) -> None:
     with Terminal(tmp_path) as terminal:
         printed = follow("django.md", terminal)
-        assert "orders.tasks.confirm" in printed[-1]
+        *_, listed, _, _, _, tested = printed
+        assert "orders.tasks.confirm" in listed
+        assert "Found 2 test(s)" in tested
         (tmp_path / "look.py").write_text(LOOK, encoding="utf-8")
         assert terminal.type("python look.py").splitlines()[-1] == "ada@example.com 1 [True] 1"
         ((code, log),) = terminal.interrupt()
