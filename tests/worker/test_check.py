@@ -37,9 +37,15 @@ def returning_from_a_thread(ctx: JobContext) -> str:
     return "half of it"
 
 
+async def returning_for_a_reason(ctx: JobContext) -> str:
+    while ctx.cancelled.reason != "shutdown":
+        await asyncio.sleep(0)
+    return "half of it"
+
+
 async def finishing(ctx: JobContext) -> str:
     """Does not look, and finishes its work while the worker stops."""
-    while ctx._cancelled is None or ctx._cancelled.reason is None:
+    while ctx._cancelled is None or ctx._cancelled._reason is None:
         ctx._cancelled = ctx._cancelled or CancelSignal(ctx.job)
         await asyncio.sleep(0)
     return "all of it"
@@ -74,7 +80,7 @@ def test_at_a_shutdown_the_job_is_given_back_at_no_cost(handler, process, caplog
     assert "recorded as done" not in caplog.text
 
 
-@pytest.mark.parametrize("handler", [returning, returning_from_a_thread])
+@pytest.mark.parametrize("handler", [returning, returning_from_a_thread, returning_for_a_reason])
 def test_a_handler_that_returns_after_it_saw_the_signal_is_reported(handler, caplog):
     info = asyncio.run(stopped(handler))
     assert info.state == "done"

@@ -70,6 +70,7 @@ class CancelSignal:
     @property
     def reason(self) -> str | None:
         """Why: `timeout`, `cancelled`, `lease lost` or `shutdown`; None while there is no reason to stop."""
+        self._seen = self._reason is not None
         return self._reason
 
     def set(self, reason: str) -> None:

@@ -112,7 +112,9 @@ class Children:
         """Run a job in a child and answer what its handler returned, or raise what it raised."""
         stop = _Stop()
         run.kill = stop.kill
-        context.cancelled.subscribe(lambda: stop.tell(context.cancelled.reason or ""))
+        context.cancelled.subscribe(
+            lambda: stop.tell(context.cancelled._reason or "")
+        )  # it is not the handler that asks
         codec = handler.signature.codec
         own = None if type(codec) is JsonCodec else codec  # the default is made anew there; another one must pickle
         unrecoverable = write_unrecoverable(handler.unrecoverable)
