@@ -122,10 +122,15 @@ OTHERS = (
     one(
         "release counts nothing",
         "leases",
-        "replace(entry.record, lost=entry.record.lost + 1, run_at=None)",
-        "replace(entry.record, run_at=None)",
+        "lost + 1 if type(lost) is int else lost",
+        "lost",
     ),
-    one("release keeps run_at", "leases", "lost=entry.record.lost + 1, run_at=None)", "lost=entry.record.lost + 1)"),
+    one(
+        "release keeps run_at",
+        "leases",
+        "replace(entry.record, lost=lost, run_at=None)",
+        "replace(entry.record, lost=lost)",
+    ),
     one(
         "cancel and every outcome leave the slot taken",
         "queue",
@@ -262,9 +267,9 @@ OTHERS = (
     ),
     one(
         "damaged records are handed out",
-        "queue",
-        "        type(record.type) is str\n",
-        "        True\n        or type(record.type) is str\n",
+        "entry",
+        "    if not entry.tampered:\n        return None\n    try:",
+        "    if entry.standing != UNKNOWN:\n        return None\n    try:",
     ),
     one(
         "wait hears nothing of an ack",

@@ -31,8 +31,8 @@ def survives_the_machine(driver: Any, runs: int = RUNS, **how: Any) -> bool:
 
 
 def cases(package: Any, **how: Any) -> Any:
-    damage = package.damage.damage
-    return run(lambda: package.MemoryDriver("memory://"), damage=damage, **how)
+    hurt = package.damage
+    return run(lambda: package.MemoryDriver("memory://"), damage=hurt.damage, damage_field=hurt.damage_field, **how)
 
 
 def test_the_copy_without_a_mistake_passes(tmp_path):

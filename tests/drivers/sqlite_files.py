@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,19 @@ _CHANGES = {
     "payload": "payload = NULL",
     "number": "attempts = 'many'",
     "state": "state = 'nonsense'",
+}
+
+
+_VALUES = {
+    "missing": "NULL",
+    "empty": "''",
+    "word": "'many'",
+    "bytes": "CAST(x'fffe' AS TEXT)",
+    "negative": "-1",
+    "huge": f"{2**62}",
+    "fraction": "1.5",
+    "infinite": "9e999",
+    "nested": """'[["x"]]'""",
 }
 
 
@@ -36,3 +50,12 @@ def damage(path: str, id: str, how: str) -> None:
         assert connection.execute(f"UPDATE taskharbor_jobs SET {_CHANGES[how]} WHERE id = ?", (id,)).rowcount == 1
     finally:
         connection.close()
+
+
+def damage_field(path: str, id: str, field: str, kind: str) -> bool:
+    """Put a wrong value into a column of a job."""
+    column = "grp" if field == "group" else field
+    with closing(sqlite3.connect(path, timeout=30)) as connection:
+        connection.execute(f"UPDATE taskharbor_jobs SET {column} = {_VALUES[kind]} WHERE id = ?", (id,))
+        connection.commit()
+    return True

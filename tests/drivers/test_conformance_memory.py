@@ -4,7 +4,7 @@ import pytest
 
 from taskharbor.conformance import DriverCases
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.memory.damage import damage
+from taskharbor.drivers.memory.damage import damage, damage_field
 
 
 @pytest.mark.lane("conformance-memory")
@@ -14,3 +14,6 @@ class TestMemory(DriverCases):
 
     def damage(self, driver, id, how):
         damage(driver, id, how)
+
+    def damage_field(self, driver, id, field, kind):
+        return damage_field(driver, id, field, kind)

@@ -12,7 +12,7 @@ from taskharbor.conformance import DriverMachine, StoreNotEmpty, Verdict, all_ca
 from taskharbor.conformance.machine import check_machine
 from taskharbor.drivers import JobRecord
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.memory.damage import damage
+from taskharbor.drivers.memory.damage import damage, damage_field
 
 pytestmark = pytest.mark.lane("conformance-memory")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,7 +50,7 @@ def test_a_store_in_use_is_refused():
 def test_with_a_namespace_nothing_of_others_is_touched_and_nothing_is_left():
     driver = store_in_use()
     before = everything(driver)
-    report = run(lambda: driver, damage=damage, namespace="suite ")
+    report = run(lambda: driver, damage=damage, damage_field=damage_field, namespace="suite ")
     assert report.ok, str(report)
     assert not report.skipped
     assert everything(driver) == before

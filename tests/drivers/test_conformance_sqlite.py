@@ -6,7 +6,7 @@ import pytest
 
 from taskharbor.conformance import DriverCases
 from taskharbor.drivers.sqlite import SqliteDriver
-from tests.drivers.sqlite_files import damage, fast_folder
+from tests.drivers.sqlite_files import damage, damage_field, fast_folder
 
 _number = itertools.count()
 
@@ -22,6 +22,9 @@ class TestSqlite(DriverCases):
 
     def damage(self, driver, id, how):
         damage(driver.address.path, id, how)
+
+    def damage_field(self, driver, id, field, kind):
+        return damage_field(driver.address.path, id, field, kind)
 
 
 fast_sqlite_folder = fast_folder

@@ -114,7 +114,7 @@ MUTANTS = (
         "damaged records are handed out",
         ("damaged",),
         (
-            ("reserve.py", "if sound(row):", "if True:"),
+            ("reserve.py", "if sound(row) and (not self.tx.any_text or damage_of(row) is None):", "if True:"),
             (
                 "job.py",
                 "        plain\n        and type(kind) is str\n        and kind\n        and type(payload)",

@@ -20,5 +20,10 @@ class TestMyStore(DriverConformance):
 
         damage(driver._store, id, how)
 
+    def damage_field(self, driver, id, field, kind):
+        from taskharbor.drivers.memory.damage import damage_field  # yours: a wrong value in one field
+
+        return damage_field(driver._store, id, field, kind)
+
     def clean(self, driver):
         """Drop what make_driver created, if it does not go by itself."""

@@ -42,6 +42,7 @@ THEMES = (
     "bounds",
     "text",
     "damaged",
+    "damaged_fields",
     "concurrency",
     "races",
     "wait",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -35,6 +36,9 @@ from taskharbor.drivers import (
 T = TypeVar("T")
 Damage: TypeAlias = Callable[[Any, str, Any], Awaitable[None] | None]
 """Damage the record of a job as another program could; see `DriverConformance.damage`."""
+DamageField: TypeAlias = Callable[[Any, str, str, str], Awaitable[bool] | bool]
+"""Put a wrong value into one field of it; see `DriverConformance.damage_field`."""
+SAMPLES = 40
 
 BASE = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
 MS = timedelta(milliseconds=1)
@@ -74,6 +78,9 @@ class Environment:
         now: datetime = BASE,
         exclusive: bool = True,
         damage: Damage | None = None,
+        damage_field: DamageField | None = None,
+        samples: int = SAMPLES,
+        seed: int = 0,
         dsn: str = "",
     ) -> None:
         self.driver = driver
@@ -84,6 +91,9 @@ class Environment:
         self.used: set[str] = set()
         self.queue = self.q("queue")
         self._damage = damage
+        self._damage_field = damage_field
+        self._samples = samples
+        self._seed = seed
         self._made = 0
         self._siblings: list[Driver] = []
 
@@ -286,6 +296,17 @@ class Environment:
         if self._damage is None:
             self.skip("no damage hook was given")
         await settled(self._damage(self.driver, id, how))
+
+    async def damage_field(self, id: str, field: str, kind: str) -> bool:
+        """Put a wrong value into one field of a record; False if the store cannot hold such a value there."""
+        if self._damage_field is None:
+            self.skip("no damage_field hook was given")
+        return await settled(self._damage_field(self.driver, id, field, kind))
+
+    def draw(self, things: Sequence[T]) -> list[T]:
+        """Some of these, or all, in their order: as many as the suite was told to try."""
+        chosen = random.Random(self._seed).sample(range(len(things)), min(self._samples, len(things)))
+        return [things[number] for number in sorted(chosen)]
 
     def skip(self, reason: str) -> NoReturn:
         """End the case here, because it cannot be run on this store."""

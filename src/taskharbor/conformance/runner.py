@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from taskharbor.conformance.case import Case, Skipped, all_cases
-from taskharbor.conformance.environment import BASE, Damage, Environment, opened, settled
+from taskharbor.conformance.environment import BASE, Damage, DamageField, Environment, opened, settled
 from taskharbor.conformance.report import CaseResult, Report, Verdict
 from taskharbor.drivers import Driver, open_driver
 
@@ -29,13 +29,15 @@ def run(
     *,
     themes: Sequence[str] | None = None,
     damage: Damage | None = None,
+    damage_field: DamageField | None = None,
     namespace: str | None = None,
     stop_at_first: bool = False,
 ) -> Report:
     """Run the cases against a store: a DSN, or a function that makes a driver which is not yet open.
 
-    `themes`: only these. `damage`: how to damage a record (see `DriverConformance.damage`); without it those cases are
-    skipped. `namespace`: what the names of queues, jobs and workers begin with; needed where the store is not empty.
+    `themes`: only these. `damage`, `damage_field`: how to damage a record (see `DriverConformance`); without them those
+    cases are skipped. `namespace`: what the names of queues, jobs and workers begin with; needed where the store is not
+    empty.
 
     >>> report = run("memory://", themes=["enqueue"])
     >>> report.ok
@@ -43,7 +45,16 @@ def run(
     """
     if not __debug__:
         raise RuntimeError("the cases are written with assert: run Python without -O")
-    return asyncio.run(arun(target, themes=themes, damage=damage, namespace=namespace, stop_at_first=stop_at_first))
+    return asyncio.run(
+        arun(
+            target,
+            themes=themes,
+            damage=damage,
+            damage_field=damage_field,
+            namespace=namespace,
+            stop_at_first=stop_at_first,
+        )
+    )
 
 
 async def arun(
@@ -51,6 +62,7 @@ async def arun(
     *,
     themes: Sequence[str] | None = None,
     damage: Damage | None = None,
+    damage_field: DamageField | None = None,
     namespace: str | None = None,
     stop_at_first: bool = False,
 ) -> Report:
@@ -72,6 +84,7 @@ async def arun(
                 now=BASE - timedelta(days=number),
                 exclusive=False,
                 damage=damage,
+                damage_field=damage_field,
                 dsn=target if isinstance(target, str) else "",
             )
             results.append(await judge(case, env, remove=True))

@@ -24,12 +24,17 @@ if "taskharbor.conformance.cases" not in sys.modules:  # else the cases are read
     pytest.register_assert_rewrite("taskharbor.conformance.cases")
 
 from taskharbor.conformance.case import Case, Skipped, all_cases
-from taskharbor.conformance.environment import Environment, settled
+from taskharbor.conformance.environment import SAMPLES, Environment, settled
 from taskharbor.drivers import Driver
 
 
 class DriverHooks:
     """What a driver's test class gives."""
+
+    damage_samples = SAMPLES
+    """How many pairs of field and damage each case of the theme `damaged_fields` tries; there are some two hundred."""
+    damage_seed = 0
+    """Which ones."""
 
     def make_driver(self) -> Driver | Awaitable[Driver]:
         """A fresh driver, not yet opened, on an EMPTY store. May be a coroutine function."""
@@ -42,6 +47,16 @@ class DriverHooks:
         that nobody knows). May be a coroutine function. Leave it out only for a store where nobody can.
         """
         raise Skipped("damage() is not given: the store cannot be written to by another program")
+
+    def damage_field(self, driver: Driver, id: str, field: str, kind: str) -> Awaitable[bool] | bool:
+        """Put a wrong value into one field of a job's record behind the driver's back. False: no store could hold it.
+
+        `field` is that of JobRecord, or `state`. `kind` is `missing`, `empty`, `word` (text that is none of the values
+        that the field can have), `bytes` (that are no UTF-8), `negative` (-1), `huge` (2**62), `fraction` (1.5),
+        `infinite` (a number that is none, or has no end) or `nested` (a list in a list, in whatever form the store has
+        for lists). May be a coroutine function.
+        """
+        raise Skipped("damage_field() is not given: the store cannot be written to by another program")
 
     def clean(self, driver: Driver) -> Awaitable[None] | None:
         """Called after each case and each run of the machine, with the driver still open: take away what is left."""
@@ -106,7 +121,13 @@ def _test_of(case: Case) -> Callable[[DriverCases], None]:
             driver = await settled(self.make_driver())
             await driver.open()
             try:
-                env = Environment(driver, damage=self.damage)
+                env = Environment(
+                    driver,
+                    damage=self.damage,
+                    damage_field=self.damage_field,
+                    samples=self.damage_samples,
+                    seed=self.damage_seed,
+                )
                 try:
                     await case.function(env)
                 finally:

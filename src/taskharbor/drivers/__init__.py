@@ -30,7 +30,7 @@ from taskharbor.model.errors import (
 )
 from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, JobRecord, Page, State, WorkerInfo, flow_status, replace
 from taskharbor.model.lease import Enqueued, Lease, Reserved
-from taskharbor.model.limits import check_job, check_name, check_spawn, clean_error
+from taskharbor.model.limits import check_job, check_name, check_record, check_spawn, clean_error
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
 __all__ = [
@@ -73,6 +73,7 @@ __all__ = [
     "WrongState",
     "check_job",
     "check_name",
+    "check_record",
     "check_spawn",
     "clean_error",
     "flow_status",

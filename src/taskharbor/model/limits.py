@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from taskharbor.model.errors import InvalidJob
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import JobRecord, replace
 
 MAX_NAME = 255
 MAX_KEY = 512
@@ -117,6 +117,21 @@ def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD) -> None:
         _check_metadata(job.metadata)
     elif type(job.metadata) is not dict:
         raise InvalidJob(f"metadata: expected a dict of text to text, got {type(job.metadata).__name__}")
+
+
+def check_record(job: JobRecord, *, shown: bool = False) -> None:
+    """Raise InvalidJob unless every field of a record that a store answers is one that could have been stored. `shown`:
+    as `inspect` and `list` show it, where what cannot be read is left empty."""
+    check_job(replace(job, type=job.type or "unknown") if shown else job, INT_MAX)
+    for name in ("failed_at", "finished_at"):
+        if getattr(job, name) is not None:
+            check_moment(getattr(job, name), name)
+    for name in ("last_error", "reason"):
+        _text_bytes(getattr(job, name), name)
+    if job.handed_to is not None:
+        check_name(job.handed_to, "handed_to")
+    if job.result is not None and type(job.result) is not bytes:
+        raise InvalidJob(f"result: expected bytes, got {type(job.result).__name__}")
 
 
 def check_spawn(spawn: Sequence[JobRecord]) -> None:

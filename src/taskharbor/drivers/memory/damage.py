@@ -15,10 +15,24 @@ from taskharbor.drivers.memory.entry import UNKNOWN, finished
 
 if TYPE_CHECKING:
     from taskharbor.drivers.memory.driver import MemoryDriver
+    from taskharbor.drivers.memory.entry import Entry
+    from taskharbor.drivers.memory.store import Store
 
 Damage: TypeAlias = Literal["type", "payload", "number", "state"]
 KINDS: tuple[Damage, ...] = ("type", "payload", "number", "state")
 
+_PLACES = {"run_at", "idempotency_key", "group", "depends_on", "flow_id", "handed_to", "finished_at", "priority"}
+_VALUES: dict[str, Any] = {
+    "missing": None,
+    "empty": "",
+    "word": "many",
+    "bytes": b"\xff\xfe",
+    "negative": -1,
+    "huge": 2**62,
+    "fraction": 1.5,
+    "infinite": float("nan"),
+    "nested": [["x"]],
+}
 _FIELDS: dict[str, dict[str, Any]] = {
     "type": {"type": ""},
     "payload": {"payload": None},
@@ -35,7 +49,28 @@ def damage(driver: MemoryDriver, id: str, how: Damage) -> None:
             entry.record = replace(entry.record, **_FIELDS[how])
             entry.tampered = True
             return
-        if finished(entry):
-            store.reopen(entry)
-        store.stand(entry, entry.record, UNKNOWN)
-        store.unmet[id] = entry
+        _lose_state(store, entry)
+
+
+def damage_field(driver: MemoryDriver, id: str, field: str, kind: str) -> bool:
+    """Put a wrong value into a field of a record; False for one by which the store itself finds or places it: where
+    nobody else can write, such a field is what the store's own order says it is."""
+    store = driver.store
+    with store.lock:
+        entry = store.entries[id]
+        if field == "state":
+            _lose_state(store, entry)
+        elif field in _PLACES:
+            return False
+        else:
+            entry.record = replace(entry.record, **{field: _VALUES[kind]})
+            entry.tampered = True
+        return True
+
+
+def _lose_state(store: Store, entry: Entry) -> None:
+    if finished(entry):
+        store.reopen(entry)
+    store.stand(entry, entry.record, UNKNOWN)
+    entry.tampered = True
+    store.unmet[entry.record.id] = entry

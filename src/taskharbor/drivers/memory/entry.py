@@ -19,8 +19,10 @@ import msgspec
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import DAMAGED_PREFIX
+from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import EPOCH, JobRecord, State
 from taskharbor.model.lease import Lease
+from taskharbor.model.limits import check_record
 from taskharbor.model.outcome import Ack
 from taskharbor.model.shown import shown
 
@@ -47,7 +49,7 @@ WAITING = frozenset({READY, SCHEDULED})
 _FINISHED = frozenset({DONE, CANCELLED})
 
 _MICROSECOND = timedelta(microseconds=1)
-_NUMBERS = ("attempts", "max_attempts", "deliveries", "lost")
+_EMPTY = JobRecord(id="", type="")
 
 
 def ticks(moment: datetime) -> int:
@@ -110,14 +112,12 @@ def state_at(entry: Entry, now: int) -> State:
 
 def damage_of(entry: Entry) -> str | None:
     """What another program did to the record that would stop a worker, or None."""
-    record = entry.record
-    if type(record.type) is not str or not record.type:
-        return "type is missing"
-    if type(record.payload) is not bytes:
-        return "payload is missing"
-    for name in _NUMBERS:
-        if type(getattr(record, name)) is not int:
-            return f"{name} is not a number"
+    if not entry.tampered:
+        return None
+    try:
+        check_record(entry.record)
+    except InvalidJob as error:  # its text begins with the field; no value is told, which may be anything
+        return f"{str(error).partition(':')[0].partition(' ')[0]} is missing or wrong"
     return "unknown state" if entry.standing == UNKNOWN else None
 
 
@@ -129,15 +129,17 @@ def outward(record: JobRecord) -> JobRecord:
 def readable(entry: Entry) -> JobRecord:
     """A damaged record as it can be shown: every field of the right kind. The store keeps it as it was found."""
     record = entry.record
-    numbers = {name: value if type(value := getattr(record, name)) is int else 0 for name in _NUMBERS}
-    return replace(
-        record,
-        type=record.type if type(record.type) is str else "",
-        payload=record.payload if type(record.payload) is bytes else b"",
-        reason=damaged(entry) if entry.standing == UNKNOWN else record.reason,
-        metadata=dict(record.metadata),
-        **numbers,
-    )
+    shown = replace(_EMPTY, id=record.id, queue=record.queue)
+    for name in JobRecord.__struct_fields__:
+        one = replace(shown, **{name: getattr(record, name)})
+        try:
+            check_record(one, shown=True)
+        except InvalidJob:
+            continue
+        shown = one
+    if entry.standing == UNKNOWN:
+        shown = replace(shown, reason=damaged(entry))
+    return outward(shown)
 
 
 def damaged(entry: Entry) -> str:

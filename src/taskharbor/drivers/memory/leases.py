@@ -144,7 +144,9 @@ def release(store: Store, worker: str, now: datetime, keep: Sequence[str]) -> in
             if entry.standing == INFLIGHT and entry.worker == worker and entry.lease and entry.lease.token not in kept
         ]
     for entry in sorted(held, key=_arrival):
-        store.join(entry, replace(entry.record, lost=entry.record.lost + 1, run_at=None), moment)
+        lost = entry.record.lost
+        lost = lost + 1 if type(lost) is int else lost  # another program was here: kept as it was found
+        store.join(entry, replace(entry.record, lost=lost, run_at=None), moment)
     return len(held)
 
 

@@ -17,6 +17,7 @@ from taskharbor.drivers.memory.entry import (
     SCHEDULED,
     STANDINGS,
     Entry,
+    damage_of,
     ticks,
 )
 from taskharbor.drivers.memory.groups import Groups
@@ -156,19 +157,19 @@ class Queue:
         # No group has anything to give: the whole rest from the line, without asking them again for each job.
         while len(taken) < limit and (popped := self.line.pop_many(limit - len(taken))):
             for entry in popped:
-                if entry.tampered and not sound(entry):
+                if entry.tampered and damage_of(entry) is not None:
                     damaged.append(entry)
                 else:
                     taken.append(entry)
 
     def _next_ungrouped(self, damaged: list[Entry]) -> Entry | None:
-        while (entry := self.line.pop()) is not None and entry.tampered and not sound(entry):
+        while (entry := self.line.pop()) is not None and entry.tampered and damage_of(entry) is not None:
             damaged.append(entry)
         return entry
 
     def _next_grouped(self, damaged: list[Entry]) -> Entry | None:
         while (group := self.groups.turn()) is not None and (entry := group.pop()) is not None:
-            if not entry.tampered or sound(entry):
+            if not entry.tampered or damage_of(entry) is None:
                 self.groups.hold(group.name)
                 return entry
             damaged.append(entry)
@@ -177,17 +178,3 @@ class Queue:
     def drained(self) -> bool:
         """Whether a reserve at the moment it stands at would find nothing."""
         return self.paused or (self.line.peek() is None and self.groups.turn() is None)
-
-
-def sound(entry: Entry) -> bool:
-    """Whether a worker can run the record. `damage_of` says what is wrong with one that is not."""
-    record = entry.record
-    return (
-        type(record.type) is str
-        and record.type != ""
-        and type(record.payload) is bytes
-        and type(record.attempts) is int
-        and type(record.max_attempts) is int
-        and type(record.deliveries) is int
-        and type(record.lost) is int
-    )

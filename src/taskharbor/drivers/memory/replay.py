@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from taskharbor.drivers.memory.entry import IN_LINE, ticks
+from taskharbor.drivers.memory.entry import IN_LINE, damage_of, ticks
 from taskharbor.drivers.memory.leases import grant
-from taskharbor.drivers.memory.queue import Queue, sound
+from taskharbor.drivers.memory.queue import Queue
 from taskharbor.drivers.memory.store import Store
 from taskharbor.model.lease import Reserved
 
@@ -41,7 +41,7 @@ def runnable(store: Store, name: str, now: datetime) -> bool:
     return any(
         entry.queue is queue
         and entry.standing in IN_LINE
-        and sound(entry)
+        and damage_of(entry) is None
         and (entry.record.group is None or queue.groups.room(entry.record.group))
         for entry in store.entries.values()
     )
@@ -66,7 +66,7 @@ def _take(store: Store, queue: Queue, id: str) -> None:
 
 
 def _set_damaged_aside(store: Store, queue: Queue, now: datetime) -> None:
-    for entry in [entry for entry in store.entries.values() if entry.queue is queue and not sound(entry)]:
+    for entry in [entry for entry in store.entries.values() if entry.queue is queue and damage_of(entry) is not None]:
         if entry.standing in IN_LINE:
             store.set_aside(entry, now)
     for entry in list(store.unmet.values()):

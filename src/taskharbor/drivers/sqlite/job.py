@@ -1,4 +1,4 @@
-"""One job as its row says: a record, where it stands, and what a damaged row reads like.
+"""One job as its row says: a record, and where it stands.
 
     BLOCKED    open dependencies                    DONE, DLQ, CANCELLED   terminal
     WAITING    ready, or scheduled while `moment` (its run_at) lies ahead
@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from taskharbor.drivers.contract import DAMAGED_PREFIX
 from taskharbor.drivers.sqlite.sql import COLUMNS
 from taskharbor.model.job import EPOCH, JobRecord, State
+from taskharbor.model.limits import INT_MAX, INT_MIN
 from taskharbor.model.shown import shown
 
 BLOCKED, WAITING, LEASED, DONE, DLQ, CANCELLED = range(6)
@@ -33,8 +33,10 @@ STATES = {
 FINISHED = frozenset({DONE, CANCELLED})
 
 _MICROSECOND = timedelta(microseconds=1)
-_NUMBERS = ("attempts", "max_attempts", "deliveries", "lost")
+LAST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+SHORTEST, LONGEST = 1000, INT_MAX * 1000  # timeouts
 _decode = msgspec.json.Decoder(dict[str, str]).decode
+_decode_ids = msgspec.json.Decoder(list[str]).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -103,7 +105,10 @@ class Job(msgspec.Struct, gc=False):
     @property
     def dependencies(self) -> list[str]:
         """The ids it depends on, each once, in their order."""
-        return list(dict.fromkeys(json.loads(self.depends_on))) if self.depends_on else []
+        try:
+            return list(dict.fromkeys(_decode_ids(self.depends_on))) if self.depends_on else []
+        except (msgspec.MsgspecError, TypeError):  # another program was here: what it waits for, its edges know
+            return []
 
     @property
     def finished(self) -> bool:
@@ -135,16 +140,16 @@ def plain_record(row: Sequence[Any], queue: str) -> JobRecord | None:
         and type(kind) is str
         and kind
         and type(payload) is bytes
-        and type(attempts) is type(max_attempts) is type(deliveries) is type(lost) is type(created) is int
+        and type(attempts) is type(max_attempts) is type(deliveries) is type(lost) is type(priority) is int
+        and not (attempts | max_attempts | deliveries | lost) >> 31
+        and INT_MIN <= priority <= INT_MAX
+        and is_moment(created)
         and state == WAITING
     ):
         return None
     known, created_at = _moment
     if known != created:
-        try:
-            created_at = moment_of(created)
-        except OverflowError:  # no moment that anybody could have stored
-            return None
+        created_at = moment_of(created)
         _moment = (created, created_at)
     return JobRecord(
         id=id,
@@ -162,10 +167,6 @@ def plain_record(row: Sequence[Any], queue: str) -> JobRecord | None:
 
 def record_of(row: Sequence[Any], reserved: int = 0) -> JobRecord:
     """The record of a sound row; as it reads after `reserved` more reservations. Positions, not names: it is warm."""
-    return _full_record(row, reserved, moment_of(row[33]))
-
-
-def _full_record(row: Sequence[Any], reserved: int, created_at: datetime) -> JobRecord:
     run_at, timeout, key, depends_on, metadata, failed_at, finished_at = (
         None if reserved and row[3] == LEASED else row[17],  # taken over after its lease has ended
         row[18],
@@ -190,91 +191,47 @@ def _full_record(row: Sequence[Any], reserved: int, created_at: datetime) -> Job
         idempotency_key=None if key is None else key.decode(),
         group=row[24],
         group_limit=row[25],
-        depends_on=() if depends_on is None else tuple(json.loads(depends_on)),
+        depends_on=() if depends_on is None else tuple(_decode_ids(depends_on)),
         flow_id=row[27],
         handed_to=row[28],
         metadata={} if metadata is None else _decode(metadata),
         last_error=row[30],
         failed_at=None if failed_at is None else EPOCH + timedelta(0, 0, failed_at),
         reason=row[32],
-        created_at=created_at,
+        created_at=moment_of(row[33]),
         finished_at=None if finished_at is None else EPOCH + timedelta(0, 0, finished_at),
         result=row[35],
     )
 
 
-def damage_of(row: Sequence[Any]) -> str | None:
-    """What another program did to a row that would stop a worker, or None."""
-    if type(row[15]) is not str or not row[15]:
-        return "type is missing"
-    if type(row[16]) is not bytes:
-        return "payload is missing"
-    for name, value in zip(_NUMBERS, row[19:23], strict=True):
-        if type(value) is not int:
-            return f"{name} is not a number"
-    if row[3] not in STATES:
-        return "unknown state"
-    return _unreadable(row)
-
-
-def _unreadable(row: Sequence[Any]) -> str | None:
-    try:
-        record_of(row)
-    except Exception as error:  # any field may hold anything; no text of it, which may be the user's data
-        return f"a field cannot be read ({type(error).__name__})"
-    return None
-
-
 def sound(row: Sequence[Any]) -> bool:
-    """Whether a worker can run the row, as far as it can be told without building the record."""
-    kind = row[15]
+    """Whether nobody damaged the row of a job that is to run. damage.py says what is wrong with one that is not; this
+    says the same in one go, since every job that has more than a type and a payload comes through here. What has a
+    form of its own (dependencies, metadata, keys) shows when the record is built."""
     return (
-        type(kind) is str
-        and kind != ""
+        type(row[15]) is str
+        and row[15] != ""
         and type(row[16]) is bytes
-        and type(row[19]) is int
-        and type(row[20]) is int
-        and type(row[21]) is int
-        and type(row[22]) is int
+        and type(row[13]) is type(row[19]) is type(row[20]) is type(row[21]) is type(row[22]) is type(row[25]) is int
+        and not (row[19] | row[20] | row[21] | row[22] | row[25]) >> 31
+        and INT_MIN <= row[13] <= INT_MAX
+        and (row[17] is None or is_moment(row[17]))
+        and (row[18] is None or (type(row[18]) is int and SHORTEST <= row[18] <= LONGEST))
+        and (row[24] is None or (type(row[24]) is str and row[24] != ""))
+        and (row[27] is None or (type(row[27]) is str and row[27] != ""))
+        and (row[28] is None or (type(row[28]) is str and row[28] != "" and "\0" not in row[28]))
+        and type(row[30]) is type(row[32]) is str
+        and (row[31] is None or is_moment(row[31]))
+        and is_moment(row[33])
+        and (row[34] is None or is_moment(row[34]))
+        and (row[35] is None or type(row[35]) is bytes)
         and (row[3] == WAITING or row[3] == LEASED)
     )
 
 
-def damaged(row: Sequence[Any]) -> str:
-    """The reason of a damaged row."""
-    return f"{DAMAGED_PREFIX}: {damage_of(row)}"
-
-
-def readable(row: Sequence[Any]) -> JobRecord:
-    """The record of any row: a damaged one is shown with fields of the right kinds."""
-    if damage_of(row) is None:
-        return record_of(row)
-    shown = list(row)
-    if row[3] not in STATES:
-        shown[32] = damaged(row)
-    for index, kind, instead in _KINDS:
-        if type(shown[index]) is not kind and not (instead is None and shown[index] is None):
-            shown[index] = instead
-    try:
-        return _full_record(shown, 0, moment_of(shown[33]))
-    except Exception:
-        for index in (17, 18, 23, 26, 29, 31, 34):  # what has a form of its own, beyond being of the right kind
-            shown[index] = None
-        return _full_record(shown, 0, EPOCH)
-
-
-_KINDS: tuple[tuple[int, type, Any], ...] = (
-    (13, int, 0),
-    (15, str, ""),
-    (16, bytes, b""),
-    *((index, int, 0) for index in (19, 20, 21, 22, 25, 33)),
-    *((index, int, None) for index in (17, 18, 31, 34)),
-    *((index, str, None) for index in (24, 26, 27, 28, 29)),
-    (23, bytes, None),
-    (30, str, ""),
-    (32, str, ""),
-    (35, bytes, None),
-)
+def is_moment(value: Any) -> bool:
+    """Whether it is a moment as we store them."""
+    return type(value) is int and 0 <= value <= LAST
 
 
 def metadata_json(metadata: dict[str, str]) -> str | None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from taskharbor.drivers.sqlite import spoilt
 from taskharbor.drivers.sqlite.connect import connect, unavailable
+from taskharbor.drivers.sqlite.damage import is_illegible, legible
 from taskharbor.drivers.sqlite.tx import Tx
 from taskharbor.model.errors import BackendUnavailable
 
@@ -222,7 +223,7 @@ class Reader(Lane):
         for call in batch:
             connection.execute("BEGIN")
             try:
-                answers.append(call.work(Tx(connection)))
+                answers.append(_answer(connection, call))
             except sqlite3.Error as error:
                 answers.append(Failed(unavailable(self.path, error)))
             except Exception as error:
@@ -231,6 +232,16 @@ class Reader(Lane):
                 if connection.in_transaction:  # SQLite may have rolled back by itself: the cause is what counts
                     connection.execute("ROLLBACK")
         return answers
+
+
+def _answer(connection: sqlite3.Connection, call: Call) -> Any:
+    try:
+        return call.work(Tx(connection))
+    except sqlite3.OperationalError as error:
+        if not is_illegible(error):
+            raise
+    with legible(connection):
+        return call.work(Tx(connection))
 
 
 def deliver(answered: Iterable[tuple[Call, Any]]) -> None:

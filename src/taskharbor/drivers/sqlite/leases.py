@@ -58,7 +58,8 @@ def release(tx: Tx, worker: str, now: datetime, keep: Sequence[str]) -> int:
     moment, kept = ticks(now), frozenset(keep)
     held = [job for row in tx.all(HELD_BY, moment, worker) if (job := Job(*row)).token not in kept]
     for job in held:
-        job.lost += 1
+        if type(job.lost) is int:
+            job.lost += 1
         job.run_at = None
         join(tx, job, moment)
         tx.save(job)

@@ -11,8 +11,9 @@ import msgspec
 from taskharbor.drivers.contract import WORKER_SILENCE
 from taskharbor.drivers.cursor import decode_cursor, encode_cursor
 from taskharbor.drivers.graph import flow_info
+from taskharbor.drivers.sqlite.damage import readable
 from taskharbor.drivers.sqlite.enqueue import last_of
-from taskharbor.drivers.sqlite.job import LEASED, moment_of, readable, state_at, ticks
+from taskharbor.drivers.sqlite.job import LEASED, moment_of, state_at, ticks
 from taskharbor.drivers.sqlite.sql import COLUMNS, UNKNOWN, statement
 from taskharbor.drivers.sqlite.tx import Tx
 from taskharbor.model.errors import JobNotFound

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from taskharbor.drivers.sqlite.damage import damage_of
 from taskharbor.drivers.sqlite.job import Job, plain_record, record_of, sound, ticks
 from taskharbor.drivers.sqlite.sql import COLUMNS, UNKNOWN, statement
 from taskharbor.drivers.sqlite.store import move, set_aside
@@ -56,7 +57,7 @@ class Grants:
         special = [row[0] for row in rows if not row[11]]
         whole = {row[0]: row for row in self.tx.all(BY_NUM, _encode(special).decode())} if special else {}
         for row in rows:
-            record = plain_record(row, queue)
+            record = None if self.tx.any_text else plain_record(row, queue)
             if record is None:
                 record = self.granted(whole.get(row[0]) or self.tx.one(BY_NUM, f"[{row[0]}]"))
                 if record is None:
@@ -71,7 +72,7 @@ class Grants:
 
     def granted(self, row: Sequence[Any]) -> JobRecord | None:
         """The record as it will read under its lease, or None: it is damaged, and was set aside."""
-        if sound(row):
+        if sound(row) and (not self.tx.any_text or damage_of(row) is None):
             try:
                 return record_of(row, 1)
             except Exception:  # a field that nobody could have stored: the reason is found again below

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections import Counter
 
 from taskharbor.drivers.sqlite import flows
-from taskharbor.drivers.sqlite.job import DLQ, WAITING, Job, damaged
+from taskharbor.drivers.sqlite.damage import damaged
+from taskharbor.drivers.sqlite.job import DLQ, WAITING, Job, is_moment
 from taskharbor.drivers.sqlite.sql import statement
 from taskharbor.drivers.sqlite.tx import Queue, Tx
 
@@ -72,7 +73,7 @@ def line_up(tx: Tx, job: Job, now: int, arrival: int) -> None:
     """A job of no standing may run from its `run_at` on."""
     job.state = WAITING
     job.arrival = arrival
-    job.moment = run_at = job.run_at
+    job.moment = run_at = job.run_at if is_moment(job.run_at) else None
     job.time = now if run_at is None else max(run_at, now)
     job.lined = int(run_at is None or run_at <= tx.queue(job.queue).at)
     if run_at is None or run_at <= now:

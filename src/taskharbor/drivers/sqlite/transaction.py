@@ -18,6 +18,7 @@ from functools import partial
 
 from taskharbor.drivers.contract import aborted
 from taskharbor.drivers.sqlite.connect import begin, unavailable
+from taskharbor.drivers.sqlite.damage import read_any
 from taskharbor.drivers.sqlite.flush import Log
 from taskharbor.drivers.sqlite.handler import HandlerConnection, undo
 from taskharbor.drivers.sqlite.hub import Hub
@@ -106,7 +107,7 @@ class SqliteTransactionSync:
                 connection.refuse_when_over()
                 connection.refuse_when_gone()
                 sqlite3.Connection.set_authorizer(connection, None)
-                connection.row_factory, connection.text_factory = None, str
+                connection.row_factory, connection.text_factory = None, read_any
                 tx = Tx(connection)
                 refused = settle(tx, [ack], now, self._hub.address.max_payload)[0]
                 if refused is None:

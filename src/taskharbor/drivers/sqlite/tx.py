@@ -56,6 +56,7 @@ class Tx:
         self.executemany = cursor.executemany
         self.fetchone = cursor.fetchone
         self.fetchall = cursor.fetchall
+        self.any_text = connection.text_factory is not str  # a row was met that holds text which is none
         self._cursor = cursor
         self._hurried = hurried
         self._number: int | None = None

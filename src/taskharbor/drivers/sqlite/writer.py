@@ -22,6 +22,7 @@ from typing import Any
 
 from taskharbor.drivers.sqlite.checkpoint import Checkpoint
 from taskharbor.drivers.sqlite.connect import PATIENCE, is_busy, unavailable
+from taskharbor.drivers.sqlite.damage import is_illegible, legible
 from taskharbor.drivers.sqlite.filelock import FileLock
 from taskharbor.drivers.sqlite.flush import Flusher, Log
 from taskharbor.drivers.sqlite.lane import Call, Failed, Lane, Signal, deliver
@@ -190,14 +191,14 @@ class Writer(Lane):
 
     def _transaction(self, batch: list[Call], wait: bool) -> tuple[Tx, list[Any]]:
         connection = self.connection() if wait else self._connection_at_once()
-        self._begin(connection, wait)
-        tx = Tx(connection, hurried=not wait)
-        answers = _together(tx, batch)
-        if answers is None:
+        try:
+            tx, answers = self._answered(connection, batch, wait)
+        except sqlite3.OperationalError as error:
+            if not is_illegible(error):
+                raise
             connection.execute("ROLLBACK")
-            self._begin(connection, wait)
-            tx = Tx(connection, hurried=not wait)
-            answers = [_apart(connection, tx, call) for call in batch]
+            with legible(connection):
+                tx, answers = self._answered(connection, batch, wait)
         connection.execute("COMMIT")
         if self._log is not None:
             self._log.refuse_when_gone()
@@ -208,6 +209,18 @@ class Writer(Lane):
         if not self._checkpoint_due and self.checkpoint.is_due(self._log):
             self._checkpoint_due = True
             self._calls.put(Signal.LOOK)
+        return tx, answers
+
+    def _answered(self, connection: sqlite3.Connection, batch: list[Call], wait: bool) -> tuple[Tx, list[Any]]:
+        """The answers of calls, in a transaction that is still open."""
+        self._begin(connection, wait)
+        tx = Tx(connection, hurried=not wait)
+        answers = _together(tx, batch)
+        if answers is None:
+            connection.execute("ROLLBACK")
+            self._begin(connection, wait)
+            tx = Tx(connection, hurried=not wait)
+            answers = [_apart(connection, tx, call) for call in batch]
         return tx, answers
 
     def _connection_at_once(self) -> sqlite3.Connection:
