@@ -26,6 +26,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TURNS = 8  # how often a transaction that lost against another is begun again
+# Of our own sessions, whatever is usual for the role or the database. A planner that may not use what our statements
+# were made for takes them for expensive, and then compiles each for a second (jit), or starts processes for them.
+_SETTINGS = {
+    "default_transaction_isolation": "read committed",
+    "lock_timeout": "0",
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
+    **dict.fromkeys(("enable_indexscan", "enable_indexonlyscan", "enable_bitmapscan", "enable_tidscan"), "on"),
+    **dict.fromkeys(("enable_nestloop", "enable_hashjoin", "enable_hashagg", "enable_sort"), "on"),
+}
+_ISOLATION = "TH002"  # what our functions answer in an isolation that is not read committed
 SLACK = 5.0  # seconds that the server has to give up by itself, before the connection is given up here
 _REFUSED = re.compile(
     r"authentication failed|no password supplied|no pg_hba\.conf entry|pg_hba\.conf rejects|is not permitted to log in"
@@ -63,6 +74,9 @@ class Pool:
         self._idle: list[Wire] = []
         self._room = asyncio.Semaphore(options.pool_size)
         self._settling: set[asyncio.Task[None]] = set()
+        self._says_isolation = (
+            False  # sessions have another than ours, and are not ours to change: see 00_isolation.sql
+        )
         self._closed = False
 
     async def close(self) -> None:
@@ -78,11 +92,12 @@ class Pool:
         from taskharbor.drivers.postgres.wire import Wire
 
         connection = await Wire.connect(**arguments(self._options))
+        await connection.set_isolation_level(_read_committed())  # of transactions that are begun through psycopg
         if not self._options.pgbouncer:
             connection.prepares = True
             try:
-                settings = ["statement_timeout", str(round(self._options.statement_timeout * 1000))]
-                settings += ["lock_timeout", "0", "default_transaction_isolation", "read committed"]
+                limit = str(round(self._options.statement_timeout * 1000))
+                settings = [text for pair in {**_SETTINGS, "statement_timeout": limit}.items() for text in pair]
                 set_all = ", ".join(["set_config(?, ?, false)"] * (len(settings) // 2))
                 connection.settles = False  # whoever is cancelled here closes it
                 with Deadline(self._options.connect_timeout, connection):
@@ -176,6 +191,7 @@ class Pool:
         limit = self.limit if within is None else min(within, self.limit)
         for turn in range(TURNS):
             sent = late = whole = False
+            as_one = transaction or self._says_isolation
             try:
                 program = make()
                 try:
@@ -184,12 +200,12 @@ class Pool:
                     return stop.value  # type: ignore[no-any-return]
                 connection = await self._take(first.sql)
                 connection.until = loop.time() + limit
-                connection.settles = transaction  # whose block ends with a statement of its own
+                connection.settles = as_one  # whose block ends with a statement of its own
                 try:
                     if not repeat:
                         await connection.ask("select 1", ())
                     sent = True
-                    answer = await (_as_one if transaction else drive)(connection, program, first)
+                    answer = await (_as_one if as_one else drive)(connection, program, first)
                     whole = True
                     return answer
                 finally:
@@ -216,6 +232,9 @@ class Pool:
                 await self._drop_idle()  # the primary became a standby: a fresh connection may find the new one
                 raise unavailable(self._options, error) from error
             except psycopg.Error as error:
+                if error.sqlstate == _ISOLATION and not as_one:
+                    self._says_isolation = True
+                    continue
                 # Its text may quote what was stored: the kind of error has to do.
                 raise DriverError(f"PostgreSQL refused the call: {type(error).__name__}") from error
         raise AssertionError("a turn returns or raises")
@@ -234,6 +253,12 @@ async def drive(connection: Wire, program: Program[T], first: Statement | None =
             statement = program.send(await connection.ask(statement.sql, statement.parameters))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
+
+
+def _read_committed() -> psycopg.IsolationLevel:
+    from psycopg import IsolationLevel
+
+    return IsolationLevel.READ_COMMITTED
 
 
 class _RolledBack(Exception):

@@ -104,6 +104,7 @@ async def migrate(connection: psycopg.AsyncConnection[Any], options: Options) ->
     schema = options.schema
     lock = int.from_bytes(hashlib.sha256(schema.encode()).digest()[:4], "big", signed=True)
     async with connection.transaction():
+        await connection.execute("set transaction isolation level read committed")  # to see what the lock waited for
         await connection.execute("set local statement_timeout = 0")
         await connection.execute("select pg_advisory_xact_lock(1952540007, %s)", (lock,))
         found = await version_of(connection, schema)

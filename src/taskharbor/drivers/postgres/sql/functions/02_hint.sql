@@ -36,7 +36,7 @@ $body$;
 -- in: the queues, and who waits; out: whether a reserve may find something
 create or replace function watch(p_queues text[], p_waiter text)
 returns boolean language plpgsql
-set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off
+set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan as $body$
 begin
     perform set_config('synchronous_commit', 'off', true);
@@ -66,6 +66,6 @@ $body$;
 
 -- The same from outside of the other functions: a queue was resumed.
 create or replace function tell(p_queue text)
-returns void language sql set search_path = @schema@, pg_temp as $body$
+returns void language sql set search_path = @schema@, pg_temp set jit = off as $body$
     select hint(array[p_queue], false);
 $body$;

@@ -28,7 +28,7 @@ $body$;
 
 -- The same for several, in their order, and nothing but the locks.
 create or replace function keep_dependencies(p_ids text)
-returns void language plpgsql set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
+returns void language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 begin
     perform last_of(d) from json_array_elements_text(p_ids::json) as d;
 end
@@ -36,7 +36,7 @@ $body$;
 
 -- The result of a job, or of whoever took its place.
 create or replace function result_of(p_id text)
-returns bytea language plpgsql stable set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
+returns bytea language plpgsql stable set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 declare
     found_result bytea := null;
     next_id text := p_id;

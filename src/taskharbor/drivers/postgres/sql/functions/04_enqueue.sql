@@ -81,6 +81,7 @@ begin
     end if;
     if p_gently and current_setting('transaction_isolation') <> 'read committed' then
         perform refuse_unseen(fresh);
+        perform refuse_outdated(p_keys, p_flows);
     end if;
     asked := json_array_length(p_jobs::json);
     if cardinality(fresh) + cardinality(alias_ids) < asked then
@@ -135,6 +136,28 @@ returns void language plpgsql as $body$
 begin
     insert into history (id, queue, state) select i, '', 0 from unnest(p_ids) as i on conflict do nothing;
     delete from history h where h.id = any(p_ids) and h.state + 0 = 0;
+end
+$body$;
+
+-- The same for keys whose records are gone since, and for flows that were cancelled since.
+create or replace function refuse_outdated(p_keys text, p_flows text)
+returns void language plpgsql as $body$
+declare
+    put text[];
+begin
+    if p_keys is not null then
+        perform from json_to_recordset(p_keys::json) as g(id text, queue text, key text),
+            lateral (select k.id from keys k where k.queue = g.queue collate "C" and k.key = decode(g.key, 'base64')
+                     limit 1 for key share) as x;
+    end if;
+    if p_flows is not null then
+        with added as (
+            insert into flows (flow_id) select distinct f from json_array_elements_text(p_flows::json) as f order by 1
+            on conflict do nothing returning flow_id
+        )
+        select array_agg(a.flow_id) into put from added a;
+        delete from flows f where f.flow_id = any(put);
+    end if;
 end
 $body$;
 
@@ -221,6 +244,9 @@ set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off set p
 declare
     queue_names text[] := array(select json_array_elements_text(p_queues::json));
 begin
+    if not p_gently and current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
     if p_edges is null then
         return query select * from store(p_jobs, p_keys, p_edges, p_limits, p_flows, queue_names, p_now, p_gently);
     else
@@ -248,6 +274,9 @@ declare
     late text[];
     awaited boolean;
 begin
+    if not p_gently and current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
     insert into jobs (id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost,
                       grp, group_limit, metadata, created_at, state, wake, due, seq, stored)
     values (p_id, p_queue, p_type, decode(p_payload, 'base64'), p_run_at, p_timeout, p_priority, p_attempts,

@@ -335,6 +335,9 @@ declare
     walked bigint;
     steep boolean := false;
 begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
     if not p_durable then
         perform set_config('synchronous_commit', 'off', true);
     end if;

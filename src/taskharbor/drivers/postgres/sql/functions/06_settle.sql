@@ -31,6 +31,9 @@ declare
     g_names text[];
     g_states integer[];
 begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
     with gone as (
         delete from jobs j
         using (select x.place, i.*
@@ -151,6 +154,9 @@ declare
     group_states integer[];
     told text[];
 begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
     with gone as (
         delete from jobs j
         using (select x.place, i.token, i.result, i.o
@@ -249,7 +255,7 @@ $body$;
 -- in: the done job, who takes over, the dependents; out: a message if that would close a cycle, else null
 -- locks: the dependents, in the order of ids
 create or replace function hand_over(p_old text, p_new text, p_dependents text, p_now bigint)
-returns text language plpgsql set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
+returns text language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 #variable_conflict use_variable
 declare
     base bigint := nextval('arrival') << 20;
@@ -261,6 +267,9 @@ declare
     new_done boolean := exists (select from history h where h.id = p_new and h.state + 0 = 5);
     told text[] := '{}';
 begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
     with recursive walk(id) as (
         select p_new collate "C"
         union

@@ -9,6 +9,9 @@ declare
     group_queues text[];
     group_names text[];
 begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
     with held as (
         update jobs j set wake = p_until, due = p_until, state = 3, open = j.state  -- where it stood before
         from (select x.place, i.token from json_to_recordset(p_given::json) as i(id text, token text),
@@ -44,7 +47,7 @@ $body$;
 -- out: how many, and how many more somebody else has locked: to be called again for these
 -- locks: the jobs that nobody else has locked, then their groups
 create or replace function release(p_worker text, p_now bigint, p_keep text, out released integer, out locked integer)
-language plpgsql set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
+language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 declare
     base bigint := nextval('arrival') << 20;
     kept text[] := array(select json_array_elements_text(p_keep::json));
@@ -52,6 +55,9 @@ declare
     ids text[];
     held record;
 begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
     -- Found through the indexes of what is leased; looked at again once it is locked.
     found_ids := array(select x.id from jobs x where x.state = 3 and x.worker = p_worker
                        union all select x.id from jobs x where x.state = 4 and x.worker = p_worker);

@@ -16,7 +16,7 @@ returns text language sql immutable as $body$
 $body$;
 
 create or replace function cancel(p_ids text, p_now bigint, p_reason text)
-returns text[] language plpgsql set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
+returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 declare
     ids text[] := array(select json_array_elements_text(p_ids::json));
     answers text[] := '{}';
@@ -27,6 +27,9 @@ declare
     group_names text[] := '{}';
     states integer[] := '{}';
 begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
     foreach one in array ids loop
         perform from jobs x where x.id = one and x.state + 0 between 0 and 4 for update skip locked;
         if found then
@@ -61,10 +64,13 @@ $body$;
 -- out: how many were cancelled, and how many more somebody else has locked: to be called again for these
 -- locks: the flow, alone: whoever stores into it has done so, or comes after; then as cancel
 create or replace function cancel_flow(p_flow text, p_now bigint, out cancelled integer, out locked integer)
-language plpgsql set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
+language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 declare
     answers text[];
 begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
     cancelled := 0;
     locked := 0;
     if not lock_flow(p_flow) then
@@ -86,7 +92,7 @@ $body$;
 -- locks: beside the jobs the dependencies of each, in the weakest mode, so that none is pruned or deleted unseen; one that
 -- somebody else has locked makes the job count as locked
 create or replace function requeue(p_ids text, p_now bigint, p_run_at bigint, p_reset boolean)
-returns text[] language plpgsql set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
+returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 declare
     base bigint := nextval('arrival') << 20;
     ids text[] := array(select json_array_elements_text(p_ids::json));
@@ -97,6 +103,9 @@ declare
     j jobs;
     n integer := 0;
 begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
     foreach one in array ids loop
         n := n + 1;
         select x.* into j from history x where x.id = one and x.state + 0 in (6, 7) for update skip locked;
@@ -217,7 +226,7 @@ end
 $body$;
 
 create or replace function delete_jobs(p_ids text)
-returns text[] language plpgsql set search_path = @schema@, pg_temp set enable_seqscan = off as $body$
+returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 declare
     ids text[] := array(select json_array_elements_text(p_ids::json));
     answers text[] := '{}';
@@ -232,6 +241,9 @@ declare
     group_names text[] := '{}';
     states integer[] := '{}';
 begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
     foreach one in array ids loop
         select x.* into j from jobs x where x.id = one for update skip locked;
         if not found then

@@ -47,6 +47,9 @@ declare
     keys bytea[] := '{}';
     flows text[] := '{}';
 begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
     select s.* into here from sweep s for update skip locked;
     is_ours := found;
     if not is_ours then  -- the first call of all, or another one has it

@@ -1,0 +1,125 @@
+"""Isolation: our calls see what others have stored while they waited. A caller's stricter transaction cannot, and gets
+a serialization failure instead of storing something that is wrong by now."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from taskharbor.drivers import Ack, JobRecord, State
+from taskharbor.drivers.postgres import PostgresDriver
+from tests.drivers.postgres_stores import emptied, opened
+
+pytestmark = pytest.mark.lane("postgres")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+CALLS = {
+    "ack": "ack('a', 't', null, 1)",
+    "settle": "settle('[]', 1, true)",
+    "hand_over": "hand_over('a', 'b', '[]', 1)",
+    "extend": "extend('[]', 1, 2)",
+    "release": "release('w', 1, '[]')",
+    "cancel": "cancel('[]', 1, '')",
+    "cancel_flow": "cancel_flow('f', 1)",
+    "requeue": "requeue('[]', 1, null, false)",
+    "delete_jobs": "delete_jobs('[]')",
+    "prune": "prune(1, 1)",
+    "reserve": "reserve('[\"q\"]', 1, 2, 1, 'w', 't', false, null, true)",
+    "enqueue": "enqueue('[]', null, null, null, null, '[]', 1, false)",
+    "enqueue_one": "enqueue_one('a', 'q', 't', '', null, null, 0, 0, 0, null, null, null, 1, false)",
+}
+LOOKS_ONLY = {"keep_dependencies", "result_of", "watch", "tell"}
+
+
+def test_no_call_runs_in_another_isolation():
+    """An ack in repeatable read would not see who was made dependent on its job since: that one would wait for ever."""
+    address = emptied()
+
+    async def made():
+        async with opened(address):
+            pass
+
+    asyncio.run(made())
+    with psycopg.connect(address) as connection:
+        found = connection.execute(
+            "select proname from pg_proc where pronamespace = 'taskharbor'::regnamespace and proconfig is not null"
+        ).fetchall()
+        assert {name for (name,) in found} == CALLS.keys() | LOOKS_ONLY
+        for level in ("repeatable read", "serializable"):
+            for call in CALLS.values():
+                connection.rollback()
+                connection.execute(f"set transaction isolation level {level}".encode())
+                with pytest.raises(psycopg.Error, match=f"expected .* read committed, got {level}") as raised:
+                    connection.execute(f"select * from taskharbor.{call}".encode())
+                assert raised.value.sqlstate == "TH002"
+
+
+def in_a_strict_transaction(address, meanwhile, job):
+    """What becomes of a job that is stored in repeatable read, after something happened that its snapshot lacks."""
+
+    async def live():
+        async with opened(address) as (driver,):
+            assert isinstance(driver, PostgresDriver)
+            await driver.enqueue([JobRecord(id="a", type="t", flow_id="f", idempotency_key="k")], NOW)
+            connection = await psycopg.AsyncConnection.connect(address)
+            try:
+                await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+                await connection.execute("select 1")
+                await meanwhile(driver)
+                answer = await driver.enqueue_on(connection, [job], NOW)
+                await connection.commit()
+            finally:
+                await connection.close()
+            return answer, (await driver.inspect(answer[0].id, NOW)).state
+
+    return asyncio.run(live())
+
+
+async def flow_is_cancelled(driver):
+    assert await driver.cancel_flow("f", NOW) == 1
+
+
+async def key_is_gone(driver):
+    assert await driver.cancel(["a"], NOW) == [None]
+    assert await driver.delete(["a"]) == [None]
+
+
+async def dependency_is_done(driver):
+    (held,) = await driver.reserve(["default"], NOW, LEASE, 1)
+    assert await driver.settle([Ack(held.lease)], NOW) == [None]
+
+
+async def nothing(driver):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "given"),
+    [
+        (flow_is_cancelled, {"flow_id": "f"}),
+        (key_is_gone, {"idempotency_key": "k"}),
+        (dependency_is_done, {"depends_on": ("a",)}),
+    ],
+)
+def test_what_a_callers_snapshot_lacks(meanwhile, given):
+    """It was stored ready into a cancelled flow; it was not stored at all, because of a job that is gone."""
+    job = JobRecord(id="b", type="t", **given)
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        in_a_strict_transaction(emptied(), meanwhile, job)
+
+
+@pytest.mark.parametrize("given", [{"flow_id": "f"}, {"idempotency_key": "other"}, {"depends_on": ("a",)}, {}])
+def test_what_it_does_not_lack(given):
+    job = JobRecord(id="b", type="t", **given)
+    answer, state = in_a_strict_transaction(emptied(), nothing, job)
+    assert [(each.id, each.existed) for each in answer] == [("b", False)]
+    assert state == (State.BLOCKED if "depends_on" in given else State.READY)
+
+
+def test_a_strict_transaction_leaves_no_flow_cancelled():
+    """It looks for cancelled flows by writing; nothing of that is left."""
+    address = emptied()
+    in_a_strict_transaction(address, nothing, JobRecord(id="b", type="t", flow_id="f"))
+    with psycopg.connect(address) as connection:
+        assert connection.execute("select count(*) from taskharbor.flows").fetchone() == (0,)
