@@ -42,6 +42,11 @@ class Cost:
     """Microseconds of its longest command by the slow log: a script is one."""
     names: dict[str, int] = field(default_factory=dict)
 
+    def of_one_script(self) -> Cost:
+        """The same for one of its scripts, on average."""
+        scripts = max(1, self.names.get("evalsha", 0) + self.names.get("eval", 0))
+        return Cost(-(-self.commands // scripts), self.micros / scripts, self.longest, self.names)
+
 
 class Store:
     """An empty server, a driver on it, and a clock that only `later` moves."""
@@ -121,7 +126,9 @@ class Row:
     warm: Call | None = None
     """Called once before, not measured. Without one it is `call`."""
     searches: bool = False
-    """It may run commands that search. Say why."""
+    """It may run commands that search, and takes longer the more there is to search: within its bound. Say why."""
+    sliced: bool = False
+    """It may take more scripts the more there is. Then what one script costs is compared."""
 
 
 def rows() -> list[Row]:

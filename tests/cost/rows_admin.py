@@ -1,10 +1,17 @@
 """Reading and administering: what others published, queued, hold or left dead beside it costs nothing."""
 
+from taskharbor.drivers import Fail
 from tests import lanes
-from tests.cost.meter import Row, Store
+from tests.cost.meter import LEASE, Row, Store
 from tests.cost.rows_line import backlog
 
+DEAD = lanes.figure(test=5000, chaos=100_000)
+HELD = lanes.figure(test=5000, chaos=100_000)
 QUEUES = lanes.figure(test=300, chaos=1000)
+
+
+async def nothing(store: Store) -> None:
+    """Not even to warm up."""
 
 
 async def queues(store: Store, size: int) -> None:
@@ -26,11 +33,64 @@ async def flow(store: Store) -> None:
     await store.driver.enqueue([*steps, join], store.later())
 
 
+async def dead(store: Store, size: int) -> None:
+    """So many dead jobs, and 1,000 that died before them."""
+    for first in range(0, size + 1000, 1000):
+        await store.put(min(1000, size + 1000 - first))
+        taken = await store.take(1000)
+        assert set(await store.driver.settle([Fail(held.lease, "no", 1, store.now) for held in taken], store.now)) == {
+            None
+        }
+        store.later()
+
+
+async def requeue_the_oldest(store: Store) -> None:
+    oldest = [id.decode() for id in store.client.lrange("{default}:failed", -100, -1)]
+    assert await store.driver.requeue(oldest, store.later()) == [None] * 100
+
+
+async def delete_the_oldest(store: Store) -> None:
+    oldest = [id.decode() for id in store.client.lrange("{default}:failed", -100, -1)]
+    assert await store.driver.delete(oldest) == [None] * 100
+
+
+async def line(store: Store, size: int) -> None:
+    """So many ready jobs, a thousand in a millisecond."""
+    for _ in range(0, size, 1000):
+        await store.put(min(1000, size))
+        store.later()
+
+
+async def cancel_middle(store: Store) -> None:
+    middle = store.client.llen("{default}:wait") // 2
+    ids = [id.decode() for id in store.client.lrange("{default}:wait", middle - 5, middle + 4)]
+    assert await store.driver.cancel(ids, store.later()) == [None] * 10
+
+
+async def held(store: Store, size: int) -> None:
+    """So many leases of others, and 50 of a worker."""
+    for first in range(0, size, 1000):
+        await store.put(min(1000, size - first))
+        await store.take(1000)
+    await store.put(50)
+    assert len(await store.driver.reserve(["default"], store.later(), LEASE, 50, "dead")) == 50
+
+
+async def release(store: Store) -> None:
+    number = await store.driver.release("dead", store.later())
+    assert number in (0, 50)
+
+
 async def nothing_to_prune(store: Store) -> None:
     assert await store.driver.prune(store.now, 1000) == 0
 
 
 ROWS = [
+    Row("`requeue` of the 100 oldest dead jobs", dead, requeue_the_oldest, large=DEAD, times=3),
+    Row("`delete` of the 100 oldest dead jobs", dead, delete_the_oldest, large=DEAD, times=3),
+    # A list is searched for the job: foreign clients would run it if it stayed there.
+    Row("`cancel` of 10 jobs in the middle of the line", line, cancel_middle, searches=True, sliced=True, times=3),
+    Row("`release` of what a worker holds", held, release, small=3000, large=HELD, sliced=True, times=1, warm=nothing),
     Row("`prune` with nothing to prune", backlog, nothing_to_prune, small=3000),
     Row("`results` of 1,000 unknown ids", queues, unknown_results, small=10, large=QUEUES, times=2),
     Row("`enqueue` of a flow of 100", queues, flow, small=10, large=QUEUES, times=2),

@@ -30,6 +30,8 @@ def server() -> Iterator[Server]:
 def test_a_call_costs_what_it_was_asked_to_do(server: Server, row: Row) -> None:
     little = asyncio.run(measured(server, row, row.small))
     much = asyncio.run(measured(server, row, row.large))
+    if row.sliced:
+        little, much = [cost.of_one_script() for cost in little], [cost.of_one_script() for cost in much]
     dearest = max(much, key=lambda cost: cost.commands)
     allowed = 2 * max(cost.commands for cost in little)
     assert dearest.commands <= allowed, f"{dearest.commands} commands, allowed are {allowed}: {dearest.names}"
@@ -43,7 +45,8 @@ def test_a_call_costs_what_it_was_asked_to_do(server: Server, row: Row) -> None:
             "longest": statistics.median(cost.longest for cost in much) / 1000,
         }
         print(f"{row.name}: {ms}")
-        assert ms["much"] <= 2 * ms["little"] + 1, f"processor time grows with what stands beside: {ms}"
+        if not row.searches:
+            assert ms["much"] <= 2 * ms["little"] + 1, f"processor time grows with what stands beside: {ms}"
         assert ms["longest"] <= bounds()[row.name], f"above its bound of {bounds()[row.name]} ms: {ms}"
 
 

@@ -231,8 +231,8 @@ MUTANTS = (
     Mutant(
         "what was needed is never pruned", "lib/60_flows", "if left == 0 then unpark(q, id) end", "", ("retention",)
     ),
-    Mutant("release takes everybody's", "release", "and (job.th_worker or '') == args[5]", "", ("release",)),
-    Mutant("release takes what is kept", "release", "and not kept[job.lease_token or '']", "", ("release",)),
+    Mutant("release takes everybody's", "lib/90_take", "found[1] ~= worker or ", "", ("release",)),
+    Mutant("release takes what is kept", "lib/90_take", "or kept[found[5] or '']", "", ("release",)),
     Mutant(
         "damaged records handed out",
         "lib/30_record",

@@ -18,7 +18,7 @@ from taskharbor.drivers.redis.outcomes import Planned, check, question, spelled
 from taskharbor.drivers.redis.outcomes import plain as plain_acks
 from taskharbor.drivers.redis.planning import Known, Plan
 from taskharbor.drivers.redis.records import name_of, plain, stored
-from taskharbor.drivers.redis.scripts import load
+from taskharbor.drivers.redis.scripts import binary, load
 from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued, Lease
@@ -30,6 +30,7 @@ QUEUES = "{th}:queues"
 LOOK = 2000  # so many ids are looked up by one script
 SEEK = 2000  # so many keys, of ids in queues, are looked for by one
 VISITED = 50  # so many queues are visited by one
+MOVED = 100  # so many jobs are moved by one
 READ = 500  # so many records are read by one
 T = TypeVar("T")
 Where = Sequence[tuple[str, str | None]]  # ids, each with its queue if that is known and nobody noted it
@@ -183,8 +184,33 @@ class Calls:
         return answer
 
     async def release(self, worker: str, now: int, keep: Sequence[str]) -> int:
-        number: int = await self.link.run(load("release"), HOME, (now, False, "", False, worker, keep))
+        """Give back what a worker holds, in the order of arrival: found and moved in slices, whatever others hold."""
+        leases: list[Any] = []
+        for home, queues in self.parts(await self.known_queues()):
+            leases += await self._held(home, queues, worker, now, keep)
+        leases.sort(key=lambda lease: int(lease[2]))
+        number = 0
+        for home, mine in self.homes(leases):
+            for some in sliced(mine, MOVED):
+                given = [(queue, binary(id)) for queue, id, _ in some]
+                args = (now, self.link.cluster, home, worker, keep, given)
+                number += await self.link.run(load("release"), home or HOME, args)
         return number
+
+    async def _held(self, home: str, queues: Sequence[str], worker: str, now: int, keep: Sequence[str]) -> list[Any]:
+        """What a worker holds in these queues: queue, id, place in the order of arrival."""
+        found: list[Any] = []
+        number, cursor = 1, "0"
+        while number:
+            args = (now, queues, worker, keep, number, cursor)
+            some, number, left = await self.link.run(load("held"), home, args)
+            found += [(queue.decode(), id, seq) for queue, id, seq in some]
+            cursor = left.decode()
+        return found
+
+    def homes(self, leases: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+        """Leases by where a script reaches them."""
+        return iter([("", leases)] if leases else [])
 
     async def tend(self, queues: Sequence[str], now: int) -> None:
         """See to what others left behind: jobs finished by foreign clients, messages of clients that died."""
@@ -308,10 +334,17 @@ class Calls:
 
     async def _admin(self, operation: str, where: Where, now: int, *rest: Any) -> list[Any]:
         """For each 0, 1 if there is no such job, or what it is instead."""
-        items = [(id, queue or False) for id, queue in where]
-        args = (now, False, "", operation, items, *rest)
-        answer: list[Any] = await self.link.run(load("admin"), HOME, args, repeat=False)
-        return answer
+        return await self._in_slices(HOME, "", operation, [(id, queue or False) for id, queue in where], now, *rest)
+
+    async def _in_slices(
+        self, queue: str, home: str, operation: str, items: Sequence[Any], now: int, *rest: Any
+    ) -> list[Any]:
+        answers: list[Any] = []
+        while len(answers) < len(items):
+            some = items[len(answers) : len(answers) + MOVED]
+            args = (now, self.link.cluster, home, operation, some, *rest)
+            answers += await self.link.run(load("admin"), queue, args, repeat=False)
+        return answers
 
     async def cancel_flow(self, flow: str, now: int) -> int:
         args = (now, False, "", flow, False, FLOW_CANCELLED_REASON)

@@ -267,9 +267,8 @@ class ClusterCalls(Calls):
             ends |= dict(zip(numbers, found, strict=True))
         return [ends[number] for number in range(len(leases))]
 
-    async def release(self, worker: str, now: int, keep: Sequence[str]) -> int:
-        args = [(now, True, queue, [queue], worker, keep) for queue in await self.known_queues()]
-        return sum(await gathered([self.link.run(load("release"), each[2], each) for each in args]))
+    def homes(self, leases: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+        return iter(by_queue((lease[0], lease) for lease in leases).items())
 
     async def tend(self, queues: Sequence[str], now: int) -> None:
         known = list(dict.fromkeys([*queues, *await self.known_queues()]))
@@ -318,8 +317,8 @@ class ClusterCalls(Calls):
             if queue is None:
                 answers += [1] * len(part)
                 continue
-            args = (now, True, queue, operation, [(id, queue) for id in part], *rest)
-            answers += await self.link.run(load("admin"), queue, args, repeat=False)
+            items = [(id, queue) for id in part]
+            answers += await self._in_slices(queue, queue, operation, items, now, *rest)
             await self.outbox.deliver([queue])
         return answers
 

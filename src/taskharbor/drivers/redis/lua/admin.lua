@@ -1,5 +1,6 @@
 -- now, cluster, home, operation, jobs (id, queue or false), run_at or false, reset attempts, reason → for each 0: done,
 -- 1: no such job, else what it is: a state that the operation does not take, or how many unfinished jobs depend on it.
+-- One that has searched long lists for what it was asked to move stops there, and answers for those it has come to.
 -- without: 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
@@ -64,6 +65,7 @@ end
 
 local answers = {}
 for index, item in ipairs(args[5]) do
+  if th.searched >= 100000 then break end
   local id = item[1]
   local q = item[2] or th.locate(id)
   local job = q and th.load(q, id)

@@ -156,10 +156,26 @@ function th.join(q, id, job, run_at, fields, seq)
   end
 end
 
+-- Take an id out of a list, looked for from the end that it is nearer to by its time: whoever puts a job into a list goes
+-- to one end of it and notes the time. `th.searched` says how many entries were searched, about.
+th.searched = 0
+
+local function out_of_list(q, list, id)
+  local size = call('LLEN', list)
+  if size <= 1000 then return call('LREM', list, 1, id) end
+  local times = {}
+  for index, each in ipairs({id, call('LINDEX', list, 0), call('LINDEX', list, -1)}) do
+    times[index] = finite(try('HGET', job_key(q, each), 'updated_ms')) or 0
+  end
+  local to_head, to_tail = math.abs(times[1] - times[2]), math.abs(times[1] - times[3])
+  local all = max(1, to_head + to_tail)
+  th.searched = th.searched + (to_head == to_tail and size / 2 or size * min(to_head, to_tail) / all)
+  return call('LREM', list, to_head <= to_tail and 1 or -1, id)
+end
+
 local function out_of_line(q, id, job)
-  local from = job.came_last and -1 or 1      -- where it is looked for first
   if job.gid then
-    if call('LREM', group_list(q, job.gid), from, id) > 0 then
+    if out_of_list(q, group_list(q, job.gid), id) > 0 then
       grouped[q] = (grouped[q] or 0) - 1
       th.group_ready(q, job.gid)
       return true
@@ -168,7 +184,7 @@ local function out_of_line(q, id, job)
          call('ZREM', sound(q, 'th:prio'), prio_member(id, whole(job.th_at), whole(job.th_seq))) > 0 then
     return true
   end
-  return call('LREM', sound(q, 'wait'), from, id) > 0    -- where a foreign client promotes whatever has no group
+  return out_of_list(q, sound(q, 'wait'), id) > 0    -- where a foreign client promotes whatever has no group
 end
 
 local function out_of_active(q, id, job)
@@ -179,7 +195,7 @@ local LEAVE = {
   wait = out_of_line,
   active = out_of_active,
   delayed = function(q, id) call('ZREM', sound(q, 'delayed'), id) end,
-  failed = function(q, id) call('LREM', sound(q, 'failed'), 1, id) end,
+  failed = function(q, id) out_of_list(q, sound(q, 'failed'), id) end,
   completed = function(q, id, job)
     if call('ZREM', sound(q, 'th:done'), id) == 0 then call('LREM', sound(q, 'completed'), 1, id) end
   end,

@@ -237,6 +237,18 @@ function th.grant(q, taken, lease, worker, tokens)
   return taken
 end
 
+-- Whether a job is under a lease that the driver granted to the worker, with a token that is not among those to keep: its
+-- place in the order of arrival, or nil. A foreign client leaves `th_att` and the name of an earlier worker as they are; a
+-- consumer of `taskharbor.omniq` has no name at all, where a nameless worker has an empty one.
+function th.lease_of(q, id, worker, kept)
+  local found = try('HMGET', job_key(q, id), 'th_worker', 'state', 'attempt', 'th_att', 'lease_token', 'th_seq', 'th_sto')
+  if not found or found[1] ~= worker or found[2] ~= 'active' or whole(found[3]) ~= whole(found[4])
+     or kept[found[5] or ''] then
+    return nil
+  end
+  return whole(found[6] or found[7])
+end
+
 -- What these tokens hold, if they were granted at the moment `first` and their leases are not over: the answer of a grant
 -- that was not heard. The leases begin anew now.
 function th.granted(q, first, lease, tokens)

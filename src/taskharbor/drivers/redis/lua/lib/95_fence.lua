@@ -17,7 +17,6 @@ end
 -- Held at this moment, though somebody with a faster clock saw it expire, not long ago.
 function th.held(q, id, job)
   if job.state == 'wait' then
-    job.came_last = true
     th.leave(q, id, job)
     th.hold_again(q, id, job)
   end
