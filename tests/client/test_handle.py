@@ -107,6 +107,24 @@ def test_what_ended_otherwise_is_raised_with_its_reason(how: str, error: Any) ->
         assert (caught.value.reason, caught.value.job_id) == ("because", handle.id)
 
 
+def test_a_dead_job_says_what_its_handler_raised_without_what_it_was_given() -> None:
+    with Harbor("memory://") as harbor:
+
+        @harbor.task(max_attempts=1)
+        def pay(card: str) -> None:
+            raise ConnectionError(f"no answer for {card}")
+
+        handle = pay.enqueue("CANARY-4111")
+        harbor.worker().run(until_empty=True)
+        with pytest.raises(JobDead, match=r"failed 1 of 1 attempts: ConnectionError: no answer for •••$") as caught:
+            handle.result()
+        dead = caught.value
+        assert (dead.reason, dead.error_class) == ("failed 1 of 1 attempts", "ConnectionError")
+        assert dead.last_error.startswith("ConnectionError: no answer for •••\n")
+        assert "in pay" in dead.last_error
+        assert "CANARY" not in f"{dead!r} {vars(dead)}"
+
+
 def test_a_job_without_a_record_is_explained() -> None:
     client, driver, _ = made()
     with client:

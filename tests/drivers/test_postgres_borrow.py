@@ -252,7 +252,7 @@ def test_the_first_job_makes_the_schema_on_a_connection_of_our_own(store, way):
 
 REFUSED: dict[str, tuple[type[Exception], str]] = {
     "no schema": (StoreMissing, "taskharbor migrate"),
-    "another database": (WrongConnection, "one transaction cannot hold both"),
+    "another database": (WrongConnection, "but the jobs are kept in '.*': one transaction cannot hold both"),
     "not there": (BackendUnavailable, "does not exist"),
     "no right to create": (DriverError, "taskharbor migrate"),
 }

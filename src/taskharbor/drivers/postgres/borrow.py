@@ -92,9 +92,10 @@ def _is_known(inner: Any, options: Options) -> bool:
 
 def _note(inner: Any, options: Options, theirs: Database, ours: Database) -> None:
     if theirs.is_other_than(ours):
-        where = "of another server" if theirs[:2] == ours[:2] else f"not to {ours.name!r}"
+        same = theirs[:2] == ours[:2]
+        where = "on another server than the jobs" if same else f"but the jobs are kept in {ours.name!r}"
         raise WrongConnection(
-            f"the connection is to the database {theirs.name!r}, {where}, where the jobs are kept: one transaction "
+            f"the connection is to the database {theirs.name!r}, {where}: one transaction "
             "cannot hold both; give a connection to the harbor's own database, or leave connection= out"
         )
     try:
