@@ -1,5 +1,7 @@
 """One odd ending: everything that happens to a job between its handler's end and its outcome, drawn as plain data."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -15,6 +17,7 @@ EVENTS = words(
     "JobReserved JobStarted JobProgress JobFailed PolicyFailed JobSucceeded JobRetried JobDeadLettered JobSnoozed "
     "JobCancelled OutcomeRefused WorkerStarted WorkerStopping WorkerStopped"
 )
+TROUBLES = words("begin commit rollback abort")
 MARKS = (RETRY_KEY, UNRECOVERABLE_KEY, ON_FAILURE_KEY, BIND_KEY, SHAPE_KEY, DEPTH_KEY, ROLE_KEY)
 
 
@@ -26,6 +29,13 @@ class Layer(msgspec.Struct, frozen=True):
     value: Thing | None = None
 
 
+class Around(msgspec.Struct, frozen=True):
+    """Call middleware: the errors that it raises before and after the call; nothing: none."""
+
+    enter: str = ""
+    exit: str = ""
+
+
 class Ending(msgspec.Struct, frozen=True):
     """What the handler does, and what those around it do."""
 
@@ -34,6 +44,9 @@ class Ending(msgspec.Struct, frozen=True):
     inside: str = "bare"  # what the returned value is in: bare, a list, a dict or a tuple
     raises: Thing | None = None
     layers: tuple[Layer, ...] = ()
+    around: tuple[Around, ...] = ()
+    opens: bool = False  # a transaction, and holds it to its end
+    troubles: dict[str, str] = {}  # begin, commit, rollback, abort → the error that the transaction raises then
     observer: dict[str, str] = {}  # event → the error it raises when it is told
     wants: str = ""  # the error that is raised when it is asked what it wants
     policy: str = ""  # `raise X`, `answer X`, or nothing: an hour
@@ -100,6 +113,22 @@ def middleware_of(layer: Layer) -> Any:
     return middleware
 
 
+def call_middleware_of(around: Around) -> Any:
+    """A context manager around the call."""
+
+    @contextmanager
+    def middleware(ctx: Any) -> Iterator[None]:
+        if around.enter:
+            raise ERRORS[around.enter]("c4n4ry")
+        try:
+            yield
+        finally:
+            if around.exit:
+                raise ERRORS[around.exit]("c4n4ry")
+
+    return middleware
+
+
 def subscribe(ending: Ending, ctx: Any) -> None:
     """Leave a function behind that the worker calls when the job's time is over."""
 
@@ -132,6 +161,7 @@ def _maybe_not(strategy: st.SearchStrategy[Any], field: str) -> st.SearchStrateg
 
 
 _errors = st.sampled_from(sorted(ERRORS))
+_maybe_error = st.one_of(st.just(""), _errors)
 NESTED = {
     BIND_KEY: '["x",…]',
     RETRY_KEY: '{"type":"Fixed","delay":1,"x":…}',
@@ -170,7 +200,7 @@ PARTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     },
     "observer": {
         "observer": st.dictionaries(st.sampled_from(EVENTS), _errors, max_size=3),
-        "wants": st.one_of(st.just(""), _errors),
+        "wants": _maybe_error,
         "progress": _maybe(values),
     },
     "policy": {
@@ -180,6 +210,17 @@ PARTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     },
     "unrecoverable": {"raises": exceptions, "unrecoverable": exceptions},
     "callback": {"callback": _errors},
+    "call middleware": {
+        "raises": _maybe(exceptions),
+        "around": st.lists(st.builds(Around, _maybe_error, _maybe_error), min_size=1, max_size=2).map(tuple),
+    },
+    "transaction": {
+        "opens": st.just(True),
+        "troubles": st.dictionaries(st.sampled_from(TROUBLES), _errors, max_size=2),
+        "returns": _maybe(values),
+        "raises": _maybe(exceptions),
+        "callback": _maybe_error,  # with one the job times out, in the middle of its transaction
+    },
     "marks": {
         "raises": st.just(Thing("ValueError")),
         "marks": st.one_of(_nested, st.dictionaries(st.sampled_from(MARKS), _texts, min_size=1, max_size=1)),
@@ -193,5 +234,6 @@ parts = {name: st.builds(Ending, colour=_colours, **drawn) for name, drawn in PA
 endings: st.SearchStrategy[Ending] = st.builds(
     Ending,
     colour=_colours,
-    **{field: _maybe_not(strategy, field) for drawn in PARTS.values() for field, strategy in drawn.items()},
+    # A field of several parts is drawn as the first of them draws it: the later ones only need one of some kind.
+    **{field: _maybe_not(drawn, field) for part in reversed(PARTS.values()) for field, drawn in part.items()},
 )

@@ -4,28 +4,109 @@ Drawn, not listed. A test that fails prints the ending as plain data; `build` in
 """
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from taskharbor import JobContext
-from taskharbor.events import JobCancelled, JobDeadLettered, JobRetried, JobSnoozed, JobSucceeded
+from taskharbor.drivers import Ack, Lease, TaskHarborError
+from taskharbor.events import JobCancelled, JobDeadLettered, JobRetried, JobSnoozed, JobSucceeded, OutcomeRefused
 from taskharbor.model.naming import class_name
 from taskharbor.worker import Worker
 from tests.lanes import figure
 from tests.lanes import run as lane
-from tests.odd_endings.ending import Ending, Observer, end, endings, kinds_of, middleware_of, parts, retry_of, subscribe
+from tests.odd_endings.ending import (
+    Ending,
+    Observer,
+    call_middleware_of,
+    end,
+    endings,
+    kinds_of,
+    middleware_of,
+    parts,
+    retry_of,
+    subscribe,
+)
+from tests.odd_endings.hostile import ERRORS
 from tests.worker.bench import Bench, job, run
+from tests.worker.test_transaction import Fake, SqlMemory, Table
 
 OUTCOMES = (JobSucceeded, JobRetried, JobDeadLettered, JobSnoozed, JobCancelled)
 STATES = {"done", "scheduled", "dlq", "cancelled"}
 
 
+class OddTransaction(Fake):
+    """A transaction that fails where the ending says so."""
+
+    def __init__(self, driver: Any, table: Table, troubles: dict[str, str]) -> None:
+        super().__init__(driver, table)
+        self.troubles = troubles
+
+    def fail(self, where: str) -> None:
+        if where in self.troubles:
+            raise ERRORS[self.troubles[where]]("c4n4ry")
+
+    async def __aenter__(self) -> list[str]:
+        self.fail("begin")
+        return await super().__aenter__()
+
+    async def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
+        self.fail("commit")
+        return await super().commit(ack, now)
+
+    async def rollback(self) -> None:
+        self.fail("rollback")
+
+    async def abort(self, why: str) -> None:
+        self.fail("abort")
+
+
+class OddTransactionSync(OddTransaction):
+    """The same for a plain function."""
+
+    def __enter__(self) -> list[str]:
+        self.fail("begin")
+        return self.writes
+
+    def __exit__(self, *raised: object) -> None:
+        return None
+
+    def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:  # type: ignore[override]
+        self.fail("commit")
+        return asyncio.run(Fake.commit(self, ack, now))
+
+    def rollback(self) -> None:  # type: ignore[override]
+        self.fail("rollback")
+
+    def abort(self, why: str) -> None:  # type: ignore[override]
+        self.fail("abort")
+
+
+def store_of(ending: Ending) -> Any:
+    """A store whose transactions are as odd as the ending says."""
+
+    class Odd(SqlMemory):
+        def sibling(self) -> Any:
+            other = Odd()
+            other.store, other.table = self.store, self.table
+            return other
+
+        def transaction(self, lease: Lease) -> Any:
+            return OddTransaction(self, self.table, ending.troubles)
+
+        def transaction_sync(self, lease: Lease) -> Any:
+            return OddTransactionSync(self, self.table, ending.troubles)
+
+    made = Odd()
+    made.table = Table()
+    return made
+
+
 async def outcome_of(ending: Ending) -> Any:
     """Run a job with this ending, and then one that is in order, in the only slot of a worker; what became of it."""
-    bench = Bench()
+    bench = Bench(store_of(ending) if ending.opens else None)
     bench._loop = asyncio.get_running_loop()
     worker = Worker(
         bench.driver,
@@ -35,11 +116,14 @@ async def outcome_of(ending: Ending) -> Any:
         observers=[Observer(ending), bench],
         retry=retry_of(ending),
         middleware=[middleware_of(layer) for layer in ending.layers],
+        call_middleware=[call_middleware_of(around) for around in ending.around],
     )
 
     loop, subscribed = asyncio.get_running_loop(), asyncio.Event()
 
     async def coroutine(ctx: JobContext) -> Any:
+        if ending.opens:
+            await ctx.transaction().__aenter__()
         if ending.callback:
             subscribe(ending, ctx)
             subscribed.set()
@@ -47,6 +131,8 @@ async def outcome_of(ending: Ending) -> Any:
         return end(ending, ctx)
 
     def function(ctx: JobContext) -> Any:
+        if ending.opens:
+            ctx.transaction().__enter__()
         if ending.callback:
             subscribe(ending, ctx)
             loop.call_soon_threadsafe(subscribed.set)
@@ -69,6 +155,11 @@ async def outcome_of(ending: Ending) -> Any:
     assert not worker._crew.executor.running, "a slot is taken"
     assert not worker._crew._held, "a lease is kept"
     told = [event for event in bench.events if isinstance(event, OUTCOMES) and event.job.id == "odd"]
+    if "commit" in ending.troubles and not told:  # nobody knows whether it was committed: the lease decides
+        assert [event.job.id for event in bench.of(OutcomeRefused)] == ["odd"]
+        bench.clock.advance(60)
+        assert (await bench.info("odd")).state == "ready"
+        return None
     assert len(told) == 1, told
     counts = await bench.driver.counts(bench.clock.now())
     assert "inflight" not in counts["default"], counts
