@@ -17,7 +17,7 @@ from taskharbor.drivers.redis.link import LOST, Link, passed_since
 from taskharbor.drivers.redis.outcomes import Planned, check, question, spelled
 from taskharbor.drivers.redis.outcomes import plain as plain_acks
 from taskharbor.drivers.redis.planning import Known, Plan
-from taskharbor.drivers.redis.records import name_of, plain, stored
+from taskharbor.drivers.redis.records import name_of, plain, stored, whole
 from taskharbor.drivers.redis.scripts import binary, load
 from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob
 from taskharbor.model.job import JobRecord
@@ -371,7 +371,7 @@ class Calls:
     async def arrivals(self, queues: Sequence[str]) -> dict[str, int]:
         """The number of the last arrival in each queue."""
         found = await self.link.ask("MGET", *(f"{{{queue}}}:th:seq" for queue in queues)) if queues else []
-        return {queue: int(number or 0) for queue, number in zip(queues, found, strict=True)}
+        return {queue: whole(number) for queue, number in zip(queues, found, strict=True)}
 
     # Reading
 

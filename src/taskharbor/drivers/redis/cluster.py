@@ -30,7 +30,7 @@ from taskharbor.drivers.redis.link import Link, gathered
 from taskharbor.drivers.redis.outbox import Outbox
 from taskharbor.drivers.redis.outcomes import Planned
 from taskharbor.drivers.redis.planning import Known, Plan
-from taskharbor.drivers.redis.records import stored
+from taskharbor.drivers.redis.records import stored, whole
 from taskharbor.drivers.redis.scripts import load
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import JobRecord
@@ -339,8 +339,8 @@ class ClusterCalls(Calls):
         await self.link.run(load("pause"), queue, (0, True, queue, queue, on))
 
     async def arrivals(self, queues: Sequence[str]) -> dict[str, int]:
-        calls = [self.link.ask("GET", f"{{{queue}}}:th:seq", key=f"{{{queue}}}") for queue in queues]
-        return {queue: int(number or 0) for queue, number in zip(queues, await gathered(calls), strict=True)}
+        calls = [self.link.ask("MGET", f"{{{queue}}}:th:seq", key=f"{{{queue}}}") for queue in queues]
+        return {queue: whole(number) for queue, (number,) in zip(queues, await gathered(calls), strict=True)}
 
     # Reading
 

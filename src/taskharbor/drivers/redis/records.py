@@ -129,7 +129,7 @@ def reserved(queue: str, granted: Sequence[Any], end: datetime) -> list[Reserved
         if created not in times:
             times[created] = _moment(created)
         if limit not in limits:
-            limits[limit] = _whole(limit)
+            limits[limit] = whole(limit)
         job = JobRecord(
             id=id,
             type=kind,
@@ -159,9 +159,9 @@ def _with_extra(job: JobRecord, values: Values) -> JobRecord:
 
 
 def _granted(id: str, queue: str, values: Values) -> JobRecord:
-    whole: list[Any] = [*values, *[None] * (UPDATED + 1 - len(values))]
-    record = _record(id, queue, whole, _moment(values[DUE]))
-    return msgspec.structs.replace(record, attempts=_whole(values[FAILURES]), deliveries=_whole(values[ATTEMPT]))
+    padded: list[Any] = [*values, *[None] * (UPDATED + 1 - len(values))]
+    record = _record(id, queue, padded, _moment(values[DUE]))
+    return msgspec.structs.replace(record, attempts=whole(values[FAILURES]), deliveries=whole(values[ATTEMPT]))
 
 
 def info(id: str, queue: str, open: Sequence[bytes] | None, values: Values, now: int) -> JobInfo:
@@ -180,10 +180,10 @@ def info(id: str, queue: str, open: Sequence[bytes] | None, values: Values, now:
 
 def _standing(values: Values, now: int) -> tuple[State | None, datetime | None, str, datetime | None]:
     state, due = values[STATE], _moment(values[DUE])
-    is_ours = _whole(values[ATTEMPT]) == _whole(values[LAST])  # else a foreign client leased it since: it has no name
+    is_ours = whole(values[ATTEMPT]) == whole(values[LAST])  # else a foreign client leased it since: it has no name
     worker = (values[WORKER] or b"").decode(errors="replace") if is_ours else ""
     if state == b"active" or (state == b"wait" and values[OLD_TOKEN]):
-        end = _whole(values[END] if state == b"active" else values[OLD_END])
+        end = whole(values[END] if state == b"active" else values[OLD_END])
         return (State.INFLIGHT, due, worker, _moment(end)) if end > now else (State.READY, None, "", None)
     if state == b"wait" or state == b"delayed":
         return (State.SCHEDULED if due is not None and to_ms(due) > now else State.READY), due, "", None
@@ -206,11 +206,11 @@ def _record(id: str, queue: str, values: Values, run_at: datetime | None) -> Job
         payload=values[PAYLOAD] or b"",
         run_at=run_at,
         timeout=timeout,
-        priority=_whole(values[PRIORITY]),
+        priority=whole(values[PRIORITY]),
         attempts=failures,
-        max_attempts=_whole(values[REAL_MAX] if own or values[REAL_MAX] else values[MAX]),
+        max_attempts=whole(values[REAL_MAX] if own or values[REAL_MAX] else values[MAX]),
         deliveries=deliveries,
-        lost=_whole(values[LOST]),
+        lost=whole(values[LOST]),
         idempotency_key=text_of(key) if key else None,
         group=text_of(group) if group else None,
         group_limit=limit,
@@ -229,7 +229,7 @@ def _record(id: str, queue: str, values: Values, run_at: datetime | None) -> Job
 
 def counters(values: Values) -> tuple[int, int]:
     """Failures and deliveries: th.counters, in Python."""
-    attempt, last, offset, failures = (_whole(values[name]) for name in (ATTEMPT, LAST, OFFSET, FAILURES))
+    attempt, last, offset, failures = (whole(values[name]) for name in (ATTEMPT, LAST, OFFSET, FAILURES))
     abroad = values[STATE] == b"active" and attempt != last
     if attempt < last:
         return max(0, attempt - abroad), attempt + offset + last
@@ -258,7 +258,12 @@ def text_of(value: bytes | None) -> str:
     return value.decode(errors="replace") if value else ""
 
 
-def _whole(value: Any) -> int:
+def whole(value: Any) -> int:
+    """A number, as far as it is one.
+
+    >>> whole(b"7"), whole(None), whole(b"many")
+    (7, 0, 0)
+    """
     try:
         return int(value or 0)
     except ValueError:
@@ -266,5 +271,5 @@ def _whole(value: Any) -> int:
 
 
 def _moment(value: Any) -> datetime | None:
-    number = _whole(value)
+    number = whole(value)
     return from_ms(number) if 0 < number <= _LAST_MS else None

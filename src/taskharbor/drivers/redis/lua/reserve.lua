@@ -81,7 +81,7 @@ if left > 0 then
   for first = 1, #marks, 4000 do
     for index, seq in ipairs(call('MGET', unpack(marks, first, min(first + 3999, #marks)))) do
       local each = answer[first + index - 1]
-      each[2] = more[each[1]] and '-1' or seq or '0'
+      each[2] = more[each[1]] and '-1' or n(finite(seq) or 0)
     end
   end
 end

@@ -31,4 +31,4 @@ if #ids > 0 then
   quick_index(q, ids, 'wait', 'active', with_score(now, ids))
   quick_stats(q, now, 'reserve')
 end
-return {#ids < limit and (marks[2] or '0'), granted}
+return {#ids < limit and n(finite(marks[2]) or 0), granted}

@@ -96,7 +96,7 @@ function th.catch_up(q)
       ready[#ready + 1] = as_over(id, ends[index], job)
     elseif is_other or (job and not KNOWN[job.state or '']) then
       damaged[#damaged + 1] = {id, is_other and 'not a hash' or 'unknown state', job}
-      ghosts = ghosts or is_other
+      ghosts = ghosts or is_other or not job.gid
     else
       ghosts = true   -- its record is gone, or says that it stands elsewhere: nobody knows whose slot it held
     end

@@ -164,7 +164,7 @@ function th.take(q, limit)
   local taken = {}
   local prio = call('EXISTS', key(q, 'th:prio')) == 1
   local groups = call('EXISTS', key(q, 'groups:ready')) == 1
-  local groups_next = call('GET', key(q, 'lane:rr')) ~= '1'
+  local groups_next = try('GET', key(q, 'lane:rr')) ~= '1'
   while #taken < limit do
     if groups and groups_next then groups = take_grouped(q, taken) end
     if not groups then

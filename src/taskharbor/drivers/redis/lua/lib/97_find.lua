@@ -22,9 +22,9 @@ function th.groups(q)
   local function remember(gid)
     if gid and gid ~= '' and not seen[gid] then seen[gid] = true; found[#found + 1] = gid end
   end
-  for _, gid in ipairs(call('ZRANGE', key(q, 'groups:ready'), 0, -1)) do remember(gid) end
+  for _, gid in ipairs(try('ZRANGE', key(q, 'groups:ready'), 0, -1) or {}) do remember(gid) end
   if call('EXISTS', key(q, 'has_groups')) == 1 then
-    for _, id in ipairs(call('ZRANGE', key(q, 'active'), 0, -1)) do remember(call('HGET', job_key(q, id), 'gid')) end
+    for _, id in ipairs(try('ZRANGE', key(q, 'active'), 0, -1) or {}) do remember(try('HGET', job_key(q, id), 'gid')) end
   end
   return found
 end
