@@ -5,6 +5,7 @@ import redis
 
 from taskharbor.conformance import DriverCases
 from taskharbor.drivers.redis import RedisDriver
+from tests.drivers import versions
 from tests.drivers.redis_stores import damage, emptied
 from tests.servers import redis as servers
 
@@ -13,9 +14,10 @@ class RedisCases(DriverCases):
     """For each kind of server a class of its own."""
 
     kind: servers.Kind
+    options = ""
 
     def make_driver(self):
-        return RedisDriver(f"{emptied(self.kind)}?checks=0")
+        return RedisDriver(f"{emptied(self.kind)}?checks=0{self.options}")
 
     def damage(self, driver, id, how):
         with redis.Redis.from_url(servers.shared(self.kind).url) as client:
@@ -25,3 +27,12 @@ class RedisCases(DriverCases):
 @pytest.mark.lane("conformance-redis")
 class TestRedis(RedisCases):
     kind = "redis7"
+
+
+@pytest.mark.lane("conformance-redis")
+@pytest.mark.left_to("matrix", except_for=versions.sensitive)
+class TestUnindexed(RedisCases):
+    """Without the index of OmniQ 4.0."""
+
+    kind = "redis7"
+    options = "&omniq_index=0"

@@ -53,6 +53,7 @@ class Kind(NamedTuple):
     server: servers.Kind | None  # None: the Cluster
     text: bool = False
     asynchronous: bool = False
+    indexed: bool = True
 
 
 KINDS = {
@@ -62,6 +63,7 @@ KINDS = {
     "async-text": Kind("redis7", text=True, asynchronous=True),
     "redis6": Kind("redis6"),
     "valkey": Kind("valkey"),
+    "unindexed": Kind("redis7", indexed=False),
     "cluster": Kind(None),
     "async-cluster": Kind(None, text=True, asynchronous=True),
 }
@@ -92,7 +94,10 @@ def both(request: pytest.FixtureRequest) -> Iterator[Both]:
             plain, awaited = redis.Redis, redis.asyncio.Redis
             raw = stack.enter_context(plain(**where))
             raw.flushdb()
-        if kind.asynchronous:
+        if not kind.indexed:
+            q = stack.enter_context(OmniQ(f"{url(servers.shared())}?omniq_index=0"))
+            yield Both(q, Store(raw, "jobs"))
+        elif kind.asynchronous:
             blocking = Blocking(lambda: awaited(**where, decode_responses=kind.text))
             stack.callback(blocking.close)
             yield Both(cast(OmniQ, blocking), Store(raw, "jobs"))

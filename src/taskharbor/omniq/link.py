@@ -25,7 +25,7 @@ from redis.client import NEVER_DECODE
 from taskharbor.drivers.redis import tls
 from taskharbor.drivers.redis.link import AWAY, AWAY_WORDS, FULL
 from taskharbor.drivers.redis.options import OURS, Options, hosts_of, parse
-from taskharbor.drivers.redis.scripts import Script, compose, pack
+from taskharbor.drivers.redis.scripts import Script, compose, pack, unindexed
 from taskharbor.drivers.redis.wire import cause_of
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import BackendUnavailable
@@ -55,6 +55,7 @@ class Link:
 
     def __init__(self, target: Any) -> None:
         self._own = isinstance(target, str)
+        self._indexed = not self._own or _is_indexed(target)
         self._sentinels: list[redis.Redis] = []
         self._client: Any = target
         if self._own:
@@ -67,7 +68,7 @@ class Link:
         self._cluster = isinstance(self._client, redis.RedisCluster)
 
     def run(self, call: Call[T]) -> T:
-        script, arguments = _prepared(call, self._cluster)
+        script, arguments = _prepared(call, self._cluster, self._indexed)
         end = _monotonic() + PATIENCE
         while True:
             try:
@@ -95,6 +96,7 @@ class AsyncLink:
 
     def __init__(self, target: Any) -> None:
         self._own = isinstance(target, str)
+        self._indexed = not self._own or _is_indexed(target)
         self._sentinels: list[redis.asyncio.Redis] = []
         self._client: Any = target
         if self._own:
@@ -107,7 +109,7 @@ class AsyncLink:
         self._cluster = isinstance(self._client, redis.asyncio.RedisCluster)
 
     async def run(self, call: Call[T]) -> T:
-        script, arguments = _prepared(call, self._cluster)
+        script, arguments = _prepared(call, self._cluster, self._indexed)
         end = _monotonic() + PATIENCE
         while True:
             try:
@@ -138,12 +140,18 @@ def script(name: str) -> Script:
     return compose(name, "\n".join(parts))
 
 
-def _prepared(call: Call[Any], cluster: bool) -> tuple[Script, tuple[Any, ...]]:
+def _prepared(call: Call[Any], cluster: bool, indexed: bool) -> tuple[Script, tuple[Any, ...]]:
     argument = pack((cluster, *map(_packable, call.arguments)))
     keys = [f"{call.base}:meta".encode()]
     if cluster:  # see `anchors` in drivers/redis/scripts.py
         keys.append(f"{call.base}:th:meta".encode())
-    return script(call.script), (len(keys), *keys, argument)
+    found = script(call.script)
+    return found if indexed else unindexed(found), (len(keys), *keys, argument)
+
+
+def _is_indexed(url: str) -> bool:
+    """Whether the index of OmniQ 4.0 is kept: see `omniq_index` in docs/driver-redis.md."""
+    return dict(parse_qsl(urlsplit(url).query)).get("omniq_index") != "0"
 
 
 def _packable(value: Any) -> Any:

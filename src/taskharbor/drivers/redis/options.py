@@ -13,7 +13,9 @@ from taskharbor.drivers.dsn import options_of, scheme_of, span
 from taskharbor.drivers.redis import tls
 from taskharbor.model.limits import MAX_PAYLOAD
 
-OURS = frozenset({"retention", "max_payload", "durable", "pool_size", "connect_timeout", "timeout", "checks"})
+OURS = frozenset(
+    {"retention", "max_payload", "durable", "pool_size", "connect_timeout", "timeout", "checks", "omniq_index"}
+)
 SENTINEL = frozenset({"sentinel_username", "sentinel_password", "sentinel_tls"})
 UNIX = ("redis+unix", "unix")  # the second is redis-py's name for it
 SCHEMES = ("redis", "rediss", "redis+cluster", "redis+sentinel", *UNIX)
@@ -38,6 +40,7 @@ class Options:
     connect_timeout: float = 5.0
     timeout: float = 5.0
     checks: bool = True
+    omniq_index: bool = True
     ssl: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
     socket: str | None = None
     service: str | None = None
@@ -96,6 +99,7 @@ def parse(dsn: str) -> Options:
         connect_timeout=_seconds(given.get("connect_timeout", "5s"), "connect_timeout"),
         timeout=_seconds(given.get("timeout", "5s"), "timeout"),
         checks=_flag(given.get("checks", "1"), "checks"),
+        omniq_index=_flag(given.get("omniq_index", "1"), "omniq_index"),
         ssl=tls.settings(given, encrypted or watched),
         socket=socket,
         service=service,

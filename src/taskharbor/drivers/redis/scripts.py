@@ -72,6 +72,12 @@ def load(name: str, package: str = PACKAGE) -> Script:
     return compose(name, source(package, f"{name}.lua"))
 
 
+@functools.cache
+def unindexed(script: Script) -> Script:
+    """A script that keeps no index of OmniQ 4.0 (`?omniq_index=0`)."""
+    return Script(script.name, script.text.decode().replace("local INDEXED = true", "local INDEXED = false"))
+
+
 def anchor(queue: str) -> str:
     """The key that tells a Cluster where the script runs. It never exists."""
     return f"{{{queue}}}:meta"

@@ -39,7 +39,7 @@ for index = 1, count do
                jobs[first + 6], sto + index, now)
 end
 many('RPUSH', wait, ids)
-note_ids('ZADD', key(q, 'idx:wait'), with_score(now, ids))
+if INDEXED then note_ids('ZADD', key(q, 'idx:wait'), with_score(now, ids)) end
 quick_stats(q, now, 'enqueue', waiting + count)
 call('PUBLISH', key(q, 'th:wake'), q)
 return 'OK'

@@ -38,6 +38,7 @@ local function write_index(q, ids)
     end
   end
   if #all == 0 then return end
+  if not INDEXED then return unindex(q, all) end
   for _, lane in ipairs(LANES) do
     local at, list = key(q, 'idx:' .. lane), to[lane]
     if list and #list == 2 * #all then

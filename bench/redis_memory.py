@@ -1,0 +1,96 @@
+"""What a job costs Redis in bytes: waiting, inflight and done, all of it and key by key.
+
+    python -m bench.redis_memory [--jobs 20000] [--dsn redis://…?options]
+
+Without --dsn a server of the tests is started. It must be empty: the figures are `used_memory` before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import redis
+
+from taskharbor.drivers import Ack, JobRecord, Reserved
+from taskharbor.drivers.redis import RedisDriver
+from taskharbor.model.ids import new_id
+from taskharbor.model.times import to_ms
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+LEASE = timedelta(minutes=5)
+PAYLOAD = b'{"to":"ada@example.com","n":12345}'
+BATCH = 500
+OPTIONS = ("", "?omniq_index=0")
+
+
+def used(client: Any) -> int:
+    client.memory_purge()
+    return int(client.info("memory")["used_memory"])
+
+
+def by_key(client: Any, jobs: int) -> dict[str, int]:
+    """Bytes of a job by the kind of key, as the server counts them."""
+    sums: Counter[str] = Counter()
+    for key in client.scan_iter(count=1000):
+        kind = re.sub(r"(:job:|:p:).*", r"\1…", key.decode())
+        sums[kind] += client.memory_usage(key, samples=0)
+    return {kind: round(total / jobs) for kind, total in sums.most_common() if total >= jobs}
+
+
+async def measure(dsn: str, jobs: int) -> list[tuple[str, float, dict[str, int]]]:
+    """For each state its name, the bytes of a job, and the parts."""
+    client = redis.Redis.from_url(dsn.partition("?")[0])
+    driver = RedisDriver(dsn + ("&" if "?" in dsn else "?") + "checks=0")
+    await driver.open()
+    client.flushall()
+    await driver.enqueue([JobRecord(id="first", type="mail", payload=PAYLOAD)], NOW)
+    await driver.delete(["first"])
+    client.script_flush()
+    found = []
+    try:
+        before = used(client)
+        for first in range(0, jobs, BATCH):
+            moment = NOW + timedelta(milliseconds=first)
+            ids = [new_id(to_ms(moment)) for _ in range(BATCH)]
+            await driver.enqueue([JobRecord(id=id, type="mail", payload=PAYLOAD) for id in ids], moment)
+        found.append(("waiting", (used(client) - before) / jobs, by_key(client, jobs)))
+        later = NOW + timedelta(milliseconds=jobs)
+        held: list[Reserved] = []
+        while len(held) < jobs:
+            held += await driver.reserve(["default"], later, LEASE, BATCH, "worker-1")
+        found.append(("inflight", (used(client) - before) / jobs, by_key(client, jobs)))
+        for first in range(0, jobs, BATCH):
+            await driver.settle([Ack(each.lease) for each in held[first : first + BATCH]], later)
+        found.append(("done", (used(client) - before) / jobs, by_key(client, jobs)))
+    finally:
+        await driver.close()
+        client.close()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument("--dsn")
+    given = parser.parse_args()
+    if given.dsn is None:
+        from tests.servers.redis import Server
+
+        server = Server()
+        addresses = [f"{server.url}{options}" for options in OPTIONS]
+    else:
+        addresses = [given.dsn]
+    for address in addresses:
+        print(f"{address.partition('?')[2] or 'no options'}, {given.jobs} jobs, {len(PAYLOAD)} bytes of payload")
+        for state, total, parts in asyncio.run(measure(address, given.jobs)):
+            told = ", ".join(f"{kind} {size}" for kind, size in parts.items())
+            print(f"  {state:<9}{total:6.0f} bytes a job   {told}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""What a job costs Redis in memory, and stores without the index of OmniQ 4.0."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bench import redis_memory
+from taskharbor.drivers import Ack, JobRecord, Retry
+from taskharbor.drivers.redis import RedisDriver
+from taskharbor.omniq import OmniQ
+from tests.drivers.redis_stores import emptied
+from tests.servers import redis as servers
+
+pytestmark = pytest.mark.lane("redis")
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+JOBS = 2000
+
+
+def parts(options: str) -> dict[str, dict[str, int]]:
+    """State → kind of key → bytes of a job."""
+    return {state: found for state, _, found in asyncio.run(redis_memory.measure(emptied() + options, JOBS))}
+
+
+def test_the_index_of_omniq_is_kept_unless_it_is_not_wanted():
+    whole, bare = parts(""), parts("?omniq_index=0")
+    for state, lane in (("waiting", "wait"), ("inflight", "active")):
+        assert f"{{default}}:idx:{lane}" in whole[state]
+        assert not [kind for kind in bare[state] if "idx" in kind]
+        assert {kind: size for kind, size in whole[state].items() if "idx" not in kind} == bare[state]
+
+
+@pytest.mark.parametrize("limit", [1, 10], ids=["one by one", "at once"])
+def test_an_index_that_others_keep_never_says_what_is_wrong(limit):
+    """Jobs of an OmniQ client, taken by a driver that keeps no index."""
+
+    async def scenario() -> None:
+        driver = RedisDriver(f"{emptied()}?checks=0&omniq_index=0")
+        await driver.open()
+        with OmniQ(servers.shared().url) as q:
+            for number in range(4):
+                q.publish("jobs", {}, job_id=f"j{number}")
+        await driver.enqueue([JobRecord(id="own", type="t", queue="jobs")], NOW)
+        with servers.shared().client(decode_responses=True) as client:
+            assert client.zrange("{jobs}:idx:wait", 0, -1) == ["j0", "j1", "j2", "j3"]
+            now = await driver.server_time()
+            held = []
+            while found := await driver.reserve(["jobs"], now, LEASE, limit):
+                held += found
+            assert len(held) == 5
+            await driver.settle([Retry(held[0].lease, now + LEASE, 1)], now)
+            await driver.settle([Ack(each.lease) for each in held[1:]], now)
+            lanes = ("wait", "active", "delayed", "completed", "failed")
+            assert not [lane for lane in lanes if client.exists(f"{{jobs}}:idx:{lane}")]
+        await driver.close()
+
+    asyncio.run(scenario())
