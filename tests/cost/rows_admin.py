@@ -1,11 +1,13 @@
 """Reading and administering: what others published, queued, hold or left dead beside it costs nothing."""
 
-from taskharbor.drivers import Fail
+from taskharbor.drivers import Ack, Fail, JobRecord
 from tests import lanes
 from tests.cost.meter import LEASE, Row, Store
 from tests.cost.rows_line import backlog
 
 DEAD = lanes.figure(test=5000, chaos=100_000)
+RUN = lanes.figure(test=4000, chaos=10_000)
+EDGES = lanes.figure(test=500, chaos=10_000)
 HELD = lanes.figure(test=5000, chaos=100_000)
 QUEUES = lanes.figure(test=300, chaos=1000)
 
@@ -85,7 +87,68 @@ async def nothing_to_prune(store: Store) -> None:
     assert await store.driver.prune(store.now, 1000) == 0
 
 
+async def run(store: Store, size: int) -> None:
+    """A flow of so many jobs, in two queues."""
+    for first in range(0, size, 1000):
+        await store.put(min(1000, size - first), flow_id="run", queue=f"q{first // 1000 % 2}")
+    store.later()
+
+
+async def read_flow(store: Store) -> None:
+    assert len((await store.driver.flow("run", store.now)).nodes) > 500
+
+
+async def cancel_flow(store: Store) -> None:
+    assert await store.driver.cancel_flow("run", store.later()) > 500
+
+
+# Calls that are one script for any number of edges, because the contract wants one transaction. Measured at one size.
+
+
+def chord(store: Store, size: int) -> list[JobRecord]:
+    steps = store.jobs(size)
+    return [*steps, *store.jobs(1, queue="join", depends_on=tuple(job.id for job in steps))]
+
+
+async def enqueue_chord(store: Store) -> None:
+    await store.driver.enqueue(chord(store, EDGES), store.later())
+
+
+async def stored_chord(store: Store, size: int) -> None:
+    """A chord whose steps are done."""
+    await store.driver.enqueue(chord(store, size), store.now)
+    while taken := await store.take(1000):
+        await store.driver.settle([Ack(one.lease) for one in taken], store.now)
+
+
+async def ack_join(store: Store) -> None:
+    (join,) = await store.take(1, ["join"])
+    assert await store.driver.settle([Ack(join.lease)], store.later()) == [None]
+
+
+async def fan_out(store: Store, size: int) -> None:
+    """A job on which so many depend."""
+    (first,) = store.jobs(1, queue="first")
+    await store.driver.enqueue([first], store.now)
+    for begin in range(0, size, 1000):
+        await store.put(min(1000, size - begin), depends_on=(first.id,))
+
+
+async def ack_first(store: Store) -> None:
+    (first,) = await store.take(1, ["first"])
+    assert await store.driver.settle([Ack(first.lease)], store.later()) == [None]
+
+
+async def no_edges(store: Store, size: int) -> None:
+    """Nothing stands beside."""
+
+
 ROWS = [
+    Row("`enqueue` of a chord of 10,000", no_edges, enqueue_chord, small=EDGES, large=EDGES, times=1),
+    Row("the ack of a join of 10,000", stored_chord, ack_join, small=EDGES, large=EDGES, times=1, warm=nothing),
+    Row("an ack that releases 10,000", fan_out, ack_first, small=EDGES, large=EDGES, times=1, warm=nothing),
+    Row("`flow` of 10,000 jobs", run, read_flow, small=2000, large=RUN, sliced=True, times=1),
+    Row("`cancel_flow` of 10,000 jobs", run, cancel_flow, small=2000, large=RUN, sliced=True, times=1, warm=nothing),
     Row("`requeue` of the 100 oldest dead jobs", dead, requeue_the_oldest, large=DEAD, times=3),
     Row("`delete` of the 100 oldest dead jobs", dead, delete_the_oldest, large=DEAD, times=3),
     # A list is searched for the job: foreign clients would run it if it stayed there.

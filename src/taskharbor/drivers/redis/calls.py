@@ -31,7 +31,7 @@ LOOK = 2000  # so many ids are looked up by one script
 SEEK = 2000  # so many keys, of ids in queues, are looked for by one
 VISITED = 50  # so many queues are visited by one
 MOVED = 100  # so many jobs are moved by one
-READ = 500  # so many records are read by one
+READ = 200  # so many records are read by one
 T = TypeVar("T")
 Where = Sequence[tuple[str, str | None]]  # ids, each with its queue if that is known and nobody noted it
 HOME = "th"  # what the anchor is called where a script belongs to no queue
@@ -347,10 +347,21 @@ class Calls:
         return answers
 
     async def cancel_flow(self, flow: str, now: int) -> int:
-        args = (now, False, "", flow, False, FLOW_CANCELLED_REASON)
-        number: int
-        number, _ = await self.link.run(load("cancel_flow"), HOME, args, repeat=False)
-        return number
+        return (await self.cancel_run(flow, HOME, "", None, "", now))[0]
+
+    async def cancel_run(
+        self, flow: str, queue: str, home: str, queues: Sequence[Any] | None, generation: str, now: int
+    ) -> tuple[int, bool]:
+        """Flag a run, and cancel what is not terminal, in slices. Answers how many, and whether it has any."""
+        number, index, cursor = 0, 1, b"0"
+        while True:
+            where = [one if isinstance(one, str) else binary(one) for one in queues] if queues is not None else False
+            args = (now, self.link.cluster, home, flow, where, FLOW_CANCELLED_REASON, generation, index, binary(cursor))
+            answer = await self.link.run(load("cancel_flow"), queue, args, repeat=False)
+            cancelled, found, queues, index, cursor = answer
+            number += cancelled
+            if not index:
+                return number, bool(found)
 
     # What prune and the sweep need
 
@@ -384,8 +395,23 @@ class Calls:
 
     async def flow(self, flow: str) -> list[Any]:
         """The records of a run."""
-        answer: list[Any] = await self.link.run(load("flow"), HOME, (flow, False))
-        return answer
+        return await self._read_run(flow, HOME, False)
+
+    async def _read_run(self, flow: str, home: str, queues: Sequence[str] | bool) -> list[Any]:
+        """A large run is read in slices, until none of its jobs is new: so what a job spawned that was read as done is
+        read as well."""
+        found: dict[tuple[bytes, bytes], Any] = {}
+        while True:
+            is_large, answers = await self.link.run(load("flow"), home, (flow, queues))
+            if not is_large:
+                return list(answers)
+            new = [(queue, id) for queue, id in answers if (queue, id) not in found]
+            if not new:
+                return [record for record in found.values() if record]
+            for part in sliced(new, READ):
+                asked = [(binary(id), binary(queue)) for queue, id in part]
+                records = await self.link.run(load("read"), home, (self.link.cluster, asked))
+                found |= dict(zip(part, records, strict=True))
 
     async def counts(self, queues: Sequence[str], now: int) -> list[list[int]]:
         answer: list[list[int]] = await self.link.run(load("counts"), HOME, (now, queues))

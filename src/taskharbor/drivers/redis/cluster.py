@@ -356,7 +356,7 @@ class ClusterCalls(Calls):
     async def flow(self, flow: str) -> list[Any]:
         found: list[Any] = []
         for queue in await self.runs.queues(flow):
-            found += await self.link.run(load("flow"), queue, (flow, [queue]))
+            found += await self._read_run(flow, queue, [queue])
         return found
 
     async def counts(self, queues: Sequence[str], now: int) -> list[list[int]]:

@@ -16,9 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
 from taskharbor.drivers.redis.link import gathered
-from taskharbor.drivers.redis.scripts import load
 from taskharbor.model.job import JobRecord
 
 if TYPE_CHECKING:
@@ -102,16 +100,14 @@ class Runs:
         for queue in queues:
             cancelled, found = await self._cancel_in(queue, flow, generation, now)
             number += cancelled
-            any_record = any_record or bool(found)
+            any_record = any_record or found
         await self._calls.outbox.deliver(queues)
         if not any_record:
             await self.tidy(flow)
         return number
 
-    async def _cancel_in(self, queue: str, flow: str, generation: str, now: int) -> tuple[int, int]:
-        args = (now, True, queue, flow, [queue], FLOW_CANCELLED_REASON, generation)
-        number, found = await self._calls.link.run(load("cancel_flow"), queue, args, repeat=False)
-        return number, found
+    async def _cancel_in(self, queue: str, flow: str, generation: str, now: int) -> tuple[int, bool]:
+        return await self._calls.cancel_run(flow, queue, queue, [queue], generation, now)
 
     async def resume(self, flow: str) -> None:
         """Take the flag away, here and in the queues."""
