@@ -36,3 +36,15 @@ class TestUnindexed(RedisCases):
 
     kind = "redis7"
     options = "&omniq_index=0"
+
+
+@pytest.mark.lane("conformance-redis")
+@pytest.mark.left_to("matrix")
+@pytest.mark.may_skip("Redis 8 is built where there are a network and a compiler")
+class TestRedis8(RedisCases):
+    kind = "redis8"
+
+    def make_driver(self):
+        if not servers.BUILT.exists():
+            pytest.skip("Redis 8 is not built: tests/servers/redis8")
+        return super().make_driver()

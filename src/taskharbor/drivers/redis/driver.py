@@ -20,7 +20,7 @@ from taskharbor.drivers.redis.calls import Calls
 from taskharbor.drivers.redis.cluster import ClusterCalls
 from taskharbor.drivers.redis.cluster_link import ClusterLink
 from taskharbor.drivers.redis.hints import Hints
-from taskharbor.drivers.redis.link import LOST, Link, passed_since, refused
+from taskharbor.drivers.redis.link import LOST, Link, passed_since, refuse_large, refused
 from taskharbor.drivers.redis.options import parse
 from taskharbor.drivers.redis.reading import Reader, info_of
 from taskharbor.drivers.redis.sentinel import SentinelLink
@@ -135,6 +135,7 @@ class RedisDriver(SingleVerbs):
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
         for job in jobs:
             check_job(job, self.options.max_payload)
+        refuse_large(sum([len(job.payload) for job in jobs]))  # before it is copied
         return await self.calls.enqueue(jobs, to_ms(now)) if jobs else []
 
     async def reserve(

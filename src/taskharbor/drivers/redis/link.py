@@ -44,6 +44,7 @@ NOT_ALLOWED = (
     "Redis refused the call: this user may not do everything that is needed; taskharbor doctor names what is missing, "
     "docs/driver-redis.md the whole list"
 )
+LARGEST = 512 << 20  # bytes: a server's proto-max-bulk-len, unless somebody changed it
 NO_SERVER = (
     "the server does not know a command that every Redis has: if it is a Sentinel, expected "
     "redis+sentinel://host:26379/service with the name of the service that it watches"
@@ -130,7 +131,9 @@ class Link:
             nonlocal is_late
             is_late = is_late or late
             given = (args[0] + passed_since(began), *args[1:]) if timed and is_late else args
-            found: list[Command] = [spell(script, queue, pack(given), self.cluster)]
+            argument = pack(given)
+            refuse_large(len(argument))
+            found: list[Command] = [spell(script, queue, argument, self.cluster)]
             if wait:
                 found.append(("WAIT", wait, round(self.options.timeout * 500)))
             return found
@@ -228,6 +231,14 @@ def refused(link: Link, error: ResponseError) -> Exception:
     if "cluster support disabled" in str(error):
         return DriverError("the server is part of no Cluster: expected redis://host:port, got redis+cluster://")
     return DriverError(f"Redis refused the call: {type(error).__name__} {word if word.isupper() else ''}".rstrip())
+
+
+def refuse_large(size: int) -> None:
+    """DriverError for a call that no server would take."""
+    if size > LARGEST:
+        raise DriverError(
+            f"Redis takes at most {LARGEST >> 20} MB in one call, this one has {size >> 20}: divide it among several"
+        )
 
 
 def passed_since(began: float) -> int:
