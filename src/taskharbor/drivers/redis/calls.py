@@ -25,6 +25,9 @@ from taskharbor.model.lease import Enqueued, Lease
 from taskharbor.model.outcome import Ack, Fail, Outcome
 from taskharbor.model.shown import shown
 
+TENDED = "{th}:tended"  # there while one worker looks after the queues of others
+STRAYS = 64  # of those are visited in a round
+WATCHED_SLICE = 200  # watched jobs are looked at by one script
 WATCHED = "{th}:watched"  # queues with jobs on which others depend, or that belong to a run
 QUEUES = "{th}:queues"
 LOOK = 2000  # so many ids are looked up by one script
@@ -61,6 +64,7 @@ class Calls:
     def __init__(self, link: Link) -> None:
         self.link = link
         self._reserves = 0
+        self._strays: bytes = b"0"  # how far the queues of others were walked
         self._slow: dict[str, int] = {}  # verb → for how many calls its quick script is left alone
 
     # Enqueue
@@ -212,11 +216,33 @@ class Calls:
         """Leases by where a script reaches them."""
         return iter([("", leases)] if leases else [])
 
+    # What others left behind: see housekeeping.py
+
     async def tend(self, queues: Sequence[str], now: int) -> None:
-        """See to what others left behind: jobs finished by foreign clients, messages of clients that died."""
-        if not await self.link.ask("EXISTS", WATCHED, *(f"{{{queue}}}:completed" for queue in queues)):
-            return  # nothing that they could have
-        await self.link.run(load("tend"), HOME, (now, False, "", queues))
+        """Look after these queues, and all of others, at once."""
+        others = [name.decode() for name in await self.link.ask("SMEMBERS", WATCHED, key=WATCHED)]
+        for queue in dict.fromkeys([*queues, *others]):
+            while await self.visit(queue, now, 0):
+                pass
+
+    async def worth_a_visit(self, queues: Sequence[str]) -> list[str]:
+        """Which of these queues have something to look after."""
+        keys = [f"{{{queue}}}:{name}" for queue in queues for name in ("completed", "th:watched")]
+        if not keys or not await self.link.ask("EXISTS", *keys):
+            return []
+        return list(queues)
+
+    async def strays(self, pace: int) -> list[str]:
+        """Queues that have something to look after, whoever serves them; none if another worker looks after them."""
+        if not await self.link.write("SET", TENDED, "1", "NX", "PX", pace, key=TENDED):
+            return []
+        self._strays, found = await self.link.ask("SSCAN", WATCHED, self._strays, "COUNT", STRAYS, key=WATCHED)
+        return [name.decode() for name in found]
+
+    async def visit(self, queue: str, now: int, pace: int) -> bool:
+        """Look after a queue, unless somebody did in the last `pace` ms; answers whether there is more to do now."""
+        found = await self.link.run(load("tend"), queue, (now, False, "", queue, pace, WATCHED_SLICE))
+        return found is not None and bool(found[0])
 
     # Outcomes
 

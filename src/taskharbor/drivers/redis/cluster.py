@@ -7,9 +7,11 @@ once, and every other client looks for such messages from time to time, so that 
 
 from __future__ import annotations
 
+import asyncio
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from taskharbor.drivers.redis import planning
 from taskharbor.drivers.redis.calls import (
@@ -18,6 +20,9 @@ from taskharbor.drivers.redis.calls import (
     QUEUES,
     READ,
     SEEK,
+    STRAYS,
+    TENDED,
+    WATCHED_SLICE,
     Calls,
     Grants,
     Where,
@@ -30,12 +35,19 @@ from taskharbor.drivers.redis.link import Link, gathered
 from taskharbor.drivers.redis.outbox import Outbox
 from taskharbor.drivers.redis.outcomes import Planned
 from taskharbor.drivers.redis.planning import Known, Plan
-from taskharbor.drivers.redis.records import stored, whole
+from taskharbor.drivers.redis.records import name_of, stored, whole
 from taskharbor.drivers.redis.scripts import load
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued, Lease
 
+BUSY = "{th}:busy"  # queues in which messages are posted, or that have jobs which others may finish
+A_FEW = 4  # of all queues that are known are visited in a round
+SOON = 1.0  # seconds for what can be done without
+AWAY_FOR = 5.0  # seconds
+NOTED_FOR = {BUSY: 60.0, QUEUES: 600.0}  # seconds after which a client notes a queue again
+FORGOTTEN_AFTER = {BUSY: 300, QUEUES: 3600}  # seconds after which a queue that nobody noted may leave
+T = TypeVar("T")
 BUCKETS = 16
 AT_ONCE = 32  # queues that are asked side by side
 LOOKS = 5  # how often a call looks again for jobs that others were handed over to
@@ -61,21 +73,45 @@ class ClusterCalls(Calls):
         super().__init__(link)
         self.outbox = Outbox(self)
         self.runs = Runs(self)
-        self._noted: set[str] = set()
+        self._noted: dict[tuple[str, str], float] = {}  # what was noted of a queue → when
+        self._away: dict[str, float] = {}  # queue or key whose node did not answer → for how long it is not asked again
+        self._walked: dict[str, int] = {}  # how far the queues of others were walked
+        self._unused: dict[str, set[str]] = {BUSY: set(), QUEUES: set()}  # of those, which nobody has noted for long
         self._turns: dict[str, int] = {}  # queue → when it was last served by this client
         self._turn = 0
 
     # Keys that belong to no queue
 
     async def register(self, operation: str, key: str, rest: Sequence[str]) -> Any:
-        return await self.link.run(load("register"), key[1:-1], (operation, key, rest))
+        return await self.link.run(load("register"), key[1 : key.rindex("}")], (operation, key, rest))
 
-    async def note_queues(self, queues: Iterable[str]) -> None:
-        new = [queue for queue in dict.fromkeys(queues) if queue not in self._noted]
-        if new:
-            pairs = [part for queue in new for part in (0, queue)]
-            await self.link.write("ZADD", QUEUES, *pairs, key=QUEUES)
-            self._noted.update(new)
+    async def patiently(self, what: str, call: Callable[[], Awaitable[T]]) -> T | None:
+        """A call that others can do without: None if its node does not answer soon, or did not a moment ago."""
+        time = asyncio.get_running_loop().time
+        if self._away.get(what, 0.0) > time():
+            return None
+        try:
+            async with asyncio.timeout(SOON):
+                answer = await call()
+        except (BackendUnavailable, TimeoutError):
+            self._away[what] = time() + AWAY_FOR
+            return None
+        self._away.pop(what, None)
+        return answer
+
+    async def note_queues(self, queues: Iterable[str], list_of: str = QUEUES) -> None:
+        """Among the known ones, or another list; again after a while, see `forget`. What cannot be noted now is noted
+        by the next call."""
+        time = asyncio.get_running_loop().time()
+        long_ago = time - NOTED_FOR[list_of]
+        new = [queue for queue in dict.fromkeys(queues) if self._noted.get((list_of, queue), long_ago) <= long_ago]
+        if new and await self.patiently(list_of, partial(self.register, "list", list_of, new)) is not None:
+            self._noted |= {(list_of, queue): time for queue in new}
+
+    async def expect(self, queues: Iterable[str]) -> None:
+        """Messages may be posted in these queues, or jobs that others may finish: whoever looks after the queues of
+        others is told, before it happens."""
+        await self.note_queues(queues, BUSY)
 
     async def claim(self, pairs: Iterable[tuple[str, str]], how: str = "claim") -> dict[str, str]:
         """Note the queues of ids; answers the ids that are stored in another queue already. `how`: "spawn" for jobs of
@@ -85,11 +121,21 @@ class ClusterCalls(Calls):
         for id, queue in wanted.items():
             parts.setdefault(bucket(id), []).extend((id, queue))
         noted: dict[str, str] = {}
-        replies = await gathered([self.register(how, key, rest) for key, rest in parts.items()])
+        replies = await gathered(
+            [self.patiently(key, partial(self.register, how, key, rest)) for key, rest in parts.items()]
+        )
+        unnoted: dict[str, list[str]] = {}
         for rest, found in zip(parts.values(), replies, strict=True):
+            if found is None:
+                for id in rest[::2]:
+                    unnoted.setdefault(wanted[id], []).append(id)
+                continue
             for id, queue in zip(rest[::2], found, strict=True):
                 if queue is not None and queue.decode() != wanted[id]:
                     noted[id] = queue.decode()
+        for queue, ids in unnoted.items():  # their node is away: they are noted when it is back, see `visit`
+            await self.expect([queue])
+            await self.link.write("SADD", f"{{{queue}}}:th:unnoted", *ids, key=f"{{{queue}}}")
         there = await self._where(by_queue((queue, id) for id, queue in noted.items()), aliases=False)
         gone = [id for id in noted if id not in there]
         if gone:  # whoever noted them is gone
@@ -106,13 +152,18 @@ class ClusterCalls(Calls):
             found |= {id: queue for id, answer in zip(ids, answers, strict=True) if answer == 1 or (answer and aliases)}
         return found
 
-    async def locate(self, where: Where) -> dict[str, str]:
-        """The queues of ids: as noted, else as given."""
+    async def locate(self, where: Where, *, strictly: bool = True) -> dict[str, str]:
+        """The queues of ids: as noted, else as given. `strictly`: not without a node that notes some of them."""
         asked = list(dict.fromkeys(id for id, _ in where))
         parts: dict[str, list[str]] = {}
         for id in asked:
             parts.setdefault(bucket(id), []).append(id)
-        replies = await gathered([self.link.ask("HMGET", key, *part, key=key) for key, part in parts.items()])
+
+        async def noted_in(key: str, part: list[str]) -> list[bytes | None]:
+            ask = partial(self.link.ask, "HMGET", key, *part, key=key)
+            return await ask() if strictly else await self.patiently(key, ask) or [None] * len(part)
+
+        replies = await gathered([noted_in(key, part) for key, part in parts.items()])
         noted = [
             (queue.decode(), id)
             for part, found in zip(parts.values(), replies, strict=True)
@@ -140,6 +191,7 @@ class ClusterCalls(Calls):
         for job in jobs:
             first.setdefault(job.id, job)
         elsewhere = await self.claim((job.id, job.queue) for job in first.values())
+        await self.expect(job.queue for job in first.values() if job.flow_id is not None)
         flows = await self.runs.enter(first.values())
         answers: dict[str, Enqueued] = {id: Enqueued(id, True) for id in elsewhere}
         for queue, part in by_queue((job.queue, job) for id, job in first.items() if id not in elsewhere).items():
@@ -168,6 +220,7 @@ class ClusterCalls(Calls):
             fresh = list(plan.fresh.values())
             if not fresh:
                 return plan.answers
+            await self.expect([*(job.queue for job in fresh), *(queue for queue, _ in plan.needed)])
             await self.claim((job.id, job.queue) for job in fresh)
             flows = await self.runs.enter(fresh)
             entered = flows | entered
@@ -217,7 +270,7 @@ class ClusterCalls(Calls):
     async def _look(
         self, where: Mapping[str, str | None], keys: Iterable[tuple[str, str]]
     ) -> tuple[dict[str, Known], dict[tuple[str, str], str]]:
-        located = await self.locate(list(where.items()))
+        located = await self.locate(list(where.items()), strictly=False)
         jobs = by_queue((queue, id) for id, queue in located.items())
         keyed = by_queue((key[0], key) for key in keys)
         known: dict[str, Known] = {}
@@ -270,10 +323,59 @@ class ClusterCalls(Calls):
     def homes(self, leases: list[Any]) -> Iterator[tuple[str, list[Any]]]:
         return iter(by_queue((lease[0], lease) for lease in leases).items())
 
+    # What others left behind: see housekeeping.py
+
     async def tend(self, queues: Sequence[str], now: int) -> None:
-        known = list(dict.fromkeys([*queues, *await self.known_queues()]))
-        await gathered([self.link.run(load("tend"), queue, (now, True, queue, [queue])) for queue in known])
-        await self.outbox.deliver(known)
+        for queue in dict.fromkeys([*queues, *await self.known_queues()]):
+            while await self.visit(queue, now, 0):
+                pass
+
+    async def worth_a_visit(self, queues: Sequence[str]) -> list[str]:
+        return list(queues)
+
+    async def strays(self, pace: int) -> list[str]:
+        """Those in which something was expected lately, and a few of all others: their names may be forgotten."""
+        if not await self.link.write("SET", TENDED, "1", "NX", "PX", pace, key=TENDED):
+            return []
+        busy, known = await self._walk(BUSY, STRAYS), await self._walk(QUEUES, A_FEW)
+        return list(dict.fromkeys([*busy, *known]))
+
+    async def _walk(self, list_of: str, count: int) -> list[str]:
+        first = self._walked.get(list_of, 0)
+        found = await self.link.ask("ZRANGE", list_of, first, first + count - 1, "WITHSCORES", key=list_of)
+        self._walked[list_of] = first + count if len(found) == 2 * count else 0
+        seconds, _ = await self.link.ask("TIME", key=list_of)
+        noted = {name: float(at) for data, at in zip(found[::2], found[1::2], strict=True) if (name := name_of(data))}
+        self._unused[list_of] = {name for name, at in noted.items() if at <= int(seconds) - FORGOTTEN_AFTER[list_of]}
+        return list(noted)
+
+    async def visit(self, queue: str, now: int, pace: int) -> bool:
+        found = await self.link.run(load("tend"), queue, (now, True, queue, queue, pace, WATCHED_SLICE))
+        if found is None:
+            return False
+        more, posted, unnoted, idle = found
+        if posted:
+            await self.outbox.deliver([queue])
+        if unnoted:
+            await self._note_again(queue, [id.decode() for id in unnoted])
+        if idle and pace:
+            await self._forget(queue)
+        return bool(more)
+
+    async def _note_again(self, queue: str, ids: Sequence[str]) -> None:
+        """Ids that could not be noted when they were stored."""
+        there = await self._where({queue: ids}, aliases=False)
+        for id in there:
+            await self.register("claim", bucket(id), (id, queue))
+        await self.link.ask("SREM", f"{{{queue}}}:th:unnoted", *ids, key=f"{{{queue}}}")
+
+    async def _forget(self, queue: str) -> None:
+        """A queue with nothing to look after leaves the busy ones; one that holds nothing is forgotten. Both only if it
+        is long since anybody noted it: no client then believes that it stands there."""
+        if queue in self._unused[BUSY]:
+            await self.register("drop", BUSY, (queue, str(FORGOTTEN_AFTER[BUSY])))
+        if queue in self._unused[QUEUES] and await self.link.run(load("forget"), queue, (True, queue)):
+            await self.register("drop", QUEUES, (queue, str(FORGOTTEN_AFTER[QUEUES])))
 
     # Outcomes
 
@@ -283,6 +385,7 @@ class ClusterCalls(Calls):
     async def _settle(self, outcomes: list[Any], now: int) -> list[int]:
         answers: dict[int, int] = {}
         parts = by_queue((outcome[0], number) for number, outcome in enumerate(outcomes))
+        await self.expect(parts)
         for queue, numbers in parts.items():
             found = await self._apply([outcomes[number] for number in numbers], queue, now, True, queue)
             answers |= dict(zip(numbers, found, strict=True))
@@ -292,6 +395,7 @@ class ClusterCalls(Calls):
     async def filled(self, plan: Plan, now: int, heir: str | None) -> Planned:
         fresh = list(plan.fresh.values())
         await self.note_queues(job.queue for job in fresh)
+        await self.expect(job.queue for job in fresh)
         await self.claim(((job.id, job.queue) for job in fresh), "spawn")
         flows = await self.runs.enter(fresh)
         planned = await super().filled(plan, now, heir)

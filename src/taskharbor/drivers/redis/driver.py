@@ -20,6 +20,7 @@ from taskharbor.drivers.redis.calls import Calls
 from taskharbor.drivers.redis.cluster import ClusterCalls
 from taskharbor.drivers.redis.cluster_link import ClusterLink
 from taskharbor.drivers.redis.hints import Hints
+from taskharbor.drivers.redis.housekeeping import Housekeeper
 from taskharbor.drivers.redis.link import LOST, Link, passed_since, refuse_large, refused
 from taskharbor.drivers.redis.options import parse
 from taskharbor.drivers.redis.reading import Reader, info_of
@@ -45,7 +46,6 @@ from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 
 WORKERS = "{th}:workers"
-TEND_EVERY = 2.0  # seconds between two looks of a worker at what others left behind
 LATE = 1000  # ms: an extend that took longer may answer with a lease that is over
 ENDED = 4  # the refusal of lua/lib/95_fence.lua for a lease that has ended
 STATES = ("ready", "scheduled", "inflight", "blocked", "done", "dlq", "cancelled")
@@ -67,7 +67,7 @@ class RedisDriver(SingleVerbs):
         self._hints: Hints | None = None
         self._reader: Reader | None = None
         self._sweeper: Sweeper | None = None
-        self._tend_at = 0.0
+        self._housekeeper: Housekeeper | None = None
 
     @property
     def retention(self) -> timedelta:
@@ -86,6 +86,7 @@ class RedisDriver(SingleVerbs):
         self._hints = Hints(link.connection, self._arrivals)
         self._reader = Reader(self._calls)
         self._sweeper = Sweeper(self._calls)
+        self._housekeeper = Housekeeper(self._calls)
 
     def _link(self) -> Link:
         kind = ClusterLink if self.options.cluster else SentinelLink if self.options.service is not None else Link
@@ -104,8 +105,10 @@ class RedisDriver(SingleVerbs):
             await link.close()
 
     async def close(self) -> None:
-        calls, hints = self._calls, self._hints
-        self._calls = self._hints = self._reader = self._sweeper = None
+        calls, hints, housekeeper = self._calls, self._hints, self._housekeeper
+        self._calls = self._hints = self._reader = self._sweeper = self._housekeeper = None
+        if housekeeper is not None:
+            await housekeeper.close()
         if hints is not None:
             await hints.close()
         if calls is not None:
@@ -149,9 +152,8 @@ class RedisDriver(SingleVerbs):
         calls, moment = self.calls, to_ms(now)
         span = lease_for // MILLISECOND
         tokens = list(new_tokens(limit))
-        if asyncio.get_running_loop().time() >= self._tend_at:
-            self._tend_at = asyncio.get_running_loop().time() + TEND_EVERY
-            await calls.tend(names, moment)
+        assert self._housekeeper is not None
+        self._housekeeper.serve(names, moment)
         granted = []
         for grants in await calls.reserve(names, moment, span, limit, worker, tokens):
             if grants.arrival is not None and self._hints is not None:

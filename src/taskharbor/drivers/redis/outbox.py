@@ -1,25 +1,32 @@
 """Delivering messages between the slots of a Cluster: from the outbox of a queue to the queues they are for.
 
 A message is applied first and taken out of the outbox then, so a crash in between delivers it again: every message may
-come twice. Two clients that deliver at once do no harm either.
+come twice. Two clients that deliver at once do no harm either. Whoever posts delivers at once; what is for a queue that
+cannot be reached stays, and housekeeping comes back to it. So a delivery never fails what posted the message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from taskharbor.drivers.redis.scripts import load
+from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.shown import shown
 
 if TYPE_CHECKING:
     from taskharbor.drivers.redis.cluster import ClusterCalls
 
-BATCH = 500
-ROUNDS = 1000  # so many turns of a delivery are work; more are a mistake
-YOUNG = 24 * 3600  # seconds for which a dependency that is missing may still come, with a call that is sent again
+logger = logging.getLogger("taskharbor.redis")
+
+BATCH = 100
+LASTS = 10.0  # seconds for which one delivery goes on, at most; housekeeping does the rest
+YOUNG = 24 * 3600  # seconds for which a job that is waited for may still come, with a message that is under way
 
 
 class Message(msgspec.Struct, array_like=True):
@@ -46,68 +53,112 @@ class Outbox:
 
     def __init__(self, calls: ClusterCalls) -> None:
         self._calls = calls
+        self._handlers: dict[str, Callable[..., Awaitable[None]]] = {
+            "gone": self._gone,
+            "entered": self._entered,
+            "left": self._left,
+            "resumed": self._resumed,
+        }
 
     async def deliver(self, queues: Iterable[str]) -> bool:
         """Deliver what is in these outboxes, and what comes of it; answers whether any was delivered."""
-        waiting = list(dict.fromkeys(queues))
+        loop = asyncio.get_running_loop()
+        waiting, end = list(dict.fromkeys(queues)), loop.time() + LASTS
         late: set[bytes] = set()
         any_delivered = False
-        for _ in range(ROUNDS):
-            if not waiting:
-                return any_delivered
+        while waiting and loop.time() < end:
             queue = waiting.pop(0)
             key = f"{{{queue}}}:th:outbox"
-            found = await self._calls.link.ask("ZRANGE", key, 0, BATCH - 1 + len(late), key=key)
-            posted = [one for one in found if one not in late]
+            ask = partial(self._calls.link.ask, "ZRANGE", key, 0, BATCH - 1 + len(late), key=key)
+            found = await self._calls.patiently(queue, ask)
+            posted = [one for one in found or () if one not in late]
             if not posted:
                 continue
-            applied = await self._apply(posted)
-            late.update(one for one in posted if one not in applied)
+            messages, damaged = _read(posted)
+            applied, refused = await self._apply(messages)
+            late.update(one for one, _ in messages if one not in applied and one not in refused)
             if applied:
                 any_delivered = True
                 await self._calls.link.ask("ZREM", key, *applied, key=key)
-            targets = [target for target in map(_target, posted) if not target.startswith("@")]
+            await self._set_aside(queue, [*damaged, *refused])
+            targets = [str(message.queue) for _, message in messages if not str(message.queue).startswith("@")]
             waiting = list(dict.fromkeys([*waiting, queue, *targets]))
         return any_delivered
 
-    async def _apply(self, posted: list[bytes]) -> set[bytes]:
-        """Apply messages, in their order for each target; answers those that were. New jobs come first: others wait
-        for them, and would have to come again."""
+    async def _apply(self, messages: Sequence[tuple[bytes, Message]]) -> tuple[set[bytes], list[bytes]]:
+        """Apply messages, in their order for each target; answers those that were, and those that cannot be. New jobs
+        come first: others wait for them, and would have to come again."""
         applied: set[bytes] = set()
+        refused: list[bytes] = []
         parts: dict[tuple[bool, str], list[tuple[bytes, Message]]] = {}
-        for one in posted:
-            message = _message(one)
+        for one, message in messages:
             parts.setdefault((message.kind != "store", str(message.queue)), []).append((one, message))
-        link = self._calls.link
-        for (_, target), messages in sorted(parts.items(), key=lambda part: part[0][0]):
+        for (_, target), part in sorted(parts.items(), key=lambda part: part[0][0]):
             if target.startswith("@"):
-                for one, message in messages:
-                    await self._apply_here(message)
+                answers = [await self._apply_here(message) for _, message in part]
+            else:
+                answers = await self._calls.patiently(target, partial(self._hand_in, target, part)) or []
+            for (one, _), answer in zip(part, answers, strict=False):
+                if answer == 1:
                     applied.add(one)
-                continue
-            given = [(one.kind, one.number, one.posted, one.now, one.args) for _, one in messages]
-            answers = await link.run(load("deliver"), target, (target, YOUNG, given), durable=True)
-            applied.update(one for (one, _), answer in zip(messages, answers, strict=True) if answer)
-        return applied
+                elif answer == 2:
+                    refused.append(one)
+        return applied, refused
 
-    async def _apply_here(self, message: Message) -> None:
+    async def _hand_in(self, target: str, part: Sequence[tuple[bytes, Message]]) -> list[int]:
+        given = [(one.kind, one.number, one.posted, one.now, one.args) for _, one in part]
+        answers: list[int] = await self._calls.link.run(load("deliver"), target, (target, YOUNG, given), durable=True)
+        return answers
+
+    async def _apply_here(self, message: Message) -> int:
         """What is for keys that belong to no queue."""
+        try:
+            names = _names(message.args)
+            await self._handlers[message.kind](message.now, *names)
+        except BackendUnavailable:
+            return 0
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            return 2
+        return 1
+
+    async def _gone(self, now: int, id: str, queue: str) -> None:
         from taskharbor.drivers.redis.cluster import bucket
 
-        names = _names(message.args)
-        calls = self._calls
-        if message.kind == "gone":
-            id, queue = names
-            if not await calls.link.ask("EXISTS", f"{{{queue}}}:job:{id}", key=f"{{{queue}}}"):
-                await calls.register("gone", bucket(id), (id, queue))
-        elif message.kind == "entered":
-            flow, queue = names
-            await calls.runs.stored(flow, [queue], message.now)
-        elif message.kind == "left":
-            await calls.runs.tidy(names[0])
-        elif message.kind == "resumed":
-            await calls.runs.resume(names[0])
+        if not await self._calls.link.ask("EXISTS", f"{{{queue}}}:job:{id}", key=f"{{{queue}}}"):
+            await self._calls.register("gone", bucket(id), (id, queue))
+
+    async def _entered(self, now: int, flow: str, queue: str) -> None:
+        await self._calls.runs.stored(flow, [queue], now)
+
+    async def _left(self, now: int, flow: str, queue: str) -> None:
+        await self._calls.runs.tidy(flow)
+
+    async def _resumed(self, now: int, flow: str) -> None:
+        await self._calls.runs.resume(flow)
+
+    async def _set_aside(self, queue: str, messages: Sequence[bytes]) -> None:
+        """What cannot be delivered stands in nobody's way: it is kept beside the outbox, and reported."""
+        if not messages:
+            return
+        outbox, returned = f"{{{queue}}}:th:outbox", f"{{{queue}}}:th:returned"
+        pairs = [part for one in messages for part in (0, one)]
+        await self._calls.link.write("ZADD", returned, *pairs, key=returned)
+        await self._calls.link.ask("ZREM", outbox, *messages, key=outbox)
+        logger.error(
+            "%d message(s) of queue %s cannot be delivered; they are kept in %s, and what waits for them stays blocked",
+            len(messages),
+            queue,
+            returned,
+        )
 
 
-def _target(one: bytes) -> str:
-    return str(_message(one).queue)
+def _read(posted: Sequence[bytes]) -> tuple[list[tuple[bytes, Message]], list[bytes]]:
+    """Messages, and what is none."""
+    messages: list[tuple[bytes, Message]] = []
+    damaged: list[bytes] = []
+    for one in posted:
+        try:
+            messages.append((one, _message(one)))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            damaged.append(one)
+    return messages, damaged

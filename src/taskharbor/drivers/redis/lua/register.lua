@@ -6,11 +6,21 @@
 --   enter  queues → the run's generation and whether it is cancelled; they are among its queues now
 --   left   queue: no longer among them
 --   cancel nothing → the run's generation and its queues, and it is flagged; false if it has none
+--   list   queues: among the known ones, as of now
+--   drop   queue, seconds: no longer among them, unless somebody has listed it since
 -- without: 15_stats 20_books 25_mend 30_record 40_groups 45_plain 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 local operation, at, rest = args[1], args[2], args[3]
 if operation == 'claim' then unless_full() else even_if_full() end
 local answers = {}
+if operation == 'list' then
+  for _, q in ipairs(rest) do call('ZADD', at, call('TIME')[1], q) end
+  return #rest
+elseif operation == 'drop' then
+  local score = call('ZSCORE', at, rest[1])
+  if not score or tonumber(score) > call('TIME')[1] - rest[2] then return 0 end
+  return call('ZREM', at, rest[1])
+end
 if operation == 'enter' then
   for _, q in ipairs(rest) do call('HSET', at, '=' .. q, '1') end
   local clock = call('TIME')

@@ -1,6 +1,8 @@
 -- What others leave behind. An OmniQ client that finishes one of our jobs puts it into `completed` and tells nobody; a
 -- hundred completions later it deletes the record. Workers look after that every few seconds.
 
+local ALIASES_FOR = 86400     -- seconds; as long as outbox.py lets a message wait
+
 -- A job of ours that a foreign client finished: it belongs to `th:done`, and its run and its dependents are told.
 function th.adopt(q, id, job)
   call('LREM', sound(q, 'completed'), 1, id)
@@ -14,8 +16,29 @@ function th.adopt(q, id, job)
   if job.th_dep then th.release(q, id) end
 end
 
-function th.tend(q)
-  for _, id in ipairs(call('LRANGE', sound(q, 'completed'), 0, -1)) do
+-- An id that others may have finished.
+local function look_after(q, id, flow)
+  local found = call('HMGET', job_key(q, id), 'state', 'th_sto', 'payload')
+  if not found[1] and not found[2] and not found[3] then     -- trimmed, or removed: what is gone is not waited for
+    th.release(q, id)
+    if flow ~= '' then th.close(q, id, {th_flow = flow}) end
+    th.forget(q, id, {state = 'gone', pri = 0, th_flow = flow ~= '' and flow or nil, th_sto = '0'})
+  elseif found[1] == 'completed' then
+    if found[2] and not call('ZSCORE', key(q, 'th:done'), id) then
+      th.adopt(q, id, th.load(q, id))
+    else
+      th.release(q, id)
+    end
+  end
+end
+
+-- What stands in `completed`. Answers whether others may have trimmed a job of ours since the last look: all that stood there
+-- then was looked at, so that needs a hundred completions, and what came first then stands there no longer.
+local function look_at_completed(q)
+  local at, notes = sound(q, 'completed'), key(q, 'th:tend')
+  local ids, first = call('LRANGE', at, 0, 2 * KEPT), call('HGET', notes, 'first')
+  local overflown = #ids >= KEPT and not (first and call('LPOS', at, first))
+  for _, id in ipairs(ids) do
     local found = call('HMGET', job_key(q, id), 'th_sto', 'state', 'th_dep')
     if found[1] and found[2] == 'completed' then
       th.adopt(q, id, th.load(q, id))
@@ -23,32 +46,53 @@ function th.tend(q)
       th.release(q, id)
     end
   end
-  local watched = call('HRANDFIELD', sound(q, 'th:watched'), 1000, 'WITHVALUES')
-  for index = 1, #watched, 2 do
-    local id, flow = watched[index], watched[index + 1]
-    local job = th.load(q, id)
-    if not job then     -- trimmed, or removed: what is gone is not waited for
-      th.release(q, id)
-      if flow ~= '' then th.close(q, id, {th_flow = flow}) end
-      th.forget(q, id, {state = 'gone', pri = 0, th_flow = flow ~= '' and flow or nil, th_sto = '0'})
-    elseif job.state == 'completed' then
-      if job.th_sto and not call('ZSCORE', sound(q, 'th:done'), id) then th.adopt(q, id, job) else th.release(q, id) end
-    end
-  end
-  if not th.cluster and call('EXISTS', key(q, 'th:watched')) == 0 then call('SREM', WATCHED, q) end
+  local now_first = call('LINDEX', at, 0)
+  if now_first then call('HSET', notes, 'first', now_first) elseif first then call('HDEL', notes, 'first') end
+  return overflown
 end
 
--- On one server: a queue that holds nothing and is not paused is forgotten, so that names do not pile up. Limits of groups
--- stay. Its arrivals begin at 1 again.
+-- One look at a queue: at what is in `completed`, and at some `count` of the watched jobs, all in turn. Answers whether there
+-- is a reason to look at all of them now.
+function th.tend(q, count)
+  local notes, watched = key(q, 'th:tend'), sound(q, 'th:watched')
+  if look_at_completed(q) then call('HSET', notes, 'hurry', '2') end     -- the round that has begun, and a whole one
+  local page = call('HSCAN', watched, call('HGET', notes, 'at') or '0', 'COUNT', count)
+  for index = 1, #page[2], 2 do look_after(q, page[2][index], page[2][index + 1]) end
+  local hurry = whole(call('HGET', notes, 'hurry') or '0')
+  if page[1] == '0' then
+    call('HDEL', notes, 'at')
+    if hurry > 1 then call('HSET', notes, 'hurry', n(hurry - 1)) elseif hurry == 1 then call('HDEL', notes, 'hurry') end
+    hurry = hurry - 1
+  else
+    call('HSET', notes, 'at', page[1])
+  end
+  if th.cluster then
+    local old = call('ZRANGEBYSCORE', key(q, 'th:aliases'), '-inf', n(call('TIME')[1] - ALIASES_FOR), 'LIMIT', 0, 100)
+    if #old > 0 then
+      call('HDEL', key(q, 'th:alias'), unpack(old))
+      call('ZREM', key(q, 'th:aliases'), unpack(old))
+    end
+  elseif call('EXISTS', watched) == 0 then
+    call('SREM', WATCHED, q)
+  end
+  return hurry > 0
+end
+
+-- A queue that holds nothing and is not paused is forgotten, so that names do not pile up. Limits of groups stay. Its
+-- arrivals begin at 1 again. Answers whether it was. Of other slots of a Cluster nothing is written here.
+local HOLDS = {'wait', 'delayed', 'active', 'failed', 'completed', 'paused', 'groups:ready', 'th:ids', 'th:prio', 'th:outbox',
+               'th:returned', 'th:alias', 'th:unnoted', 'th:damaged'}
+local LEFT = {'th:seq', 'stats', 'lane:rr', 'th:sweep', 'th:watched', 'th:tend', 'th:posted'}
 function th.forget_queue(q)
   local keys = {}
-  for index, name in ipairs({'wait', 'delayed', 'active', 'failed', 'completed', 'paused', 'groups:ready', 'th:ids', 'th:prio'}) do
-    keys[index] = key(q, name)
+  for index, name in ipairs(HOLDS) do keys[index] = key(q, name) end
+  if call('EXISTS', unpack(keys)) > 0 then return false end
+  if not th.cluster then
+    call('ZREM', QUEUES, q)
+    call('HDEL', TURNS, q)
+    call('SREM', WATCHED, q)
   end
-  if call('EXISTS', unpack(keys)) > 0 then return end
-  call('ZREM', QUEUES, q)
-  call('HDEL', TURNS, q)
-  call('SREM', WATCHED, q)
-  call('DEL', key(q, 'th:seq'), key(q, 'stats'), key(q, 'lane:rr'), key(q, 'th:sweep'), key(q, 'th:watched'))
+  for _, name in ipairs(LEFT) do call('DEL', key(q, name)) end
   for _, lane in ipairs(LANES) do call('DEL', key(q, 'idx:' .. lane)) end
+  return true
 end

@@ -1,0 +1,344 @@
+"""What a worker does beside its calls: it stands in front of none of them, costs little, and leaves nothing behind."""
+
+import asyncio
+import logging
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from redis.crc import key_slot
+
+from taskharbor.drivers import Ack, JobRecord
+from taskharbor.drivers.redis import RedisDriver, housekeeping
+from taskharbor.drivers.redis.cluster import BUSY, bucket
+from tests import lanes
+from tests.drivers.redis_stores import emptied
+from tests.servers import redis as servers
+
+pytestmark = pytest.mark.lane("redis")
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+WATCHED = lanes.figure(4_000, 20_000)
+NAMES = 1_000
+
+
+def job(id: str, queue: str, *depends_on: str, **fields) -> JobRecord:
+    return JobRecord(id=id, type="t", queue=queue, depends_on=depends_on, created_at=NOW, **fields)
+
+
+@pytest.fixture(params=["one server", "Cluster"])
+def store(request):
+    """An empty store: its address, and a way to run a command on all of its primaries."""
+    if request.param == "one server":
+        url = emptied()
+        return url, [servers.shared("redis7")]
+    cluster = servers.shared_cluster()
+    cluster.empty()
+    return cluster.url, [node for node in cluster.nodes if node.run("ROLE")[0] == "master"]
+
+
+@pytest.fixture
+def cluster():
+    shared = servers.shared_cluster()
+    shared.empty()
+    return shared
+
+
+OPEN: list[Any] = []
+
+
+def live(story) -> None:
+    """Run it, and close its drivers."""
+
+    async def run():
+        try:
+            await story()
+        finally:
+            while OPEN:
+                await OPEN.pop().close()
+
+    asyncio.run(run())
+
+
+async def opened(url, *, alone: bool = True) -> Any:
+    """A driver; `alone`: its rounds are the test's to call."""
+    driver = RedisDriver(f"{url}?checks=0")
+    await driver.open()
+    OPEN.append(driver)
+    if alone:
+        keeper: Any = driver._housekeeper
+
+        def serve(queues, now):
+            keeper._now = now
+            keeper._queues |= dict.fromkeys(queues)
+
+        keeper.serve = serve
+    return driver
+
+
+async def taken(driver, *queues, limit=10):
+    return await driver.reserve(queues, NOW, LEASE, limit)
+
+
+def let_time_pass(nodes):
+    """What keeps the others away for a moment is over."""
+    for node in nodes:
+        for key in node.run("KEYS", "*:th:tended") + node.run("KEYS", "{th}:tended"):
+            node.run("DEL", key)
+
+
+def long_ago(nodes):
+    """The names of queues were noted long ago."""
+    for node in nodes:
+        for name in set(node.run("KEYS", "{th}:*")) & {"{th}:queues", BUSY}:
+            node.run("ZADD", name, *(part for member in node.run("ZRANGE", name, 0, -1) for part in (0, member)))
+
+
+def calls_of(nodes) -> Counter:
+    found: Counter = Counter()
+    for node in nodes:
+        with node.client() as client:
+            found.update({name: told["calls"] for name, told in client.info("commandstats").items()})
+    return found
+
+
+def test_an_idle_worker_asks_little_whatever_names_were_used(store):
+    url, nodes = store
+
+    async def story():
+        driver = await opened(url)
+        for first in range(0, NAMES, 100):
+            await driver.enqueue([job(f"j{n}", f"queue-{n}") for n in range(first, first + 100)], NOW)
+            names = [f"queue-{n}" for n in range(first, first + 100)]
+            held = await driver.reserve(names, NOW, LEASE, 100)
+            assert await driver.settle([Ack(one.lease) for one in held], NOW) == [None] * 100
+        keeper = driver._housekeeper
+        keeper._queues.clear()
+        await taken(driver, "queue-1")
+        for _ in range(20):  # the names leave the busy ones
+            long_ago(nodes)
+            let_time_pass(nodes)
+            await keeper.round()
+        rounds, before = 10, calls_of(nodes)
+        for _ in range(rounds):
+            let_time_pass(nodes)
+            await keeper.round()
+        asked = calls_of(nodes) - before
+        for name in (
+            "cmdstat_keys",
+            "cmdstat_del",
+            "cmdstat_info",
+            "cmdstat_client|setinfo",
+            "cmdstat_ping",
+            "cmdstat_replconf",
+        ):
+            asked.pop(name, None)
+        seconds = rounds * housekeeping.EVERY
+        scripts = asked["cmdstat_evalsha"] + asked["cmdstat_eval"]
+        assert scripts / seconds <= 8, asked
+        assert asked.total() / seconds <= 150, asked
+
+    live(story)
+
+
+def test_one_worker_at_a_time_looks_at_a_queue(store):
+    url, nodes = store
+
+    async def story():
+        one, two = await opened(url), await opened(url)
+        await one.enqueue([job("x", "q", flow_id="run"), job("y", "q", "x")], NOW)
+        await taken(one, "q")
+        await taken(two, "q")
+        await one._housekeeper.round()
+        with nodes_client(url) as client:  # a foreign client finishes it and tells nobody
+            client.hset("{q}:job:x", mapping={"state": "completed", "lease_token": "", "lock_until_ms": ""})
+            client.zrem("{q}:active", "x")
+            client.lpush("{q}:completed", "x")
+        await two._housekeeper.round()
+        assert (await two.inspect("y", NOW)).state == "blocked"  # somebody looked a moment ago
+        let_time_pass(nodes)
+        await two._housekeeper.round()
+        assert [held.job.id for held in await taken(two, "q")] == ["y"]
+
+    live(story)
+
+
+def nodes_client(url):
+    import redis
+
+    if url.startswith("redis+cluster"):
+        return servers.shared_cluster().client()
+    return redis.Redis.from_url(url)
+
+
+def test_what_was_trimmed_is_found_at_once_among_many(store):
+    """A foreign client finished jobs of ours, and a hundred completions later deleted their records."""
+    url, nodes = store
+
+    async def story():
+        driver = await opened(url)
+        for first in range(0, WATCHED, 500):
+            await driver.enqueue([job(f"j{n}", "q", flow_id="run") for n in range(first, first + 500)], NOW)
+        some = [f"j{n}" for n in range(0, WATCHED, WATCHED // 5)]
+        await driver.enqueue([job(f"after-{id}", "other", id) for id in some], NOW)
+        await taken(driver, "other")
+        await driver._housekeeper.round()
+        with nodes_client(url) as client:
+            for id in some:
+                client.delete(f"{{q}}:job:{id}")
+            client.lpush("{q}:completed", *(f"foreign-{n}" for n in range(100)))
+        found: list[str] = []
+        for _ in range(8):  # one does, unless the machine is busy; without hurry it takes twenty
+            let_time_pass(nodes)
+            await driver._housekeeper.round()
+            found += [held.job.id for held in await taken(driver, "other")]
+            if len(found) == len(some):
+                break
+        assert sorted(found) == sorted(f"after-{id}" for id in some)
+
+    live(story)
+
+
+def test_a_poisoned_queue_costs_the_others_nothing(cluster, caplog):
+    """An entry that is no message, a message that nobody can apply, an outbox that is none."""
+
+    async def story():
+        driver = await opened(cluster.url)
+        await driver.enqueue([job("x", "a"), job("y", "b", "x")], NOW)
+        (held,) = await taken(driver, "a")
+        deliver = driver.calls.outbox.deliver
+
+        async def dies(queues):
+            return False
+
+        driver.calls.outbox.deliver = dies
+        assert await driver.settle([Ack(held.lease)], NOW) == [None]
+        driver.calls.outbox.deliver = deliver
+        with cluster.client() as client:
+            client.zadd("{a}:th:outbox", {b"\xc1 nonsense": 0, b"\x96\xa1b\xa5never\x01\x02\x03\x90": 0.5})
+            client.set("{spoilt}:th:outbox", "text")
+            client.zadd(BUSY, {"spoilt": 0, "a": 0})
+        await driver.enqueue([job("z", "c")], NOW)
+        assert [held.job.id for held in await taken(driver, "c")] == ["z"]
+        with caplog.at_level(logging.INFO, "taskharbor.redis"):
+            let_time_pass(cluster.nodes[:1])
+            await driver._housekeeper.round()
+        assert [held.job.id for held in await taken(driver, "b")] == ["y"], "the message behind the poisoned ones"
+        with cluster.client() as client:
+            assert client.zcard("{a}:th:outbox") == 0
+            assert client.zcard("{a}:th:returned") == 2
+        assert "2 message(s) of queue a cannot be delivered" in caplog.text
+        assert "spoilt cannot be looked after" in caplog.text
+        assert "nonsense" not in caplog.text
+
+    live(story)
+
+
+def test_every_outbox_has_its_turn(cluster):
+    async def story():
+        driver = await opened(cluster.url)
+        with cluster.client() as client:
+            client.zadd(BUSY, {f"busy-{n}": n for n in range(300)})
+            client.zadd("{th}:queues", {f"known-{n}": n for n in range(50)})
+        seen: set[str] = set()
+        for _ in range(14):
+            let_time_pass(cluster.nodes)
+            seen.update(await driver.calls.strays(housekeeping.PACE))
+        assert seen == {f"busy-{n}" for n in range(300)} | {f"known-{n}" for n in range(50)}
+
+    live(story)
+
+
+def test_a_queue_that_nobody_uses_any_more_leaves_no_key(cluster):
+    async def story():
+        driver = await opened(cluster.url)
+        await driver.enqueue([job("x", "a", flow_id="run"), job("y", "b", "x", flow_id="run"), job("z", "c")], NOW)
+        for queue in "abc":
+            (held,) = await taken(driver, queue)
+            assert await driver.settle([Ack(held.lease)], NOW) == [None]
+        assert await driver.prune(NOW + timedelta(days=1), 10) == 3
+        other = await opened(cluster.url)
+        await taken(other, "elsewhere")
+        with cluster.client() as client:
+            for _ in range(2):
+                let_time_pass(cluster.nodes)
+                await other._housekeeper.round()
+                assert client.zrange("{th}:queues", 0, -1) == [b"a", b"b", b"c", b"elsewhere"]  # noted a moment ago
+                long_ago([cluster.primary_of("{th}")])
+                for _ in range(4):
+                    let_time_pass(cluster.nodes)
+                    await other._housekeeper.round()
+                let_time_pass(cluster.nodes)
+                assert {key.decode() for key in client.scan_iter("*", count=1000)} == set()
+                driver.calls._noted.clear()  # as after ten minutes
+                other.calls._noted.clear()
+                await taken(driver, "a", "b", "c")
+                await taken(other, "elsewhere")
+
+    live(story)
+
+
+def test_it_runs_beside_a_worker_and_ends_with_its_driver(cluster):
+    async def story():
+        driver = await opened(cluster.url, alone=False)
+        await driver.enqueue([job("x", "a")], NOW)
+        keeper = driver._housekeeper
+        assert keeper._task is None, "a driver that only enqueues has none"
+        await taken(driver, "a")
+        task: Any = keeper._task
+        assert not task.done()
+        await driver.close()
+        assert task.done()
+
+    live(story)
+
+
+def test_one_of_three_nodes_is_gone():
+    """Workers and clients of queues on the others go on; what could not be noted is noted when it is back."""
+    cluster = servers.Cluster(primaries=3, node_timeout=1000, cluster_require_full_coverage="no")
+
+    async def story():
+        driver = await opened(cluster.url, alone=False)
+        lost = cluster.primary_of("{th}")  # the list of queues goes with it
+        pair = [lost, cluster.replica_of(lost)]
+        healthy = next(f"q{n}" for n in range(100) if cluster.primary_of(f"{{q{n}}}") is not lost)
+        doomed = next(f"q{n}" for n in range(100) if cluster.primary_of(f"{{q{n}}}") is lost)
+        ids = [f"j{n}" for n in range(12)]
+        assert {cluster.primary_of(bucket(id)) is lost for id in ids} == {True, False}
+        await driver.enqueue([job("before", doomed)], NOW)
+        await taken(driver, doomed, healthy)
+        for node in pair:
+            node.kill()
+        survivor = next(node for node in cluster.nodes if node not in pair)
+        servers.until(lambda: "master,fail " in survivor.run("CLUSTER", "NODES"), "the others to see that it is gone")
+        done: list[str] = []
+        async with asyncio.timeout(60):
+            for id in ids:
+                await driver.enqueue([job(id, healthy)], NOW)
+                (held,) = await taken(driver, healthy, limit=1)
+                assert await driver.settle([Ack(held.lease)], NOW) == [None]
+                done.append(held.job.id)
+        assert done == ids
+        for node in pair:
+            node.start()
+        cluster.settle()
+        async with asyncio.timeout(60):
+            while driver.calls.link._address_of("{th}") and await unnoted(driver, healthy):
+                await driver._housekeeper.round()
+        for id in ids:
+            assert (await driver.inspect(id, NOW)).state == "done"
+
+    async def unnoted(driver, queue):
+        return await driver.calls.link.ask("SCARD", f"{{{queue}}}:th:unnoted", key=f"{{{queue}}}")
+
+    try:
+        live(story)
+    finally:
+        for node in cluster.nodes:
+            node.stop()
+
+
+def test_the_list_of_queues_lies_in_one_slot():
+    assert len({key_slot(name.encode()) for name in ("{th}", "{th}:queues", BUSY)}) == 1
