@@ -25,6 +25,7 @@ CALLS = {
     "requeue": "requeue('[]', 1, null, false)",
     "delete_jobs": "delete_jobs('[]')",
     "prune": "prune(1, 1)",
+    "set_broken": "set_broken('[]', 1)",
     "reserve": "reserve('[\"q\"]', 1, 2, 1, 'w', 't', false, null, true)",
     "enqueue": "enqueue('[]', null, null, null, null, '[]', 1, false)",
     "enqueue_one": "enqueue_one('a', 'q', 't', '', null, null, 0, 0, 0, null, null, null, 1, false)",

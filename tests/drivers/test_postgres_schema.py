@@ -145,7 +145,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {1: "a5b220e7d83d16a42b0e9d2213d84b64f34de0d6f82b39c89cc938bcf033967d"}
+DIGESTS = {1: "df5e8e3e165587ccada1a7d265a4d368918743017ba67168b480cd5cfff6f557"}
 
 
 def test_the_functions_belong_to_their_version():

@@ -26,10 +26,10 @@ from taskharbor.drivers.postgres.hints import Hints
 from taskharbor.drivers.postgres.locked import ADMIN, ALONE, BESIDE_OTHERS, Locked, ask_again
 from taskharbor.drivers.postgres.options import located, parse
 from taskharbor.drivers.postgres.pool import Pool, unavailable, unusable
-from taskharbor.drivers.postgres.records import lent, micros, moment_of, to_json
+from taskharbor.drivers.postgres.records import Damaged, lent, micros, moment_of, to_json
 from taskharbor.drivers.postgres.settling import extend, plain, runs, settle_plain, settle_spawning
 from taskharbor.drivers.postgres.slope import Slope
-from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted
+from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
 from taskharbor.drivers.postgres.transaction import PostgresTransaction, PostgresTransactionSync, drive_sync
 from taskharbor.drivers.unstorable import answers_for_any_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, JobNotFound, TaskHarborError, WrongState
@@ -192,7 +192,26 @@ class PostgresDriver(SingleVerbs):
         rows.sort(key=_TOKEN)
         if self._hints is not None:
             self._hints.reserved(len(rows))
-        return [Reserved(lent(row), Lease(row[0], row[1], row[-1], ends)) for row in rows]
+        try:
+            return [Reserved(lent(row), Lease(row[0], row[1], row[-1], ends)) for row in rows]
+        except Damaged:
+            return await self._reserve_whole(rows, queues, now, lease_for, limit, worker)
+
+    async def _reserve_whole(
+        self, rows: Any, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str
+    ) -> builtins.list[Reserved]:
+        """What was reserved, without the records that turn out to be damaged: these are set aside, and others taken."""
+        whole: builtins.list[Reserved] = []
+        broken: builtins.list[dict[str, str]] = []
+        for row in rows:
+            try:
+                whole.append(Reserved(lent(row), Lease(row[0], row[1], row[-1], now + lease_for)))
+            except Damaged as error:
+                broken.append({"id": row[0], "token": row[-1], "reason": str(error)})
+        await self._run(
+            lambda: _rows(value(self._schema, "set_broken", (to_json(broken), "text"), (micros(now), "bigint")))
+        )
+        return whole + await self.reserve(queues, now, lease_for, limit - len(whole), worker)
 
     async def extend(
         self, leases: Sequence[Lease], now: datetime, lease_for: timedelta
@@ -375,7 +394,7 @@ class PostgresDriver(SingleVerbs):
             f"select info from {quoted(self._schema)}.workers where seen_at > ? order by worker",
             micros(now - WORKER_SILENCE),
         )
-        return [_NOTED(row[0].encode()) for row in rows]
+        return [noted for row in rows if (noted := _noted(row[0])) is not None]
 
     # How it is run
 
@@ -425,6 +444,14 @@ class PostgresDriver(SingleVerbs):
             return _decided(some, found, takes)
 
         return await ask_again(ids, await ask(ids), ask, ADMIN)
+
+
+def _noted(info: str) -> WorkerInfo | None:
+    """What a worker says of itself; None if another program has spoiled it."""
+    try:
+        return _NOTED(info.encode())
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
 
 
 def _decided(ids: Sequence[str], found: Sequence[str | None], takes: str) -> list[DriverError | None]:

@@ -12,7 +12,10 @@ from typing import Any
 
 import msgspec
 
+from taskharbor.drivers.contract import DAMAGED_PREFIX
+from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
+from taskharbor.model.limits import check_name, check_record
 from taskharbor.model.shown import shown
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -26,7 +29,8 @@ COLUMNS = (
     "result"
 )
 WIDTH = 24
-DAMAGED = "damaged record: unknown state"
+LAST = 253_402_300_799_999_999  # the last microsecond of the year 9999
+_NO_RECORD = (InvalidJob, OverflowError, msgspec.MsgspecError, UnicodeError, TypeError, ValueError)
 
 
 class Row(msgspec.Struct, omit_defaults=True, gc=False):
@@ -60,8 +64,8 @@ def micros(moment: datetime) -> int:
 
 
 def moment_of(ticks: int) -> datetime:
-    """The moment so many microseconds after 1970."""
-    return EPOCH + timedelta(microseconds=ticks)
+    """The moment so many microseconds after 1970; the nearest one that is a moment."""
+    return EPOCH + timedelta(microseconds=min(max(ticks, 0), LAST))
 
 
 def to_row(job: JobRecord, place: int) -> Row:
@@ -94,6 +98,15 @@ def to_json(value: Any) -> str:
 
 def from_row(row: Sequence[Any]) -> JobRecord:
     """A record as it was stored; where another program damaged it, with fields of the right kinds."""
+    try:
+        record = _record(row)
+        check_record(record, shown=True)
+    except _NO_RECORD:
+        record = _record([_right(name, value) for name, value in zip(_NAMES, row, strict=False)])
+    return record
+
+
+def _record(row: Sequence[Any]) -> JobRecord:
     (
         id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, key, group,
         group_limit, depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, created_at, finished_at,
@@ -111,13 +124,13 @@ def from_row(row: Sequence[Any]) -> JobRecord:
         max_attempts=max_attempts or 0,
         deliveries=deliveries or 0,
         lost=lost or 0,
-        idempotency_key=None if key is None else key.decode(errors="replace"),
+        idempotency_key=None if key is None else key.decode(),
         group=group,
         group_limit=group_limit or 0,
         depends_on=tuple(depends_on) if depends_on else (),
         flow_id=flow_id,
         handed_to=handed_to,
-        metadata=_read_metadata(metadata) if metadata else {},
+        metadata={} if metadata is None else _metadata(metadata.encode()),
         last_error=last_error or "",
         failed_at=None if failed_at is None else EPOCH + timedelta(microseconds=failed_at),
         reason=reason or "",
@@ -127,16 +140,42 @@ def from_row(row: Sequence[Any]) -> JobRecord:
     )
 
 
+_NAMES = COLUMNS.split(", ")
+_SAMPLE: dict[str, Any] = dict.fromkeys(_NAMES) | {"id": "a", "queue": "q", "type": "t", "priority": 0}
+
+
+def _right(name: str, value: Any) -> Any:
+    """The value of a column, or None, which shows as empty, if it alone keeps a row from being a record."""
+    try:
+        check_record(_record([*(_SAMPLE | {name: value}).values()]))
+    except _NO_RECORD:
+        return None
+    return value
+
+
+class Damaged(Exception):
+    """A record that cannot be handed out, and why."""
+
+
 def lent(row: Sequence[Any]) -> JobRecord:
-    """A record as `reserve` answers it: what few jobs have comes in one column, which is mostly empty."""
+    """A record as `reserve` answers it: what few jobs have comes in one column, which is mostly empty. The numbers of
+    the others are right: the store has looked at them."""
     id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, made, more, _ = row
-    if more is not None:
-        key, group, limit, depends_on, flow, heir, metadata, error, failed, reason, finished, result = _from_json(more)
-        return from_row(
-            (id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost,
-             None if key is None else bytes.fromhex(key), group, limit, depends_on, flow, heir, metadata, error, failed,
-             reason, made, finished, None if result is None else bytes.fromhex(result))
-        )  # fmt: skip
+    try:
+        if more is None:
+            check_name(type, "type")
+        else:
+            key, group, limit, depends_on, flow, heir, metadata, error, failed, why, finished, result = _from_json(more)
+            record = _record(
+                (id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost,
+                 None if key is None else bytes.fromhex(key), group, limit, depends_on, flow, heir, metadata, error,
+                 failed, why, made, finished, None if result is None else bytes.fromhex(result))
+            )  # fmt: skip
+            check_record(record)
+            return record
+    except _NO_RECORD as error:
+        told = str(error).partition(":")[0] if isinstance(error, InvalidJob) else "a field"
+        raise Damaged(f"{told} is none that can have been stored") from error
     return JobRecord(
         id=id,
         queue=queue,
@@ -149,7 +188,7 @@ def lent(row: Sequence[Any]) -> JobRecord:
         max_attempts=max_attempts,
         deliveries=deliveries,
         lost=lost,
-        created_at=EPOCH + timedelta(microseconds=made or 0),
+        created_at=EPOCH + timedelta(microseconds=made),
     )
 
 
@@ -162,25 +201,19 @@ def info_from(row: Sequence[Any], now: int) -> JobInfo:
             return JobInfo(record, State.INFLIGHT, worker or "", moment_of(wake))
         return JobInfo(msgspec.structs.replace(record, run_at=None), State.READY)
     if state in (1, 2):
-        ahead = record.run_at is not None and micros(record.run_at) > now
+        ahead = row[_RUN_AT] is not None and row[_RUN_AT] > now
         return JobInfo(record, State.SCHEDULED if ahead else State.READY)
     if state == 0:
         return JobInfo(record, State.BLOCKED, waiting_for=tuple(waiting_for or ()))
     if state in _FINISHED:
         return JobInfo(record, _FINISHED[state])
-    return JobInfo(msgspec.structs.replace(record, reason=DAMAGED), State.DLQ)
+    return JobInfo(msgspec.structs.replace(record, reason=f"{DAMAGED_PREFIX}: unknown state"), State.DLQ)
 
 
+_RUN_AT = _NAMES.index("run_at")
 _FINISHED = {5: State.DONE, 6: State.DLQ, 7: State.CANCELLED}
 
 
 def base64_of(data: bytes) -> str:
     """Bytes as they travel inside text."""
     return base64.b64encode(data).decode()
-
-
-def _read_metadata(text: str) -> dict[str, str]:
-    try:
-        return _metadata(text.encode())
-    except (msgspec.MsgspecError, UnicodeError):
-        return {}

@@ -12,8 +12,8 @@ begin
     group by x.queue, x.grp
     order by x.queue collate "C", x.grp collate "C"
     on conflict (queue, grp) do update
-    set inflight = greatest(g.inflight + excluded.inflight, 0),
-        waiting = greatest(g.waiting + excluded.waiting, 0),
+    set inflight = least(greatest(g.inflight::bigint + excluded.inflight, 0), 2147483647),
+        waiting = least(greatest(g.waiting::bigint + excluded.waiting, 0), 2147483647),
         lim = excluded.lim;
 end
 $body$;

@@ -140,9 +140,7 @@ begin
         select array_agg(c.id) filter (where c.damage is null), array_agg(c.id) filter (where c.damage is not null)
         into sound, broken
         from (select j.id,
-                     case when j.type <> '' and j.payload is not null and j.attempts is not null
-                               and j.max_attempts is not null and j.deliveries is not null
-                               and j.lost is not null then null else 'damaged' end as damage
+                     case when is_sound(j) then null else 'damaged' end as damage
               from jobs j
               where j.queue = p_queue and j.state in (2, 4) and j.grp is null and j.wake <= p_now
                 and (seen = '{}' or j.id <> all(seen))
@@ -359,9 +357,7 @@ begin
             return query
                 with line as materialized (
                     select j.ctid as place,
-                           case when j.type <> '' and j.payload is not null and j.attempts is not null
-                                     and j.max_attempts is not null and j.deliveries is not null
-                                     and j.lost is not null then null else 'damaged' end as damage
+                           case when is_sound(j) then null else 'damaged' end as damage
                     from jobs j
                     where j.queue = one and j.state in (2, 4) and j.grp is null and j.wake <= p_now
                     order by j.priority desc, j.due, j.seq

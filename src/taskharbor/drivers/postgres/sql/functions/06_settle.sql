@@ -227,7 +227,7 @@ begin
     end if;
     perform from jobs j where j.id = any(dependents) and j.state = 0 order by j.id for no key update;
     with fewer as (
-        update jobs j set open = j.open - x.n
+        update jobs j set open = greatest(coalesce(j.open, 0)::bigint - x.n, -1)  -- damaged, too
         from unnest(dependents, counts, places) as x(id, n, o)
         where j.id = x.id collate "C" and j.state = 0
         returning j.id, j.open, j.stored, x.o
@@ -290,7 +290,7 @@ begin
         update history h set depends_on = array_replace(h.depends_on, p_old collate "C", p_new collate "C")
         where h.id = one.id;
         update jobs j set depends_on = array_replace(j.depends_on, p_old collate "C", p_new collate "C"),
-            open = j.open - case when known or new_done then 1 else 0 end
+            open = greatest(coalesce(j.open, 0)::bigint - case when known or new_done then 1 else 0 end, -1)
         where j.id = one.id;
         n := n + 1;
         update jobs j

@@ -79,7 +79,7 @@ begin
     into held from jobs j where j.id = any(ids);
     update jobs j
     set state = case when j.grp is null then 2 else 1 end, wake = 0, due = p_now, seq = base + x.n, run_at = null,
-        lost = j.lost + 1, token = null, worker = null
+        lost = least(j.lost, 2147483646) + 1, token = null, worker = null
     from (select y.id, row_number() over (order by y.seq) as n from jobs y where y.id = any(ids)) as x
     where j.id = x.id;
     if held.group_names is not null then
