@@ -14,7 +14,7 @@ from typing import NamedTuple
 import psycopg
 
 from tests.everyday.tasks import path_of
-from tests.servers import postgres, redis
+from tests.servers import postgres, redis, sentinel
 
 BOOKINGS = "CREATE TABLE bookings (n BIGINT)"
 
@@ -86,10 +86,16 @@ def _cluster(folder: Path) -> str:
     return redis.shared_cluster().url
 
 
+def _sentinel(folder: Path) -> str:
+    sentinel.shared_sentinels().empty()
+    return sentinel.shared_sentinels().url
+
+
 STORES = {
     "sqlite": Store(_sqlite, _sqlite_sound, _sqlite_bookings),
     "postgresql": Store(_postgres, _postgres_sound, _postgres_bookings),
     "redis": Store(_redis("redis7")),
     "valkey": Store(_redis("valkey"), always=False),
     "cluster": Store(_cluster, always=False),
+    "sentinel": Store(_sentinel, always=False),
 }
