@@ -120,11 +120,12 @@ ROWS = [
     Row("`reserve` of 10, among groups", groups, reserve, SLICES, lanes.figure(test=3_000, chaos=100_000)),
     Row("`reserve` of 10, by priority", priorities, reserve, 200, lanes.figure(test=5_000, chaos=200_000)),
     Row("`reserve` of 10 from 1,000 queues", many_queues, reserve_over_queues, 100, min(MANY, 200_000)),
+    # Five thousand keys are looked up: what that costs a processor's cache is not what is asked here.
     Row(
         "`reserve` from 1,000 empty queues",
         backlog,
         reserve_over_empty_queues,
-        100,
+        lanes.figure(test=100, chaos=100_000),
         lanes.figure(test=5_000, chaos=MANY),
     ),
     Row("10 retries", backlog, retry, warm=hold),

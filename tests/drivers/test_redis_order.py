@@ -121,3 +121,23 @@ def test_any_history_whose_now_does_not_go_back_is_served_as_by_memory(
         return seen + await drained(driver, at + 100)
 
     assert told(story) == told(story, model=True)
+
+
+def test_of_more_queues_than_one_script_looks_at_each_gets_its_turn() -> None:
+    names = [f"q{number}" for number in range(9000)]
+
+    async def story(driver: Driver) -> list[str]:
+        deep, others = names[0], (names[4500], names[-1])
+        for queue, count in ((deep, 200), *((other, 1) for other in others)):
+            await driver.enqueue(
+                [JobRecord(id=f"{queue}-{n}", type="t", queue=queue) for n in range(count)], from_ms(START)
+            )
+        found: list[str] = []
+        while not set(others) <= set(found):
+            taken = await driver.reserve(names, from_ms(START), MINUTE, 1)
+            assert taken, "a job was left"
+            found += [held.job.queue for held in taken]
+        assert len(found) <= 3 * 9000 // 250
+        return found
+
+    told(story)

@@ -42,7 +42,7 @@ PLANS = 50  # how often a plan that was overtaken is made again
 STALE = 5
 SLOW_FOR = 20  # calls
 DUE_FOR = 3  # calls of enqueue, after one that others had to be lined up for
-MANY_QUEUES = 1000  # are looked at by one script of a reserve, at most
+MANY_QUEUES = 250  # are looked at by one script of a reserve, at most
 
 
 class Grants(NamedTuple):
