@@ -8,6 +8,7 @@ from tests.cost.rows_line import backlog
 DEAD = lanes.figure(test=5000, chaos=100_000)
 RUN = lanes.figure(test=4000, chaos=10_000)
 EDGES = lanes.figure(test=500, chaos=10_000)
+SOME = lanes.figure(test=10_000, chaos=50_000)
 HELD = lanes.figure(test=5000, chaos=100_000)
 QUEUES = lanes.figure(test=300, chaos=1000)
 
@@ -143,7 +144,22 @@ async def no_edges(store: Store, size: int) -> None:
     """Nothing stands beside."""
 
 
+async def one_foreign(store: Store, size: int) -> None:
+    """So many ready jobs, and one that a foreign client published."""
+    await backlog(store, size)
+    store.client.hset(
+        "{default}:job:foreign", mapping={"id": "foreign", "payload": "{}", "state": "wait", "attempt": 0}
+    )
+    store.client.rpush("{default}:wait", "foreign")
+
+
+async def page(store: Store) -> None:
+    store.driver.reader._strangers.clear()  # a page that looks for itself
+    assert len((await store.driver.list(now=store.now, queue="default", limit=100)).items) == 100
+
+
 ROWS = [
+    Row("`list` of 100, one foreign job", one_foreign, page, small=SOME, sliced=True, times=2),
     Row("`enqueue` of a chord of 10,000", no_edges, enqueue_chord, small=EDGES, large=EDGES, times=1),
     Row("the ack of a join of 10,000", stored_chord, ack_join, small=EDGES, large=EDGES, times=1, warm=nothing),
     Row("an ack that releases 10,000", fan_out, ack_first, small=EDGES, large=EDGES, times=1, warm=nothing),

@@ -361,3 +361,33 @@ def test_an_id_that_is_published_again_is_not_pruned(foreign, end, again):
             assert await driver.counts(NOW) == {}
 
     live(story)
+
+
+def test_list_finds_what_others_published_in_any_lane_of_a_large_queue(foreign):
+    async def story(driver):
+        for first in range(0, 4400, 1100):
+            await driver.enqueue([job(f"own{first + number:04}") for number in range(1100)], NOW)
+        foreign.client.set("{q}:g:full:limit", 1)
+        foreign.publish("later", due=NOW_MS + 60_000)
+        foreign.publish("full-1", gid="full")
+        foreign.publish("room-1", gid="room")
+        foreign.client.set("{q}:has_groups", "1")
+        assert {held.job.id for held in await take(driver, limit=5)} >= {"full-1", "room-1"}
+        for id, gid in (("full-2", "full"), ("other-1", "other"), ("last", "")):
+            foreign.publish(id, gid=gid)
+        foreign.publish("front")
+        foreign.client.lpush("{q}:wait", foreign.client.rpop("{q}:wait"))
+        foreign.client.zrem("{q}:groups:ready", "full")
+        foreign.client.lpush("{q}:failed", "dead")
+        foreign.client.hset("{q}:job:dead", mapping={"id": "dead", "payload": "{}", "state": "failed"})
+        found, cursor = [], None
+        while True:
+            page = await driver.list(now=NOW, queue="q", limit=1000, cursor=cursor)
+            found += [one.job.id for one in page.items]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        theirs = ["dead", "front", "full-1", "full-2", "last", "later", "other-1", "room-1"]
+        assert found == sorted([*theirs, *(f"own{number:04}" for number in range(4400))])
+
+    live(story)

@@ -11,15 +11,16 @@ import base64
 import binascii
 import heapq
 import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 from taskharbor.drivers.redis import records
-from taskharbor.drivers.redis.calls import QUEUES, Calls
+from taskharbor.drivers.redis.calls import QUEUES, Calls, sliced
 from taskharbor.drivers.redis.scripts import binary, load
 from taskharbor.model.job import JobInfo, Page
 
-CHUNK = 500
+CHUNK = 200
+MANY_SLICES = 20  # a queue in which a look for foreign ids takes more is looked at every few seconds only
 SCAN = 1000
 SMALL_STORE = 100_000  # keys; a store up to this size is walked whole at each look for queues
 SCAN_EVERY = 10.0  # seconds between looks into a larger one
@@ -31,6 +32,7 @@ class Reader:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._found: set[str] = set()
+        self._strangers: dict[str, tuple[float, Iterable[bytes]]] = {}  # queue → when, and foreign ids
         self._scanned = float("-inf")
 
     # Queues
@@ -106,13 +108,45 @@ class Reader:
             yield found
 
     async def _of_queue(self, queue: str, now: int, after: str) -> AsyncIterator[JobInfo]:
-        link = self._calls.link
-        foreign = {id: id.decode(errors="replace") for id in await link.run(load("foreign"), queue, (queue,))}
+        foreign = {id: id.decode(errors="replace") for id in await self._foreign(queue)}
         own = self._own(queue, now, after)
         ids = sorted((id for id in foreign if foreign[id] > after), key=foreign.__getitem__)
         others = self._others(queue, now, ids)
         async for found in merged([own, others]):
             yield found
+
+    async def _foreign(self, queue: str) -> Iterable[bytes]:
+        """The ids that foreign clients published. If there may be any, all lanes are walked, a slice at a time; what
+        was found in large ones holds for some seconds."""
+        clock, script, run = asyncio.get_running_loop().time, load("foreign"), self._calls.link.run
+        known = self._strangers.get(queue)
+        if known is not None and clock() - known[0] < SCAN_EVERY:
+            return known[1]
+        if not await run(script, queue, (queue, "any")):
+            return ()
+        found: dict[bytes, None] = {}
+        groups: dict[bytes, None] = {}
+        slices = 0
+        for lane in ("delayed", "active", "groups:ready"):
+            cursor = b"0"
+            while True:
+                ids, met, cursor = await run(script, queue, (queue, "sorted", lane, binary(cursor)))
+                found |= dict.fromkeys(ids)
+                groups |= dict.fromkeys(met)
+                slices += 1
+                if cursor == b"0":
+                    break
+        names = [b"wait", b"failed", b"completed", *(b"g:" + gid + b":wait" for gid in groups)]
+        for some in sliced(names, CHUNK):
+            lists, number, passed = [binary(name) for name in some], 1, 0
+            while number:
+                ids, number, passed = await run(script, queue, (queue, "lists", lists, number, passed))
+                found |= dict.fromkeys(ids)
+                slices += 1
+        self._strangers.pop(queue, None)
+        if slices > MANY_SLICES:
+            self._strangers[queue] = (clock(), found)
+        return found
 
     async def _own(self, queue: str, now: int, last: str) -> AsyncIterator[JobInfo]:
         after, more = last.encode(), 1
