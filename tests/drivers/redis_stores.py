@@ -25,3 +25,50 @@ def damage(client, id: str, how: str) -> None:
     (key,) = [key for key in client.scan_iter("{*}:job:*", count=1000) if key.endswith(f"}}:job:{id}".encode())]
     command, *rest = DAMAGES[how]
     client.execute_command(command, key, *rest)
+
+
+FIELDS = {
+    "type": "th_type",
+    "payload": "payload",
+    "run_at": "due_ms",
+    "priority": "th_pri",
+    "attempts": "th_fail",
+    "max_attempts": "th_max",
+    "deliveries": "attempt",
+    "lost": "th_lost",
+    "idempotency_key": "th_key",
+    "group": "gid",
+    "group_limit": "th_x",
+    "depends_on": "th_deps",
+    "flow_id": "th_flow",
+    "handed_to": "th_heir",
+    "metadata": "th_x",
+    "last_error": "last_error",
+    "failed_at": "last_error_ms",
+    "reason": "th_reason",
+    "created_at": "created_ms",
+    "finished_at": "th_fin",
+    "result": "th_res",
+    "state": "state",
+    "timeout": "timeout_ms",
+}
+VALUES = {
+    "empty": b"",
+    "word": b"many",
+    "bytes": b"\xff\xfe",
+    "negative": b"-1",
+    "huge": str(2**62).encode(),
+    "fraction": b"1.5",
+    "infinite": b"inf",
+    "nested": b'[["x"]]',
+}
+
+
+def damage_field(client, id: str, field: str, kind: str) -> bool:
+    """Put a wrong value into a field of a job's hash, or take it out."""
+    (key,) = [key for key in client.scan_iter("{*}:job:*", count=1000) if key.endswith(f"}}:job:{id}".encode())]
+    if kind == "missing":
+        client.hdel(key, FIELDS[field])
+    else:
+        client.hset(key, FIELDS[field], VALUES[kind])
+    return True

@@ -6,7 +6,7 @@ import redis
 from taskharbor.conformance import DriverCases
 from taskharbor.drivers.redis import RedisDriver
 from tests.drivers import versions
-from tests.drivers.redis_stores import damage, emptied
+from tests.drivers.redis_stores import damage, damage_field, emptied
 from tests.servers import redis as servers
 
 
@@ -22,6 +22,10 @@ class RedisCases(DriverCases):
     def damage(self, driver, id, how):
         with redis.Redis.from_url(servers.shared(self.kind).url) as client:
             damage(client, id, how)
+
+    def damage_field(self, driver, id, field, kind):
+        with redis.Redis.from_url(servers.shared(self.kind).url) as client:
+            return damage_field(client, id, field, kind)
 
 
 @pytest.mark.lane("conformance-redis")

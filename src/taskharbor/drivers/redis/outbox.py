@@ -117,7 +117,7 @@ class Outbox:
             await self._handlers[message.kind](message.now, *names)
         except BackendUnavailable:
             return 0
-        except (msgspec.MsgspecError, KeyError, TypeError):
+        except (msgspec.MsgspecError, KeyError, TypeError, UnicodeDecodeError):
             return 2
         return 1
 

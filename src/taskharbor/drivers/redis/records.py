@@ -17,6 +17,7 @@ from taskharbor.drivers.contract import DAMAGED_PREFIX
 from taskharbor.drivers.redis.scripts import binary
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
 from taskharbor.model.lease import Lease, Reserved
+from taskharbor.model.limits import INT_MAX, INT_MIN
 from taskharbor.model.shown import shown
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 
@@ -129,7 +130,7 @@ def reserved(queue: str, granted: Sequence[Any], end: datetime) -> list[Reserved
         if created not in times:
             times[created] = _moment(created)
         if limit not in limits:
-            limits[limit] = whole(limit)
+            limits[limit] = _count(whole(limit))
         job = JobRecord(
             id=id,
             type=kind,
@@ -161,7 +162,9 @@ def _with_extra(job: JobRecord, values: Values) -> JobRecord:
 def _granted(id: str, queue: str, values: Values) -> JobRecord:
     padded: list[Any] = [*values, *[None] * (UPDATED + 1 - len(values))]
     record = _record(id, queue, padded, _moment(values[DUE]))
-    return msgspec.structs.replace(record, attempts=whole(values[FAILURES]), deliveries=whole(values[ATTEMPT]))
+    return msgspec.structs.replace(
+        record, attempts=_count(whole(values[FAILURES])), deliveries=_count(whole(values[ATTEMPT]))
+    )
 
 
 def info(id: str, queue: str, open: Sequence[bytes] | None, values: Values, now: int) -> JobInfo:
@@ -206,11 +209,11 @@ def _record(id: str, queue: str, values: Values, run_at: datetime | None) -> Job
         payload=values[PAYLOAD] or b"",
         run_at=run_at,
         timeout=timeout,
-        priority=whole(values[PRIORITY]),
-        attempts=failures,
-        max_attempts=whole(values[REAL_MAX] if own or values[REAL_MAX] else values[MAX]),
-        deliveries=deliveries,
-        lost=whole(values[LOST]),
+        priority=min(max(whole(values[PRIORITY]), INT_MIN), INT_MAX),
+        attempts=_count(failures),
+        max_attempts=_count(whole(values[REAL_MAX] if own or values[REAL_MAX] else values[MAX])),
+        deliveries=_count(deliveries),
+        lost=_count(whole(values[LOST])),
         idempotency_key=text_of(key) if key else None,
         group=text_of(group) if group else None,
         group_limit=limit,
@@ -268,6 +271,11 @@ def whole(value: Any) -> int:
         return int(value or 0)
     except ValueError:
         return 0
+
+
+def _count(number: int) -> int:
+    """A number as a record may have it, whatever another program wrote there."""
+    return min(max(number, 0), INT_MAX)
 
 
 def _moment(value: Any) -> datetime | None:
