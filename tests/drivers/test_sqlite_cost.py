@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from taskharbor.drivers import Ack, JobRecord, Retry
+from taskharbor.drivers import Ack, Fail, JobRecord, Retry
 from taskharbor.drivers.sqlite import SqliteDriver, admin, sql
 from tests import lanes
 from tests.drivers.sqlite_files import fast_folder
@@ -95,10 +95,10 @@ def fill(path, count):
 
 
 class Meter:
-    """Counts the steps of the writer's statements, a hundred at a time."""
+    """Counts the steps of a lane's statements, a hundred at a time."""
 
-    def __init__(self, driver):
-        self._connection = driver.hub.writer.connection()
+    def __init__(self, driver, lane=None):
+        self._connection = (lane or driver.hub.writer).connection()
 
     async def of(self, call):
         steps = 0
@@ -135,9 +135,28 @@ async def measured(path, count, analyze):
     steps["prune"], number = await meter.of(driver.prune(NOW - timedelta(days=1), 10))
     steps["empty"], held = await meter.of(driver.reserve(["nothing"], NOW, LEASE, 10, "w"))
     assert held == []
+    steps["fail"], _ = await meter.of(failed(driver))
+    some = range(200, 300, 5)  # which nothing above was about
+    for verb, kind in (("cancel", "scheduled"), ("cancel", "ready"), ("cancel", "blocked"), ("requeue", "dead")):
+        call = getattr(driver, verb)([f"{kind}-{number}" for number in some], NOW)
+        steps[f"{verb} {kind}"], answers = await meter.of(call)
+        assert answers == [None] * len(some)
+    steps["delete"], answers = await meter.of(driver.delete([f"done-{number}" for number in some]))
+    assert answers == [None] * len(some)
+    reads = Meter(driver, driver.hub.reader)
+    steps["inspect"], _ = await reads.of(driver.inspect("dead-1", NOW))
+    steps["results"], _ = await reads.of(driver.results([f"done-{number + 1}" for number in some]))
+    steps["list"], _ = await reads.of(driver.list(now=NOW, limit=10))
+    steps["is_paused"], _ = await reads.of(driver.is_paused("a"))
     await driver.close()
     path.unlink()  # half a gigabyte in a folder that may be memory
     return steps
+
+
+async def failed(driver):
+    """A reserve and as many failures."""
+    held = await driver.reserve(["b"], NOW, LEASE, 20, "w")
+    assert await driver.settle([Fail(item.lease, "over", 1, NOW) for item in held], NOW) == [None] * 20
 
 
 @pytest.mark.rotates(2)
@@ -181,7 +200,31 @@ def test_prune_is_bounded_beside_an_open_run(fast_sqlite_folder, monkeypatch):
         path.unlink()
         return max(steps)
 
-    assert asyncio.run(scenario(2000)) <= 2 * asyncio.run(scenario(100)) + 20
+    large = asyncio.run(scenario(lanes.figure(test=2000, chaos=100_000)))
+    assert large <= 2 * asyncio.run(scenario(100)) + 20
+
+
+def test_queues_that_nobody_asked_for_cost_nothing(fast_sqlite_folder):
+    """A thousand queues with a few jobs each, beside the two that a call is about."""
+    path = fast_sqlite_folder / "queues.db"
+
+    async def scenario(queues):
+        driver = SqliteDriver(f"sqlite:///{path}?synchronous=normal")
+        await driver.open()
+        jobs = [JobRecord(id=f"{n}-{each}", type="t", queue=f"q{n}") for n in range(queues) for each in range(3)]
+        await driver.enqueue(jobs, NOW)
+        meter, steps = Meter(driver), {}
+        steps["reserve"], held = await meter.of(driver.reserve(["q1", "q2"], NOW, LEASE, 6, "w"))
+        steps["settle"], _ = await meter.of(driver.settle([Ack(item.lease) for item in held], NOW))
+        steps["enqueue"], _ = await meter.of(driver.enqueue([JobRecord(id="new", type="t", queue="q1")], NOW))
+        steps["release"], _ = await meter.of(driver.release("w", NOW))
+        assert len(held) == 6
+        await driver.close()
+        path.unlink()
+        return steps
+
+    small, large = asyncio.run(scenario(5)), asyncio.run(scenario(lanes.figure(test=1000, chaos=10_000)))
+    assert all(large[call] <= 2 * steps + 20 for call, steps in small.items()), (small, large)
 
 
 PLANS = {
