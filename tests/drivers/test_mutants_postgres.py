@@ -196,7 +196,7 @@ def source(file: str) -> str:
 def install(text: str) -> None:
     with psycopg.connect(address()) as connection:
         connection.execute("set local search_path = taskharbor, pg_temp")
-        connection.execute(text.replace("@schema@", "taskharbor").encode())
+        connection.execute(schema.versioned(text).replace("@schema@", "taskharbor").encode())
 
 
 def judged(themes):

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from taskharbor.drivers import DriverError, JobRecord, StoreMissing, open_driver, open_existing
-from taskharbor.drivers.postgres import schema
+from taskharbor.drivers.postgres import statement
 from taskharbor.drivers.sqlite import migrate
 from tests.servers import postgres
 
@@ -135,7 +135,7 @@ def test_a_database_is_left_as_it_is(monkeypatch, stands_there):
             connection.execute("create schema taskharbor")
         elif stands_there == "an older store":
             asyncio.run(made(address))
-            monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+            monkeypatch.setattr(statement, "VERSION", statement.VERSION + 1)
     before = catalog(address)
     kind = DriverError if stands_there == "an older store" else StoreMissing
     with pytest.raises(kind, match="taskharbor migrate"):

@@ -90,7 +90,7 @@ def explained(address: str, call: str, parameters: Any = None, before: Any = Non
 
 def reserve(queues: str) -> str:
     return (
-        f"select * from taskharbor.reserve('{queues}', {TICKS}, {TICKS + 60_000_000}, 100, 'w', "
+        f"select * from taskharbor.reserve_v1('{queues}', {TICKS}, {TICKS + 60_000_000}, 100, 'w', "
         f"'{','.join(f'{n:032x}' for n in range(100))}', false, null, true)"
     )
 
@@ -107,7 +107,7 @@ def test_reserve(full, queues):
 
 def test_release(full):
     """It finds what a worker holds among what is leased, not among all there is."""
-    plans, pages = explained(full, f"select taskharbor.release('nobody', {TICKS}, '[]')")
+    plans, pages = explained(full, f"select taskharbor.release_v1('nobody', {TICKS}, '[]')")
     assert "jobs_leases" in "\n".join(plans)
     assert pages < 200, f"a release of nothing touched {pages} pages"
 
@@ -186,14 +186,14 @@ def test_settle_enqueue_and_peek(full):
     jobs = '[{"o":0,"id":"new","queue":"q0","type":"work","payload":""}]'
     one = "'new', 'q0', 'work', '', null, null, 0, 0, 0, null, null, null"
     for call, most in (
-        (f"select * from taskharbor.settle('{given}', {TICKS}, true)", 200),
-        (f"select taskharbor.ack('r000000003', 'x', null, {TICKS})", 200),
-        (f"select taskharbor.enqueue_one({one}, {TICKS}, false)", 200),
+        (f"select * from taskharbor.settle_v1('{given}', {TICKS}, true)", 200),
+        (f"select taskharbor.ack_v1('r000000003', 'x', null, {TICKS})", 200),
+        (f"select taskharbor.enqueue_one_v1({one}, {TICKS}, false)", 200),
         (
-            f"select * from taskharbor.enqueue('{jobs}', null, null, null, null, '[\"q0\"]', {TICKS}, false)",
+            f"select * from taskharbor.enqueue_v1('{jobs}', null, null, null, null, '[\"q0\"]', {TICKS}, false)",
             200,
         ),
-        ("select taskharbor.watch('{q0,q1,q2}', 'me')", 200),
+        ("select taskharbor.watch_v1('{q0,q1,q2}', 'me')", 200),
     ):
         plans, pages = explained(full, call)
         text = "\n".join(plans)
@@ -228,7 +228,7 @@ def test_claim_and_ack_find_rows_by_their_places(seen):
     asyncio.run(by_turns(address))
     plans, _ = explained(address, reserve('["q0"]'))
     (claim,) = (plan for plan in plans if "Update on jobs" in plan)
-    plans, _ = explained(address, f"select taskharbor.ack('r000000003', 'x', null, {TICKS})")
+    plans, _ = explained(address, f"select taskharbor.ack_v1('r000000003', 'x', null, {TICKS})")
     (acked,) = (plan for plan in plans if "Delete on jobs" in plan)
     for plan in (claim, acked):
         assert "Tid Scan on jobs j" in plan, plan

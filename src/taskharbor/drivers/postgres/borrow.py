@@ -144,7 +144,7 @@ async def learn(options: Options) -> Database:
         try:
             with Deadline(PATIENCE, connection):
                 await schema.check_server(connection)
-                found = await schema.version_of(connection, options.schema)
+                found = await schema.found_in(connection, options.schema)
                 await schema.ensure(connection, options, found, options.migrate)
                 ours = await _ours_of(connection, options.schema)
         finally:

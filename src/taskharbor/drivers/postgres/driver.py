@@ -26,10 +26,10 @@ from taskharbor.drivers.postgres.hints import Hints
 from taskharbor.drivers.postgres.locked import ADMIN, ALONE, BESIDE_OTHERS, Locked, ask_again
 from taskharbor.drivers.postgres.options import located, parse
 from taskharbor.drivers.postgres.pool import Pool, unavailable, unusable
-from taskharbor.drivers.postgres.records import Damaged, lent, micros, moment_of, to_json
+from taskharbor.drivers.postgres.records import LENT, Damaged, lent, micros, moment_of, to_json
 from taskharbor.drivers.postgres.settling import extend, plain, runs, settle_plain, settle_spawning
 from taskharbor.drivers.postgres.slope import Slope
-from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
+from taskharbor.drivers.postgres.statement import Program, Statement, array, call, named, quoted, value
 from taskharbor.drivers.postgres.transaction import PostgresTransaction, PostgresTransactionSync, drive_sync
 from taskharbor.drivers.unstorable import answers_for_any_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, JobNotFound, TaskHarborError, WrongState
@@ -97,8 +97,8 @@ class PostgresDriver(SingleVerbs):
             async with pool.connection() as connection:
                 with Deadline(pool.limit, connection):
                     await schema.check_server(connection)
-                    found = await schema.version_of(connection, self._schema)
-                with Deadline(_UPGRADE if found else pool.limit, connection):
+                    found = await schema.found_in(connection, self._schema)
+                with Deadline(_UPGRADE if found.version else pool.limit, connection):
                     await schema.ensure(connection, self._options, found, mode)
         except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError) as error:
             await pool.close()
@@ -178,6 +178,7 @@ class PostgresDriver(SingleVerbs):
                     (sent > 1, "boolean"),
                     (floors, "text"),
                     (self._options.durable_reserve, "boolean"),
+                    columns=LENT,
                 )
             )
 
@@ -254,7 +255,7 @@ class PostgresDriver(SingleVerbs):
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
         given = ((worker, "text"), (micros(now), "bigint"), (array(list(keep)), "text"))
-        released, _ = await self._count("release", *given, patience=ALONE)
+        released, _ = await self._count("release", *given, columns="released, locked", patience=ALONE)
         return released  # what is left somebody is ending at this moment, or its lease ends
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
@@ -303,7 +304,7 @@ class PostgresDriver(SingleVerbs):
 
     async def resume(self, queue: str) -> None:
         await self._do(f"update {quoted(self._schema)}.queues set paused = false where queue = ? and paused", queue)
-        await self._do(f"select {quoted(self._schema)}.tell(cast(? as text))", queue)
+        await self._do(f"select {named(self._schema, 'tell')}(cast(? as text))", queue)
 
     async def is_paused(self, queue: str) -> bool:
         rows = await self._do(f"select 1 from {quoted(self._schema)}.queues where queue = ? and paused", queue)
@@ -371,7 +372,8 @@ class PostgresDriver(SingleVerbs):
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         if "\x00" in flow_id:
             return 0
-        cancelled, locked = await self._count("cancel_flow", (flow_id, "text"), (micros(now), "bigint"), patience=ADMIN)
+        given = ((flow_id, "text"), (micros(now), "bigint"))
+        cancelled, locked = await self._count("cancel_flow", *given, columns="cancelled, locked", patience=ADMIN)
         if locked is not None:
             raise Locked(f"flow {flow_id}: cancelled {cancelled} job(s), but {locked}; cancel it again later")
         return cancelled
@@ -418,16 +420,19 @@ class PostgresDriver(SingleVerbs):
 
     async def _one(self, function: str, *parameters: tuple[Any, str]) -> Any:
         # These count, or refuse what is done already: sent twice they would answer something else.
-        rows = await self._run(lambda: _rows(call(self._schema, function, *parameters)), repeat=False)
+        rows = await self._run(lambda: _rows(value(self._schema, function, *parameters)), repeat=False)
         return rows[0][0]
 
-    async def _count(self, function: str, *parameters: tuple[Any, str], patience: float) -> tuple[int, Locked | None]:
+    async def _count(
+        self, function: str, *parameters: tuple[Any, str], columns: str, patience: float
+    ) -> tuple[int, Locked | None]:
         """How many jobs a function has changed, and what it still found locked after it was called for a while."""
         number = 0
 
         async def ask(_: Sequence[None]) -> builtins.list[Locked | None]:
             nonlocal number
-            rows = await self._run(lambda: _rows(call(self._schema, function, *parameters)), repeat=False)
+            counted = lambda: _rows(call(self._schema, function, *parameters, columns=columns))  # noqa: E731
+            rows = await self._run(counted, repeat=False)
             changed, locked = rows[0]
             number += changed
             return [Locked(f"{locked} more are locked by a transaction that is still open") if locked else None]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.options import Options
 from taskharbor.drivers.postgres.pool import Pool, arguments
-from taskharbor.drivers.postgres.statement import Program, Statement, array, quoted
+from taskharbor.drivers.postgres.statement import Program, Statement, array, named, quoted
 
 if TYPE_CHECKING:
     import psycopg
@@ -80,7 +80,8 @@ class Hints:
     def _watch(self, queues: Sequence[str]) -> Program[bool]:
         names = "array(select json_array_elements_text(cast(? as json)))"
         rows = yield Statement(
-            f"select {quoted(self._options.schema)}.watch({names}, ?)", (array(list(dict.fromkeys(queues))), self._name)
+            f"select {named(self._options.schema, 'watch')}({names}, ?)",
+            (array(list(dict.fromkeys(queues))), self._name),
         )
         return bool(rows[0][0])
 

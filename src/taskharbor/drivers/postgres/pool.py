@@ -215,6 +215,7 @@ class Pool:
                 psycopg.errors.DeadlockDetected,
                 psycopg.errors.SerializationFailure,
                 psycopg.errors.UniqueViolation,
+                psycopg.errors.FeatureNotSupported,  # a prepared statement that has to be prepared again
             ) as error:
                 if turn + 1 == TURNS:
                     raise unavailable(self._options, error) from error

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from taskharbor.drivers.postgres.records import COLUMNS, info_from, micros
-from taskharbor.drivers.postgres.statement import Program, Statement, array, quoted
+from taskharbor.drivers.postgres.statement import Program, Statement, array, named, quoted
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import FlowInfo, JobInfo, Page, State, flow_status
 
@@ -60,7 +60,7 @@ def list_jobs(
     if any(not _storable(value) for value in parameters):
         return Page(())
     if wanted is not None:
-        conditions.append(f"{quoted(schema)}.state_of(r.state, r.run_at, r.wake, cast(? as bigint)) = ?")
+        conditions.append(f"{named(schema, 'state_of')}(r.state, r.run_at, r.wake, cast(? as bigint)) = ?")
         parameters += [micros(now), wanted.value]
     if cursor is not None:
         conditions.append("r.id > ?")
@@ -75,7 +75,7 @@ def list_jobs(
 
 def counts(schema: str, now: datetime) -> Program[dict[str, dict[str, int]]]:
     rows = yield Statement(
-        f"""select r.queue, {quoted(schema)}.state_of(r.state, r.run_at, r.wake, cast(? as bigint)) as reads, count(*)
+        f"""select r.queue, {named(schema, "state_of")}(r.state, r.run_at, r.wake, cast(? as bigint)) as reads, count(*)
         from {quoted(schema)}.records r group by 1, 2 order by 1, 2""",
         (micros(now),),
     )
@@ -116,7 +116,7 @@ def flow(schema: str, flow_id: str, now: datetime) -> Program[FlowInfo]:
 def results(schema: str, ids: Sequence[str]) -> Program[dict[str, bytes | None]]:
     asked = [id for id in dict.fromkeys(ids) if _storable(id)]
     rows = yield Statement(
-        f"select x.id, {quoted(schema)}.result_of(x.id) from json_array_elements_text(cast(? as json)) as x(id)",
+        f"select x.id, {named(schema, 'result_of')}(x.id) from json_array_elements_text(cast(? as json)) as x(id)",
         (array(asked),),
     )
     found = {row[0]: row[1] for row in rows}

@@ -29,6 +29,10 @@ COLUMNS = (
     "result"
 )
 WIDTH = 24
+LENT = (
+    "id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, created_at, more, "
+    "token"
+)
 LAST = 253_402_300_799_999_999  # the last microsecond of the year 9999
 _NO_RECORD = (InvalidJob, OverflowError, msgspec.MsgspecError, UnicodeError, TypeError, ValueError)
 

@@ -1,16 +1,27 @@
 """The schema: what has to be there, how it gets there, and whether this server will do.
 
-Migrations are numbered files, each applied once; functions are created again with each. All of it is one transaction
-under one advisory lock: twenty processes that start at once do it once, and one that is killed leaves nothing.
+Migrations are numbered files, each applied once. All of it is one transaction under one advisory lock: twenty processes
+that start at once do it once, and one that is killed leaves nothing.
+
+Old and new programs use one schema side by side during a deploy. So beside its number a schema says which programs may
+still use it: `oldest`, the lowest number that a program may have been written for. A migration that older programs can
+live with (a new table, a column with a default, added to `jobs` and `history` alike) leaves `oldest` as it is; any
+other one raises it, `update meta set oldest = …`, and is better split: first add, in a later version take away.
+
+Functions have the number in their names (reserve_v1). Whatever changes in the SQL is another number, and the functions
+that an older program calls stay as they were until `oldest` is above them.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
+import re
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from taskharbor.drivers.postgres import statement
 from taskharbor.drivers.postgres.options import Options
 from taskharbor.drivers.postgres.statement import quoted
 from taskharbor.model.errors import DriverError, StoreMissing
@@ -20,7 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("taskharbor.drivers.postgres")
 
-VERSION = 1
 OLDEST_SERVER = 150000
 
 _told: set[tuple[object, ...]] = set()  # a program opens many drivers on one database: it is warned once
@@ -66,26 +76,42 @@ def _warn_once(connection: psycopg.AsyncConnection[Any], name: str) -> None:
         )
 
 
-async def ensure(connection: psycopg.AsyncConnection[Any], options: Options, found: int, mode: str) -> None:
+class Found(NamedTuple):
+    """What a schema says of itself: its number (0: there is none), and the oldest that may still use it."""
+
+    version: int
+    oldest: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether this program can use it as it is."""
+        return self.oldest <= statement.VERSION <= self.version
+
+
+async def ensure(connection: psycopg.AsyncConnection[Any], options: Options, found: Found, mode: str) -> None:
     """Create the schema in an empty store; upgrade it if the mode (see Options.migrate) allows that; else it has to
     fit."""
-    if found == VERSION:
+    if found.fits:
         return
-    if found > VERSION:
-        raise DriverError(
-            f"the schema {options.schema!r} has version {found}, this program knows {VERSION}; upgrade taskharbor "
-            "(a newer one ran `taskharbor migrate`)"
-        )
-    if not found and mode == "manual":
+    if not found.version and mode == "manual":
         raise StoreMissing(f"there is no schema {options.schema!r} with our tables yet; run `taskharbor migrate`")
-    if found and mode != "auto":
-        what = f"has version {found}, this program needs {VERSION}"
-        raise DriverError(f"the schema {options.schema!r} {what}; run `taskharbor migrate`")
+    told = f"the schema {options.schema!r} is number {found.version}"
+    if found.oldest > statement.VERSION:
+        raise DriverError(
+            f"{told}, for programs that know number {found.oldest} or later; this version of TaskHarbor knows "
+            f"{statement.VERSION}. It was upgraded by a newer version (`taskharbor migrate`): upgrade TaskHarbor here "
+            "as well."
+        )
+    if found.version and mode != "auto":
+        raise DriverError(
+            f"{told}, this version of TaskHarbor needs {statement.VERSION}. Run `taskharbor migrate`, or open it with "
+            "?migrate=auto."
+        )
     await migrate(connection, options)
 
 
-async def version_of(connection: psycopg.AsyncConnection[Any], schema: str) -> int:
-    """The version of the schema, 0 if there is none."""
+async def found_in(connection: psycopg.AsyncConnection[Any], schema: str) -> Found:
+    """What the schema says of itself."""
     # Not to_regclass, which answers from a cache that may be older than the lock we have just waited for.
     cursor = await connection.execute(
         "select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace "
@@ -93,10 +119,10 @@ async def version_of(connection: psycopg.AsyncConnection[Any], schema: str) -> i
         (schema,),
     )
     if await cursor.fetchone() is None:
-        return 0
-    cursor = await connection.execute(f"select max(version) from {quoted(schema)}.meta".encode())
-    row = await cursor.fetchone()
-    return int(row[0]) if row is not None and row[0] is not None else 0
+        return Found(0, 0)
+    cursor = await connection.execute(f"select max(version), max(oldest) from {quoted(schema)}.meta".encode())
+    version, oldest = await cursor.fetchone() or (None, None)
+    return Found(version or 0, oldest or 0)
 
 
 async def migrate(connection: psycopg.AsyncConnection[Any], options: Options) -> int:
@@ -107,8 +133,8 @@ async def migrate(connection: psycopg.AsyncConnection[Any], options: Options) ->
         await connection.execute("set transaction isolation level read committed")  # to see what the lock waited for
         await connection.execute("set local statement_timeout = 0")
         await connection.execute("select pg_advisory_xact_lock(1952540007, %s)", (lock,))
-        found = await version_of(connection, schema)
-        if found >= VERSION:
+        found, _ = await found_in(connection, schema)
+        if found >= statement.VERSION:
             return found
         if not found:
             cursor = await connection.execute("select 1 from pg_namespace where nspname = %s", (schema,))
@@ -121,18 +147,46 @@ async def migrate(connection: psycopg.AsyncConnection[Any], options: Options) ->
 
 def statements(schema: str, found: int) -> list[str]:
     """What brings a schema from a version to this one, inside a transaction."""
-    return [
-        f"set local search_path = {quoted(schema)}, pg_temp",
-        "set local check_function_bodies = off",
-        *(text.replace("@schema@", quoted(schema)) for name, text in sources("migrations") if int(name[:4]) > found),
-        *(text.replace("@schema@", quoted(schema)) for _, text in sources("functions")),
-        f"insert into meta (version) values ({VERSION})",
-    ]
+    texts = [f"set local search_path = {quoted(schema)}, pg_temp", "set local check_function_bodies = off"]
+    for number in range(found + 1, statement.VERSION + 1):
+        texts += [text for name, text in sources("migrations") if int(name[:4]) == number]
+        texts.append(f"insert into meta (version, oldest) select {number}, coalesce(max(oldest), 1) from meta")
+    texts += [versioned(text) for _, text in sources("functions")]
+    return [text.replace("@schema@", quoted(schema)) for text in (*texts, _DROP_OLD)]
+
+
+# Functions that no program may call any more.
+_DROP_OLD = """do $body$
+declare
+    old regprocedure;
+begin
+    for old in
+        select p.oid::regprocedure from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+        where n.nspname = current_schema() and p.proname ~ '_v[0-9]+$'
+          and substring(p.proname from '_v([0-9]+)$')::integer < (select max(m.oldest) from meta m)
+    loop
+        execute format('drop function %s', old);
+    end loop;
+end
+$body$"""
+
+
+def versioned(text: str) -> str:
+    """Functions as they are named in the schema: where they are created, and where one calls another."""
+    return _calls().sub(rf"\1_v{statement.VERSION}", text)
+
+
+@functools.cache
+def _calls() -> re.Pattern[str]:
+    names = {
+        name for _, text in sources("functions") for name in re.findall(r"create or replace function (\w+)\(", text)
+    }
+    return re.compile(rf"(?<![\w.])({'|'.join(sorted(names))})(?=\()")
 
 
 def script(schema: str, found: int) -> str:
     """The same as a script for psql, for whoever may not let a program change a schema."""
-    if found >= VERSION:
+    if found >= statement.VERSION:
         return ""
     made = [f"create schema if not exists {quoted(schema)}"] if not found else []
     parts = [text.strip().removesuffix(";") for text in ("begin", *made, *statements(schema, found), "commit")]

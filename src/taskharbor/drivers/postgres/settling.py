@@ -198,7 +198,7 @@ def settle_spawning(
                 return InvalidJob(
                     f"handover: expected the id of a spawned job, got {handover!r}; spawn it in the same outcome"
                 )
-            rows = yield call(
+            rows = yield value(
                 schema,
                 "hand_over",
                 (outcome.lease.job_id, "text"),

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from taskharbor.model.shown import shown
 
 T = TypeVar("T")
+VERSION = 1  # of the schema that this program was written for; see schema.py
 _PLAIN = re.compile(r"[^?%:$\\]*").fullmatch
 _SPECIAL = re.compile(r"[?%:$\\]")
 Rows: TypeAlias = Sequence[Sequence[Any]]
@@ -63,18 +64,28 @@ def array(values: Sequence[str]) -> str:
     return json.dumps(list(values))
 
 
-def call(schema: str, function: str, *parameters: tuple[Any, str], columns: str = "*") -> Statement:
-    """A call of one of our functions; each parameter comes with its type."""
-    sql = f"select {columns} from {_call(schema, function, tuple([kind for _, kind in parameters]))}"
+def call(schema: str, function: str, *parameters: tuple[Any, str], columns: str) -> Statement:
+    """A call of one of our functions; each parameter comes with its type. Columns are named: a later version may have
+    more of them."""
+    sql = f"select {columns} from {_call(schema, function, tuple([kind for _, kind in parameters]), VERSION)}"
     return Statement(sql, tuple([value for value, _ in parameters]))
 
 
 def value(schema: str, function: str, *parameters: tuple[Any, str]) -> Statement:
     """The same of one that answers a single value."""
-    sql = f"select {_call(schema, function, tuple([kind for _, kind in parameters]))}"
+    sql = f"select {_call(schema, function, tuple([kind for _, kind in parameters]), VERSION)}"
     return Statement(sql, tuple([value for value, _ in parameters]))
 
 
 @functools.lru_cache(maxsize=256)
-def _call(schema: str, function: str, kinds: tuple[str, ...]) -> str:
-    return f"{quoted(schema)}.{function}({', '.join(f'cast(? as {kind})' for kind in kinds)})"
+def _call(schema: str, function: str, kinds: tuple[str, ...], version: int) -> str:
+    return f"{quoted(schema)}.{function}_v{version}({', '.join(f'cast(? as {kind})' for kind in kinds)})"
+
+
+def named(schema: str, function: str) -> str:
+    """The name of one of our functions, as it is in the schema.
+
+    >>> named("taskharbor", "state_of")
+    '"taskharbor".state_of_v1'
+    """
+    return f"{quoted(schema)}.{function}_v{VERSION}"

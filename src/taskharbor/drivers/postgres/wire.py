@@ -40,6 +40,7 @@ class Wire(psycopg.AsyncConnection[Any]):
         self.__timer: asyncio.TimerHandle | None = None
         self.sent: dict[str, int] = {}  # which statements, and how often until they were prepared
         self.__names: dict[str, bytes] = {}
+        self.__outdated: list[str] = []  # statements that were prepared before somebody changed a table
         self.__rows = Transformer(self)
         self.__watched: tuple[asyncio.AbstractEventLoop, int] | None = None
         self.__answer: asyncio.Future[PGresult] | None = None
@@ -56,6 +57,14 @@ class Wire(psycopg.AsyncConnection[Any]):
         except errors.InvalidSqlStatementName:  # a pooler that nobody told us of gives each call another session
             self.prepares = False
             self.__names.clear()
+            result = await self.__sent_as(None, sql, given)
+        except errors.FeatureNotSupported:  # "cached plan must not change result type": somebody has changed a table
+            if name is None:
+                raise
+            del self.__names[sql]
+            self.__outdated.append(sql)
+            if self.pgconn.transaction_status != TransactionStatus.IDLE:
+                raise
             result = await self.__sent_as(None, sql, given)
         if not result.ntuples:
             return []
@@ -77,7 +86,8 @@ class Wire(psycopg.AsyncConnection[Any]):
         if times < OFTEN or len(self.__names) >= MOST:
             return None
         # Named by what it says: no name ever stands for two statements, whoever shares the session.
-        name = b"taskharbor_" + hashlib.md5(sql.encode(), usedforsecurity=False).hexdigest().encode()
+        text = sql + "." * self.__outdated.count(sql)
+        name = b"taskharbor_" + hashlib.md5(text.encode(), usedforsecurity=False).hexdigest().encode()
         self.pgconn.send_prepare(name, numbered(sql).encode())
         with contextlib.suppress(errors.DuplicatePreparedStatement):
             await self.__result()

@@ -146,9 +146,10 @@ declare
     put text[];
 begin
     if p_keys is not null then
-        perform from json_to_recordset(p_keys::json) as g(id text, queue text, key text),
-            lateral (select k.id from keys k where k.queue = g.queue collate "C" and k.key = decode(g.key, 'base64')
-                     limit 1 for key share) as x;
+        perform from keys k
+        where (k.queue, k.key) in (select g.queue collate "C", decode(g.key, 'base64')
+                                   from json_to_recordset(p_keys::json) as g(queue text, key text))
+        order by k.queue, k.key for key share;
     end if;
     if p_flows is not null then
         with added as (

@@ -15,7 +15,8 @@
 -- No column but the id is checked: a record that another program damaged is set aside by the next reserve, and that
 -- is easier to live with than a program that cannot be rolled back.
 
-create table meta (version integer not null, made_at timestamptz not null default now());
+-- A row for each migration: the number of the schema, and the oldest one whose programs may still use it.
+create table meta (version integer not null, oldest integer not null, made_at timestamptz not null default now());
 create sequence arrival;
 
 create table jobs (
