@@ -4,10 +4,13 @@ On a Cluster the two queues of a walk mostly lie in different slots, so edges, s
 outbox. Whoever writes a message delivers it before it answers: nothing has to settle before the two are compared.
 """
 
+import itertools
+
 import pytest
 
 from taskharbor.conformance import DriverMachine
 from taskharbor.drivers.redis import RedisDriver
+from taskharbor.drivers.redis.calls import Calls
 from tests import lanes
 from tests.drivers.redis_stores import emptied
 from tests.servers import redis as servers
@@ -44,6 +47,30 @@ class TestValkey(RedisMachine):
     machine_runs = lanes.figure(test=4, chaos=500)
 
 
+class SeveralClients(RedisDriver):
+    """A driver whose calls are those of three clients in turn: what one of them remembers, the others changed. Several
+    at the same time are in test_redis_races.py: nothing could be compared step by step there."""
+
+    async def open(self) -> None:
+        await super().open()
+        self._others = [self.sibling(), self.sibling()]
+        for other in self._others:
+            await other.open()
+        self._next = itertools.cycle([super().calls, *(other.calls for other in self._others)])
+
+    async def close(self) -> None:
+        for other in self._others:
+            await other.close()
+        await super().close()
+
+    def sibling(self) -> RedisDriver:
+        return RedisDriver(self._dsn)
+
+    @property
+    def calls(self) -> Calls:
+        return next(self._next)
+
+
 @pytest.mark.lane("machine-cluster")
 class TestCluster(DriverMachine):
     machine_runs = lanes.figure(test=6, chaos=500)
@@ -51,7 +78,7 @@ class TestCluster(DriverMachine):
 
     def make_driver(self):
         servers.shared_cluster().empty()
-        return RedisDriver(f"{servers.shared_cluster().url}?checks=0")
+        return SeveralClients(f"{servers.shared_cluster().url}?checks=0")
 
     def clean(self, driver):
         servers.shared_cluster().empty()
