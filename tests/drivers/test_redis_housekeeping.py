@@ -75,6 +75,7 @@ async def opened(url, *, alone: bool = True) -> Any:
             keeper._queues |= dict.fromkeys(queues)
 
         keeper.serve = serve
+        keeper.rounds = 1  # the first one looks whoever did
     return driver
 
 

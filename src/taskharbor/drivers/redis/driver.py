@@ -149,11 +149,18 @@ class RedisDriver(SingleVerbs):
         names = [name for name in dict.fromkeys(queues) if name and "{" not in name and "}" not in name]
         if limit < 1 or not names:
             return []
-        calls, moment = self.calls, to_ms(now)
-        span = lease_for // MILLISECOND
-        tokens = list(new_tokens(limit))
-        assert self._housekeeper is not None
-        self._housekeeper.serve(names, moment)
+        calls, moment, housekeeper = self.calls, to_ms(now), self._housekeeper
+        assert housekeeper is not None
+        housekeeper.serve(names, moment)
+        granted = await self._reserve(calls, names, moment, lease_for, limit, worker)
+        if not granted and await housekeeper.first_look():
+            granted = await self._reserve(calls, names, moment, lease_for, limit, worker)
+        return granted
+
+    async def _reserve(
+        self, calls: Calls, names: Sequence[str], moment: int, lease_for: timedelta, limit: int, worker: str
+    ) -> builtins.list[Reserved]:
+        span, tokens = lease_for // MILLISECOND, list(new_tokens(limit))
         granted = []
         for grants in await calls.reserve(names, moment, span, limit, worker, tokens):
             if grants.arrival is not None and self._hints is not None:

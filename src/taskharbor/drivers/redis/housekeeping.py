@@ -12,6 +12,7 @@ other does. Those of all others are one worker's turn.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -43,6 +44,7 @@ class Housekeeper:
         self._queues: dict[str, None] = {}  # those that the driver serves, the next to be visited first
         self._resting: dict[str, float] = {}  # queue → until when it is left alone
         self._told: dict[str, str] = {}  # queue → what was logged of it last
+        self._first = asyncio.Event()  # a round is over
         self.rounds = 0
 
     def serve(self, queues: Sequence[str], now: int) -> None:
@@ -53,6 +55,17 @@ class Housekeeper:
                 self._queues[queue] = None
         if self._task is None:
             self._task = asyncio.create_task(self._keep_looking(), name="taskharbor-housekeeping")
+
+    async def first_look(self) -> bool:
+        """Wait for the first round, a second at most; False: it was over already. For the first reserve that finds
+        nothing: what it would find may lie in an outbox, and a worker that runs until all is done ends then."""
+        if self._task is None or self._first.is_set():
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ROUND):
+                await self._first.wait()
+        self._first.set()
+        return True
 
     async def close(self) -> None:
         """Stop, wherever it is."""
@@ -74,6 +87,7 @@ class Housekeeper:
         others = await self._safely("the queues of others", self._calls.strays(PACE)) or []
         await self._visit_all([queue for queue in others if queue not in self._queues], end)
         self.rounds += 1
+        self._first.set()
 
     async def _next_own(self) -> list[str]:
         first = list(self._queues)[:OWN]
@@ -94,7 +108,7 @@ class Housekeeper:
         await asyncio.gather(*(visit_some() for _ in range(min(AT_ONCE, len(waiting)))))
 
     async def _visit(self, queue: str, end: float) -> None:
-        pace = PACE
+        pace = PACE if self.rounds else 0  # at first it looks, whoever did: that one may be dead since
         while await self._calls.visit(queue, self._now, pace) and asyncio.get_running_loop().time() < end:
             pace = 0  # there is more to do, and it is ours
 

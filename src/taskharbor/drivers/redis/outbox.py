@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("taskharbor.redis")
 
 BATCH = 100
+AGAIN = 3  # times that a delivery comes back to messages that wait for others
 LASTS = 10.0  # seconds for which one delivery goes on, at most; housekeeping does the rest
 YOUNG = 24 * 3600  # seconds for which a job that is waited for may still come, with a message that is under way
 
@@ -64,9 +65,13 @@ class Outbox:
         """Deliver what is in these outboxes, and what comes of it; answers whether any was delivered."""
         loop = asyncio.get_running_loop()
         waiting, end = list(dict.fromkeys(queues)), loop.time() + LASTS
-        late: set[bytes] = set()
-        any_delivered = False
-        while waiting and loop.time() < end:
+        late: dict[bytes, str] = {}  # message that waits for another → the queue whose outbox it is in
+        any_delivered, again = False, AGAIN
+        while loop.time() < end:
+            if not waiting and late and again:  # what they wait for may have come, also by others
+                waiting, late, again = list(dict.fromkeys(late.values())), {}, again - 1
+            if not waiting:
+                break
             queue = waiting.pop(0)
             key = f"{{{queue}}}:th:outbox"
             ask = partial(self._calls.link.ask, "ZRANGE", key, 0, BATCH - 1 + len(late), key=key)
@@ -76,7 +81,7 @@ class Outbox:
                 continue
             messages, damaged = _read(posted)
             applied, refused = await self._apply(messages)
-            late.update(one for one, _ in messages if one not in applied and one not in refused)
+            late |= {one: queue for one, _ in messages if one not in applied and one not in refused}
             if applied:
                 any_delivered = True
                 await self._calls.link.ask("ZREM", key, *applied, key=key)
