@@ -40,6 +40,7 @@ THEMES = (
     "retention",
     "limits",
     "bounds",
+    "extremes",
     "text",
     "damaged",
     "damaged_fields",
