@@ -31,7 +31,7 @@ from taskharbor.drivers.redis.calls import (
     sliced,
 )
 from taskharbor.drivers.redis.cluster_runs import Entered, Runs
-from taskharbor.drivers.redis.link import Link, gathered
+from taskharbor.drivers.redis.link import FULL, Link, gathered
 from taskharbor.drivers.redis.outbox import Outbox
 from taskharbor.drivers.redis.outcomes import Planned
 from taskharbor.drivers.redis.planning import Known, Plan
@@ -93,7 +93,9 @@ class ClusterCalls(Calls):
         try:
             async with asyncio.timeout(SOON):
                 answer = await call()
-        except (BackendUnavailable, TimeoutError):
+        except (BackendUnavailable, TimeoutError) as error:
+            if str(error) == FULL:
+                raise  # it is there, and takes no new jobs
             self._away[what] = time() + AWAY_FOR
             return None
         self._away.pop(what, None)
