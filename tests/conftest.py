@@ -50,9 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "may_skip(reason): may be skipped in CI too, for this reason")
     config.addinivalue_line("markers", "left_to(run, except_for=None): runs in that run only")
     config.addinivalue_line("markers", "rotates(parts): one of so many parts runs in each `make test`, all in chaos")
-    # A shell that starts a command in the background makes it ignore Ctrl-C, and so would every program of a test.
+    # A shell makes what it starts in the background ignore Ctrl-C, `nohup` hang-ups; so would the programs of tests.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda number, frame: None)  # back to the default in the programs, not in pytest
     os.environ.pop("TASKHARBOR_DSN", None)
     os.environ.setdefault("TASKHARBOR_PART", str(lanes.part()))  # xdist's workers get the same number
     folder = os.environ.pop("TASKHARBOR_LANES", "")
