@@ -195,7 +195,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "read only": (["set transaction read only"], "read-only transaction"),
     "a timeout of the handler's": (
         ["set local idle_in_transaction_session_timeout = 1", "wait"],
-        "idle-in-transaction",
+        "idle-in-transaction|closed the connection",  # its words may be overtaken by the end of the connection
     ),
 }
 

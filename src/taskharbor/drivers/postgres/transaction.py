@@ -1,7 +1,8 @@
 """Transactions in which a handler's own writes and its job's ack commit together, or not at all.
 
 Nothing of it is stored if the server answers to one of the statements, or to COMMIT itself, with an error. That is
-answered as TransactionFailed: a failure of the job with its text. Only a connection that is lost leaves it open.
+answered as TransactionFailed: a failure of the job with its text. A connection that is lost before COMMIT was sent is
+the same, since the server rolls back. Only one that is lost after it leaves open what was stored.
 """
 
 from __future__ import annotations
@@ -88,16 +89,18 @@ class PostgresTransaction:
         connection, self._connection = self._connection, None
         if connection is None:
             raise RuntimeError("the transaction has ended, or was never begun")
+        sent = False  # the COMMIT: before it, a lost connection has rolled back
         try:
             if (problem := connection.give_back()) is not None:
                 return _failed(self._lease, problem)
             with Deadline(limit_of(self._options), connection):
                 refused = await drive(connection, _settled(self._options, self._lease, ack, now))
                 if refused is None:
+                    sent = True
                     await connection.commit()
                 return refused  # and closing it rolls back
         except psycopg.Error as error:
-            if _is_undone(error):
+            if not sent or _is_undone(error):
                 return _failed(self._lease, error)
             raise unavailable(self._options, error) from error
         finally:
@@ -162,16 +165,18 @@ class PostgresTransactionSync:
         connection, self._connection = self._connection, None
         if connection is None:
             raise RuntimeError("the transaction has ended, or was never begun")
+        sent = False  # the COMMIT: before it, a lost connection has rolled back
         try:
             if (problem := connection.give_back()) is not None:
                 return _failed(self._lease, problem)
             with ThreadDeadline(limit_of(self._options), connection):
                 refused: TaskHarborError | None = drive_sync(connection, _settled(self._options, self._lease, ack, now))
                 if refused is None:
+                    sent = True
                     connection.commit()
                 return refused
         except psycopg.Error as error:
-            if _is_undone(error):
+            if not sent or _is_undone(error):
                 return _failed(self._lease, error)
             raise unavailable(self._options, error) from error
         finally:
