@@ -30,7 +30,7 @@ CALLS = {
     "enqueue": "enqueue('[]', null, null, null, null, '[]', 1, false)",
     "enqueue_one": "enqueue_one('a', 'q', 't', '', null, null, 0, 0, 0, null, null, null, 1, false)",
 }
-LOOKS_ONLY = {"keep_dependencies", "result_of", "watch", "tell"}
+LOOKS_ONLY = {"prepare_spawn", "result_of", "watch", "tell"}
 
 
 def test_no_call_runs_in_another_isolation():

@@ -11,6 +11,7 @@ import random
 from contextlib import suppress
 from datetime import timedelta
 
+import msgspec
 import psycopg
 import pytest
 
@@ -26,6 +27,7 @@ from taskharbor.drivers import (
     Lease,
     LeaseMismatch,
     Retry,
+    TransactionFailed,
     WrongState,
 )
 from tests import lanes
@@ -69,6 +71,8 @@ class Crowd:
         flow = f"f{chance.randrange(6)}"
         first = [self.job(chance, flow_id=flow) for _ in range(3)]
         waits = tuple(job.id for job in first)
+        if chance.random() < 0.5:
+            first = [msgspec.structs.replace(job, group=f"g{chance.randrange(4)}") for job in first]
         return [*first, *(self.job(chance, flow_id=flow, depends_on=waits) for _ in range(2))]
 
     def some(self, chance, most=8):
@@ -121,11 +125,24 @@ class Crowd:
         if kind == 2:
             return Cancelled(lease, "no")
         if kind == 3:
-            heir = self.job(chance)
+            heir = self.job(chance, flow_id=f"f{chance.randrange(6)}", group=f"g{chance.randrange(4)}")
             return Ack(lease, None, (heir, self.job(chance, depends_on=(heir.id, lease.job_id))), heir.id)
         if kind == 4:
-            return Ack(lease, b"1", (self.job(chance, depends_on=(chance.choice(self.kept).job_id, lease.job_id)),))
+            # Others are ending at the same moment, and may spawn what depends on this one.
+            other = chance.choice([*self.kept, *self.leases.values()]).job_id
+            return Ack(lease, b"1", (self.job(chance, depends_on=(other, lease.job_id)),))
         return Ack(lease, b"1")
+
+    async def handles(self, chance, driver, now):
+        """A handler that writes to the application's own table, and whose ack is committed with that."""
+        await driver.enqueue(self.family(chance), now)
+        for held in await driver.reserve(QUEUES, now, LEASE, 1, "handler"):
+            transaction = driver.transaction(held.lease)
+            async with transaction as connection:
+                await connection.execute("update orders set number = number + 1 where id = %s", (chance.randrange(3),))
+            outcome = self.outcome(chance, held.lease, now)
+            answer = await transaction.commit(outcome if isinstance(outcome, Ack) else Ack(held.lease), now)
+            assert not isinstance(answer, TransactionFailed), answer.__cause__
 
     async def decides(self, chance, driver, now):
         kind = chance.randrange(7)
@@ -164,7 +181,7 @@ class Crowd:
 
     async def run(self):
         chance = random.Random(self.seed)
-        clients = [self.extends] * 6 + [self.works] * 3 + [self.decides] * 2 + [self.transacts] * 2
+        clients = [self.extends] * 6 + [self.works] * 3 + [self.handles] * 2 + [self.decides] * 2 + [self.transacts] * 2
         async with opened(self.address, len(clients)) as drivers:
             now = await drivers[0].server_time()
             kept = [JobRecord(id=f"{chance.randrange(16):x}kept{n}", type="t", queue="kept") for n in range(KEPT)]
@@ -182,7 +199,7 @@ class Crowd:
                         await self.told()
                 finally:
                     left -= 1
-                    self.over = left <= 2  # those that wait for others
+                    self.over = left <= 4  # those that wait for others
                     await self.told()
 
             await asyncio.gather(*(client(number) for number in range(len(clients))))
@@ -190,9 +207,41 @@ class Crowd:
             assert all(isinstance(answer, Lease) for answer in await drivers[0].extend(self.kept, last, LEASE))
 
 
+@pytest.mark.parametrize("how", ["on the pool", "in a handler's transaction"])
+def test_outcomes_that_spawn_what_depends_on_each_other(how):
+    """Each holds its own job and needs the other's: neither waits for it while it holds anything."""
+    address = store()
+
+    async def end(driver, one, other, now):
+        spawned = JobRecord(id=f"{one.job.id}s", type="t", queue="s", depends_on=(other.job.id,), flow_id="f")
+        ack = Ack(one.lease, None, (spawned,))
+        if how == "on the pool":
+            return (await driver.settle([ack], now))[0]
+        transaction = driver.transaction(one.lease)
+        async with transaction:
+            pass
+        return await transaction.commit(ack, now)
+
+    async def scenario():
+        async with opened(address, 2) as drivers:
+            now = await drivers[0].server_time()
+            for turn in range(lanes.figure(test=20, chaos=400)):
+                await drivers[0].enqueue([JobRecord(id=f"{turn}{name}", type="t", group=name) for name in "ab"], now)
+                one, two = await drivers[0].reserve(["default"], now, LEASE, 2)
+                ends = (end(drivers[0], one, two, now), end(drivers[1], two, one, now))
+                assert list(await asyncio.gather(*ends)) == [None, None]
+
+    asyncio.run(scenario())
+    assert deadlocks(address) == 0
+    assert mistakes(address) == []
+
+
 def test_random_batches_in_random_orders():
     seed = lanes.seed()
     address = store()
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("create table orders (id integer primary key, number integer)")
+        connection.execute("insert into orders select n, 0 from generate_series(0, 2) as n")
     asyncio.run(Crowd(address, seed).run())
     assert deadlocks(address) == 0, f"TASKHARBOR_SEED={seed}"
     assert mistakes(address) == [], f"TASKHARBOR_SEED={seed}"

@@ -150,7 +150,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {1: "7dd55fc44efafaffdb346fd734e6f64524235f41790bdba2f71f663be447e069"}
+DIGESTS = {1: "7006d46b3a8f65293c4a694080edc6d9911b06d25f29b1e830dae44a2fb1ffa5"}
 
 
 def test_the_functions_belong_to_their_version():

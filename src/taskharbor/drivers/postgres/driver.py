@@ -238,7 +238,7 @@ class PostgresDriver(SingleVerbs):
                 return found
             only: Any = batch[0]
             size = self._options.max_payload
-            spawning = lambda: settle_spawning(self._schema, only, now, size, wait=False)  # noqa: E731
+            spawning = lambda: settle_spawning(self._schema, only, now, size)  # noqa: E731
             return [await self._run(spawning, transaction=True)]
 
         answers: builtins.list[TaskHarborError | None] = []

@@ -25,11 +25,18 @@ FIRST, LONGEST = 0.002, 0.1  # seconds between two tries
 
 
 class Locked(BackendUnavailable):
-    """Somebody else's transaction has the job locked."""
+    """Somebody else's transaction has the job locked, or another job that it needs."""
+
+    id = ""
+    is_own = True
 
     @classmethod
-    def job(cls, id: str) -> Locked:
-        return cls(f"job {id} is locked by a transaction that is still open; nothing was changed, send it again later")
+    def job(cls, own: str, id: str | None = None) -> Locked:
+        """Of one job; `id`: because of that other one."""
+        what = f"job {own}" if id is None else f"job {own} needs job {id}, which"
+        made = cls(f"{what} is locked by a transaction that is still open; nothing was changed, send it again later")
+        made.id, made.is_own = id or own, id is None
+        return made
 
 
 async def ask_again(

@@ -26,7 +26,6 @@ from taskharbor.model.errors import (
     LeaseMismatch,
     TaskHarborError,
 )
-from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
 from taskharbor.model.limits import check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
@@ -168,42 +167,63 @@ def _settle_statement(schema: str, given: Sequence[Given], now: datetime, releas
     )
 
 
+def spawn_alone(schema: str, outcome: Ack, now: datetime, max_payload: int) -> Program[TaskHarborError | None]:
+    """Settle one outcome that spawns in a transaction of its own, waiting for whatever is locked. Nothing of ours is
+    held meanwhile: two who waited for each other's jobs would wait for ever."""
+    while True:
+        yield Statement("savepoint taskharbor_ack")
+        answer = yield from settle_spawning(schema, outcome, now, max_payload)
+        if not isinstance(answer, Locked):
+            return answer
+        yield Statement("rollback to savepoint taskharbor_ack")
+        waited = f"select 1 from {quoted(schema)}.jobs where id = ? for {'update' if answer.is_own else 'key share'}"
+        yield Statement(waited, (answer.id,))
+        yield Statement("rollback to savepoint taskharbor_ack")
+
+
 def settle_spawning(
-    schema: str, outcome: Ack | Fail, now: datetime, max_payload: int, *, wait: bool = True
+    schema: str, outcome: Ack | Fail, now: datetime, max_payload: int
 ) -> Program[TaskHarborError | None]:
     """Settle one outcome that spawns. Whoever runs it rolls back if the answer is an error."""
+    own = outcome.lease.job_id
     handover = outcome.handover if isinstance(outcome, Ack) else None
-    dependents: list[str] = []
-    # Locked first, so that nobody is made dependent between this look and the ack.
-    lock = f"select 1 from {quoted(schema)}.jobs where id = ? for update{'' if wait else ' skip locked'}"
-    rows = yield Statement(lock, (outcome.lease.job_id,))
+    rows = yield Statement(f"select 1 from {quoted(schema)}.jobs where id = ? for update skip locked", (own,))
     if not rows:
         return (yield from _look(schema, outcome, now))
-    yield from _keep_dependencies(schema, outcome.spawn)
-    if handover is not None:
-        rows = yield Statement(
-            f"select dependent from {quoted(schema)}.edges where dependency = ?", (outcome.lease.job_id,)
-        )
-        dependents = [row[0] for row in rows]
+    spawned = {job.id for job in outcome.spawn}
+    flows = sorted({job.flow_id for job in outcome.spawn if job.flow_id is not None})
+    stored = sorted({id for job in outcome.spawn for id in job.depends_on} - spawned)
+    rows = yield call(
+        schema,
+        "prepare_spawn",
+        (own, "text"),
+        (array(flows) if flows else None, "text"),
+        (array(stored) if stored else None, "text"),
+        (handover is not None, "boolean"),
+        columns="locked, dependents",
+    )
+    locked, dependents = rows[0]
+    if locked is not None:
+        return Locked.job(own, locked)
     (answer,), before = yield from settle_plain(schema, [outcome], now, release=handover is None)
     if answer is not None or before:
         return answer
     try:
         check_spawn(outcome.spawn)
-        stored = yield from enqueue(schema, outcome.spawn, now, max_payload)
+        answers = yield from enqueue(schema, outcome.spawn, now, max_payload)
         if handover is not None:
-            spawned = {job.id: answer.id for job, answer in zip(outcome.spawn, stored, strict=True)}
-            heir = spawned.get(handover)
-            if heir is None or heir == outcome.lease.job_id:
+            by_id = {job.id: answer.id for job, answer in zip(outcome.spawn, answers, strict=True)}
+            heir = by_id.get(handover)
+            if heir is None or heir == own:
                 return InvalidJob(
                     f"handover: expected the id of a spawned job, got {handover!r}; spawn it in the same outcome"
                 )
             rows = yield value(
                 schema,
                 "hand_over",
-                (outcome.lease.job_id, "text"),
+                (own, "text"),
                 (heir, "text"),
-                (array(dependents), "text"),
+                (dependents, "text"),
                 (micros(now), "bigint"),
             )
             if rows[0][0] is not None:
@@ -222,15 +242,6 @@ def _look(schema: str, outcome: Ack | Fail, now: datetime) -> Program[TaskHarbor
     if code == _APPLIED_BEFORE:
         return None
     return Locked.job(lease.job_id) if code == _HOLDS else refusal(code, lease.job_id, ends)
-
-
-def _keep_dependencies(schema: str, spawn: Sequence[JobRecord]) -> Program[None]:
-    """Lock what spawned jobs depend on and what was stored before, as storing them would, but before the dependents of
-    the settled job are locked: two outcomes that took these in another order would wait for each other."""
-    own = {job.id for job in spawn}
-    stored = sorted({id for job in spawn for id in job.depends_on} - own)
-    if stored:
-        yield value(schema, "keep_dependencies", (array(stored), "text"))
 
 
 def extend(

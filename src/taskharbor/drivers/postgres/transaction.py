@@ -17,7 +17,7 @@ from taskharbor.drivers.contract import aborted
 from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline
 from taskharbor.drivers.postgres.options import Options
 from taskharbor.drivers.postgres.pool import Pool, arguments, drive, limit_of, unavailable
-from taskharbor.drivers.postgres.settling import plain, settle_alone, settle_spawning
+from taskharbor.drivers.postgres.settling import plain, settle_alone, spawn_alone
 from taskharbor.drivers.postgres.statement import Program, Statement
 from taskharbor.model.errors import JobNotFound, TaskHarborError, TransactionFailed
 from taskharbor.model.lease import Lease
@@ -40,7 +40,7 @@ def _settled(options: Options, lease: Lease, ack: Ack, now: datetime) -> Program
     yield Statement("select set_config('statement_timeout', ?, true), set_config('lock_timeout', '0', true)", (limit,))
     if plain(ack):
         return (yield from settle_alone(options.schema, ack, now))
-    return (yield from settle_spawning(options.schema, ack, now, options.max_payload))
+    return (yield from spawn_alone(options.schema, ack, now, options.max_payload))
 
 
 class PostgresTransaction:
