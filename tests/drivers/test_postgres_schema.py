@@ -150,7 +150,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {1: "7006d46b3a8f65293c4a694080edc6d9911b06d25f29b1e830dae44a2fb1ffa5"}
+DIGESTS = {1: "36051d0d261522297d58fa9d65dfa1642211f5ef8be4cfa1688148b586ce4488"}
 
 
 def test_the_functions_belong_to_their_version():

@@ -33,6 +33,10 @@ _NAMES = (
 _SYSTEM = "select system_identifier from pg_catalog.pg_control_system()"
 
 
+# PostgreSQL refuses to prepare a transaction that notifies: without a hint the job is found a second later.
+_NO_HINTS = "select set_config('taskharbor.hints', 'off', true)"
+
+
 class Database(NamedTuple):
     """What identifies a database."""
 
@@ -54,6 +58,8 @@ async def check(connection: Any, options: Options) -> None:
     """WrongConnection if a job stored through an asynchronous connection would not be one of ours, or not be stored
     together with what the caller writes."""
     inner = await in_transaction_async(connection)
+    if _is_two_phase(inner):
+        await run(connection, _NO_HINTS, ())
     if _is_known(inner, options):
         return
     before = _ours.get(_key(options))
@@ -67,6 +73,8 @@ async def check(connection: Any, options: Options) -> None:
 def check_sync(connection: Any, options: Options) -> None:
     """The same for a synchronous connection."""
     inner = in_transaction(connection)
+    if _is_two_phase(inner):
+        run_sync(connection, _NO_HINTS, ())
     if _is_known(inner, options):
         return
     before = _ours.get(_key(options))
@@ -75,6 +83,11 @@ def check_sync(connection: Any, options: Options) -> None:
     if before is not None and (theirs.is_other_than(ours) or not theirs.has_schema):
         ours = _learn_sync(options)
     _note(inner, options, theirs, ours)
+
+
+def _is_two_phase(inner: Any) -> bool:
+    """Whether the transaction was begun with psycopg's tpc_begin(), also by SQLAlchemy."""
+    return getattr(inner, "_tpc", None) is not None
 
 
 def _key(options: Options) -> tuple[str, str]:

@@ -389,6 +389,7 @@ class PostgresDriver(SingleVerbs):
             to_json(msgspec.structs.replace(info, seen_at=now)),
         )
         await self._do(f"delete from {table} where seen_at <= ?", micros(now - _REMEMBERED))
+        await self._do(f"delete from {quoted(self._schema)}.waiting where said_at < now() - interval '5 minutes'")
         await self._run(self._elders.look)
 
     async def workers(self, now: datetime) -> builtins.list[WorkerInfo]:

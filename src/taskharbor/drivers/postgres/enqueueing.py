@@ -13,13 +13,23 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.limits import check_job
 
+MAX_CALL = (
+    128 * 1024 * 1024
+)  # bytes of payloads: one call is one statement, and all of it stands in memory several times
+
 
 def enqueue(
     schema: str, jobs: Sequence[JobRecord], now: datetime, max_payload: int, *, gently: bool = False
 ) -> Program[list[Enqueued]]:
     """Store jobs, all or none. `gently`: on a connection whose transaction may stay open."""
+    size = 0
     for job in jobs:
         check_job(job, max_payload)
+        size += len(job.payload)
+    if size > MAX_CALL:
+        raise InvalidJob(
+            f"payload: expected at most {MAX_CALL >> 20} MiB together in one call, got {size >> 20}; use several calls"
+        )
     if not jobs:
         return []
     if len(jobs) == 1 and _ordinary(jobs[0]):

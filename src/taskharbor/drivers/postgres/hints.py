@@ -18,6 +18,7 @@ from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.options import Options
 from taskharbor.drivers.postgres.pool import Pool, arguments
 from taskharbor.drivers.postgres.statement import Program, Statement, array, named, quoted
+from taskharbor.model.errors import DriverError
 
 if TYPE_CHECKING:
     import psycopg
@@ -26,6 +27,7 @@ LOOK_EVERY = 1.0  # seconds, while listening
 LOOK_OFTEN = 0.2  # seconds, without
 FIRST_LISTEN = 2.0  # seconds for which the first wait lets the listening connection come up
 SILENCE = 20.0  # seconds after which the listening connection is asked whether it is alive
+LEAVING = 2.0  # seconds to take back the notes
 HOLLOW = 2  # so many looks in a row that found something which no reserve could take are believed
 
 
@@ -41,6 +43,7 @@ class Hints:
         self._listening = asyncio.Event()
         self._hollow = 0
         self._looked = False
+        self._noted = False
         self.channel = "taskharbor:" + hashlib.md5(options.schema.encode(), usedforsecurity=False).hexdigest()
 
     def reserved(self, number: int) -> None:
@@ -78,12 +81,16 @@ class Hints:
             waiter.cancel()
 
     def _watch(self, queues: Sequence[str]) -> Program[bool]:
+        self._noted = True
         names = "array(select json_array_elements_text(cast(? as json)))"
         rows = yield Statement(
             f"select {named(self._options.schema, 'watch')}({names}, ?)",
             (array(list(dict.fromkeys(queues))), self._name),
         )
         return bool(rows[0][0])
+
+    def _leave(self) -> Program[None]:
+        yield Statement(f"delete from {quoted(self._options.schema)}.waiting where waiter = ?", (self._name,))
 
     # Listening
 
@@ -129,8 +136,11 @@ class Hints:
                 waiter.set_result(None)
 
     async def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and take back the notes."""
         task, self._task = self._task, None
+        if self._noted:
+            with contextlib.suppress(DriverError):  # whoever beats next takes it away
+                await self._pool.run(self._leave, within=LEAVING)
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

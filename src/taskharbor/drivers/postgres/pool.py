@@ -8,6 +8,8 @@ harmless; then, and for everything else that keeps the store from answering, it 
 from __future__ import annotations
 
 import asyncio
+import functools
+import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     import psycopg
 
     from taskharbor.drivers.postgres.wire import Wire
+
+log = logging.getLogger("taskharbor.drivers.postgres")
 
 T = TypeVar("T")
 TURNS = 8  # how often a transaction that lost against another is begun again
@@ -88,21 +92,30 @@ class Pool:
         await self._drop_idle()
 
     async def _connect(self) -> Wire:
-        """A new connection, with the isolation we are made for, whatever is usual for this role or database."""
+        """A new connection, with the isolation we are made for, whatever is usual for this role or database.
+
+        Unless a pooler stands between that lends sessions for a transaction at a time: those are not ours to change. It
+        is known by the number of the server process, which is not the one that the connection was told.
+        """
         from taskharbor.drivers.postgres.wire import Wire
 
         connection = await Wire.connect(**arguments(self._options))
         await connection.set_isolation_level(_read_committed())  # of transactions that are begun through psycopg
         if not self._options.pgbouncer:
-            connection.prepares = True
             try:
                 limit = str(round(self._options.statement_timeout * 1000))
                 settings = [text for pair in {**_SETTINGS, "statement_timeout": limit}.items() for text in pair]
+                own = connection.info.backend_pid
                 set_all = ", ".join(["set_config(?, ?, false)"] * (len(settings) // 2))
                 connection.settles = False  # whoever is cancelled here closes it
                 with Deadline(self._options.connect_timeout, connection):
-                    await connection.ask(f"select {set_all}", settings)
+                    rows = await connection.ask(
+                        f"select {set_all} where pg_backend_pid() = cast(? as integer)", (*settings, own)
+                    )
                 connection.settles = True
+                connection.prepares = bool(rows)
+                if not rows:
+                    _warn_of_a_pooler()
             except BaseException:
                 await connection.close()
                 raise
@@ -216,6 +229,8 @@ class Pool:
                 psycopg.errors.SerializationFailure,
                 psycopg.errors.UniqueViolation,
                 psycopg.errors.FeatureNotSupported,  # a prepared statement that has to be prepared again
+                psycopg.errors.InvalidSqlStatementName,  # or is another session's
+                psycopg.errors.DuplicatePreparedStatement,
             ) as error:
                 if turn + 1 == TURNS:
                     raise unavailable(self._options, error) from error
@@ -254,6 +269,14 @@ async def drive(connection: Wire, program: Program[T], first: Statement | None =
             statement = program.send(await connection.ask(statement.sql, statement.parameters))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _warn_of_a_pooler() -> None:
+    log.warning(
+        "a connection pooler stands before PostgreSQL: nothing is set on its sessions and nothing prepared; if "
+        "it lends them for a transaction at a time, say so with pgbouncer=1 in the DSN"
+    )
 
 
 def _read_committed() -> psycopg.IsolationLevel:

@@ -57,6 +57,8 @@ class Wire(psycopg.AsyncConnection[Any]):
         except errors.InvalidSqlStatementName:  # a pooler that nobody told us of gives each call another session
             self.prepares = False
             self.__names.clear()
+            if self.pgconn.transaction_status != TransactionStatus.IDLE:
+                raise
             result = await self.__sent_as(None, sql, given)
         except errors.FeatureNotSupported:  # "cached plan must not change result type": somebody has changed a table
             if name is None:
@@ -89,8 +91,12 @@ class Wire(psycopg.AsyncConnection[Any]):
         text = sql + "." * self.__outdated.count(sql)
         name = b"taskharbor_" + hashlib.md5(text.encode(), usedforsecurity=False).hexdigest().encode()
         self.pgconn.send_prepare(name, numbered(sql).encode())
-        with contextlib.suppress(errors.DuplicatePreparedStatement):
+        try:
             await self.__result()
+        except errors.DuplicatePreparedStatement:
+            if self.pgconn.transaction_status == TransactionStatus.INERROR:
+                self.prepares = False
+                raise
         self.__names[sql] = name
         return name
 

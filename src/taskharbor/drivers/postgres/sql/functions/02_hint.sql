@@ -17,6 +17,9 @@ returns void language plpgsql as $body$
 declare
     told bigint;
 begin
+    if p_gently and current_setting('taskharbor.hints', true) = 'off' then
+        return;  -- a transaction that is to be prepared may not notify
+    end if;
     if p_gently then
         select count(pg_notify('taskharbor:' || md5(current_schema()), x.queue)) into told
         from (select distinct w.queue from waiting w where w.queue = any(p_queues)) as x;
@@ -40,7 +43,8 @@ set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off set e
 set plan_cache_mode = force_generic_plan as $body$
 begin
     perform set_config('synchronous_commit', 'off', true);
-    insert into waiting (queue, waiter) select q, p_waiter from unnest(p_queues) as q order by 1 on conflict do nothing;
+    insert into waiting as w (queue, waiter) select q, p_waiter from unnest(p_queues) as q order by 1
+    on conflict (queue, waiter) do update set said_at = now() where w.said_at < now() - interval '1 minute';
     return peek(p_queues);
 end
 $body$;

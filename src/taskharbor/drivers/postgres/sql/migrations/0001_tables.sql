@@ -144,10 +144,11 @@ create table workers (
     info text not null
 );
 
--- Who waits for a hint. Unlogged: after a crash nobody waits any more.
+-- Who waits for a hint. Unlogged: after a crash nobody waits any more. Who still waits says so every minute.
 create unlogged table waiting (
     queue text collate "C" not null,
     waiter text collate "C" not null,
+    said_at timestamptz not null default now(),
     primary key (queue, waiter)
 );
 
