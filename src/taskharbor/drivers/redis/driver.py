@@ -146,7 +146,7 @@ class RedisDriver(SingleVerbs):
     ) -> builtins.list[Reserved]:
         if worker:
             check_name(worker, "worker")
-        names = [name for name in dict.fromkeys(queues) if name and "{" not in name and "}" not in name]
+        names = [name for name in dict.fromkeys(queues) if _can_exist(name)]
         if limit < 1 or not names:
             return []
         calls, moment, housekeeper = self.calls, to_ms(now), self._housekeeper
@@ -382,3 +382,10 @@ def _last(found: dict[str, JobRecord | None], id: str) -> bytes | None:
     while job is not None and job.handed_to is not None and (heir := found.get(job.handed_to)) is not None:
         job = heir
     return job.result if job is not None else None
+
+
+def _can_exist(queue: str) -> bool:
+    """Whether a queue may have this name: no braces, and no lone surrogate, which is in no UTF-8."""
+    if not queue or "{" in queue or "}" in queue:
+        return False
+    return queue.isascii() or queue.encode("utf-8", "ignore").decode() == queue
