@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from taskharbor.drivers import Ack, BackendUnavailable, JobRecord
+from taskharbor.drivers import Ack, BackendUnavailable, JobRecord, TransactionFailed
 from taskharbor.drivers.postgres import PostgresDriver, hints, pool, schema, wire
 from tests.servers import postgres
 from tests.servers.proxy import Proxy, proxy
@@ -131,7 +131,7 @@ def test_a_transaction_that_is_not_answered_is_given_up(quick):
             loose.commit(Ack(one.lease), now), asyncio.to_thread(strict.commit, Ack(two.lease), now),
             return_exceptions=True,
         )  # fmt: skip
-        assert [type(answer) for answer in answers] == [BackendUnavailable] * 2
+        assert [type(answer) for answer in answers] == [TransactionFailed] * 2  # before COMMIT: it was rolled back
         between.become("whole")
         between.reset()
         while len(await driver._do("select 1 from pg_stat_activity where state like 'idle in transaction%'")) > 0:
