@@ -150,7 +150,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {1: "36051d0d261522297d58fa9d65dfa1642211f5ef8be4cfa1688148b586ce4488"}
+DIGESTS = {1: "6b07192f3a4bfb17389df3874e0eb8ba4a690f698d0476e0c7bf4cde16d8d802"}
 
 
 def test_the_functions_belong_to_their_version():

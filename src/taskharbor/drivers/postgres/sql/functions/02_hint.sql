@@ -43,8 +43,10 @@ set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off set e
 set plan_cache_mode = force_generic_plan as $body$
 begin
     perform set_config('synchronous_commit', 'off', true);
-    insert into waiting as w (queue, waiter) select q, p_waiter from unnest(p_queues) as q order by 1
-    on conflict (queue, waiter) do update set said_at = now() where w.said_at < now() - interval '1 minute';
+    insert into waiting (queue, waiter) select q, p_waiter from unnest(p_queues) as q order by 1 on conflict do nothing;
+    -- Seldom: while a note is locked nobody takes it away, and so nobody tells us.
+    update waiting w set said_at = now()
+    where w.queue = any(p_queues) and w.waiter = p_waiter and w.said_at < now() - interval '1 minute';
     return peek(p_queues);
 end
 $body$;
