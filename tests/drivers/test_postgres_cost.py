@@ -6,12 +6,15 @@ A page counts each time it is looked at, in memory or not: that does not depend 
 
 import asyncio
 import re
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 
+from taskharbor.drivers import Ack, JobRecord, Retry
 from taskharbor.drivers.postgres import PostgresDriver
 from tests import lanes
+from tests.drivers.test_postgres_plans import explained, reserve
 from tests.servers import postgres
 
 pytestmark = pytest.mark.lane("cost-postgres")
@@ -135,3 +138,45 @@ def test_a_prune_that_begins_in_the_middle_sees_all(began, more):
         fill(connection, "z", 5, 2, "'z'")
         assert connection.execute(f"select taskharbor.prune_v1({TICKS}, 500)").fetchall() == [(11,)]
         assert connection.execute(f"select taskharbor.prune_v1({TICKS}, 500)").fetchall() == [(0,)]
+
+
+ROUNDS = lanes.figure(test=60, chaos=3000)
+NOW = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
+LEASE = timedelta(seconds=60)
+
+
+async def churn(address: str, rounds: int, first: int) -> None:
+    """Jobs come, some of them in groups, are taken, given back once, and end; as many stay as there were."""
+    driver = PostgresDriver(address)
+    await driver.open()
+    for turn in range(first, first + rounds):
+        jobs = [JobRecord(id=f"{turn} {n}", type="t", queue="q0", group="g" if n % 5 == 0 else None) for n in range(20)]
+        await driver.enqueue(jobs, NOW)
+        for outcome in (lambda lease: Retry(lease, None, 1), Ack):
+            held = await driver.reserve(["q0"], NOW, LEASE, 20)
+            assert await driver.settle([outcome(each.lease) for each in held], NOW) == [None] * len(held)
+    await driver.close()
+
+
+def test_churn_without_vacuum():
+    """What was finished leaves dead rows behind, and nobody clears them away: who meets their entries marks them."""
+    address = made()
+    asyncio.run(churn(address, 30, 0))
+    call = reserve('["q0"]')
+    before = explained(address, call)[1]
+    asyncio.run(churn(address, ROUNDS, 10_000))
+    after = explained(address, call)[1]
+    assert after < before * 2 + 500, (before, after)
+
+
+def test_prune_beside_a_transaction_that_stays_open():
+    """What it has forgotten stays in the index as long as that lasts: each call goes on behind it. Reserving is held in
+    test_postgres_elders."""
+    with psycopg.connect(made(), autocommit=True) as connection, psycopg.connect(connection.info.dsn) as open_one:
+        fill(connection, "a", 5, LARGE)
+        fill(connection, "b", 5, LARGE // 10, "'run'")
+        open_one.execute("create table mine (n integer)")
+        connection.execute(BEFORE_HAND)
+        pages = [pages_of(connection, PRUNE) for _ in range((LARGE + LARGE // 10) // 500)]
+        assert number(connection, "true") == 0
+        assert max(pages) < min(pages) * 2 + 1000, pages
