@@ -172,9 +172,9 @@ class Scene:
         assert application.wait(PATIENCE) == 0, self.log()
 
     def finish(self) -> None:
-        """Until everything that was acknowledged ran; then stop the workers as one should."""
+        """Until everything that was acknowledged ran and is stored so; then stop the workers as one should."""
         deadline = time.monotonic() + PATIENCE
-        while self.journal.lost():
+        while self.journal.lost() or self.stored_otherwise():
             assert time.monotonic() < deadline, self.missing()
             self.bring_back()
         for worker in self.workers:

@@ -27,7 +27,7 @@ from taskharbor.model.errors import (
     TaskHarborError,
 )
 from taskharbor.model.lease import Lease
-from taskharbor.model.limits import check_moment, check_number, check_spawn, clean_error
+from taskharbor.model.limits import check_job, check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.shown import shown
 
@@ -191,8 +191,14 @@ def settle_spawning(
     if not rows:
         return (yield from _look(schema, outcome, now))
     spawned = {job.id for job in outcome.spawn}
-    flows = sorted({job.flow_id for job in outcome.spawn if job.flow_id is not None})
-    stored = sorted({id for job in outcome.spawn for id in job.depends_on} - spawned)
+    try:
+        check_spawn(outcome.spawn)
+        for job in outcome.spawn:
+            check_job(job, max_payload)
+        flows = sorted({job.flow_id for job in outcome.spawn if job.flow_id is not None})
+        stored = sorted({id for job in outcome.spawn for id in job.depends_on} - spawned)
+    except InvalidJob:
+        flows, stored = [], []  # what it names may be no text for a store; it is refused below, behind the fence
     rows = yield call(
         schema,
         "prepare_spawn",
