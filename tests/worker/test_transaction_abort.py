@@ -5,8 +5,10 @@ thread cannot be ended, so its transaction has to be.
 """
 
 import asyncio
+import gc
 import sqlite3
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,6 +22,7 @@ from taskharbor.client import Client, JobRequest
 from taskharbor.drivers import open_driver
 from taskharbor.events import HandlerFreed, JobCancelled, JobDeadLettered, JobGivenBack, JobStarted, JobSucceeded
 from taskharbor.policy.retry import Fixed
+from taskharbor.worker.transaction import HeldTransaction
 from tests.worker.bench import PATIENCE, Bench, bench_test, job, run
 from tests.worker.test_transaction import on_sql
 
@@ -150,6 +153,29 @@ async def test_no_transaction_begins_after_the_job_is_decided(bench: Bench) -> N
             await bench.heard(HandlerFreed)
     assert "after its job had ended" in handler.told[0]
     assert (list(table), table.ends) == ([], 1)
+
+
+def test_a_loop_that_ends_before_a_rollback_begins_leaves_no_coroutine_behind() -> None:
+    """As asyncio.run does it: whatever is not done when the program returns is cancelled, also what has not begun."""
+    begun = []
+
+    async def rollback() -> None:
+        begun.append(1)
+
+    async def program() -> None:
+        held = HeldTransaction(commit=None, rollback=rollback, abort=None)  # type: ignore[arg-type]  # neither is called
+        ending = asyncio.create_task(held.rollback())
+        await asyncio.sleep(0)
+        others = asyncio.all_tasks() - {asyncio.current_task(), ending}
+        for task in others:
+            task.cancel()
+        await asyncio.wait((ending,))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asyncio.run(program())
+        gc.collect()
+    assert not begun
 
 
 @bench_test

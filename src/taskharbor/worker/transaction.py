@@ -66,14 +66,14 @@ class HeldTransaction:
     async def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
         """Apply the ack and commit it with the handler's writes; a refusal has rolled both back."""
         self._ended = True
-        return await _to_the_end(self._commit(ack, now))
+        return await _to_the_end(partial(self._commit, ack, now))
 
     async def rollback(self) -> None:
         """Undo the handler's writes. A store that cannot even do that has undone them by going away."""
         if not self._ended:
             self._ended = True
             try:
-                await _to_the_end(self._rollback())
+                await _to_the_end(self._rollback)
             except BaseException:
                 return
 
@@ -118,7 +118,7 @@ class _GivenSync:
         self._transaction.__exit__(*raised)
 
 
-async def _to_the_end(work: Awaitable[T]) -> T:
+async def _to_the_end(work: Callable[[], Awaitable[T]]) -> T:
     """Await it in a task of its own, which no cancel of the caller reaches: that only makes the caller wait again.
 
     What it raises is carried as a value: an interrupt that leaves a task ends the loop.
@@ -126,7 +126,7 @@ async def _to_the_end(work: Awaitable[T]) -> T:
 
     async def carried() -> tuple[T | None, BaseException | None]:
         try:
-            return await work, None
+            return await work(), None
         except BaseException as error:
             return None, unwrap(error)
 
