@@ -24,6 +24,7 @@ TYPE = "bench:noop"
 WIDE = 100
 SETTLED = 100  # outcomes in one call of `settle`
 LEASE = timedelta(minutes=10)  # of the members: all of them are reserved before the first is settled
+RELAXED = {"sqlite": "synchronous=normal", "postgresql": "reserve=unflushed"}
 
 
 async def noop() -> None:
@@ -31,7 +32,7 @@ async def noop() -> None:
 
 
 def _dsn(order: Order) -> str:
-    return f"{order.address}?synchronous=normal" if order.relaxed else order.address
+    return f"{order.address}?{RELAXED[order.address.partition(':')[0]]}" if order.relaxed else order.address
 
 
 async def _fill(client: Client, jobs: int) -> None:

@@ -54,6 +54,15 @@ def test_each_store_has_its_aims() -> None:
     assert told["redis"]["at least 0.8 of the throughput beside the large backlog"].missed
 
 
+def test_what_durability_costs_is_told_and_is_no_aim() -> None:
+    run = run_of(process_ours=60, relaxed_ours=100, process_wide_ours=90, relaxed_wide_ours=100)
+    told = {result.text: result for result in figures.results("postgres", run)}
+    narrow = told["0.8 of its own throughput with claims that are not flushed, 16 slots"]
+    assert narrow.found == Figure(0.6, 0.6, 0.6)
+    assert (narrow.reached, narrow.missed) == (False, False)
+    assert told["0.8 of its own throughput with claims that are not flushed, 100 slots"].reached
+
+
 def test_the_report_names_what_was_missed_and_who_was_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

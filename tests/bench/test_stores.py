@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from bench.limits import postgres as limit
 from bench.meter import Order
-from bench.stores import environments, places, plan, rounds
+from bench.stores import environments, harbor, places, plan, rounds
 from bench.stores.plan import LATENCY, MEMBERS, Row, Sizes
 from tests.servers import postgres
 
@@ -102,6 +103,32 @@ def test_a_peer_does_every_job(store: str, row: Row, opened: Open) -> None:
 
 
 # What is planned
+
+
+@pytest.mark.parametrize(("store", "option"), [("sqlite", "synchronous=normal"), ("postgres", "reserve=unflushed")])
+def test_a_relaxed_row_is_opened_with_the_weaker_setting(store: str, option: str) -> None:
+    row = next(row for row in plan.rows(store) if row.name == "relaxed-ours")
+    assert [each.relaxed for each in plan.rows(store) if each.section == row.section].count(False) == 0
+    address = row.subject.address.format("/file" if store == "sqlite" else "postgresql://host/db")
+    assert harbor._dsn(Order(address, 1, relaxed=True)) == f"{address}?{option}"
+    assert harbor._dsn(Order(address, 1)) == address
+
+
+def test_the_loop_of_postgres_flushes_its_acknowledgements_always_and_its_claims_unless_relaxed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[Any, Any]] = []
+
+    def work(order: Order, acks: limit.Connection, claims: limit.Connection) -> int:
+        ack, claim = (each.execute("show synchronous_commit").fetchone() for each in (acks, claims))
+        seen.append((ack, claim))
+        return 0
+
+    monkeypatch.setattr(limit, "_work", work)
+    address = postgres.shared().address(postgres.shared().database())
+    for relaxed in (False, True):
+        limit.process(Order(address, 1, relaxed=relaxed))
+    assert seen == [(("on",), ("on",)), (("on",), ("off",))]
 
 
 @pytest.mark.parametrize("store", plan.STORES)
