@@ -108,13 +108,13 @@ class Yard:
     # Programs ------------------------------------------------------------------------------------------------
 
     def start(self, *options: str, before: tuple[str, ...] = (), app: str | None = "", cwd: Path = ROOT,
-              dsn: str | None = None) -> subprocess.Popen[bytes]:  # fmt: skip
+              dsn: str | None = None, module: str = "taskharbor") -> subprocess.Popen[bytes]:  # fmt: skip
         app = self.app if app == "" else app
         dsn = self.dsn if dsn is None else dsn
         given = [*(["--dsn", dsn] if dsn else []), *(["--app", app] if app else []), *options]
         with open(self.folder / "log", "ab") as log:
             program = subprocess.Popen(
-                [*before, sys.executable, "-m", "taskharbor", "worker", "run", *given],
+                [*before, sys.executable, "-m", module, "worker", "run", *given],
                 cwd=cwd,
                 env={**os.environ, "FOLDER": str(self.folder)},
                 stdin=subprocess.DEVNULL,

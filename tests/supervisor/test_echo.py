@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import threading
 
 import pytest
 
@@ -11,6 +12,16 @@ from taskharbor.worker.supervisor import supervisor as module
 from taskharbor.worker.supervisor import wire
 from taskharbor.worker.supervisor.events import SupervisorStopping
 from taskharbor.worker.supervisor.supervisor import Plan, Supervisor
+
+
+class Ended:
+    """Signals of which one comes by itself: the supervisor ends at once."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_soon(self._supervisor._on_signal, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -44,10 +55,18 @@ def test_what_is_about_to_be_told_is_told_at_the_end(monkeypatch: pytest.MonkeyP
     told: list[Event] = []
     monkeypatch.setattr(module, "tell", told.append)
 
-    class Dummy:
-        def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-            loop.call_soon(supervisor._on_signal, signal.SIGTERM)
-
     supervisor = Supervisor(Plan(settings=settings(), processes=1), wire.Setup(), ["/nonexistent"], print)
-    assert asyncio.run(supervisor._main(Dummy())) == 0  # type: ignore[arg-type]  # signals that come by themselves
+    assert asyncio.run(supervisor._main(Ended(supervisor))) == 0  # type: ignore[arg-type]  # not the signals of a system
     assert told.count(SupervisorStopping("SIGTERM")) == 1
+
+
+def test_a_supervisor_leaves_nothing_behind_that_ends_its_program_later() -> None:
+    """Only the command line ends the program when that takes too long: whoever else runs one may go on."""
+    threads, promised = set(threading.enumerate()), list[tuple[float, int]]()
+    for on_end in (None, lambda seconds, code: promised.append((seconds, code))):
+        plan = Plan(settings=settings(shutdown_timeout=7), processes=1)
+        supervisor = Supervisor(plan, wire.Setup(), ["/nonexistent"], print, on_end=on_end)
+        assert asyncio.run(supervisor._main(Ended(supervisor))) == 0  # type: ignore[arg-type]  # as above
+    assert promised == [(7 + module.PROMISED, 0)]
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    assert set(threading.enumerate()) <= threads

@@ -96,3 +96,11 @@ def test_a_process_that_is_told_to_end_by_somebody_drains_and_is_replaced(here: 
     assert len(here.starts(job)) == 1
     program.terminate()
     assert here.ended(program) == 0
+
+
+def test_a_program_that_a_thread_holds_up_ends_after_all(here: Yard) -> None:
+    [job] = here.enqueue("note")
+    program = here.start("--shutdown-timeout", "0", module="tests.supervisor.held_up")
+    here.done(job)
+    program.terminate()
+    assert here.ended(program) == 0

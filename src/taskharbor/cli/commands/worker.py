@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -161,7 +162,14 @@ def run(target: Target, **options: Any) -> int:
     with ExitStack() as served:
         on_store = None if metrics_port is None else _metrics(metrics_host, metrics_port, served)
         greeting = Greeting(target.app, setup.queues, plan.processes, setup.concurrency)
-        return Supervisor(plan, setup, command, _complain, on_store, greeting).run()
+        return Supervisor(plan, setup, command, _complain, on_store, greeting, _exit_within).run()
+
+
+def _exit_within(seconds: float, code: int) -> None:
+    """End this program by then, whatever a store, a disk or a thread holds up."""
+    last_resort = threading.Timer(seconds, os._exit, (code,))
+    last_resort.daemon = True
+    last_resort.start()
 
 
 @worker.command()

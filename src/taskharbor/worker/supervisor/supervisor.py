@@ -13,7 +13,6 @@ import asyncio
 import math
 import os
 import signal
-import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -81,6 +80,7 @@ class Supervisor:
         complain: Callable[[str], None],
         on_store: Callable[[str], None] | None = None,
         on_offer: Callable[[wire.Offer], None] | None = None,
+        on_end: Callable[[float, int], None] | None = None,
     ) -> None:
         self._plan = plan
         self._setup = setup
@@ -88,6 +88,7 @@ class Supervisor:
         self._complain = complain  # says one line to the person who started this
         self._on_store = on_store  # told the address of the store when a process is ready that uses it
         self._on_offer = on_offer  # told what worker processes can do, whenever that has changed
+        self._on_end = on_end  # told when it begins to end: how many seconds that may take, and the exit code
         self._offer: wire.Offer | None = None
         self._clock = StoreClock()
         self._fleet: dict[int, Process] = {}
@@ -320,12 +321,11 @@ class Supervisor:
     # Ending --------------------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
-        """Drain, hurry, kill; then give back what is left. Whatever a store, a disk or a thread holds up, it ends."""
+        """Drain, hurry, kill; then give back what is left."""
         self._ending.set()
         grace = self._plan.settings.shutdown_timeout
-        last_resort = threading.Timer(grace + PROMISED, os._exit, (self._code,))
-        last_resort.daemon = True
-        last_resort.start()
+        if self._on_end is not None:
+            self._on_end(grace + PROMISED, self._code)
         for slot in self._slots:
             slot.close()
         for process in self._fleet.values():
