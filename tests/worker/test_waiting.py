@@ -62,6 +62,7 @@ def test_a_thread_that_a_handler_starts_may_wait(harbor: Harbor) -> None:
     handle = handlers.beside.enqueue()
     harbor.worker(concurrency=1).run(until_empty=True)
     assert handle.status() == "done"
+    assert handlers.answers.get(timeout=60) == 7
 
 
 def test_outside_of_handlers_nobody_is_refused(harbor: Harbor) -> None:

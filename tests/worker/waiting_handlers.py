@@ -5,6 +5,7 @@ A child finds the store by the address in its environment, and each handler enqu
 
 import asyncio
 import os
+import queue
 import threading
 from typing import Any
 
@@ -61,8 +62,11 @@ def finished(id: str) -> int:
     return found
 
 
+answers: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+
 @harbor.task(name="a thread beside")
 def beside() -> None:
     """What somebody started keeps no slot, so it may wait as long as it likes."""
     handle = leaf.enqueue()
-    threading.Thread(target=handle.result, daemon=True).start()
+    threading.Thread(target=lambda: answers.put(handle.result()), daemon=True).start()
