@@ -98,6 +98,20 @@ async def reserve_over_empty_queues(store: Store) -> None:
     assert await store.take(10, [f"empty{number}" for number in range(1000)]) == []
 
 
+async def backlog_and_a_group(store: Store, size: int) -> None:
+    await backlog(store, size)
+    await store.put(20, queue="grouped", group="g")
+    assert len(await store.take(1, ["grouped"])) == 1
+
+
+async def lose_the_record_and_reserve(store: Store) -> None:
+    """Of the job that holds the only slot of its group; when its lease is over the next one runs."""
+    (holder,) = store.client.zrange("{grouped}:active", 0, -1)
+    store.client.delete(b"{grouped}:job:" + holder)
+    store.later(60_000)
+    assert len(await store.take(10, ["grouped"])) == 1
+
+
 async def hold(store: Store) -> None:
     store.leases = [held.lease for held in await store.take(60, lease=timedelta(days=1))]
 
@@ -128,6 +142,7 @@ ROWS = [
         lanes.figure(test=100, chaos=100_000),
         lanes.figure(test=5_000, chaos=MANY),
     ),
+    Row("`reserve` of 1, after the record of a held job is gone", backlog_and_a_group, lose_the_record_and_reserve),
     Row("10 retries", backlog, retry, warm=hold),
     Row("10 retries, after others fell due", due, retry, SLICES, FALLEN, warm=hold),
 ]

@@ -45,6 +45,7 @@ BOOKS += [
     "th:blocked",
     "th:watched",
     "th:sweep",
+    "th:held",
     "g:g:inflight",
     "g:g:limit",
     "has_groups",

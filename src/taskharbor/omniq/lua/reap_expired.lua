@@ -1,17 +1,15 @@
 -- Reap leases that are over. In: how many at most. Out: how many were. A job of an OmniQ client is retried or fails, as
--- by ack_fail, with a reason; one of taskharbor's goes back into the line, and its worker decides what that means. An
--- active id without a record cannot say whose slot it held: then the slots are counted anew.
+-- by ack_fail, with a reason; one of taskharbor's goes back into the line, and its worker decides what that means.
 even_if_full()
 local REASON = 'LeaseExpired: the lease ended without an ack'
 local over = call('ZRANGEBYSCORE', sound(q, 'active'), '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, argument[3])
-local ghosts = false
 for index = 1, #over, 2 do
   local id, at = over[index], tonumber(over[index + 1])
   local job = th.load(q, id)
   if not job or call('HEXISTS', job_key(q, id), 'payload') == 0 then
     call('ZREM', sound(q, 'active'), id)
+    th.free(q, id, job and job.gid)
     if job then th.forget(q, id, job) else th.book(q, id, false) end
-    ghosts = true
   elseif job.th_sto then
     th.expire_one(q, id, job, at)
   else
@@ -29,6 +27,5 @@ for index = 1, #over, 2 do
     end
   end
 end
-if ghosts then th.recount(q) end
 th.finish()
 return #over / 2

@@ -33,7 +33,7 @@ for index = 1, count do
   acked(at[index], acks[first + 2], acks[first + 3], now)
   local gid = groups[index]
   if gid and gid ~= '' then
-    th.free(acks[first], gid)
+    th.free(acks[first], acks[first + 1], gid)
     queues[acks[first]].freed = true
   end
 end

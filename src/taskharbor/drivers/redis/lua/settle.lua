@@ -73,7 +73,7 @@ local function quick_ack(q, id, token, result)
   local found = try('HMGET', at, 'state', 'lease_token', 'lock_until_ms', 'th_f', 'gid', 'th_flow', 'th_dep')
   if not found or not holds(token, found) or found[4] == '1' then return false end
   acked(at, token, result, now)
-  if found[4] and found[4] ~= '' and found[5] and found[5] ~= '' then th.free(q, found[5]) end
+  if found[4] and found[4] ~= '' and found[5] and found[5] ~= '' then th.free(q, id, found[5]) end
   if found[4] == 'm' then
     th.close(q, id, {th_flow = found[6] or nil, th_dep = found[7] or nil})
     if found[7] then th.release(q, id) end

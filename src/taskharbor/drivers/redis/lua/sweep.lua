@@ -1,7 +1,8 @@
 -- now, cluster, home, queue, how many ids, how many keys → how many ids were looked at, how many records that stood in no
 -- lane were put back and some of their ids, and those in doubt (list, id, state, since when): they stand nowhere near
 -- their place in a long list.
--- Goes on where the last sweep of the queue ended, by anybody; forgets ids and keys whose records are gone.
+-- Goes on where the last sweep of the queue ended, by anybody; forgets ids and keys whose records are gone, and counts the
+-- slots of groups anew that are full or do not seem to add up.
 -- without: 97_find
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
@@ -10,7 +11,7 @@ local q, count = args[4], args[5]
 local at = sound(q, 'th:sweep', 'hash')
 local last = call('HGET', at, 'id') or ''
 local ids = call('ZRANGEBYLEX', sound(q, 'th:ids'), last == '' and '-' or '(' .. last, '+', 'LIMIT', 0, count)
-local looked, restored, shown, doubtful = 0, 0, {}, {}
+local looked, restored, shown, doubtful, groups = 0, 0, {}, {}, {}
 for _, id in ipairs(ids) do
   if th.searches >= 10 then break end
   looked = looked + 1
@@ -28,6 +29,7 @@ for _, id in ipairs(ids) do
     elseif list then
       doubtful[#doubtful + 1] = {list, id, job.state or '', n(th.stood_at(q, id))}
     end
+    if job.gid and job.state == 'wait' then groups[job.gid] = true end
   end
 end
 
@@ -35,11 +37,22 @@ local keys = call('HSCAN', sound(q, 'th:keys'), call('HGET', at, 'key') or '0', 
 for index = 1, #keys[2], 2 do
   if call('EXISTS', job_key(q, keys[2][index + 1])) == 0 then call('HDEL', key(q, 'th:keys'), keys[2][index]) end
 end
+local held = call('HSCAN', sound(q, 'th:held'), call('HGET', at, 'held') or '0', 'COUNT', args[6])
+for index = 1, #held[2], 2 do
+  if not th.is_held(q, held[2][index]) then      -- a foreign client ended the lease
+    call('HDEL', key(q, 'th:held'), held[2][index])
+    groups[held[2][index + 1]] = true
+  end
+end
+for gid in pairs(groups) do
+  if call('ZSCORE', sound(q, 'groups:ready'), gid) then groups[gid] = nil end
+end
+if next(groups) then th.recount(q, groups) end
 local next_id = looked == #ids and #ids < count and '' or ids[looked]
-if next_id == '' and keys[1] == '0' then
+if next_id == '' and keys[1] == '0' and held[1] == '0' then
   call('DEL', at)
 elseif call('EXISTS', key(q, 'th:ids')) == 1 then
-  call('HSET', at, 'id', next_id, 'key', keys[1])
+  call('HSET', at, 'id', next_id, 'key', keys[1], 'held', held[1])
 end
 th.finish()
 return {looked, restored, shown, doubtful}

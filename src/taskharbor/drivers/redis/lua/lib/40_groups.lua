@@ -1,4 +1,6 @@
--- Groups: which have work and room. A slot is taken by a grant and freed by whatever ends the lease, once.
+-- Groups: which have work and room. A slot is taken by a grant and freed by whatever ends the lease, once. Which job holds a
+-- slot of which group is noted in `th:held`, so that the slot comes back also where the record is gone or says otherwise.
+-- Foreign clients note nothing there: of the jobs that they hold the record tells.
 
 local function group_key(q, gid, name)
   return '{' .. q .. '}:g:' .. gid .. ':' .. name
@@ -32,11 +34,19 @@ function th.group_ready(q, gid)
 end
 
 -- The number is written, not counted up: that works whatever somebody left there.
-function th.hold(q, gid)
+function th.hold(q, id, gid)
   call('SET', group_key(q, gid, 'inflight'), n(th.inflight(q, gid) + 1))
+  call('HSET', sound(q, 'th:held'), id, gid)
 end
 
-function th.free(q, gid)
+-- `gid`: what the record says, if there is one. `foreign`: a foreign client granted the lease.
+function th.free(q, id, gid, foreign)
+  local noted = call('HGET', sound(q, 'th:held'), id)
+  if noted then
+    call('HDEL', key(q, 'th:held'), id)
+    if not foreign then gid = noted end
+  end
+  if not gid or gid == '' then return end
   local at, held = group_key(q, gid, 'inflight'), th.inflight(q, gid)
   if held > 1 then call('SET', at, n(held - 1)) else call('DEL', at) end
   if th.group_ready(q, gid) then

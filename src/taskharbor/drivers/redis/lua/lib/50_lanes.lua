@@ -58,14 +58,19 @@ end
 -- A lease that is over: the job joins the line at the moment it ended, with the old arrival, and is still known by token.
 local function as_over(id, at, job)
   local seq, attempt = whole(job.th_seq), whole(job.attempt)
-  return {id = id, at = at, seq = seq, gid = job.gid, pri = job.pri, slot = job.gid,
+  return {id = id, at = at, seq = seq, gid = job.gid, pri = job.pri, held = job,
           fields = {'state', 'wait', 'th_xt', job.lease_token or '', 'th_xu', n(at), 'th_at', n(at), 'th_seq', n(seq),
                     'lease_token', '', 'lock_until_ms', '', 'updated_ms', n(th.now),
                     'max_attempts', th.room(attempt, th.real_max(job), (th.counters(job)))}}
 end
 
+-- A foreign client leaves `th_att` as it is.
+local function free_slot(q, id, job)
+  if job.gid then th.free(q, id, job.gid, whole(job.attempt) ~= whole(job.th_att)) end
+end
+
 local function place(q, one)
-  if one.slot then th.free(q, one.slot) end
+  if one.held then free_slot(q, one.id, one.held) end
   write(q, one.id, one.fields)
   th.line_up(q, one.id, one.gid, one.pri, one.at, one.seq)
 end
@@ -85,7 +90,7 @@ function th.catch_up(q)
   local held, ends = fallen(q, 'active', count)
   if #ids + #held == 0 then return false end
   spare = spare - #ids - #held
-  local ready, damaged, ghosts = {}, {}, false
+  local ready, damaged, ghosts, doubtful = {}, {}, {}, {}
   for index, id in ipairs(ids) do
     local one, damage = as_due(q, id, times[index])
     if one then ready[#ready + 1] = one elseif damage then damaged[#damaged + 1] = {id, damage} end
@@ -95,10 +100,10 @@ function th.catch_up(q)
     if job and job.state == 'active' then
       ready[#ready + 1] = as_over(id, ends[index], job)
     elseif is_other or (job and not KNOWN[job.state or '']) then
-      damaged[#damaged + 1] = {id, is_other and 'not a hash' or 'unknown state', job}
-      ghosts = ghosts or is_other or not job.gid
-    else
-      ghosts = true   -- its record is gone, or says that it stands elsewhere: nobody knows whose slot it held
+      damaged[#damaged + 1] = {id, is_other and 'not a hash' or 'unknown state', job or {}}
+    else      -- its record is gone, or says that it stands elsewhere
+      ghosts[#ghosts + 1] = id
+      if job and job.gid and call('HEXISTS', sound(q, 'th:held'), id) == 0 then doubtful[job.gid] = true end
     end
   end
   table.sort(ready, earlier)
@@ -106,35 +111,48 @@ function th.catch_up(q)
   many('ZREM', sound(q, 'active'), held)
   for _, one in ipairs(ready) do place(q, one) end
   for _, one in ipairs(damaged) do
-    if one[3] and one[3].gid then th.free(q, one[3].gid) end
+    if one[3] then th.free(q, one[1], one[3].gid) end
     th.set_aside(q, one[1], one[2])
   end
-  if ghosts then th.recount(q) end
+  for _, id in ipairs(ghosts) do th.free(q, id) end
+  if next(doubtful) then th.recount(q, doubtful) end
   return #ids == count or #held == count
 end
 
--- Slots held by jobs whose records are gone can only be found by counting: rare, and it walks the whole key space.
-function th.recount(q)
-  if call('EXISTS', key(q, 'has_groups')) == 0 then return end
-  local held, cursor = {}, '0'
-  for _, id in ipairs(call('ZRANGE', sound(q, 'active'), 0, -1)) do
-    local gid = try('HGET', job_key(q, id), 'gid')
+-- Make the slots of these groups (a set) what is really held: by jobs that are noted and active, and by active ones of
+-- foreign clients, whose records tell. Where so much is active that counting would hold up others, it is left for later.
+local COUNTED = 2000
+function th.recount(q, groups)
+  local at, active, held, seen = sound(q, 'th:held'), sound(q, 'active'), {}, {}
+  if call('HLEN', at) + call('ZCARD', active) > COUNTED then return end
+  local function count(id, gid)
+    seen[id] = true
     if gid and gid ~= '' then held[gid] = (held[gid] or 0) + 1 end
   end
-  local prefix = key(q, 'g:')
-  local pattern = string.gsub(prefix, '[%*%?%[%]%^\\]', '\\%0') .. '*:inflight'
-  repeat
-    local page = call('SCAN', cursor, 'MATCH', pattern, 'COUNT', 1000)
-    cursor = page[1]
-    for _, at in ipairs(page[2]) do
-      local gid = string.sub(at, #prefix + 1, -10)
-      local real = held[gid] or 0
-      if th.inflight(q, gid) ~= real then
-        if real > 0 then call('SET', at, n(real)) else call('DEL', at) end
-        if th.group_ready(q, gid) then th.hint(q) end
-      end
+  local noted = call('HGETALL', at)
+  for index = 1, #noted, 2 do
+    local id = noted[index]
+    if th.is_held(q, id) then count(id, noted[index + 1]) else call('HDEL', at, id) end
+  end
+  for _, id in ipairs(call('ZRANGE', active, 0, -1)) do
+    if not seen[id] then count(id, try('HGET', job_key(q, id), 'gid')) end
+  end
+  for gid in pairs(groups) do
+    local slots, real = group_key(q, gid, 'inflight'), held[gid] or 0
+    if th.inflight(q, gid) ~= real then
+      if real > 0 then call('SET', slots, n(real)) else call('DEL', slots) end
     end
-  until cursor == '0'
+    if th.group_ready(q, gid) then
+      th.next(q)
+      th.hint(q)
+    end
+  end
+end
+
+-- Whether an id that is noted in `th:held` is active. Where somebody deleted the lane, its record says so still, and a sweep
+-- puts it back.
+function th.is_held(q, id)
+  return call('ZSCORE', sound(q, 'active'), id) or try('HGET', job_key(q, id), 'state') == 'active'
 end
 
 -- A job that stands nowhere goes into the line, or to `delayed` until its time. `fields` are written with it.
@@ -188,7 +206,7 @@ local function out_of_line(q, id, job)
 end
 
 local function out_of_active(q, id, job)
-  if call('ZREM', sound(q, 'active'), id) > 0 and job.gid then th.free(q, job.gid) end
+  if call('ZREM', sound(q, 'active'), id) > 0 then free_slot(q, id, job) end
 end
 
 local LEAVE = {

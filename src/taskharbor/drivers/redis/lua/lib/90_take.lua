@@ -38,7 +38,7 @@ function th.hold_again(q, id, job)
   job.th_xu = n(whole(job.th_xu))
   write(q, id, {'state', 'active', 'lease_token', job.th_xt or '', 'lock_until_ms', job.th_xu, 'th_xt', '', 'th_xu', ''})
   call('ZADD', sound(q, 'active'), job.th_xu, id)
-  if job.gid then th.hold(q, job.gid); th.group_ready(q, job.gid) end
+  if job.gid then th.hold(q, id, job.gid); th.group_ready(q, job.gid) end
   job.state, job.lease_token, job.lock_until_ms, job.th_xt, job.th_xu = 'active', job.th_xt, job.th_xu, nil, nil
   th.book(q, id, 'active')
 end
@@ -92,7 +92,7 @@ end
 local function settle_entry(q, taken, id, values, clear, in_group)
   if values then
     local gid = values[#values <= PLAIN + 2 and 6 or GID]
-    if gid and gid ~= '' then th.hold(q, gid) end
+    if gid and gid ~= '' then th.hold(q, id, gid) end
     taken[#taken + 1] = {id, values, in_group}
   else
     skipped = skipped + 1
