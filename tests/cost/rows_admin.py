@@ -1,6 +1,6 @@
 """Reading and administering: what others published, queued, hold or left dead beside it costs nothing."""
 
-from taskharbor.drivers import Ack, Fail, JobRecord
+from taskharbor.drivers import Ack, Fail, JobRecord, replace
 from tests import lanes
 from tests.cost.meter import LEASE, Row, Store
 from tests.cost.rows_line import backlog
@@ -11,6 +11,8 @@ EDGES = lanes.figure(test=500, chaos=10_000)
 SOME = lanes.figure(test=10_000, chaos=50_000)
 HELD = lanes.figure(test=5000, chaos=100_000)
 QUEUES = lanes.figure(test=300, chaos=1000)
+FEW_GROUPS = lanes.figure(test=4200, chaos=30_000)
+GROUPS = lanes.figure(test=9000, chaos=300_000)
 
 
 async def nothing(store: Store) -> None:
@@ -82,6 +84,22 @@ async def held(store: Store, size: int) -> None:
 async def release(store: Store) -> None:
     number = await store.driver.release("dead", store.later())
     assert number in (0, 50)
+
+
+async def held_in_groups(store: Store, size: int) -> None:
+    """Half of the groups are full, with a job that is held and one that waits; the others have one that waits."""
+    jobs = store.jobs(size)
+    halves = [replace(job, group=f"g{number % (2 * size // 3)}") for number, job in enumerate(jobs)]
+    for first in range(0, size, 1000):
+        await store.driver.enqueue(halves[first : first + 1000], store.now)
+    for _ in range(size // 3 // 100):
+        assert len(await store.take(100, lease=LEASE)) == 100
+
+
+async def count(store: Store) -> None:
+    """Without looking for queues of foreign clients, which walks the keys."""
+    ((ready, *_),) = await store.driver.reader.counts(["default"], store.ms)
+    assert ready == 2 * store.made // 3
 
 
 async def nothing_to_prune(store: Store) -> None:
@@ -170,6 +188,7 @@ ROWS = [
     # A list is searched for the job: foreign clients would run it if it stayed there.
     Row("`cancel` of 10 jobs in the middle of the line", line, cancel_middle, searches=True, sliced=True, times=3),
     Row("`release` of what a worker holds", held, release, small=3000, large=HELD, sliced=True, times=1, warm=nothing),
+    Row("`counts` of a queue with groups", held_in_groups, count, FEW_GROUPS, GROUPS, sliced=True, times=2),
     Row("`prune` with nothing to prune", backlog, nothing_to_prune, small=3000),
     Row("`results` of 1,000 unknown ids", queues, unknown_results, small=10, large=QUEUES, times=2),
     Row("`enqueue` of a flow of 100", queues, flow, small=10, large=QUEUES, times=2),

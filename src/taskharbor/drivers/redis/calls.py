@@ -439,10 +439,6 @@ class Calls:
                 records = await self.link.run(load("read"), home, (self.link.cluster, asked))
                 found |= dict(zip(part, records, strict=True))
 
-    async def counts(self, queues: Sequence[str], now: int) -> list[list[int]]:
-        answer: list[list[int]] = await self.link.run(load("counts"), HOME, (now, queues))
-        return answer
-
 
 def sliced(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Some of them at a time.

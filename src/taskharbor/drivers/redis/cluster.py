@@ -464,7 +464,3 @@ class ClusterCalls(Calls):
         for queue in await self.runs.queues(flow):
             found += await self._read_run(flow, queue, [queue])
         return found
-
-    async def counts(self, queues: Sequence[str], now: int) -> list[list[int]]:
-        calls = [self.link.run(load("counts"), queue, (now, [queue])) for queue in queues]
-        return [numbers for (numbers,) in await gathered(calls)]

@@ -266,7 +266,7 @@ class RedisDriver(SingleVerbs):
     async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
         names = await self.reader.queues()
         answer = {}
-        for name, numbers in zip(names, await self.calls.counts(names, to_ms(now)), strict=True):
+        for name, numbers in zip(names, await self.reader.counts(names, to_ms(now)), strict=True):
             found = {state: number for state, number in zip(STATES, numbers, strict=False) if number}
             if found:
                 answer[name] = found
@@ -274,7 +274,7 @@ class RedisDriver(SingleVerbs):
 
     async def queues(self) -> builtins.list[str]:
         names = await self.reader.queues()
-        return [name for name, numbers in zip(names, await self.calls.counts(names, 0), strict=True) if any(numbers)]
+        return [name for name, numbers in zip(names, await self.reader.counts(names, 0), strict=True) if any(numbers)]
 
     async def requeue(
         self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False

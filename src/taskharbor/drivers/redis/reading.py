@@ -16,10 +16,12 @@ from typing import Any
 
 from taskharbor.drivers.redis import records
 from taskharbor.drivers.redis.calls import QUEUES, Calls, sliced
+from taskharbor.drivers.redis.link import gathered
 from taskharbor.drivers.redis.scripts import binary, load
 from taskharbor.model.job import JobInfo, Page
 
 CHUNK = 200
+MANY_GROUPS = 1000  # so many lines of groups are measured by one script
 MANY_SLICES = 20  # a queue in which a look for foreign ids takes more is looked at every few seconds only
 SCAN = 1000
 SMALL_STORE = 100_000  # keys; a store up to this size is walked whole at each look for queues
@@ -61,6 +63,31 @@ class Reader:
             pairs = [part for name in fresh[first : first + CHUNK] for part in (0, name)]
             await link.write("ZADD", QUEUES, "NX", *pairs, key="{th}")
         return found
+
+    async def counts(self, queues: Sequence[str], now: int) -> list[list[int]]:
+        """For each queue how many jobs are in each state, and whether it is paused."""
+        parts = await gathered([self._counts(home, part, now) for home, part in self._calls.parts(queues)])
+        return [numbers for part in parts for numbers in part]
+
+    async def _counts(self, home: str, queues: Sequence[str], now: int) -> list[list[int]]:
+        answers: list[list[int]] = await self._calls.link.run(load("counts"), home, (now, queues))
+        for queue, numbers in zip(queues, answers, strict=True):
+            if numbers.pop():
+                numbers[0] += await self._waiting_in_groups(home, queue)
+        return answers
+
+    async def _waiting_in_groups(self, home: str, queue: str) -> int:
+        """How many jobs wait in the lines of groups: of those that are ready, and of full ones, which have active jobs."""
+        run, script, groups = self._calls.link.run, load("grouped"), dict[bytes, None]()
+        for lane in ("groups:ready", "active"):
+            cursor = b""
+            while cursor != b"0":
+                found, cursor = await run(script, home, (queue, "named", lane, binary(cursor or b"0")))
+                groups |= dict.fromkeys(found)
+        number = 0
+        for part in sliced(list(groups), MANY_GROUPS):
+            number += await run(script, home, (queue, "waiting", [binary(gid) for gid in part]))
+        return number
 
     # Jobs
 
