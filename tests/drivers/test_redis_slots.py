@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,8 @@ def live(story) -> None:
     async def run():
         driver = RedisDriver(f"{emptied()}?checks=0")
         await driver.open()
-        driver._housekeeper.serve = lambda *_: None  # what it does beside would be counted
+        keeper: Any = driver._housekeeper
+        keeper.serve = lambda *_: None  # what it does beside would be counted
         try:
             with servers.shared("redis7").client() as client:
                 await story(driver, client)

@@ -77,7 +77,7 @@ class Reader:
         return answers
 
     async def _waiting_in_groups(self, home: str, queue: str) -> int:
-        """How many jobs wait in the lines of groups: of those that are ready, and of full ones, which have active jobs."""
+        """How many jobs wait in the lines of groups: of ready ones, and of full ones, which have active jobs."""
         run, script, groups = self._calls.link.run, load("grouped"), dict[bytes, None]()
         for lane in ("groups:ready", "active"):
             cursor = b""
