@@ -9,7 +9,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, Any
 
-from taskharbor.drivers.redis.records import text_of
+from taskharbor.drivers.redis.records import name_of, text_of
 from taskharbor.drivers.redis.scripts import binary, load
 
 if TYPE_CHECKING:
@@ -42,21 +42,26 @@ class Sweeper:
         return gone
 
     async def _prune(self, home: str, queues: list[str], before: int, limit: int) -> int:
-        calls, gone, open = self._calls, 0, dict[str, bool]()
+        calls, gone, known = self._calls, 0, dict[bytes, bool]()
         done = cancelled = 0
         while gone < limit:
-            args = (calls.link.cluster, home, before, limit - gone, queues, open, done, cancelled)
+            told = [part for flow, is_open in known.items() for part in (binary(flow), is_open)]
+            args = (calls.link.cluster, home, before, limit - gone, queues, told, done, cancelled)
             answer = await calls.link.run(load("prune"), home or queues[0], args, repeat=False)
             number, unknown, done, cancelled, more = answer
             gone += number
-            asked = {flow.decode(): await calls.is_open(flow.decode()) for flow in unknown}
-            open |= asked
+            asked = {flow: await self._is_open(flow) for flow in unknown}
+            known |= asked
             if not all(asked.values()):
                 done = cancelled = 0  # some of what was passed over may go
             elif not more:
                 break
         await calls.delivered(queues)
         return gone
+
+    async def _is_open(self, flow: bytes) -> bool:
+        name = name_of(flow)
+        return name is not None and await self._calls.is_open(name)  # no run has a name that is no text
 
     async def _sweep(self, names: list[str]) -> None:
         """Look at the next ids, where this client ended its last round."""

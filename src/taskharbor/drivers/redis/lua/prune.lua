@@ -1,5 +1,5 @@
--- cluster, home, before, how many at most, queues, run → whether it is open (on a Cluster), how many to pass over in `th:done`
--- and in `th:cancelled` → how many records were forgotten, the runs about which nothing was said (their jobs stayed), how
+-- cluster, home, before, how many at most, queues, runs and whether each is open by turns (on a Cluster), how many to pass over in
+-- `th:done` and in `th:cancelled` → how many records were forgotten, the runs about which nothing was said (their jobs stayed), how
 -- many to pass over next time, in either, and whether there may be more. One call looks at a slice of records.
 -- What is still needed is put aside until what needs it has finished, so that no prune meets it twice.
 -- without: 99_sweep
@@ -7,7 +7,8 @@ local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(args[3], args[1], args[2])
 local SLICE = 200
-local limit, open, unknown, gone, looked = args[4], args[6] or {}, {}, 0, 0
+local limit, open, unknown, gone, looked = args[4], {}, {}, 0, 0
+for index = 1, #args[6], 2 do open[args[6][index]] = args[6][index + 1] end
 local passed = {['th:done'] = args[7], ['th:cancelled'] = args[8]}
 -- A foreign client may have published a finished id again: then it is alive, and stood here as its own past.
 local STATES = {['th:done'] = 'completed', ['th:cancelled'] = 'cancelled'}

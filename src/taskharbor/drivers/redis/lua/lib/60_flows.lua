@@ -15,8 +15,9 @@ local receive = {}
 th.receive = receive
 
 -- Messages are numbered; where two could overtake each other, the later number wins. Those to `@ids` and `@flow` are for
--- the client that delivers: what they name lies in slots of its own.
+-- the client that delivers: what they name lies in slots of its own. No id and no run has a name that is no text.
 local function post(q, kind, args)
+  if string.sub(q, 1, 1) == '@' and not is_text(args[1]) then return end
   local number = call('INCR', key(th.home, 'th:posted'))
   local clock = call('TIME')
   call('ZADD', key(th.home, 'th:outbox'), n(number), cmsgpack.pack({q, kind, number, tonumber(clock[1]), th.now, args}))
