@@ -108,8 +108,7 @@ class Load:
                     # The last is never killed: it has to survive the store's death.
                     await self._replaced(started, chance.randrange(WORKERS - 1), command)
                 await producing
-                while await self._left(driver):
-                    await asyncio.sleep(0)
+                await self._all_done(driver)
                 assert started[-1].poll() is None
         finally:
             await driver.close()
@@ -130,12 +129,34 @@ class Load:
         started[victim] = spawn(*command)
         await asyncio.to_thread(line, started[victim])
 
-    async def _left(self, driver):
+    async def _all_done(self, driver):
+        try:
+            async with asyncio.timeout(PATIENCE * 2):
+                while not await self._are_done(driver):
+                    await asyncio.sleep(0)
+        except TimeoutError:
+            raise AssertionError(f"never done: {await self._others(driver)}") from None
+
+    async def _are_done(self, driver):
         try:
             counts = await driver.counts(await driver.server_time())
+            dead = any(queue.get("dlq") for queue in counts.values())
+            assert not dead, f"dead: {await self._others(driver)}"
         except BackendUnavailable:
-            return True
-        return sum(queue.get("done", 0) for queue in counts.values()) != self.number
+            return False
+        return sum(queue.get("done", 0) for queue in counts.values()) == self.number
+
+    async def _others(self, driver):
+        """Those of the jobs that are not done, and how many the store has at all."""
+        now, found, cursor = await driver.server_time(), [], None
+        while True:
+            page = await driver.list(now=now, cursor=cursor, limit=1000)
+            found += page.items
+            if (cursor := page.cursor) is None:
+                break
+        others = [each for each in found if each.state != "done"]
+        told = [f"{each.job.id} {each.state} lost {each.job.lost}: {each.job.reason}" for each in others]
+        return f"{len(found)} of {self.number} are stored, {told}"
 
     def _ran(self):
         """The places in the journal of each job, and who ran it there."""
