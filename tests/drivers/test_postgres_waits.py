@@ -79,6 +79,34 @@ def test_an_open_transaction_does_not_hold_back_a_retry():
     asyncio.run(scenario())
 
 
+def test_a_handover_to_a_job_that_somebody_is_ending_waits_for_nobody():
+    """Whether `end`, which has the place of `known`, will be there, done, or have handed over is not known yet."""
+    address = emptied()
+
+    async def scenario():
+        async with opened(address) as (driver,):
+            now = await driver.server_time()
+            await driver.enqueue([JobRecord(id="known", type="t")], now)
+            (known,) = await driver.reserve(["default"], now, LEASE, 1)
+            end = JobRecord(id="end", type="t", run_at=now + LEASE)
+            assert await driver.settle([Ack(known.lease, None, (end,), "end")], now) == [None]
+            await driver.enqueue([JobRecord(id="j", type="t"), JobRecord(id="late", type="t", depends_on=("j",))], now)
+            (held,) = await driver.reserve(["default"], now, LEASE, 1)
+            handover = Ack(held.lease, None, (known.job,), "known")
+            async with await psycopg.AsyncConnection.connect(address) as other:
+                await other.execute("select from taskharbor.jobs where id = 'end' for update")
+                (answer,) = await driver.settle([handover], now)
+                assert isinstance(answer, Locked)
+                assert "needs job end" in str(answer)
+                assert (await driver.inspect("j", now)).state == "inflight"
+                await other.rollback()
+            assert await driver.settle([handover], now) == [None]
+            assert (await driver.inspect("late", now)).waiting_for == ("end",)
+        assert mistakes(address) == []
+
+    asyncio.run(scenario())
+
+
 def test_a_decision_about_a_locked_job_costs_the_others_nothing(monkeypatch):
     monkeypatch.setattr(postgres_driver, "ADMIN", 0.01)
     address = emptied()

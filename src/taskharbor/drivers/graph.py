@@ -49,6 +49,16 @@ def refuse_cycle_by_handover(new: str, dependents: Collection[str], waits_for: C
                 path.append(dependency)
 
 
+def no_heir(handover: str) -> InvalidJob:
+    """A handover to a job that was not spawned, or to the acked one."""
+    return InvalidJob(f"handover: expected the id of a spawned job, got {handover!r}; spawn it in the same outcome")
+
+
+def own_heir(handover: str, acked: str) -> InvalidJob:
+    """A handover to a job whose place the acked one has."""
+    return InvalidJob(f"handover: {acked} has the place of {handover}, and cannot hand over to it")
+
+
 def flow_info(flow_id: str, nodes: tuple[JobInfo, ...]) -> FlowInfo:
     """A run from its jobs, of which there is at least one."""
     jobs = [node.job for node in nodes]

@@ -16,6 +16,10 @@ HANDOVER = (
     "position, and the acked record notes it in `handed_to`."
 )
 NEW_ON_OLD = "A new dependency on a job that was handed over is a dependency on the one that took its place."
+TO_REPLACED = (
+    "A handover to a job that is known and was itself handed over is one to the job that took its place; to one whose "
+    "place the acked job has, it is `InvalidJob`."
+)
 FAIL_SPAWN = "`Fail.spawn` stores jobs in the transaction that puts the job into the DLQ."
 RESULTS = "`results(ids)` answers a result, or None, for every id asked, and follows `handed_to`."
 BOUNDS = "A job has at most 20,000 dependencies, and a spawn at most 10,000 jobs; more is `InvalidJob`."
@@ -243,6 +247,70 @@ async def handover_to_nobody_who_waits(env: Environment) -> None:
     await hand_over(env, await env.take_one(), end)
     assert (await env.info(first)).job.handed_to == end.id
     assert await env.drain() == [end.id]
+
+
+@case(TO_REPLACED, RESULTS)
+async def handover_to_one_that_was_handed_over(env: Environment) -> None:
+    """Known by its key or by its id, in this queue or in another, over one handover or two."""
+    waiting = []
+    for number, place in enumerate((env.queue, env.q("other"), env.q("third"))):
+        known = await env.add(queue=place, idempotency_key="key")
+        middle = env.job(queue=env.q(f"middle {number}"))
+        end = env.job(queue=env.q(f"end {number}"))
+        await hand_over(env, await env.take_one(queues=[place]), middle)
+        if number:
+            await hand_over(env, await env.take_one(queues=[middle.queue]), end)
+        last = end if number else middle
+        for again in (env.job(queue=place, idempotency_key="key"), known):
+            replaced = await env.add()
+            late = await env.add(depends_on=(replaced.id,), queue=env.q("late"))
+            await hand_over(env, await env.take_one(), again)
+            info = await env.info(late)
+            assert (info.state, info.job.depends_on, info.waiting_for) == ("blocked", (last.id,), (last.id,))
+            assert (await env.info(replaced)).job.handed_to == last.id
+            waiting.append((replaced, late))
+        await env.ack(await env.take_one(queues=[last.queue]), result=b"the end")
+        assert await env.states(*(late for _, late in waiting[-2:])) == ["ready", "ready"]
+        assert await env.driver.results([waiting[-1][0].id]) == {waiting[-1][0].id: b"the end"}
+    assert await env.taken_ids(queues=[env.q("late")]) == [late.id for _, late in waiting]
+
+
+@case(TO_REPLACED)
+async def handover_to_one_whose_successor_is_gone(env: Environment) -> None:
+    """Then it is done, and whoever waited is released."""
+    known, end = await env.add(idempotency_key="key"), env.job()
+    await hand_over(env, await env.take_one(), end)
+    await env.ack(await env.take_one())
+    assert await env.driver.delete([end.id]) == [None]
+    replaced = await env.add()
+    late = await env.add(depends_on=(replaced.id,))
+    await hand_over(env, await env.take_one(), env.job(idempotency_key="key"))
+    assert ((await env.info(replaced)).job.handed_to, await env.state(late)) == (known.id, "ready")
+
+
+@case(TO_REPLACED)
+async def handover_to_one_whose_place_the_job_has(env: Environment) -> None:
+    known, end = await env.add(), env.job()
+    await hand_over(env, await env.take_one(), end)
+    late = await env.add(depends_on=(known.id,))
+    held = await env.take_one()
+    await env.refused(Ack(held.lease, None, (known,), known.id), InvalidJob)
+    assert await env.states(held, late) == ["inflight", "blocked"]
+    await env.ack(held)
+    assert await env.taken_ids() == [late.id]
+
+
+@case(TO_REPLACED)
+async def handover_to_one_whose_successor_waits_for_the_job(env: Environment) -> None:
+    """That would be a cycle."""
+    replaced = await env.add()
+    known = await env.add(idempotency_key="key", queue=env.q("other"))
+    late = env.job(depends_on=(replaced.id,), queue=env.q("other"))
+    await hand_over(env, await env.take_one(queues=[known.queue]), late)
+    held = await env.take_one()
+    child = env.job(idempotency_key="key", queue=env.q("other"))
+    await env.refused(Ack(held.lease, None, (child,), child.id), InvalidJob)
+    assert await env.states(held, late) == ["inflight", "blocked"]
 
 
 @case(HANDOVER, "A job has at most 20,000 dependencies, and a spawn at most 10,000 jobs; more is `InvalidJob`.")

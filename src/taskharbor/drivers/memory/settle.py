@@ -7,7 +7,8 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.memory.enqueue import Plan, carry_out, plan, refuse_handover
+from taskharbor.drivers.graph import no_heir, own_heir
+from taskharbor.drivers.memory.enqueue import Plan, carry_out, last_of, plan, refuse_handover
 from taskharbor.drivers.memory.entry import CANCELLED, DLQ, DONE, INFLIGHT, Entry, ticks
 from taskharbor.drivers.memory.flows import hand_over, release_dependents
 from taskharbor.drivers.memory.leases import refusal
@@ -104,9 +105,11 @@ def _heir(store: Store, made: Plan, entry: Entry, outcome: Ack, dependents: list
     spawned = {job.id: answer.id for job, answer in zip(outcome.spawn, made.answers, strict=True)}
     heir = spawned.get(outcome.handover)
     if heir is None or heir == entry.record.id:
-        raise InvalidJob(
-            f"handover: expected the id of a spawned job, got {outcome.handover!r}; spawn it in the same outcome"
-        )
+        raise no_heir(outcome.handover)
+    if heir in store.entries:
+        heir = last_of(store, store.entries[heir]).record.id
+        if heir == entry.record.id:
+            raise own_heir(outcome.handover, heir)
     if dependents:
         refuse_handover(store, made, heir, dependents)
     return heir

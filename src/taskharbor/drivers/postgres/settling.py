@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from taskharbor.drivers.graph import no_heir, own_heir
 from taskharbor.drivers.postgres.enqueueing import enqueue
 from taskharbor.drivers.postgres.locked import Locked
 from taskharbor.drivers.postgres.records import base64_of, micros, moment_of, to_json
@@ -218,12 +219,17 @@ def settle_spawning(
         check_spawn(outcome.spawn)
         answers = yield from enqueue(schema, outcome.spawn, now, max_payload)
         if handover is not None:
-            by_id = {job.id: answer.id for job, answer in zip(outcome.spawn, answers, strict=True)}
-            heir = by_id.get(handover)
-            if heir is None or heir == own:
-                return InvalidJob(
-                    f"handover: expected the id of a spawned job, got {handover!r}; spawn it in the same outcome"
-                )
+            by_id = {job.id: answer for job, answer in zip(outcome.spawn, answers, strict=True)}
+            if handover not in by_id or by_id[handover].id == own:
+                return no_heir(handover)
+            heir = by_id[handover].id
+            if by_id[handover].existed:
+                last = yield from _last_of(schema, own, heir)
+                if isinstance(last, Locked):
+                    return last
+                if last == own:
+                    return own_heir(handover, own)
+                heir = last
             rows = yield value(
                 schema,
                 "hand_over",
@@ -237,6 +243,23 @@ def settle_spawning(
     except InvalidJob as error:
         return error
     return None
+
+
+def _last_of(schema: str, own: str, id: str) -> Program[str | Locked]:
+    """The job that stands in the place of a stored one, over however many handovers, as far as its successors are still
+    there. It cannot be settled until we commit; nobody is waited for."""
+    last, name = id, quoted(schema)
+    while True:
+        if (yield Statement(f"select 1 from {name}.jobs where id = ? for key share skip locked", (id,))):
+            return id
+        rows = yield Statement(f"select handed_to from {name}.history where id = ? for key share skip locked", (id,))
+        if not rows:  # locked, or it has moved from one table to the other between the two looks; or it is gone
+            there = yield Statement(f"select 1 from {name}.records where id = ?", (id,))
+            return Locked.job(own, id) if there else last
+        last = id
+        if rows[0][0] is None:
+            return last
+        id = rows[0][0]
 
 
 def _look(schema: str, outcome: Ack | Fail, now: datetime) -> Program[TaskHarborError | None]:

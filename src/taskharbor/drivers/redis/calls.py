@@ -304,6 +304,8 @@ class Calls:
         for _ in range(PLANS):
             try:
                 spawn = await self.planned(outcome, now)
+            except planning.Overtaken:
+                continue
             except InvalidJob as invalid:
                 # Refusals for the lease come before those for what is in it.
                 (refused,) = await self._settle([question(outcome)], now)
@@ -324,12 +326,10 @@ class Calls:
         if isinstance(outcome, Ack):
             plan.acked = lease.job_id
         if isinstance(outcome, Ack) and outcome.handover is not None:
-            heir = planning.heir_of(plan, outcome.spawn, lease.job_id, outcome.handover)
+            heir = await planning.heir_of(plan, self, outcome.spawn, lease.job_id, outcome.handover)
             dependents = await self.dependents(lease.queue, lease.job_id)
             if dependents:
                 await planning.refuse_cycle_by_handover(plan, self, heir, dependents)
-            if heir not in plan.fresh and heir not in plan.known:
-                plan.known |= (await self.look({heir: None}, []))[0]
         return await self.filled(plan, now, heir)
 
     async def filled(self, plan: Plan, now: int, heir: str | None) -> Planned:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from taskharbor.drivers.graph import no_heir, own_heir
 from taskharbor.drivers.redis.records import edges_of
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
@@ -38,6 +39,10 @@ class Store(Protocol):
 
     async def seek(self, ids: Sequence[str]) -> dict[str, str]:
         """The queues of ids that nobody noted, because a foreign client published them."""
+
+
+class Overtaken(Exception):
+    """What a plan was to be made from has changed meanwhile."""
 
 
 class Plan:
@@ -111,19 +116,24 @@ async def _resolve(plan: Plan, store: Store, id: str, dependency: str) -> tuple[
         raise InvalidJob(
             f"depends_on: {id} depends on {dependency}, which is not stored; enqueue it before or in the same call"
         )
+    dependency = await _last_of(plan, store, dependency)
+    if plan.known[dependency].alias:
+        raise InvalidJob(f"depends_on: {id} depends on {dependency}, which is gone; enqueue it in the same call")
+    return dependency, plan.known[dependency].queue
+
+
+async def _last_of(plan: Plan, store: Store, id: str) -> str:
+    """The job that stands in the place of a known one, over however many handovers. The plan needs that to stay so."""
     last_gone = False
-    while heir := plan.known[dependency].heir:
+    while heir := plan.known[id].heir:
         if heir not in plan.known:
-            plan.known |= (await store.look({heir: plan.known[dependency].heir_queue or None}, []))[0]
+            plan.known |= (await store.look({heir: plan.known[id].heir_queue or None}, []))[0]
         if heir not in plan.known:
             last_gone = True  # it stops at the last one that exists
             break
-        dependency = heir
-    if plan.known[dependency].alias:
-        raise InvalidJob(f"depends_on: {id} depends on {dependency}, which is gone; enqueue it in the same call")
-    queue = plan.known[dependency].queue
-    plan.needed[queue, dependency] = last_gone
-    return dependency, queue
+        id = heir
+    plan.needed[plan.known[id].queue, id] = last_gone
+    return id
 
 
 def refuse_cycle(plan: Plan) -> None:
@@ -146,12 +156,21 @@ def refuse_cycle(plan: Plan) -> None:
         raise InvalidJob(f"depends_on: {stuck} waits for itself over its dependencies; leave one of the edges out")
 
 
-def heir_of(plan: Plan, spawn: Sequence[JobRecord], acked: str, handover: str) -> str:
-    """The stored id of the job that takes over, or InvalidJob."""
+async def heir_of(plan: Plan, store: Store, spawn: Sequence[JobRecord], acked: str, handover: str) -> str:
+    """The stored id of the job that takes over, or InvalidJob; Overtaken if it was deleted meanwhile."""
     spawned = {job.id: answer.id for job, answer in zip(spawn, plan.answers, strict=True)}
     heir = spawned.get(handover)
     if heir is None or heir == acked:
-        raise InvalidJob(f"handover: expected the id of a spawned job, got {handover!r}; spawn it in the same outcome")
+        raise no_heir(handover)
+    if heir in plan.fresh:
+        return heir
+    if heir not in plan.known:
+        plan.known |= (await store.look({heir: None}, []))[0]
+    if heir not in plan.known:
+        raise Overtaken
+    heir = await _last_of(plan, store, heir)
+    if heir == acked:
+        raise own_heir(handover, acked)
     return heir
 
 

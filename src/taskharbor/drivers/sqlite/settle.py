@@ -11,8 +11,9 @@ from datetime import datetime
 
 import msgspec
 
+from taskharbor.drivers.graph import no_heir, own_heir
 from taskharbor.drivers.sqlite.dependents import dependents, hand_over, release_dependents
-from taskharbor.drivers.sqlite.enqueue import Plan, carry_out, plan, refuse_handover
+from taskharbor.drivers.sqlite.enqueue import Plan, carry_out, last_of, plan, refuse_handover
 from taskharbor.drivers.sqlite.job import CANCELLED, DLQ, DONE, Job, maybe_ticks, ticks
 from taskharbor.drivers.sqlite.leases import refusal
 from taskharbor.drivers.sqlite.sql import statement
@@ -148,9 +149,11 @@ def _heir(tx: Tx, made: Plan, job: Job, outcome: Ack, waiting: Sequence[Job]) ->
     spawned = {record.id: answer.id for record, answer in zip(outcome.spawn, made.answers, strict=True)}
     heir = spawned.get(outcome.handover)
     if heir is None or heir == job.id:
-        raise InvalidJob(
-            f"handover: expected the id of a spawned job, got {outcome.handover!r}; spawn it in the same outcome"
-        )
+        raise no_heir(outcome.handover)
+    if heir not in made.fresh:
+        heir = last_of(tx, heir) or heir
+        if heir == job.id:
+            raise own_heir(outcome.handover, heir)
     if waiting:
         refuse_handover(tx, made, heir, waiting)
     return heir
