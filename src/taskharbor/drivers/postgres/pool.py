@@ -37,6 +37,7 @@ _SETTINGS = {
     "lock_timeout": "0",
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
+    "enable_memoize": "off",  # rows are looked up by their places, each once: remembering them is work for nothing
     **dict.fromkeys(("enable_indexscan", "enable_indexonlyscan", "enable_bitmapscan", "enable_tidscan"), "on"),
     **dict.fromkeys(("enable_nestloop", "enable_hashjoin", "enable_hashagg", "enable_sort"), "on"),
 }
