@@ -10,6 +10,7 @@ import pytest
 
 from taskharbor.drivers import Driver, JobRecord, WorkerInfo
 from tests.cli.shell import kill, program, store, taskharbor, within
+from tests.drivers.redis_stores import emptied
 from tests.servers import redis
 from tests.servers.postgres import shared
 
@@ -110,6 +111,41 @@ def test_what_redis_may_lose_is_told():
     code, found = checks("--dsn", redis.shared().url)
     assert code == 0
     assert any(status == "warning" and "appendonly" in text for status, text in found["store"])
+
+
+def test_what_other_programs_did_to_redis_is_told_with_what_to_do():
+    url = emptied()
+    store(url, *(JobRecord(id=f"j{number}", type="x", queue="mail") for number in range(5)))
+    assert "damage" not in checks("--dsn", url)[1]
+    with redis.shared().client() as client:
+        client.delete("{mail}:job:j1")
+        client.set("{mail}:job:j1", "what is this")
+        client.hset("{mail}:job:j2", "attempt", "many")
+        client.lrem("{mail}:wait", 1, "j3")
+        client.zadd("{mail}:th:returned", {"a message": 0})
+        client.set("{mail}:delayed", "nor this")
+
+        async def work(driver: Driver, now: datetime) -> None:
+            await driver.reserve(["mail"], now, timedelta(seconds=30), 10)
+            await driver.prune(now, 10)
+
+        within(url, work)
+        code, found = checks("--dsn", url)
+        assert code == 0, "warnings are no problems"
+        assert {status for status, _ in found["damage"]} == {"warning"}
+        kept, restored, aside, returned = [text for _, text in found["damage"]]
+        assert kept.startswith("queue mail: 2 key(s) that another program wrote over were moved out of the way: ")
+        assert "{mail}:th:damaged:job:j1 (a string)" in kept
+        assert "{mail}:th:damaged:delayed (a string)" in kept
+        assert restored.startswith("queue mail: 1 job(s) stood in no lane and were put back in the last day; ")
+        assert aside.startswith("queue mail: 2 damaged record(s) were set aside in the last day: taskharbor dlq list ")
+        assert returned.startswith("queue mail: 1 message(s) to other queues cannot be delivered, ")
+
+        client.delete("{mail}:th:damaged:job:j1", "{mail}:th:damaged:delayed", "{mail}:th:returned")
+        client.hset("{mail}:th:mended", "at", 1)
+        assert "damage" not in checks("--dsn", url)[1], "somebody has looked at it, and a day has passed"
+        within(url, work)
+        assert not client.exists("{mail}:th:damaged")
 
 
 def test_doctor_on_memory():

@@ -106,6 +106,7 @@ async def _store(driver: Driver, target: Target) -> list[Check]:
             now = await driver.server_time()
             checks += _life(await survey(driver, now), bool(await driver.workers(FROM_THE_START)))
             checks += await _strangers(driver, target, now)
+            checks += await _damage(driver)
         except StoreMissing as error:
             text = missing(driver, target, str(error)) if is_absent(driver) else "no schema yet: taskharbor migrate"
             checks.append(Check("store", "problem", told(text)))
@@ -116,6 +117,12 @@ async def _store(driver: Driver, target: Target) -> list[Check]:
         checks += await _rights(driver)
     checks[1:1] = [Check("store", "warning", told(text)) for text in heard]
     return checks
+
+
+async def _damage(driver: Driver) -> list[Check]:
+    """What other programs did to the store, if the driver keeps an account of it."""
+    damaged = getattr(driver, "damaged", None)
+    return [] if damaged is None else [Check("damage", "warning", told(text)) for text in await damaged()]
 
 
 async def _rights(driver: Driver) -> list[Check]:

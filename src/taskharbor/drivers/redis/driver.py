@@ -15,7 +15,7 @@ import msgspec
 from redis.exceptions import ResponseError
 
 from taskharbor.drivers.contract import WORKER_SILENCE, SingleVerbs
-from taskharbor.drivers.redis import records
+from taskharbor.drivers.redis import damages, records
 from taskharbor.drivers.redis.calls import Calls
 from taskharbor.drivers.redis.cluster import ClusterCalls
 from taskharbor.drivers.redis.cluster_link import ClusterLink
@@ -103,6 +103,10 @@ class RedisDriver(SingleVerbs):
             raise refused(link, error) from error
         finally:
             await link.close()
+
+    async def damaged(self) -> builtins.list[str]:
+        """What other programs damaged in this store, and what to do about it, a sentence each."""
+        return await damages.told(self.calls, await self.reader.queues())
 
     async def close(self) -> None:
         calls, hints, housekeeper = self._calls, self._hints, self._housekeeper

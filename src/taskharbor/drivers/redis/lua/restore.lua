@@ -13,5 +13,6 @@ for _, one in ipairs(args[5]) do
     number = number + 1
   end
 end
+if number > 0 then th.note_mended(q, number, 0) end
 th.finish()
 return number

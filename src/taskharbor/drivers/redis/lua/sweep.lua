@@ -48,6 +48,11 @@ for gid in pairs(groups) do
   if call('ZSCORE', sound(q, 'groups:ready'), gid) then groups[gid] = nil end
 end
 if next(groups) then th.recount(q, groups) end
+local damaged = sound(q, 'th:damaged', 'hash')
+for index, name in ipairs(call('HSCAN', damaged, '0', 'COUNT', 100)[2]) do
+  if index % 2 == 1 and call('EXISTS', key(q, 'th:damaged:' .. name)) == 0 then call('HDEL', damaged, name) end
+end
+if restored > 0 then th.note_mended(q, restored, 0) end
 local next_id = looked == #ids and #ids < count and '' or ids[looked]
 if next_id == '' and keys[1] == '0' and held[1] == '0' then
   call('DEL', at)

@@ -57,6 +57,22 @@ function th.cancelled(q, id, job, fields)
   th.close(q, id, job)
 end
 
+-- How many jobs were put back into a lane (`restored`) or set aside as damaged (`aside`) in the last day or so, for those who look
+-- after the store: it counts on as long as a day has not passed without either.
+local DAY = 86400
+function th.mended(q, clock)
+  local found = try('HMGET', key(q, 'th:mended'), 'at', 'restored', 'aside')
+  if not found or clock - (finite(found[1]) or 0) > DAY then return 0, 0 end
+  return finite(found[2]) or 0, finite(found[3]) or 0
+end
+
+function th.note_mended(q, restored, aside)
+  local clock = tonumber(call('TIME')[1])
+  local earlier_restored, earlier_aside = th.mended(q, clock)
+  call('HSET', sound(q, 'th:mended', 'hash'), 'at', n(clock), 'restored', n(earlier_restored + restored),
+       'aside', n(earlier_aside + aside))
+end
+
 -- A record that no worker can run, and that has left its lane, goes to the dead letter queue. If its key holds something
 -- else, that is moved out of the way, and a record that only says so takes its place.
 function th.set_aside(q, id, damage)
@@ -67,6 +83,7 @@ function th.set_aside(q, id, damage)
     add(fields, 'id', id, 'th_sto', '0', 'created_ms', n(th.now))
   end
   th.dead(q, id, {state = 'gone'}, fields)
+  th.note_mended(q, 0, 1)
 end
 
 -- Delete a record and everything that is known of it.
