@@ -1,14 +1,21 @@
 """Files for tests of the SQLite driver: in memory where the system has such a folder, and damaged on demand."""
 
+import asyncio
 import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
+
+from taskharbor.drivers import JobRecord
+from taskharbor.drivers.sqlite import SqliteDriver
+
+T = TypeVar("T")
 
 _CHANGES = {
     "type": "type = ''",
@@ -59,3 +66,23 @@ def damage_field(path: str, id: str, field: str, kind: str) -> bool:
         connection.execute(f"UPDATE taskharbor_jobs SET {column} = {_VALUES[kind]} WHERE id = ?", (id,))
         connection.commit()
     return True
+
+
+def job(id: str, **fields: Any) -> JobRecord:
+    return JobRecord(id=id, type="t", **fields)
+
+
+def on(path: Path | str, scenario: Callable[[SqliteDriver], Awaitable[T]], **options: str) -> T:
+    """Run a scenario on an opened driver."""
+    query = "&".join(f"{name}={value}" for name, value in options.items())
+
+    async def live() -> T:
+        driver = SqliteDriver(f"sqlite:///{path}?{query}")
+        await driver.open()
+        try:
+            async with asyncio.timeout(30):
+                return await scenario(driver)
+        finally:
+            await driver.close()
+
+    return asyncio.run(live())

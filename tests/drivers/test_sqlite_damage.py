@@ -1,0 +1,68 @@
+"""Records that another program damaged: nobody else pays for them."""
+
+import sqlite3
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.drivers.sqlite_files import damage, job, on
+
+pytestmark = pytest.mark.lane("sqlite")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "jobs.db"
+
+
+@pytest.mark.parametrize("column", ["created_at", "failed_at", "finished_at", "run_at", "timeout", "time", "moment"])
+@pytest.mark.parametrize("value", [2**62, -(2**62), "soon", 1.5])
+def test_a_damaged_moment_costs_nobody_else_a_lease(path, column, value):
+    async def scenario(driver):
+        await driver.enqueue([job("a"), job("damaged"), job("b")], NOW)
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute(f"UPDATE taskharbor_jobs SET {column} = ? WHERE id = 'damaged'", (value,))
+        connection.close()
+        taken = {item.job.id: item.job.lost for item in await driver.reserve(["default"], NOW, LEASE, 5)}
+        assert {"a": 0, "b": 0}.items() <= taken.items()
+        assert len((await driver.list(now=NOW)).items) == 3
+        await driver.inspect("damaged", NOW)
+        assert await driver.delete(["damaged"]) == [None]
+
+    on(path, scenario)
+
+
+def test_an_unknown_state_gives_its_slot_back(path):
+    async def scenario(driver):
+        await driver.enqueue([job("a", group="g"), job("b", group="g"), job("c", run_at=NOW + LEASE)], NOW)
+        assert [item.job.id for item in await driver.reserve(["default"], NOW, LEASE, 5)] == ["a"]
+        damage(str(path), "a", "state")
+        damage(str(path), "c", "state")
+        assert [item.job.id for item in await driver.reserve(["default"], NOW, LEASE, 5)] == ["b"]
+        states = await driver.hub.read(lambda tx: tx.all("SELECT id, state, reason FROM taskharbor_jobs ORDER BY id"))
+        assert states == [
+            ("a", 4, "damaged record: unknown state"),
+            ("b", 2, ""),
+            ("c", 4, "damaged record: unknown state"),
+        ]
+
+    on(path, scenario)
+
+
+@pytest.mark.parametrize("column", ["metadata", "depends_on", "created_at", "rank", "run_at", "idempotency_key"])
+def test_any_field_may_be_damaged(path, column):
+    async def scenario(driver):
+        await driver.enqueue([job("a"), job("b")], NOW)
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute(f"UPDATE taskharbor_jobs SET {column} = x'ff' WHERE id = 'a'")
+        connection.close()
+        assert len((await driver.list(now=NOW)).items) == 2
+        held = await driver.reserve(["default"], NOW, LEASE, 5)
+        assert "b" in [item.job.id for item in held]
+        await driver.inspect("a", NOW)
+        assert await driver.delete(["a", "b"]) == [None, None]
+        assert await driver.counts(NOW) == {}
+
+    on(path, scenario)

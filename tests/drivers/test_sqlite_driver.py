@@ -1,0 +1,207 @@
+"""The driver in its process: its library and settings, its calls, its threads, and forks."""
+
+import asyncio
+import gc
+import os
+import re
+import sqlite3
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from taskharbor.drivers import Ack, BackendUnavailable
+from taskharbor.drivers.sqlite import SqliteDriver, hub, migrate
+from taskharbor.drivers.sqlite.connect import unavailable
+from taskharbor.drivers.sqlite.watch import Watch
+from tests.drivers.sqlite_files import job, on
+
+pytestmark = pytest.mark.lane("sqlite")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "jobs.db"
+
+
+def test_a_library_that_is_too_old_is_named(path, monkeypatch):
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 37, 2))
+    monkeypatch.setattr(sqlite3, "sqlite_version", "3.37.2")
+    with pytest.raises(BackendUnavailable, match=r"3\.38\.0 or later; this Python uses 3\.37\.2") as refused:
+        on(path, lambda driver: driver.queues())
+    assert refused.value.lasting
+    assert not path.exists()
+
+
+def test_settings_of_the_connection(path):
+    async def scenario(driver):
+        shared = driver.hub
+        mode = await shared.write(lambda tx: tx.one("PRAGMA journal_mode"))
+        return mode, await shared.write(lambda tx: tx.one("PRAGMA synchronous")), shared.writer.durable
+
+    # With full too: then the flusher syncs, see test_sqlite_flush.
+    assert on(path, scenario) == (("wal",), (1,), True)
+    assert on(path, scenario, synchronous="normal") == (("wal",), (1,), False)
+
+
+def test_no_parameter_is_numbered():
+    """Python 3.12.0 to 3.12.3 warn of `?1` with a sequence; `?` and `:name` are understood everywhere."""
+    folder = Path(migrate.__file__).parent
+    sources = [*folder.glob("*.py"), *folder.glob("sql/*.sql")]
+    assert len(sources) > 40
+    assert [path.name for path in sources if re.search(r"\?\d", path.read_text(encoding="utf-8"))] == []
+
+
+def test_errors_are_told_in_words():
+    error = sqlite3.OperationalError("attempt to write a readonly database")
+    error.sqlite_errorname = "SQLITE_READONLY"
+    told = unavailable("/x/jobs.db", error)
+    assert str(told) == "/x/jobs.db: it may only be read (SQLITE_READONLY)"
+    assert told.__cause__ is error
+
+
+def test_a_read_that_sqlite_rolled_back_itself_tells_its_own_cause(path):
+    def fails(tx):
+        tx.execute("ROLLBACK")  # as SQLite does after some errors
+        raise sqlite3.OperationalError("disk I/O error")
+
+    async def scenario(driver):
+        with pytest.raises(BackendUnavailable) as refused:
+            await driver.hub.read(fails)
+        assert str(refused.value.__cause__) == "disk I/O error"
+        assert await driver.queues() == []
+
+    on(path, scenario)
+
+
+def test_one_call_that_fails_spoils_no_other(path):
+    async def scenario(driver):
+        bad = job("bad", depends_on=("nobody",))
+        answers = await asyncio.gather(
+            *(driver.enqueue([bad if number % 3 == 1 else job(f"j{number}")], NOW) for number in range(9)),
+            return_exceptions=True,
+        )
+        assert [type(answer).__name__ for answer in answers] == ["list", "InvalidJob", "list"] * 3
+        assert len(await driver.reserve(["default"], NOW, LEASE, 50)) == 6
+
+    on(path, scenario)
+
+
+def test_results_that_are_no_text_come_back(path):
+    async def scenario(driver):
+        await driver.enqueue([job(f"j{n}") for n in range(5)], NOW)
+        held = await driver.reserve(["default"], NOW, LEASE, 5)
+        results = [b"\x00", b"\xff\xfe", '"ü€"'.encode(), None, b""]
+        acks = [Ack(item.lease, result) for item, result in zip(held, results, strict=True)]
+        assert await driver.settle(acks, NOW) == [None] * 5
+        found = await driver.results([item.job.id for item in held])
+        assert list(found.values()) == results
+
+    on(path, scenario)
+
+
+def test_an_empty_queue_is_forgotten_with_its_last_record(path):
+    async def scenario(driver):
+        await driver.enqueue([job("a", queue="once", payload=b"x" * 5000), job("b", queue="kept")], NOW)
+        (held,) = await driver.reserve(["once"], NOW, LEASE, 1)
+        await driver.settle([Ack(held.lease)], NOW)
+        assert await driver.prune(NOW + LEASE, 10) == 1
+        assert await driver.queues() == ["kept"]
+        assert await driver.hub.read(lambda tx: tx.all("SELECT name FROM taskharbor_queues")) == [("kept",)]
+        await driver.enqueue([job("c", queue="once")], NOW)
+        assert len(await driver.reserve(["once", "kept"], NOW, LEASE, 5)) == 2
+
+    on(path, scenario)
+
+
+@pytest.mark.parametrize("how", ["delete", "prune"])
+def test_a_number_is_never_given_again_when_the_job_that_kept_it_goes(path, how):
+    """An arrival of a number that was told before would wake nobody."""
+
+    async def scenario(driver):
+        await driver.enqueue([job("a", queue="q")], NOW)
+        await driver.cancel(["a"], NOW)
+        assert await driver.reserve(["q"], NOW, LEASE, 1) == []  # whatever arrived until now is known
+        if how == "delete":
+            assert await driver.delete(["a"]) == [None]
+        else:
+            assert await driver.prune(NOW + LEASE, 10) == 1
+        await driver.enqueue([job("b", queue="q")], NOW)
+        assert await driver.wait(["q"], 0.01)
+
+    on(path, scenario)
+
+
+def test_not_open_is_told(path):
+    driver = SqliteDriver(f"sqlite:///{path}")
+    with pytest.raises(RuntimeError, match="not open"):
+        asyncio.run(driver.queues())
+
+
+def test_closing_ends_every_thread(path):
+    async def scenario(driver):
+        await driver.wait(["default"], 0.01)
+        await driver.inspect("a", NOW) if await driver.queues() else None
+
+    def ours():
+        gc.collect()
+        return {thread for thread in threading.enumerate() if thread.name.startswith("taskharbor-sqlite")}
+
+    before, known = ours(), len(hub._HUBS)  # of drivers that other tests left open
+    on(path, scenario)
+    assert ours() <= before
+    assert len(hub._HUBS) <= known
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # since 3.12, of any fork beside threads
+def test_a_forked_child_opens_the_file_anew(path):
+    async def scenario(driver):
+        await driver.enqueue([job("a")], NOW)
+        await driver.wait(["other"], 0.01)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:  # no event loop of the parent's is used here
+            said = b"nothing"
+            try:
+                said = _in_the_child(driver)
+            finally:
+                os.write(writing, said)
+                os._exit(0)
+        os.close(writing)
+        told = await asyncio.to_thread(os.read, reading, 1000)
+        os.close(reading)
+        await asyncio.to_thread(os.waitpid, child, 0)
+        assert told == b"refused, then reserved a"
+        held = await driver.inspect("a", NOW)
+        assert held.worker == "child"
+        await driver.enqueue([job("b")], NOW)
+
+    on(path, scenario)
+
+
+def _in_the_child(driver):
+    asyncio.events._set_running_loop(None)
+    try:
+        asyncio.run(driver.queues())
+    except BackendUnavailable:
+        said = "refused"
+    held = on(driver.address.path, lambda other: other.reserve(["default"], NOW, LEASE, 5, "child"))
+    return f"{said}, then reserved {held[0].job.id}".encode()
+
+
+class EndsEarly(Watch):
+    """Its thread is gone by the time it is rung for: it saw by itself that it is to stop."""
+
+    def ring(self):
+        super().ring()
+        self._thread.join(30)
+        super().ring()
+
+
+def test_a_watch_whose_thread_ended_first_is_stopped_all_the_same(path):
+    """The second ring went to a closed file, or to whatever had been opened under its number since."""
+    watch = EndsEarly(str(path), f"{path}-lock", list, lambda arrived: None)
+    watch.stop()
