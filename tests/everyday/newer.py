@@ -1,12 +1,13 @@
 """The application after an upgrade: the same tasks, in a program whose TaskHarbor has one more migration.
 
-MIGRATIONS (environment): a folder with the migrations of such a program, where the store has any. A driver that gets a
-schema of its own adds itself here.
+MIGRATIONS (environment): a folder with the migrations of such a program, on SQLite. A driver that gets a schema of its
+own adds itself here.
 """
 
 import os
 from pathlib import Path
 
+from tests.drivers.postgres_newer import become_newer
 from tests.everyday.tasks import DSN, harbor
 
 MORE = (
@@ -31,5 +32,7 @@ if DSN.startswith("sqlite"):
             pass  # another process was faster
     migrate.FOLDER = folder
     migrate.SCHEMA += 1
+elif DSN.startswith("postgres"):
+    become_newer()
 
 __all__ = ["harbor"]

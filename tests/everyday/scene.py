@@ -43,18 +43,21 @@ class Scene:
 
     # Processes
 
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "TASKHARBOR_DSN": self.dsn,
+            "JOURNAL": str(self.journal.path),
+            "MIGRATIONS": str(self.folder / "migrations"),
+            "PACE": str(self.pace),
+        }
+
     def _start(self, *command: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         with open(self.folder / "log", "ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", *command],
                 cwd=ROOT,
-                env={
-                    **os.environ,
-                    "TASKHARBOR_DSN": self.dsn,
-                    "JOURNAL": str(self.journal.path),
-                    "MIGRATIONS": str(self.folder / "migrations"),
-                    "PACE": str(self.pace),
-                },
+                env=self._environment(),
                 stdin=stdin,
                 stdout=log,
                 stderr=log,
@@ -92,6 +95,7 @@ class Scene:
 
     def upgrade(self) -> None:
         """A newer program upgrades the store. The older ones work on beside it, and start again beside it."""
+        self.command("migrate", "--app", NEW)
         self.programs = (NEW,)
         self.restart()
         self.programs = (OLD, NEW)
@@ -133,7 +137,8 @@ class Scene:
     def command(self, *words: str) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "taskharbor", *words, "--dsn", self.dsn],
-            cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False,
+            cwd=ROOT, env=self._environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=PATIENCE, check=False,
         )  # fmt: skip
         if done.returncode not in (0, 1) or "Traceback" in done.stderr:
             self.looks.append(([*words], done.returncode, done.stderr))

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import psycopg
 
+from taskharbor.drivers.postgres import statement
+from taskharbor.drivers.sqlite import migrate
 from tests.everyday.tasks import path_of
 from tests.servers import postgres, redis, sentinel
 
@@ -28,6 +30,10 @@ class Store(NamedTuple):
     always: bool = True  # also in `make test`; the others are sent the same commands as Redis
 
 
+def _upgraded(number: int, ours: int) -> list[str]:
+    return [] if number == ours + 1 else [f"it was never upgraded: its schema is number {number}"]
+
+
 # SQLite
 
 
@@ -40,7 +46,9 @@ def _sqlite(folder: Path) -> str:
 
 def _sqlite_sound(dsn: str) -> list[str]:
     with closing(sqlite3.connect(path_of(dsn))) as file:
-        return [text for (text,) in file.execute("PRAGMA integrity_check") if text != "ok"]
+        wrong = [text for (text,) in file.execute("PRAGMA integrity_check") if text != "ok"]
+        (number,) = file.execute("SELECT schema FROM taskharbor_meta").fetchone()
+    return [*wrong, *_upgraded(number, migrate.SCHEMA)]
 
 
 def _sqlite_bookings(dsn: str) -> Counter[int]:
@@ -62,7 +70,9 @@ def _postgres_sound(dsn: str) -> list[str]:
     with psycopg.connect(dsn) as connection:
         found = connection.execute("select deadlocks from pg_stat_database where datname = current_database()")
         row = found.fetchone()
-        return [] if row == (0,) else [f"deadlocks: {row}"]
+        wrong = [] if row == (0,) else [f"deadlocks: {row}"]
+        (number,) = connection.execute("select max(version) from taskharbor.meta").fetchone() or (0,)
+    return [*wrong, *_upgraded(number, statement.VERSION)]
 
 
 def _postgres_bookings(dsn: str) -> Counter[int]:
