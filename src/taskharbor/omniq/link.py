@@ -25,7 +25,7 @@ from redis.client import NEVER_DECODE
 from taskharbor.drivers.redis import tls
 from taskharbor.drivers.redis.link import AWAY, AWAY_WORDS, FULL
 from taskharbor.drivers.redis.options import OURS, Options, hosts_of, parse
-from taskharbor.drivers.redis.scripts import Script, compose, pack, unindexed
+from taskharbor.drivers.redis.scripts import Script, compose, pack, tuned
 from taskharbor.drivers.redis.wire import cause_of
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import BackendUnavailable
@@ -66,9 +66,10 @@ class Link:
                 f"{type(target).__module__}.{type(target).__name__}; for redis.asyncio use AsyncOmniQ"
             )
         self._cluster = isinstance(self._client, redis.RedisCluster)
+        self._database = 0 if self._cluster else _database(self._client)
 
     def run(self, call: Call[T]) -> T:
-        script, arguments = _prepared(call, self._cluster, self._indexed)
+        script, arguments = _prepared(call, self._cluster, self._indexed, self._database)
         end = _monotonic() + PATIENCE
         while True:
             try:
@@ -107,9 +108,10 @@ class AsyncLink:
                 f"{type(target).__module__}.{type(target).__name__}; for synchronous ones use OmniQ"
             )
         self._cluster = isinstance(self._client, redis.asyncio.RedisCluster)
+        self._database = 0 if self._cluster else _database(self._client)
 
     async def run(self, call: Call[T]) -> T:
-        script, arguments = _prepared(call, self._cluster, self._indexed)
+        script, arguments = _prepared(call, self._cluster, self._indexed, self._database)
         end = _monotonic() + PATIENCE
         while True:
             try:
@@ -140,13 +142,17 @@ def script(name: str) -> Script:
     return compose(name, "\n".join(parts))
 
 
-def _prepared(call: Call[Any], cluster: bool, indexed: bool) -> tuple[Script, tuple[Any, ...]]:
+def _prepared(call: Call[Any], cluster: bool, indexed: bool, database: int) -> tuple[Script, tuple[Any, ...]]:
     argument = pack((cluster, *map(_packable, call.arguments)))
     keys = [f"{call.base}:meta".encode()]
     if cluster:  # see `anchors` in drivers/redis/scripts.py
         keys.append(f"{call.base}:th:meta".encode())
-    found = script(call.script)
-    return found if indexed else unindexed(found), (len(keys), *keys, argument)
+    return tuned(script(call.script), indexed, database), (len(keys), *keys, argument)
+
+
+def _database(client: Any) -> int:
+    """The number of a client's database."""
+    return int(client.connection_pool.connection_kwargs.get("db") or 0)
 
 
 def _is_indexed(url: str) -> bool:

@@ -83,7 +83,7 @@ class RedisDriver(SingleVerbs):
             await link.close()
             raise
         self._calls = ClusterCalls(link) if self.options.cluster else Calls(link)
-        self._hints = Hints(link.connection, self._arrivals)
+        self._hints = Hints(link.connection, self._arrivals, self.options.database)
         self._reader = Reader(self._calls)
         self._sweeper = Sweeper(self._calls)
         self._housekeeper = Housekeeper(self._calls)

@@ -14,6 +14,7 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
+from taskharbor.drivers.redis.scripts import wake
 from taskharbor.drivers.redis.wire import Ear, hang_up
 
 LOOK_EVERY = 1.0  # seconds
@@ -26,9 +27,10 @@ Look = Callable[[Sequence[str]], Awaitable[dict[str, int]]]
 class Hints:
     """The waiters of one driver."""
 
-    def __init__(self, connect: Callable[[], Awaitable[AbstractConnection]], look: Look) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[AbstractConnection]], look: Look, database: int = 0) -> None:
         self._connect = connect
         self._look = look
+        self._wake = wake(database)
         self._seen: dict[str, int] = {}  # queue → its last arrival when a reserve of this driver left nothing there
         self._waiters: dict[asyncio.Future[bool], frozenset[str]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -85,7 +87,7 @@ class Hints:
 
     def _ask(self, queues: Sequence[str]) -> None:
         if self._ear is not None:
-            self._ear.send("SUBSCRIBE", *(channel(queue) for queue in queues))
+            self._ear.send("SUBSCRIBE", *(f"{{{queue}}}:{self._wake}" for queue in queues))
 
     async def _keep_listening(self) -> None:
         pause = 0.1
@@ -111,7 +113,7 @@ class Hints:
 
     def _hear(self, reply: Any) -> None:
         kind, name, *_ = reply
-        queue = queue_of(name)
+        queue = name.decode(errors="replace")[1:].removesuffix("}:" + self._wake)
         if kind == b"message":
             for waiter, queues in self._waiters.items():
                 if queue in queues:
@@ -133,11 +135,3 @@ class Hints:
 def settle(waiter: asyncio.Future[bool], answer: bool) -> None:
     if not waiter.done():
         waiter.set_result(answer)
-
-
-def channel(queue: str) -> str:
-    return f"{{{queue}}}:th:wake"
-
-
-def queue_of(name: bytes) -> str:
-    return name.decode(errors="replace")[1:].removesuffix("}:th:wake")

@@ -31,7 +31,7 @@ from taskharbor.drivers.dsn import conceals
 from taskharbor.drivers.redis import acl, checks, tls
 from taskharbor.drivers.redis.options import Options
 from taskharbor.drivers.redis.pool import Address, Command, Pool, by_hash, by_text, connect, dial
-from taskharbor.drivers.redis.scripts import Script, binary, load, pack, unindexed
+from taskharbor.drivers.redis.scripts import Script, binary, load, pack, tuned
 from taskharbor.drivers.redis.wire import hang_up
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
@@ -121,8 +121,7 @@ class Link:
         """A script, at the server of a queue. `durable`: answer when replicas have it, if the DSN asks for that.
         `within`: each try is given up after this many seconds, if that is sooner than usual. `timed`: the first of the
         arguments is the present in ms, and a further try adds the time that has passed to it."""
-        if not self.options.omniq_index:
-            script = unindexed(script)
+        script = tuned(script, self.options.omniq_index, self.options.database)
         began = asyncio.get_running_loop().time()
         wait = self.options.durable if durable else 0
         spell, is_late = by_hash, False

@@ -73,9 +73,24 @@ def load(name: str, package: str = PACKAGE) -> Script:
 
 
 @functools.cache
-def unindexed(script: Script) -> Script:
-    """A script that keeps no index of OmniQ 4.0 (`?omniq_index=0`)."""
-    return Script(script.name, script.text.decode().replace("local INDEXED = true", "local INDEXED = false"))
+def tuned(script: Script, indexed: bool, database: int) -> Script:
+    """A script for a driver that keeps no index of OmniQ 4.0 (`?omniq_index=0`), or whose database is not 0: channels
+    belong to the whole server, so those of hints are told apart by its number."""
+    if indexed and not database:
+        return script
+    text = script.text.decode()
+    if not indexed:
+        text = text.replace("local INDEXED = true", "local INDEXED = false")
+    return Script(script.name, text.replace("local WAKE = 'th:wake'", f"local WAKE = '{wake(database)}'"))
+
+
+def wake(database: int) -> str:
+    """What follows the name of a queue in the channel of its hints.
+
+    >>> wake(0), wake(3)
+    ('th:wake', 'th:wake:3')
+    """
+    return f"th:wake:{database}" if database else "th:wake"
 
 
 def anchor(queue: str) -> str:

@@ -41,5 +41,5 @@ end
 many('RPUSH', wait, ids)
 if INDEXED then note_ids('ZADD', key(q, 'idx:wait'), with_score(now, ids)) end
 quick_stats(q, now, 'enqueue', waiting + count)
-call('PUBLISH', key(q, 'th:wake'), q)
+call('PUBLISH', key(q, WAKE), q)
 return 'OK'

@@ -16,6 +16,7 @@ local function unless_full()
   call('ZADD', KEYS[1], 'XX', '0', '')
 end
 
+local WAKE = 'th:wake'       -- the channel of hints; in other databases than 0 their number follows (scripts.tuned)
 local DEFAULT_MAX = 5        -- what OmniQ clients see as max_attempts of a job that leaves it to core
 local MARGIN = 0.001         -- between the turns of two groups that became ready in the same millisecond
 

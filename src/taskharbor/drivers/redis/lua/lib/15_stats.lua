@@ -3,7 +3,7 @@
 -- what a step of plain jobs can change, and all of it where that does not fit what they find.
 
 local LANES = {'wait', 'active', 'delayed', 'failed', 'completed'}
-local INDEXED = true    -- false in the scripts of a driver that keeps no index (scripts.unindexed)
+local INDEXED = true    -- false in the scripts of a driver that keeps no index (scripts.tuned)
 
 -- One command for a list of ids. Bookkeeping never stops a job: what somebody else wrote there instead is thrown away.
 local function note_ids(command, at, list)

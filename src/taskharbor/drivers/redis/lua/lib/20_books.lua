@@ -55,5 +55,5 @@ function th.finish()
     write_index(q, ids)
     whole_stats(q, n(th.now), grouped[q] or 0, stamped[q] or {})
   end
-  for q in pairs(hinted) do call('PUBLISH', key(q, 'th:wake'), q) end
+  for q in pairs(hinted) do call('PUBLISH', key(q, WAKE), q) end
 end
