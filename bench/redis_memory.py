@@ -37,7 +37,7 @@ def by_key(client: Any, jobs: int) -> dict[str, int]:
     """Bytes of a job by the kind of key, as the server counts them."""
     sums: Counter[str] = Counter()
     for key in client.scan_iter(count=1000):
-        kind = re.sub(r"(:job:|:p:).*", r"\1…", key.decode())
+        kind = re.sub(r"(:job:|:th:ids:|\{th:ids:0\}:).*", r"\1…", key.decode())
         sums[kind] += client.memory_usage(key, samples=0)
     return {kind: round(total / jobs) for kind, total in sums.most_common() if total >= jobs}
 

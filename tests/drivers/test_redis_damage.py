@@ -40,6 +40,7 @@ KINDS = {
 }
 # Keys that hold no healthy job's place: what is lost with them can be made again, or is nobody's.
 BOOKS = ["stats", "idx:wait", "idx:active", "idx:delayed", "idx:failed", "lane:rr", "th:seq", "th:damaged", "completed"]
+BOOKS += ["th:count"]
 BOOKS += [
     "th:cancelled",
     "th:blocked",
@@ -52,6 +53,7 @@ BOOKS += [
     "g:new:wait",
 ]
 PLACES = ["wait", "delayed", "active", "failed", "groups:ready", "th:prio", "th:done", "th:ids", "th:keys", "g:g:wait"]
+PLACES += ["th:ids:"]
 LANES_OF: dict[str, tuple[str, ...]] = {
     "wait": ("wait",),
     "delayed": ("delayed",),
@@ -66,7 +68,7 @@ a_gap = st.tuples(st.just("gap"), index, st.sampled_from(FIELDS))
 a_kind = st.tuples(st.just("kind"), index, st.sampled_from(list(KINDS)))
 a_bare = st.tuples(st.just("bare"), index)
 a_book = st.tuples(st.just("book"), st.sampled_from(BOOKS), st.sampled_from(list(KINDS)))
-a_number = st.tuples(st.just("number"), st.sampled_from(["th:seq", "g:g:inflight", "g:g:limit", "lane:rr"]))
+a_number = st.tuples(st.just("number"), st.sampled_from(["th:seq", "th:count", "g:g:inflight", "g:g:limit", "lane:rr"]))
 damages = st.one_of(a_field, a_field, a_gap, a_kind, a_kind, a_bare, a_book, a_number)
 calls = st.one_of(
     st.tuples(st.just("reserve"), st.integers(1, 9)),

@@ -24,6 +24,12 @@ def parts(options: str) -> dict[str, dict[str, int]]:
     return {state: found for state, _, found in asyncio.run(redis_memory.measure(emptied() + options, JOBS))}
 
 
+def test_a_waiting_job_costs_less_than_500_bytes_without_the_index():
+    found = asyncio.run(redis_memory.measure(f"{emptied()}?omniq_index=0", 20_000))
+    assert found[0][0] == "waiting"
+    assert found[0][1] < 500
+
+
 def test_the_index_of_omniq_is_kept_unless_it_is_not_wanted():
     whole, bare = parts(""), parts("?omniq_index=0")
     for state, lane in (("waiting", "wait"), ("inflight", "active")):

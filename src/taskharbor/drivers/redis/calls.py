@@ -85,7 +85,9 @@ class Calls:
         flat = plain(jobs, now) if self._quick("enqueue") else None
         if flat is None:
             return False
-        answer: bytes = await self.link.run(load("put"), queue, (now, cluster, queue, flat), durable=True, timed=True)
+        ids = flat[::7]
+        args = (now, cluster, queue, flat, False if ids == (ordered := sorted(ids)) else ordered)
+        answer: bytes = await self.link.run(load("put"), queue, args, durable=True, timed=True)
         if answer == b"DUE":
             self._slow["enqueue"] = DUE_FOR
         return answer == b"OK"

@@ -162,7 +162,7 @@ class ClusterCalls(Calls):
             parts.setdefault(bucket(id), []).append(id)
 
         async def noted_in(key: str, part: list[str]) -> list[bytes | None]:
-            ask = partial(self.link.ask, "HMGET", key, *part, key=key)
+            ask = partial(self.link.run, load("noted"), key[1:-1], (key, part))
             return await ask() if strictly else await self.patiently(key, ask) or [None] * len(part)
 
         replies = await gathered([noted_in(key, part) for key, part in parts.items()])

@@ -28,6 +28,10 @@ SMALL_STORE = 100_000  # keys; a store up to this size is walked whole at each l
 SCAN_EVERY = 10.0  # seconds between looks into a larger one
 
 
+class PagesLost(Exception):
+    """Somebody took ids out of the index of a queue."""
+
+
 class Reader:
     """One driver's way of reading."""
 
@@ -135,21 +139,28 @@ class Reader:
             yield found
 
     async def _of_queue(self, queue: str, now: int, after: str) -> AsyncIterator[JobInfo]:
-        foreign = {id: id.decode(errors="replace") for id in await self._foreign(queue)}
-        own = self._own(queue, now, after)
-        ids = sorted((id for id in foreign if foreign[id] > after), key=foreign.__getitem__)
-        others = self._others(queue, now, ids)
-        async for found in merged([own, others]):
-            yield found
+        is_whole = True  # as far as is known
+        while True:
+            foreign = {id: id.decode(errors="replace") for id in await self._foreign(queue, is_whole)}
+            own = self._own(queue, now, after, is_whole)
+            ids = sorted((id for id in foreign if foreign[id] > after), key=foreign.__getitem__)
+            others = self._others(queue, now, ids)
+            try:
+                async for found in merged([own, others]):
+                    after = found.job.id
+                    yield found
+                return
+            except PagesLost:
+                is_whole = False
 
-    async def _foreign(self, queue: str) -> Iterable[bytes]:
-        """The ids that foreign clients published. If there may be any, all lanes are walked, a slice at a time; what
-        was found in large ones holds for some seconds."""
+    async def _foreign(self, queue: str, is_whole: bool) -> Iterable[bytes]:
+        """The ids that foreign clients published, and those of ours that the index has lost. If there may be any, all
+        lanes are walked, a slice at a time; what was found in large ones holds for some seconds."""
         clock, script, run = asyncio.get_running_loop().time, load("foreign"), self._calls.link.run
         known = self._strangers.get(queue)
         if known is not None and clock() - known[0] < SCAN_EVERY:
             return known[1]
-        if not await run(script, queue, (queue, "any")):
+        if is_whole and not await run(script, queue, (queue, "any")):
             return ()
         found: dict[bytes, None] = {}
         groups: dict[bytes, None] = {}
@@ -175,10 +186,13 @@ class Reader:
             self._strangers[queue] = (clock(), found)
         return found
 
-    async def _own(self, queue: str, now: int, last: str) -> AsyncIterator[JobInfo]:
-        after, more = last.encode(), 1
-        while more:
-            found, more, after = await self._calls.link.run(load("page"), queue, (queue, binary(after), CHUNK))
+    async def _own(self, queue: str, now: int, last: str, unless_lost: bool) -> AsyncIterator[JobInfo]:
+        after: bytes | None = last.encode()
+        while after is not None:
+            args = (queue, binary(after), CHUNK)
+            found, after, lost = await self._calls.link.run(load("page"), queue, args)
+            if lost and unless_lost:
+                raise PagesLost
             for each in found:
                 yield info_of(each, now)
 

@@ -1,4 +1,5 @@
--- Ids that stand in the lanes of a queue and are not in `th:ids`: a foreign client published them. queue, then
+-- Ids that stand in the lanes of a queue and are not among those that this driver stored: a foreign client published
+-- them, or the index has lost them. queue, then
 --   any                               → whether there may be any: 0 if the numbers say that there are none
 --   sorted, lane, cursor              → those in a slice of a sorted lane, the groups met there, and the next cursor
 --   lists, names, number, passed over → those in a slice of these lists, each from its end to its head, and where to go on: the
@@ -13,7 +14,7 @@ local function size(command, name)
 end
 
 local function note(id)
-  if not try('ZSCORE', key(q, 'th:ids'), id) then found[#found + 1] = id end
+  if not has_id(q, id) then found[#found + 1] = id end
 end
 
 if args[2] == 'any' then
@@ -24,7 +25,8 @@ if args[2] == 'any' then
     if size('ZCARD', 'active') + size('ZCARD', 'groups:ready') > SLICE then return 1 end
     for _, gid in ipairs(th.groups(q)) do total = total + size('LLEN', 'g:' .. gid .. ':wait') end
   end
-  return total == size('ZCARD', 'th:ids') and 0 or 1
+  local own = size('ZCARD', 'th:ids') > 0 and (finite(size('GET', 'th:count')) or -1) or 0
+  return total == own and 0 or 1
 elseif args[2] == 'sorted' then
   local lane, groups = args[3], {}
   local page = try('ZSCAN', key(q, lane), args[4], 'COUNT', SLICE / 2) or {'0', {}}

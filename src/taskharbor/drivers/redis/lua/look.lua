@@ -5,11 +5,9 @@
 -- without: 95_fence 98_tend 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 th.begin(0, args[1])
-local jobs, keyed, ids, noted = {}, {}, {}, {}
-for index, item in ipairs(args[2]) do ids[index] = item[1] end
-if not th.cluster and #ids > 0 then noted = gather('HMGET', IDS, ids) end
+local jobs, keyed = {}, {}
 for index, item in ipairs(args[2]) do
-  local id, q = item[1], noted[index]
+  local id, q = item[1], not th.cluster and noted_queue(item[1])
   if not q or call('EXISTS', job_key(q, id)) == 0 then q = item[2] end
   local found = q and call('HMGET', job_key(q, id), 'state', 'th_heir', 'th_heirq', 'th_deps', 'payload', 'th_heirn')
   if found and (found[1] or found[5]) then

@@ -8,7 +8,7 @@
 --   cancel nothing → the run's generation and its queues, and it is flagged; false if it has none
 --   list   queues: among the known ones, as of now
 --   drop   queue, seconds: no longer among them, unless somebody has listed it since
--- without: 15_stats 20_books 25_mend 30_record 40_groups 45_plain 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend 99_sweep
+-- without: 15_stats 16_ids 20_books 25_mend 26_ids 30_record 40_groups 45_plain 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 local operation, at, rest = args[1], args[2], args[3]
 if operation == 'claim' then unless_full() else even_if_full() end
@@ -41,9 +41,10 @@ elseif operation == 'left' or operation == 'cancel' then
 end
 for index = 1, #rest, 2 do
   local id, q = rest[index], rest[index + 1]
-  local noted = call('HGET', at, id)
-  if operation == 'note' or ((operation == 'claim' or operation == 'spawn') and not noted) then call('HSET', at, id, q) end
-  if operation == 'gone' and noted == q then call('HDEL', at, id) end
-  answers[#answers + 1] = noted or false
+  local noted = noted_queue(id, at)
+  local is_wanted = operation == 'claim' or operation == 'spawn'
+  if operation == 'note' or (is_wanted and not noted) then note_queue(note_key(id, at), {id}, q) end
+  if operation == 'gone' and noted == q then call('HDEL', note_key(id, at), id) end
+  answers[#answers + 1] = noted
 end
 return answers

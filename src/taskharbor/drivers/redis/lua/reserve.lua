@@ -36,7 +36,7 @@ for first = 1, #queues, 16 do
   end
 end
 if #open > 1 and not th.cluster then   -- the queue first that was served longest ago, for the whole store
-  local served, place = gather('HMGET', TURNS, open), {}
+  local served, place = call('HMGET', TURNS, unpack(open)), {}
   for index, q in ipairs(open) do place[q] = {finite(served[index]) or 0, index} end
   table.sort(open, function(a, b)
     if place[a][1] ~= place[b][1] then return place[a][1] < place[b][1] end

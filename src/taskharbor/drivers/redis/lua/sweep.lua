@@ -9,8 +9,11 @@ even_if_full()
 th.begin(args[1], args[2], args[3])
 local q, count = args[4], args[5]
 local at = sound(q, 'th:sweep', 'hash')
-local last = call('HGET', at, 'id') or ''
-local ids = call('ZRANGEBYLEX', sound(q, 'th:ids'), last == '' and '-' or '(' .. last, '+', 'LIMIT', 0, count)
+sound(q, 'th:ids')
+local from, counted, stamp = unpack(call('HMGET', at, 'id', 'counted', 'stamp'))
+if not from or from == '' then from, counted, stamp = '', '0', count_stamp(q) end
+local ids, last, lost = ids_after(q, from, count)
+drop_lost(q, lost)
 local looked, restored, shown, doubtful, groups = 0, 0, {}, {}, {}
 for _, id in ipairs(ids) do
   if th.searches >= 10 then break end
@@ -53,11 +56,13 @@ for index, name in ipairs(call('HSCAN', damaged, '0', 'COUNT', 100)[2]) do
   if index % 2 == 1 and call('EXISTS', key(q, 'th:damaged:' .. name)) == 0 then call('HDEL', damaged, name) end
 end
 if restored > 0 then th.note_mended(q, restored, 0) end
-local next_id = looked == #ids and #ids < count and '' or ids[looked]
+local next_id = looked < #ids and ids[looked] or last or ''
+counted = whole(counted) + looked
+if next_id == '' then correct_count(q, counted, stamp) end
 if next_id == '' and keys[1] == '0' and held[1] == '0' then
   call('DEL', at)
 elseif call('EXISTS', key(q, 'th:ids')) == 1 then
-  call('HSET', at, 'id', next_id, 'key', keys[1], 'held', held[1])
+  call('HSET', at, 'id', next_id, 'key', keys[1], 'held', held[1], 'counted', n(counted), 'stamp', stamp)
 end
 th.finish()
 return {looked, restored, shown, doubtful}

@@ -42,13 +42,7 @@ local function job_key(q, id)
 end
 th.job_key = job_key
 
--- Where the queue of an id is noted. On a Cluster these are sixteen keys in slots of their own, kept by clients.
-local IDS = '{th:ids:0}'
 local TURNS, QUEUES, WATCHED = '{th}:turns', '{th}:queues', '{th}:watched'
-
-local function flow_key(flow)
-  return '{th:flow:' .. flow .. '}'
-end
 
 -- Like `call` for a command that reads: nil where the key holds another kind of value than it should.
 local function try(...)
@@ -72,33 +66,14 @@ local function many(command, at, list)
 end
 th.many = many
 
--- The same for a command that answers a list.
-local function gather(command, at, list)
-  local size = #list
-  if size <= 4000 then return call(command, at, unpack(list)) end
-  local all = {}
-  for first = 1, size, 4000 do
-    for _, value in ipairs(call(command, at, unpack(list, first, min(first + 3999, size)))) do
-      all[#all + 1] = value
-    end
-  end
-  return all
-end
-
 -- Whether a text is UTF-8, which clients need of names. Nearly every name is ASCII.
-local WIDE = {
-  '[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
-  '[\225-\236\238\239][\128-\191][\128-\191]', '\240[\144-\191][\128-\191][\128-\191]',
-  '[\241-\243][\128-\191][\128-\191][\128-\191]', '\244[\128-\143][\128-\191][\128-\191]',
-}
 local function is_text(value)
   if not string.find(value, '[\128-\255]') then return true end
-  for _, wide in ipairs(WIDE) do value = string.gsub(value, wide, '.') end
+  local wide = {
+    '[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
+    '[\225-\236\238\239][\128-\191][\128-\191]', '\240[\144-\191][\128-\191][\128-\191]',
+    '[\241-\243][\128-\191][\128-\191][\128-\191]', '\244[\128-\143][\128-\191][\128-\191]',
+  }
+  for _, each in ipairs(wide) do value = string.gsub(value, each, '.') end
   return not string.find(value, '[\128-\255]')
-end
-
-local function lines(text)
-  local found = {}
-  for line in string.gmatch(text, '[^\n]+') do found[#found + 1] = line end
-  return found
 end

@@ -21,6 +21,10 @@ function th.put_plain(at, id, payload, type, timeout, limit, extra, created, sto
     call('HSET', at, 'state', 'wait', 'attempt', '0', 'payload', payload, 'th_type', type, 'th_max', in_words(limit),
          'created_ms', in_words(created), 'th_x', extra, 'updated_ms', now, 'timeout_ms', timeout, 'max_attempts', shown,
          'backoff_ms', '5000', 'id', id, 'th_sto', sto)
+  elseif limit == 0 then
+    call('HSET', at, 'state', 'wait', 'attempt', '0', 'payload', payload, 'th_type', type,
+         'created_ms', in_words(created), 'updated_ms', now, 'timeout_ms', timeout, 'max_attempts', shown,
+         'backoff_ms', '5000', 'id', id, 'th_sto', sto)
   else
     call('HSET', at, 'state', 'wait', 'attempt', '0', 'payload', payload, 'th_type', type, 'th_max', in_words(limit),
          'created_ms', in_words(created), 'updated_ms', now, 'timeout_ms', timeout, 'max_attempts', shown,
@@ -30,11 +34,7 @@ end
 
 -- Whether something is to be lined up first, or a key does not hold what it should: for a script that moves more.
 local function fell_due(q, now)
-  for _, lane in ipairs({'delayed', 'active'}) do
-    local found = try('ZRANGEBYSCORE', key(q, lane), '-inf', now, 'LIMIT', 0, 1)
-    if not found or found[1] then return true end
-  end
-  return false
+  return try('ZCOUNT', key(q, 'delayed'), '-inf', now) ~= 0 or try('ZCOUNT', key(q, 'active'), '-inf', now) ~= 0
 end
 
 -- Those values, if the job is plain and may run; else nil.

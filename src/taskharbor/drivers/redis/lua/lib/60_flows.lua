@@ -14,6 +14,16 @@
 local receive = {}
 th.receive = receive
 
+local function flow_key(flow)
+  return '{th:flow:' .. flow .. '}'
+end
+
+local function lines(text)
+  local found = {}
+  for line in string.gmatch(text, '[^\n]+') do found[#found + 1] = line end
+  return found
+end
+
 -- Messages are numbered; where two could overtake each other, the later number wins. Those to `@ids` and `@flow` are for
 -- the client that delivers: what they name lies in slots of its own. No id and no run has a name that is no text.
 local function post(q, kind, args)

@@ -93,11 +93,12 @@ function th.forget(q, id, job)
   if job.th_key and call('HGET', sound(q, 'th:keys'), job.th_key) == id then call('HDEL', sound(q, 'th:keys'), job.th_key) end
   if job.th_flow then th.leave_flow(q, id, job.th_flow) end
   call('DEL', job_key(q, id), key(q, 'th:damaged:job:' .. id), after_key(q, id), key(q, 'th:open:' .. id))
-  call('ZREM', sound(q, 'th:ids'), id)
+  sound(q, 'th:ids')
+  remove_id(q, id)
   call('HDEL', sound(q, 'th:watched'), id)
   if th.cluster then
     if job.th_sto then post('@ids', 'gone', {id, q}) end
-  elseif call('HGET', IDS, id) == q then
-    call('HDEL', IDS, id)
+  elseif noted_queue(id) == q then
+    call('HDEL', note_key(id), id)
   end
 end

@@ -12,9 +12,9 @@ local function known_ids(jobs)
   end
   if #ids == 0 then return found end
   if not th.cluster then
-    local noted = gather('HMGET', IDS, ids)
-    for index, id in ipairs(ids) do
-      if noted[index] and call('EXISTS', job_key(noted[index], id)) == 1 then found[id] = noted[index] end
+    for _, id in ipairs(ids) do
+      local q = noted_queue(id)
+      if q and call('EXISTS', job_key(q, id)) == 1 then found[id] = q end
     end
   end
   local any = 0
@@ -37,20 +37,20 @@ end
 
 -- What is stored in one go for all jobs of a call.
 local function note(jobs)
-  local sorted, index, names = {}, {}, {}
+  local ids, names = {}, {}
   for _, job in ipairs(jobs) do
     local q, id = job[2], job[1]
-    local list = sorted[q]
-    if not list then list = {}; sorted[q] = list; names[#names + 1] = q end
-    list[#list + 1] = '0'
+    local list = ids[q]
+    if not list then list = {}; ids[q] = list; names[#names + 1] = q end
     list[#list + 1] = id
-    index[#index + 1] = id
-    index[#index + 1] = q
   end
-  for q, list in pairs(sorted) do many('ZADD', sound(q, 'th:ids'), list) end
-  if not th.cluster then
-    many('HSET', IDS, index)
-    for _, q in ipairs(names) do call('ZADD', QUEUES, 'NX', n(th.now), q) end
+  for _, q in ipairs(names) do
+    sound(q, 'th:ids')
+    add_ids(q, ids[q])
+    if not th.cluster then
+      for at, some in pairs(by_notes(ids[q])) do note_queue(at, some, q) end
+      call('ZADD', QUEUES, 'NX', n(th.now), q)
+    end
   end
 end
 

@@ -59,7 +59,7 @@ local function judged(q, id, in_group)
   if state and KNOWN[state] and state ~= 'wait' then return nil end   -- stands elsewhere: this was a stale entry
   if not values or not (values[P] or values[STO]) then
     local kind = kind_of(job_key(q, id))
-    if kind == 'none' or (kind == 'hash' and not call('ZSCORE', sound(q, 'th:ids'), id)) then
+    if kind == 'none' or (kind == 'hash' and not has_id(q, id)) then
       return nil, function()      -- a ghost: somebody trimmed the record of a job that was alive
         call('DEL', job_key(q, id))
         th.book(q, id, false)

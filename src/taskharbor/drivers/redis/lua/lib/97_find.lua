@@ -2,7 +2,7 @@
 
 -- The queue of an id, on one server, as noted when it was stored. What foreign clients publish nobody notes: seek.lua.
 function th.locate(id)
-  local noted = call('HGET', IDS, id)
+  local noted = noted_queue(id)
   if noted and call('EXISTS', job_key(noted, id)) == 1 then return noted end
   return nil
 end

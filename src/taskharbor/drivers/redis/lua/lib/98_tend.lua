@@ -82,7 +82,7 @@ end
 -- arrivals begin at 1 again. Answers whether it was. Of other slots of a Cluster nothing is written here.
 local HOLDS = {'wait', 'delayed', 'active', 'failed', 'completed', 'paused', 'groups:ready', 'th:ids', 'th:prio', 'th:outbox',
                'th:returned', 'th:alias', 'th:unnoted', 'th:damaged'}
-local LEFT = {'th:seq', 'stats', 'lane:rr', 'th:sweep', 'th:watched', 'th:held', 'th:mended', 'th:tend', 'th:posted'}
+local LEFT = {'th:seq', 'th:count', 'stats', 'lane:rr', 'th:sweep', 'th:watched', 'th:held', 'th:mended', 'th:tend', 'th:posted'}
 function th.forget_queue(q)
   local keys = {}
   for index, name in ipairs(HOLDS) do keys[index] = key(q, name) end

@@ -1,0 +1,79 @@
+-- In which queue an id is. It is noted in one of many hashes, each so small that Redis keeps it as one block of bytes, half of
+-- what an id costs in a large one. On a Cluster they are in sixteen slots of their own (`at`), and kept by register.lua.
+
+local NOTES = '{th:ids:0}:'
+
+-- Which hash: by what ULIDs have in common that were made one after the other, so that those of a call are noted together; by
+-- the end of any other id.
+local function note_number(id)
+  local first = #id == 26 and 16 or -4
+  local a, b, c, d = string.byte(id, first, first + 3)
+  return (((a or 0) * 131 + (b or 0)) * 131 + (c or 0)) * 131 + (d or 0)
+end
+
+local function note_key(id, at)
+  if at then return at .. ':' .. note_number(id) % 509 end
+  return NOTES .. note_number(id) % 8191
+end
+
+-- Ids by the hash that they are noted in.
+local function by_notes(ids)
+  if #ids == 1 then return {[note_key(ids[1])] = ids} end
+  local notes, lists = {}, {}
+  for _, id in ipairs(ids) do
+    local number = note_number(id) % 8191
+    local list = lists[number]
+    if not list then
+      list = {}
+      lists[number], notes[NOTES .. number] = list, list
+    end
+    list[#list + 1] = id
+  end
+  return notes
+end
+
+-- Note the queue of ids of one hash; what somebody else wrote there instead is thrown away.
+local function note_queue(at, ids, q)
+  for first = 1, #ids, 2000 do
+    local list = {}
+    for index = first, min(first + 1999, #ids) do
+      list[#list + 1] = ids[index]
+      list[#list + 1] = q
+    end
+    if not try('HSET', at, unpack(list)) then
+      call('DEL', at)
+      call('HSET', at, unpack(list))
+    end
+  end
+end
+
+local function forget_notes(notes)
+  for at, ids in pairs(notes) do many('HDEL', at, ids) end
+end
+
+-- Note the queue of ids that are new. Answers them by hash; nil: one is noted already, and nothing has changed.
+local function note_new(ids, q)
+  local notes, done = by_notes(ids), {}
+  for at, some in pairs(notes) do
+    local is_known = false
+    if #some == 1 then
+      local is_new = try('HSETNX', at, some[1], q)
+      if not is_new then note_queue(at, some, q) end
+      is_known = is_new == 0
+    else
+      for first = 1, #some, 4000 do
+        for _, found in ipairs(try('HMGET', at, unpack(some, first, min(first + 3999, #some))) or {}) do
+          is_known = is_known or found
+        end
+      end
+      if not is_known then note_queue(at, some, q) end
+    end
+    if is_known then return forget_notes(done) end
+    done[at] = some
+  end
+  return notes
+end
+
+local function noted_queue(id, at)
+  return try('HGET', note_key(id, at), id) or false
+end

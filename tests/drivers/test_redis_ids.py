@@ -1,0 +1,303 @@
+"""The index of a queue's ids: pages of a bounded size, in the order of ids, whatever comes, goes, or is taken away."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+from taskharbor.drivers import JobRecord
+from taskharbor.drivers.redis import RedisDriver, scripts
+from taskharbor.model.ids import new_id
+from taskharbor.model.times import to_ms
+from tests import lanes
+from tests.drivers.redis_stores import emptied
+from tests.servers import redis as servers
+
+pytestmark = pytest.mark.lane("redis")
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+PROBE = """
+local args = cmsgpack.unpack(ARGV[1])
+local what, ids, count = args[1], args[2], args[3]
+if what == 'add' then add_ids('q', ids) end
+if what == 'append' then add_ids('q', ids, page_of('q', ids[1])) end
+if what == 'remove' then for _, id in ipairs(ids) do remove_id('q', id) end end
+if what == 'has' then return has_id('q', ids[1]) and 1 or 0 end
+if what == 'after' then
+  local found, last, lost = ids_after('q', ids[1], count)
+  return {found, last or false, lost}
+end
+return 0
+"""
+SMALL = (b"listpack", b"ziplist")
+LARGEST = int(re.findall(r"^local PAGE = (\d+)", scripts.source(scripts.PACKAGE, "lib/16_ids.lua"), re.MULTILINE)[0])
+
+numbers = st.integers(0, 2000)
+spans = st.tuples(numbers, st.integers(1, 200), st.sampled_from([1, 1, 3, 7]))
+steps = st.one_of(
+    st.tuples(st.just("append"), spans),
+    st.tuples(st.just("add"), spans),
+    st.tuples(st.just("remove"), spans),
+    st.tuples(st.just("text"), st.lists(st.text(max_size=8).map(lambda text: "x" + text), max_size=5)),
+)
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if lanes.shrinks() else []))
+
+
+def ids_of(span: tuple[int, int, int]) -> list[str]:
+    first, count, step = span
+    return [f"{number:05}" for number in range(first, first + count * step, step)]
+
+
+class Index:
+    """The pages of queue `q`, by the functions of the scripts."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.script = client.register_script(scripts.compose("probe", PROBE).text)
+
+    def run(self, what: str, ids: Sequence[str], count: int = 0) -> Any:
+        return self.script(keys=["{q}:meta"], args=[scripts.pack((what, list(ids), count))])
+
+    def pages(self) -> list[list[bytes]]:
+        """The ids of each page; checked for what must hold."""
+        client = self.client
+        bounds = client.zrange("{q}:th:ids", 0, -1)
+        pages = [client.zrange(b"{q}:th:ids:" + bound, 0, -1) for bound in bounds]
+        assert set(client.scan_iter("{q}:th:ids:*", count=1000)) == {b"{q}:th:ids:" + bound for bound in bounds}
+        for number, (bound, ids) in enumerate(zip(bounds, pages, strict=True)):
+            assert 0 < len(ids) <= LARGEST
+            assert client.object("encoding", b"{q}:th:ids:" + bound) in SMALL
+            assert (bound == b"") == (number == 0)
+            assert bound <= ids[0]
+            assert number + 1 == len(bounds) or ids[-1] < bounds[number + 1]
+        return pages
+
+    def walk(self, count: int) -> list[bytes]:
+        found: list[bytes] = []
+        last: bytes | None = b""
+        while last is not None:
+            ids, last, lost = self.script(
+                keys=["{q}:meta"], args=[scripts.pack(("after", [scripts.binary(last)], count))]
+            )
+            assert lost == []
+            found += ids
+        return found
+
+
+def check(index: Index, wanted: set[str]) -> None:
+    sorted_ids = sorted(id.encode() for id in wanted)
+    pages = index.pages()
+    assert [id for page in pages for id in page] == sorted_ids
+    assert index.client.get("{q}:th:count") == (str(len(wanted)).encode() if wanted else None)
+    assert index.walk(LARGEST // 2 + 1) == sorted_ids
+
+
+@settings(max_examples=lanes.figure(test=40, chaos=1000), phases=PHASES)
+@given(st.lists(steps, min_size=1, max_size=25), st.sampled_from(["redis7", "redis6"]))
+@example([("append", (0, 200, 3)), ("append", (1, 60, 1)), ("append", (100, 200, 1)), ("remove", (0, 600, 1))], "redis7")
+@example([("append", (1000, 64, 1)), ("add", (0, 200, 1)), ("remove", (0, 190, 1)), ("append", (1, 1, 1))], "redis7")
+def test_pages_hold_what_a_sorted_set_would(history, kind):
+    emptied(kind)
+    wanted: set[str] = set()
+    with servers.shared(kind).client() as client:
+        index = Index(client)
+        for what, given in history:
+            ids = given if what == "text" else ids_of(given)
+            if what == "remove":
+                wanted -= set(ids)
+                index.run(what, ids)
+            elif ids:
+                wanted |= set(ids)
+                index.run("add" if what == "text" else what, ids)
+            check(index, wanted)
+        for id in [*sorted(wanted)[:3], "nobody"]:
+            assert index.run("has", [id]) == (id in wanted)
+        index.run("remove", sorted(wanted))
+        assert client.dbsize() == 0
+
+
+def test_ids_that_grow_fill_their_pages():
+    """Whatever the size of a call, and behind ids that are greater than all of them."""
+    emptied()
+    with servers.shared("redis7").client() as client:
+        index = Index(client)
+        index.run("append", ["zebra"])
+        made = 0
+        for count in (1, 1, 100, 3, 500, 1, 64, 7, 1, 1) * 4:
+            index.run("append", [f"{made + number:06}" for number in range(count)])
+            made += count
+        pages = index.pages()
+        assert sum(map(len, pages)) == made + 1
+        assert len(pages) <= made / LARGEST + 3
+
+
+def test_what_is_left_of_many_pages_is_kept_in_few():
+    emptied()
+    with servers.shared("redis7").client() as client:
+        index = Index(client)
+        ids = [f"{number:06}" for number in range(100 * LARGEST)]
+        index.run("append", ids)
+        index.run("remove", [id for number, id in enumerate(ids) if number % LARGEST != 7])
+        assert sum(map(len, index.pages())) == 100
+        assert len(index.pages()) < 10
+
+
+# The driver on a damaged index
+
+
+def live(story, kind="redis7"):
+    async def run():
+        driver = RedisDriver(f"{emptied(kind)}?checks=0")
+        await driver.open()
+        try:
+            with servers.shared(kind).client() as client:
+                await story(driver, client)
+        finally:
+            await driver.close()
+
+    asyncio.run(run())
+
+
+def job(number: int) -> JobRecord:
+    return JobRecord(id=f"j{number:05}", type="t", queue="q", created_at=NOW)
+
+
+async def listed(driver) -> list[str]:
+    found, cursor = [], None
+    while True:
+        page = await driver.list(now=NOW, queue="q", limit=100, cursor=cursor)
+        found += [info.job.id for info in page.items]
+        if page.cursor is None:
+            return found
+        cursor = page.cursor
+
+
+async def swept(driver) -> None:
+    """A whole round of the sweep."""
+    for _ in range(20):
+        await driver._sweeper.sweep("q", int(NOW.timestamp() * 1000))
+
+
+DAMAGES = {
+    "a page is gone": lambda client, page: client.delete(page),
+    "a page holds something else": lambda client, page: (client.delete(page), client.set(page, "what is this")),
+    "the directory is gone": lambda client, page: client.delete("{q}:th:ids"),
+    "the directory holds something else": lambda client, page: client.set("{q}:th:ids", "what is this"),
+}
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the first page", "another page"])
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_index_hides_no_waiting_job_and_stops_no_call(how, first):
+    """What it has lost is found in the lanes, at once, by every list; the sweep goes on with what is left."""
+    jobs = [job(number) for number in range(500)]
+    ids = [each.id for each in jobs]
+
+    async def story(driver, client):
+        await driver.enqueue(jobs, NOW)
+        assert await listed(driver) == ids
+        pages = sorted(client.scan_iter("{q}:th:ids:*", count=1000))
+        DAMAGES[how](client, pages[0] if first else pages[2])
+        assert await listed(driver) == ids
+        more = [job(number) for number in range(500, 600)]
+        await driver.enqueue(more, NOW)
+        again = [JobRecord(id=f"{each.id}x", type="t", queue="q", created_at=NOW) for each in jobs[:10]]
+        await driver.enqueue(again, NOW)
+        wanted = sorted([*ids, *(each.id for each in more), *(each.id for each in again)])
+        assert await listed(driver) == wanted
+        await swept(driver)
+        assert await listed(driver) == wanted
+        for start in range(0, len(wanted), 100):
+            assert await driver.delete(wanted[start : start + 100]) == [None] * len(wanted[start : start + 100])
+        await driver.prune(NOW, 10)
+        assert await listed(driver) == []
+        left = [*client.scan_iter("{q}:th:ids*", count=1000), *client.scan_iter("{th:ids:0}*", count=1000)]
+        if "directory" in how:  # pages that nothing leads to stay
+            left = [key for key in left if client.type(key) != b"zset"]
+        assert left == []
+        assert not client.exists("{q}:th:count")
+
+    live(story)
+
+
+@pytest.mark.parametrize("number", [150, 700], ids=["one script", "several"])
+@pytest.mark.parametrize("wrong", ["7", "many", None])
+def test_the_sweep_counts_again(number, wrong):
+    async def story(driver, client):
+        await driver.enqueue([job(each) for each in range(number)], NOW)
+        assert client.get("{q}:th:count") == str(number).encode()
+        if wrong is None:
+            client.delete("{q}:th:count")
+        else:
+            client.set("{q}:th:count", wrong)
+        assert len(await listed(driver)) == number
+        await swept(driver)
+        assert client.get("{q}:th:count") == str(number).encode()
+
+    live(story)
+
+
+def test_a_number_that_changed_while_it_was_counted_is_not_taken():
+    async def story(driver, client):
+        await driver.enqueue([job(number) for number in range(500)], NOW)
+        await driver._sweeper.sweep("q", 0)
+        await driver.delete(["j00000"])
+        await driver.enqueue([job(1000)], NOW)
+        for _ in range(2):
+            await driver._sweeper.sweep("q", 0)
+        assert not client.exists("{q}:th:sweep")
+        assert client.get("{q}:th:count") == b"500"
+
+    live(story)
+
+
+def test_a_store_that_is_emptied_between_calls_begins_anew():
+    async def story(driver, client):
+        for start in range(0, 1000, 100):
+            jobs = [job(number) for number in range(start, start + 100)]
+            await driver.enqueue(jobs, NOW)
+            assert await listed(driver) == [each.id for each in jobs]
+            client.flushdb()
+            assert await listed(driver) == []
+
+    live(story)
+
+
+@pytest.mark.parametrize("kind", ["redis7", "redis6", "valkey"])
+def test_every_key_of_an_index_is_small(kind):
+    """So that Redis keeps it as one block of bytes."""
+
+    async def story(driver, client):
+        moment = NOW
+        for size in (1, 1, 1, 500, 1000, 64, 1):
+            moment += timedelta(milliseconds=1)
+            jobs = [JobRecord(id=new_id(to_ms(moment)), type="t", queue="q") for _ in range(size)]
+            await driver.enqueue(jobs, moment)
+        keys = [*client.scan_iter("{q}:th:ids:*", count=1000), *client.scan_iter("{th:ids:0}:*", count=1000)]
+        assert len(keys) > 20
+        assert {client.object("encoding", key) for key in keys} <= set(SMALL)
+
+    live(story, kind)
+
+
+@pytest.mark.parametrize("kind", ["string", "list"])
+def test_notes_that_hold_something_else_are_thrown_away(kind):
+    async def story(driver, client):
+        await driver.enqueue([job(1)], NOW)
+        (notes,) = client.scan_iter("{th:ids:0}:*", count=1000)
+        client.delete(notes)
+        if kind == "string":
+            client.set(notes, "what is this")
+        else:
+            client.rpush(notes, "x")
+        assert (await driver.inspect("j00001", NOW)).state == "ready"  # looked for in every queue
+        await driver.enqueue([JobRecord(id="k00001", type="t", queue="q", created_at=NOW)], NOW)
+        assert client.type(notes) == b"hash"
+        assert (await driver.inspect("k00001", NOW)).state == "ready"
+
+    live(story)
