@@ -14,6 +14,8 @@ from redis.exceptions import MovedError
 from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.redis import RedisDriver, housekeeping
 from taskharbor.drivers.redis.cluster import BUSY, bucket
+from taskharbor.drivers.redis.cluster_notes import GRACE
+from taskharbor.drivers.redis.scripts import load
 from tests import lanes
 from tests.drivers.redis_stores import emptied
 from tests.servers import redis as servers
@@ -346,3 +348,39 @@ def test_one_of_three_nodes_is_gone():
 
 def test_the_list_of_queues_lies_in_one_slot():
     assert len({key_slot(name.encode()) for name in ("{th}", "{th}:queues", BUSY)}) == 1
+
+
+def test_ids_that_were_noted_and_never_stored_are_forgotten_a_day_later(cluster):
+    """A client died between the two."""
+
+    async def story():
+        driver = await opened(cluster.url)
+        calls = driver.calls
+        queues = [f"q{number}" for number in range(5)]
+        stored = [job(f"stored{number}", queues[number % 5]) for number in range(100)]
+        await driver.enqueue(stored, NOW)
+        await calls.claim([(f"dead{number}", queues[number % 5]) for number in range(50)])
+
+        async def walk(grace: int) -> list[str]:
+            """Over all notes; the ids that are noted then."""
+            first = calls.notes._bucket
+            while True:
+                await calls.notes.step(grace)
+                if calls.notes._bucket == first and not calls.notes._number:
+                    break
+            ids = [*(one.id for one in stored), *(f"dead{number}" for number in range(50))]
+            found = [await calls.link.run(load("noted"), bucket(id)[1:-1], (bucket(id), [id])) for id in ids]
+            return [id for id, (queue,) in zip(ids, found, strict=True) if queue]
+
+        everything = await walk(GRACE)
+        assert len(everything) == 150
+        assert await walk(GRACE) == everything, "a day has not passed"
+        await calls.claim([("dead7", "q2")])  # somebody is about to store it
+        await driver.enqueue([job("dead8", "q3")], NOW)
+        assert await calls._put([job("dead9", "q4")], "q4", 0, True)  # as a message brings it
+        assert await walk(0) == [*(one.id for one in stored), "dead7", "dead8", "dead9"]
+        assert await walk(0) == [*(one.id for one in stored), "dead8", "dead9"]
+        with nodes_client(cluster.url) as client:
+            assert list(client.scan_iter("{th:ids:*}:marked", count=1000)) == []
+
+    live(story)

@@ -42,7 +42,21 @@ def test_nothing_is_missing(name):
     assert {word for word in used if word.startswith("th.") and word not in there} - FIELDS == set()
 
 
-READERS = {"counts", "damages", "flow", "grouped", "foreign", "look", "noted", "page", "read", "seek", "stray", "where"}
+READERS = {
+    "counts",
+    "damages",
+    "flow",
+    "grouped",
+    "foreign",
+    "look",
+    "noted",
+    "notes",
+    "page",
+    "read",
+    "seek",
+    "stray",
+    "where",
+}
 NEW_JOBS = {"put", "enqueue", "publish", "childs_init"}
 
 

@@ -397,6 +397,9 @@ class Calls:
         """Queues that one script may visit, and where it runs."""
         return ((HOME, list(part)) for part in sliced(queues, VISITED))
 
+    async def look_at_notes(self) -> None:
+        """Look for ids that were noted and never stored; where one script does both there are none."""
+
     async def is_open(self, flow: str) -> bool:
         """Whether a run goes on, where a script cannot know it."""
         raise AssertionError("on one server a script knows")

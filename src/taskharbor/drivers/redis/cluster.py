@@ -30,6 +30,7 @@ from taskharbor.drivers.redis.calls import (
     overtaken,
     sliced,
 )
+from taskharbor.drivers.redis.cluster_notes import BUCKETS, Notes
 from taskharbor.drivers.redis.cluster_runs import Entered, Runs
 from taskharbor.drivers.redis.link import FULL, Link, gathered
 from taskharbor.drivers.redis.outbox import Outbox
@@ -48,7 +49,6 @@ AWAY_FOR = 5.0  # seconds
 NOTED_FOR = {BUSY: 60.0, QUEUES: 600.0}  # seconds after which a client notes a queue again
 FORGOTTEN_AFTER = {BUSY: 300, QUEUES: 3600}  # seconds after which a queue that nobody noted may leave
 T = TypeVar("T")
-BUCKETS = 16
 AT_ONCE = 32  # queues that are asked side by side
 LOOKS = 5  # how often a call looks again for jobs that others were handed over to
 
@@ -73,6 +73,7 @@ class ClusterCalls(Calls):
         super().__init__(link)
         self.outbox = Outbox(self)
         self.runs = Runs(self)
+        self.notes = Notes(self)
         self._noted: dict[tuple[str, str], float] = {}  # what was noted of a queue → when
         self._away: dict[str, float] = {}  # queue or key whose node did not answer → for how long it is not asked again
         self._walked: dict[str, int] = {}  # how far the queues of others were walked
@@ -138,14 +139,14 @@ class ClusterCalls(Calls):
         for queue, ids in unnoted.items():  # their node is away: they are noted when it is back, see `visit`
             await self.expect([queue])
             await self.link.write("SADD", f"{{{queue}}}:th:unnoted", *ids, key=f"{{{queue}}}")
-        there = await self._where(by_queue((queue, id) for id, queue in noted.items()), aliases=False)
+        there = await self.where(by_queue((queue, id) for id, queue in noted.items()), aliases=False)
         gone = [id for id in noted if id not in there]
         if gone:  # whoever noted them is gone
             for id in gone:
                 await self.register("note", bucket(id), (id, wanted[id]))
         return there
 
-    async def _where(self, asked: Mapping[str, Sequence[str]], *, aliases: bool = True) -> dict[str, str]:
+    async def where(self, asked: Mapping[str, Sequence[str]], *, aliases: bool = True) -> dict[str, str]:
         """Which of the ids are really in the queues given, or known there under another id."""
         found: dict[str, str] = {}
         script = load("where")
@@ -172,15 +173,15 @@ class ClusterCalls(Calls):
             for id, queue in zip(part, found, strict=True)
             if queue is not None
         ]
-        there = await self._where(by_queue(noted))
+        there = await self.where(by_queue(noted))
         hinted = [(queue, id) for id, queue in where if queue is not None and id not in there]
-        return await self._where(by_queue(hinted)) | there
+        return await self.where(by_queue(hinted)) | there
 
     async def seek(self, ids: Sequence[str], queues: Sequence[str] | None = None) -> dict[str, str]:
         found: dict[str, str] = {}
         for names in sliced(queues if queues is not None else await self.known_queues(), AT_ONCE):
             for part in sliced([id for id in ids if id not in found], SEEK):
-                found = await self._where(dict.fromkeys(names, part)) | found
+                found = await self.where(dict.fromkeys(names, part)) | found
         return found
 
     # Enqueue
@@ -366,7 +367,7 @@ class ClusterCalls(Calls):
 
     async def _note_again(self, queue: str, ids: Sequence[str]) -> None:
         """Ids that could not be noted when they were stored."""
-        there = await self._where({queue: ids}, aliases=False)
+        there = await self.where({queue: ids}, aliases=False)
         for id in there:
             await self.register("claim", bucket(id), (id, queue))
         await self.link.ask("SREM", f"{{{queue}}}:th:unnoted", *ids, key=f"{{{queue}}}")
@@ -433,6 +434,9 @@ class ClusterCalls(Calls):
 
     def parts(self, queues: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         return ((queue, [queue]) for queue in queues)
+
+    async def look_at_notes(self) -> None:
+        await self.notes.step()
 
     async def is_open(self, flow: str) -> bool:
         return await self.runs.is_open(flow)

@@ -39,6 +39,7 @@ class Sweeper:
             if gone >= limit:
                 break
         await self._sweep(names)
+        await self._calls.look_at_notes()
         return gone
 
     async def _prune(self, home: str, queues: list[str], before: int, limit: int) -> int:

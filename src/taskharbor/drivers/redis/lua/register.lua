@@ -3,6 +3,8 @@
 --   spawn  the same for jobs that belong to an outcome, which a full server does not refuse
 --   note   ids and queues by turns: noted, whatever was there
 --   gone   ids and queues by turns: forgotten, if that is what was noted
+--   unstored  seconds, ids and queues by turns: they have no record; forgotten if they were marked so long ago, else marked
+--   stored    ids: not marked
 --   enter  queues → the run's generation and whether it is cancelled; they are among its queues now
 --   left   queue: no longer among them
 --   cancel nothing → the run's generation and its queues, and it is flagged; false if it has none
@@ -39,12 +41,29 @@ elseif operation == 'left' or operation == 'cancel' then
   if operation == 'cancel' then call('HSET', at, '!', '1') end
   return queues
 end
+local marked = at .. ':marked'
+if operation == 'stored' then return many('ZREM', marked, rest) end
+if operation == 'unstored' then
+  local clock = tonumber(call('TIME')[1])
+  for index = 2, #rest, 2 do
+    local id = rest[index]
+    local since = noted_queue(id, at) == rest[index + 1] and tonumber(call('ZSCORE', marked, id) or clock + 1)
+    if since and since <= clock - rest[1] then
+      call('HDEL', note_key(id, at), id)
+      call('ZREM', marked, id)
+    elseif since then
+      call('ZADD', marked, 'NX', clock, id)
+    end
+  end
+  return #rest
+end
 for index = 1, #rest, 2 do
   local id, q = rest[index], rest[index + 1]
   local noted = noted_queue(id, at)
   local is_wanted = operation == 'claim' or operation == 'spawn'
   if operation == 'note' or (is_wanted and not noted) then note_queue(note_key(id, at), {id}, q) end
   if operation == 'gone' and noted == q then call('HDEL', note_key(id, at), id) end
+  if noted then call('ZREM', marked, id) end
   answers[#answers + 1] = noted
 end
 return answers

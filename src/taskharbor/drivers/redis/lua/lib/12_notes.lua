@@ -2,6 +2,7 @@
 -- what an id costs in a large one. On a Cluster they are in sixteen slots of their own (`at`), and kept by register.lua.
 
 local NOTES = '{th:ids:0}:'
+local PARTS = 509     -- hashes in each of the sixteen slots
 
 -- Which hash: by what ULIDs have in common that were made one after the other, so that those of a call are noted together; by
 -- the end of any other id.
@@ -12,7 +13,7 @@ local function note_number(id)
 end
 
 local function note_key(id, at)
-  if at then return at .. ':' .. note_number(id) % 509 end
+  if at then return at .. ':' .. note_number(id) % PARTS end
   return NOTES .. note_number(id) % 8191
 end
 

@@ -1,0 +1,56 @@
+"""Notes of ids that were never stored, on a Cluster.
+
+A client notes the queue of an id before it stores the job; one that dies in between leaves the note. It stops nobody,
+and would stay for ever. So workers walk all notes, some each minute: an id without a record is marked, and forgotten if
+it has none a day later. That is as long as a message that brings the job may be under way. Whoever notes the id again
+takes the mark away, in one script: no note is lost of a job that is about to be stored.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from taskharbor.drivers.redis.records import name_of
+from taskharbor.drivers.redis.scripts import load
+from taskharbor.model.errors import BackendUnavailable
+
+if TYPE_CHECKING:
+    from taskharbor.drivers.redis.cluster import ClusterCalls
+
+BUCKETS = 16
+LOOKED_AT = 500  # ids in a step, about
+GRACE = 24 * 3600  # seconds
+
+
+class Notes:
+    """One client's walk."""
+
+    def __init__(self, calls: ClusterCalls) -> None:
+        self._calls = calls
+        self._bucket = random.randrange(BUCKETS)  # not all workers the same ones
+        self._number = 0  # of the next hash in it
+
+    async def step(self, grace: int = GRACE) -> None:
+        """Look at some notes; where a node is away, later."""
+        try:
+            await self._step(f"{{th:ids:{self._bucket}}}", grace)
+        except BackendUnavailable:
+            self._number = 0
+        if not self._number:
+            self._bucket = (self._bucket + 1) % BUCKETS
+
+    async def _step(self, key: str, grace: int) -> None:
+        calls = self._calls
+        found, self._number, any_marked = await calls.link.run(load("notes"), key[1:-1], (key, self._number, LOOKED_AT))
+        asked: dict[str, list[str]] = {}
+        for data, where in zip(found[::2], found[1::2], strict=True):
+            id, queue = name_of(data), name_of(where)
+            if id is not None and queue is not None:
+                asked.setdefault(queue, []).append(id)
+        there = await calls.where(asked)
+        missing = [part for queue, ids in asked.items() for id in ids if id not in there for part in (id, queue)]
+        if missing:
+            await calls.register("unstored", key, [str(grace), *missing])
+        if there and any_marked:
+            await calls.register("stored", key, list(there))
