@@ -11,6 +11,7 @@ import redis
 
 from taskharbor.conformance import run
 from taskharbor.drivers.redis import RedisDriver, scripts
+from tests.drivers import test_redis_ids
 from tests.drivers.redis_stores import damage, emptied
 from tests.servers import redis as servers
 
@@ -282,3 +283,60 @@ def test_without_a_mistake_they_pass(theme):
     """That all cases pass is what conformance-redis says: here it is that they do in this place."""
     report = judged([theme])
     assert report.ok, str(report)
+
+
+# The index of ids, whose pages the cases of the contract hardly fill: its own histories notice.
+
+INDEX_MUTANTS = (
+    ("pages without end", "lib/16_ids", "if size + number <= PAGE then", "if true then"),
+    ("a page forgotten by the directory", "lib/16_ids", "    call('ZADD', key(q, 'th:ids'), '0', bound)\n", ""),
+    ("a page filled beyond its size", "lib/16_ids", "min(number, max(0, PAGE - size + #behind))", "number"),
+    ("what is behind stays in its page", "lib/16_ids", "  if behind[1] then\n", "  if false then\n"),
+    ("what is behind stands twice", "lib/16_ids", "    call('ZREM', at, unpack(behind))\n", ""),
+    ("what is between is not looked at", "lib/16_ids", "'1')[1] then return nil end", "'1')[1] then end"),
+    ("all to the page of the first", "lib/16_ids", "page_of(q, ids[number]) == bound", "true"),
+    ("not counted", "lib/16_ids", "added == 1 and '1' or added)", "'0')"),
+    ("removed, not counted", "lib/26_ids", "key(q, 'th:count'), '-1')", "key(q, 'th:count'), '0')"),
+    ("empty pages stay", "lib/26_ids", "if left == 0 then drop_page(q, bound) elseif", "if"),
+    (
+        "nobody takes the place of the first",
+        "lib/26_ids",
+        "return call('RENAME', pages .. following, pages) end",
+        "end",
+    ),
+    (
+        "what joins a page is lost",
+        "lib/26_ids",
+        "call('ZADD', pages .. before, unpack(",
+        "call('ZREM', pages .. before, unpack(",
+    ),
+    (
+        "a joined page stays in the directory",
+        "lib/26_ids",
+        "  call('ZREM', at, bound)\nend\n\nlocal function remove",
+        "end\n\nlocal function remove",
+    ),
+    ("the walk ends with its page", "lib/26_ids", "bound, from = page_after(q, bound), '-'", "bound = nil"),
+    ("the walk begins anew in each page", "lib/26_ids", "last == '' and '-' or '(' .. last", "'-'"),
+)
+
+
+@pytest.mark.parametrize("mutant", INDEX_MUTANTS, ids=lambda mutant: mutant[0])
+def test_the_histories_of_the_index_notice(mutant, monkeypatch):
+    name, file, old, new = mutant
+    text, true = scripts.source(scripts.PACKAGE, f"{file}.lua"), scripts.source
+    assert old in text, f"{name}: {old!r} is not in {file} any more"
+    wrong = text.replace(old, new)
+    monkeypatch.setattr(
+        scripts, "source", lambda package, each: wrong if each == f"{file}.lua" else true(package, each)
+    )
+    scripts.fragments.cache_clear()
+    with servers.shared("redis7").client() as client:
+        client.script_load(scripts.compose("probe", test_redis_ids.PROBE).text)  # it can be run
+    with pytest.raises((AssertionError, redis.exceptions.ResponseError)):
+        play_all()
+
+
+def play_all() -> None:
+    for history in test_redis_ids.HISTORIES.values():
+        test_redis_ids.play(history, "redis7")

@@ -45,9 +45,13 @@ local function remove_id(q, id)
   if left == 0 then drop_page(q, bound) elseif left == FEW_IDS and gone == 1 and bound ~= '' then join_page(q, bound) end
 end
 
+-- Whoever asks for many asks for them nearly in their order: the page of the last is looked into first.
+local last_pages = {}      -- queue → page
 local function has_id(q, id)
+  if last_pages[q] and try('ZSCORE', last_pages[q], id) then return true end
   local bound = page_of(q, id)
-  return bound and try('ZSCORE', key(q, 'th:ids:') .. bound, id) and true or false
+  last_pages[q] = bound and key(q, 'th:ids:') .. bound
+  return bound and try('ZSCORE', last_pages[q], id) and true or false
 end
 
 -- Up to `count` ids after one, in their order; where to go on, nil: that was all; and the bounds of lost pages that were met.
