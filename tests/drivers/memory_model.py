@@ -185,6 +185,8 @@ class Model:
         if outcome.handover is not None:
             stored = {spawned.id: answer[0] for spawned, answer in zip(outcome.spawn, answers, strict=True)}
             heir = stored.get(outcome.handover)
+            if heir in self.jobs:
+                heir = self.heir(heir)
             waiting = {one.record.id for one in dependents}
             if heir is None or heir == id or (waiting and (heir in waiting or self.reaches(fresh, heir, waiting))):
                 raise InvalidJob("handover")
