@@ -1,6 +1,6 @@
 -- now, cluster, home, acks: all values by turns (queue, id, token, result or false) → how many of them, from the first on,
 -- were of plain jobs and are applied. The rest is for settle.lua.
--- without: 12_notes 16_ids 26_ids 30_record 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend 99_sweep
+-- without: 12_notes 13_noted 16_ids 26_ids 28_text 30_record 45_plain 47_leases 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(args[1], args[2], args[3])

@@ -1,7 +1,7 @@
 -- now, cluster, queue, jobs: plain ones, each id once, all values by turns (id, payload, type, timeout in ms or 0, max_attempts,
 -- th_x or false, created_ms), their ids in order (false: they are) → OK: all are stored. SLOW, and nothing has changed: enqueue.lua is
 -- to look at them. DUE: the same, because others are to be lined up first, or a key is to be mended.
--- without: 20_books 25_mend 26_ids 30_record 40_groups 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend 99_sweep
+-- without: 13_noted 18_index 20_books 25_mend 26_ids 28_text 30_record 40_groups 46_acks 47_leases 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 unless_full()
 local cluster, q, jobs = args[2], args[3], args[4]
@@ -26,7 +26,7 @@ local sto = redis.pcall('INCRBY', key(q, 'th:seq'), count)
 local waiting = type(sto) == 'number' and try('RPUSH', wait, unpack(ids, 1, min(count, 4000)))
 if not waiting then
   if type(sto) == 'number' then call('INCRBY', key(q, 'th:seq'), -count) end
-  if not cluster then forget_notes(notes) end
+  for where, some in pairs(cluster and {} or notes) do many('HDEL', where, some) end
   return 'DUE'
 end
 for first = 4001, count, 4000 do waiting = call('RPUSH', wait, unpack(ids, first, min(first + 3999, count))) end

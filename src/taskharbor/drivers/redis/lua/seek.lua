@@ -1,5 +1,5 @@
 -- queues, ids → for each id the number of the first of these queues that has a record of it, or 0.
--- without: 12_notes 15_stats 16_ids 20_books 25_mend 26_ids 30_record 40_groups 45_plain 46_acks 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend 99_sweep
+-- without: 12_notes 13_noted 15_stats 16_ids 18_index 20_books 25_mend 26_ids 28_text 30_record 40_groups 45_plain 46_acks 47_leases 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 local queues, answers = args[1], {}
 for index, id in ipairs(args[2]) do

@@ -2,7 +2,7 @@
 -- what an id costs in a large one. On a Cluster they are in sixteen slots of their own (`at`), and kept by register.lua.
 
 local NOTES = '{th:ids:0}:'
-local PARTS = 509     -- hashes in each of the sixteen slots
+local HASHES = 8191   -- so many, up to some four million ids are in small ones
 
 -- Which hash: by what ULIDs have in common that were made one after the other, so that those of a call are noted together; by
 -- the end of any other id.
@@ -12,17 +12,12 @@ local function note_number(id)
   return (((a or 0) * 131 + (b or 0)) * 131 + (c or 0)) * 131 + (d or 0)
 end
 
-local function note_key(id, at)
-  if at then return at .. ':' .. note_number(id) % PARTS end
-  return NOTES .. note_number(id) % 8191
-end
-
 -- Ids by the hash that they are noted in.
 local function by_notes(ids)
-  if #ids == 1 then return {[note_key(ids[1])] = ids} end
+  if #ids == 1 then return {[NOTES .. note_number(ids[1]) % HASHES] = ids} end
   local notes, lists = {}, {}
   for _, id in ipairs(ids) do
-    local number = note_number(id) % 8191
+    local number = note_number(id) % HASHES
     local list = lists[number]
     if not list then
       list = {}
@@ -48,10 +43,6 @@ local function note_queue(at, ids, q)
   end
 end
 
-local function forget_notes(notes)
-  for at, ids in pairs(notes) do many('HDEL', at, ids) end
-end
-
 -- Note the queue of ids that are new. Answers them by hash; nil: one is noted already, and nothing has changed.
 local function note_new(ids, q)
   local notes, done = by_notes(ids), {}
@@ -69,12 +60,11 @@ local function note_new(ids, q)
       end
       if not is_known then note_queue(at, some, q) end
     end
-    if is_known then return forget_notes(done) end
+    if is_known then
+      for where, ids_there in pairs(done) do many('HDEL', where, ids_there) end
+      return nil
+    end
     done[at] = some
   end
   return notes
-end
-
-local function noted_queue(id, at)
-  return try('HGET', note_key(id, at), id) or false
 end
