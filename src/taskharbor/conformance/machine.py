@@ -115,9 +115,7 @@ class Machine(RuleBasedStateMachine):
         known = expired * 3 + delivered + list(self.twins.oracle.jobs)[:-9:-1]
         return [known[pick % len(known)] if known and pick < 63 else f"{self.prefix}nobody" for pick in picks]
 
-    def _jobs(
-        self, given: Sequence[tuple[Any, ...]], *, keys: bool = True, extra: Sequence[str] = ()
-    ) -> list[JobRecord]:
+    def _jobs(self, given: Sequence[tuple[Any, ...]], *, extra: Sequence[str] = ()) -> list[JobRecord]:
         ids = []
         for _ in given:
             self.made += 1
@@ -139,7 +137,7 @@ class Machine(RuleBasedStateMachine):
                     priority=priority,
                     group=group,
                     group_limit=limit if group else 0,
-                    idempotency_key=key if keys else None,
+                    idempotency_key=key,
                     depends_on=tuple(ids[-1] if pick == 63 else known[pick % len(known)] for pick in depends_on),
                     flow_id=self.prefix + flow if flow else None,
                 )
@@ -234,7 +232,7 @@ class Machine(RuleBasedStateMachine):
         attempts = known.attempts if known else 0
         if kind <= 2:
             hand = flag and bool(spawn) and not plain
-            jobs = () if plain else tuple(self._jobs(spawn, keys=not hand, extra=() if hand else (lease.job_id,)))
+            jobs = () if plain else tuple(self._jobs(spawn, extra=() if hand else (lease.job_id,)))
             return Ack(lease, b"result", jobs, jobs[-1].id if hand else None)
         if kind == 3:
             error, failed_at = ("", None) if plain else ("error", now)
