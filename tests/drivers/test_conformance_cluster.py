@@ -4,12 +4,15 @@ import pytest
 
 from taskharbor.conformance import DriverCases
 from taskharbor.drivers.redis import RedisDriver
+from tests import lanes
 from tests.drivers.redis_stores import damage, damage_field
 from tests.servers import redis as servers
 
 
 @pytest.mark.lane("conformance-cluster")
 class TestCluster(DriverCases):
+    damage_samples = lanes.figure(test=40, chaos=1_000)
+
     def make_driver(self):
         servers.shared_cluster().empty()
         return RedisDriver(f"{servers.shared_cluster().url}?checks=0")

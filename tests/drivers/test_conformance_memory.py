@@ -5,10 +5,13 @@ import pytest
 from taskharbor.conformance import DriverCases
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.memory.damage import damage, damage_field
+from tests import lanes
 
 
 @pytest.mark.lane("conformance-memory")
 class TestMemory(DriverCases):
+    damage_samples = lanes.figure(test=40, chaos=1_000)
+
     def make_driver(self):
         return MemoryDriver("memory://")
 

@@ -58,7 +58,7 @@ def damage_field(address: str, id: str, field: str, kind: str) -> bool:
 
 @pytest.mark.lane("conformance-postgres")
 class TestPostgres(DriverCases):
-    damage_samples = 20
+    damage_samples = lanes.figure(test=20, chaos=1_000)
     damage_seed = lanes.part()
 
     def make_driver(self):

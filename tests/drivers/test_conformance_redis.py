@@ -5,6 +5,7 @@ import redis
 
 from taskharbor.conformance import DriverCases
 from taskharbor.drivers.redis import RedisDriver
+from tests import lanes
 from tests.drivers import versions
 from tests.drivers.redis_stores import damage, damage_field, emptied
 from tests.servers import redis as servers
@@ -31,6 +32,7 @@ class RedisCases(DriverCases):
 @pytest.mark.lane("conformance-redis")
 class TestRedis(RedisCases):
     kind = "redis7"
+    damage_samples = lanes.figure(test=40, chaos=1_000)
 
 
 @pytest.mark.lane("conformance-redis")

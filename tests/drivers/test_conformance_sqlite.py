@@ -6,6 +6,7 @@ import pytest
 
 from taskharbor.conformance import DriverCases
 from taskharbor.drivers.sqlite import SqliteDriver
+from tests import lanes
 from tests.drivers.sqlite_files import damage, damage_field, fast_folder
 
 _number = itertools.count()
@@ -13,6 +14,8 @@ _number = itertools.count()
 
 @pytest.mark.lane("conformance-sqlite")
 class TestSqlite(DriverCases):
+    damage_samples = lanes.figure(test=40, chaos=1_000)
+
     @pytest.fixture(autouse=True)
     def _folder(self, fast_sqlite_folder):
         self.folder = fast_sqlite_folder

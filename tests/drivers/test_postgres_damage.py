@@ -8,10 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from taskharbor.conformance import all_cases
 from taskharbor.drivers import Ack, DriverError, Fail, JobRecord, Lease, Retry, State, WorkerInfo
 from tests.drivers.postgres_stores import emptied, opened
-from tests.drivers.test_conformance_postgres import TestPostgres as Suite
 
 pytestmark = pytest.mark.lane("postgres")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -145,12 +143,3 @@ def test_a_workers_note_that_is_spoiled():
             return [info.worker for info in await driver.workers(NOW)]
 
     assert asyncio.run(live()) == ["b"]
-
-
-@pytest.mark.left_to("chaos")
-def test_every_damage_of_every_field():
-    """All pairs of field and damage; conformance-postgres draws some of them for each commit."""
-    suite = Suite()
-    suite.damage_samples = 1000
-    for case in all_cases(["damaged_fields"]):
-        getattr(suite, f"test_{case.theme}_{case.name}")()
