@@ -11,7 +11,7 @@ local q, count = args[4], args[5]
 local at = sound(q, 'th:sweep', 'hash')
 sound(q, 'th:ids')
 local from, counted, stamp = unpack(call('HMGET', at, 'id', 'counted', 'stamp'))
-if not from or from == '' then from, counted, stamp = '', '0', count_stamp(q) end
+if not stamp or from == '' then from, counted, stamp = '', '0', count_stamp(q) end
 local ids, last, lost = ids_after(q, from, count)
 drop_lost(q, lost)
 local looked, restored, shown, doubtful, groups = 0, 0, {}, {}, {}
