@@ -194,7 +194,7 @@ def test_the_servers_know_what_text_is(kind):
         b"\xe2\xc3\xa9\x82\xac",
     }
     everything = sorted(samples)
-    source = dict(scripts.fragments())["10_keys.lua"]
+    source = dict(scripts.fragments())["28_text.lua"]
     judge = "for index, text in ipairs(ARGV) do said[index] = is_text(text) and 1 or 0 end"
     script = f"{source}\nlocal said = {{}}\n{judge}\nreturn said"
     with servers.shared(kind).client() as client:
