@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from taskharbor.conformance.cases.bounds import NOBODY
 from taskharbor.drivers import JobRecord
 from taskharbor.drivers.redis import RedisDriver
 from taskharbor.drivers.redis.hints import Hints
@@ -91,6 +92,30 @@ def test_hints_stay_in_their_database(database: int) -> None:
                 assert heard == [name.encode() for name in [*wanted, *[f"{{mine}}:th:wake{suffix}"] * 2]]
         finally:
             waiting.cancel()
+            await driver.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.lane("redis")
+@pytest.mark.parametrize("cluster", [False, True], ids=["one server", "Cluster"])
+def test_a_name_that_no_queue_can_have_costs_the_others_no_hint(cluster: bool) -> None:
+    emptied()
+    url = servers.shared_cluster().url if cluster else servers.shared().url
+
+    async def scenario() -> None:
+        driver = RedisDriver(f"{url}?checks=0")
+        await driver.open()
+        try:
+            assert not await driver.wait([*NOBODY, "mine"], 0)
+            hints = driver._hints
+            assert hints is not None
+            assert "mine" in hints._heard
+            async with asyncio.timeout(60):
+                await hints._heard["mine"].wait()
+            assert hints._task is not None
+            assert not hints._task.done()
+        finally:
             await driver.close()
 
     asyncio.run(scenario())

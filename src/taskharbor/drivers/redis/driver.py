@@ -217,7 +217,7 @@ class RedisDriver(SingleVerbs):
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         self.calls  # noqa: B018 - raises if it is not open
         assert self._hints is not None
-        return await self._hints.wait(queues, timeout)
+        return await self._hints.wait([name for name in queues if _can_exist(name)], timeout)
 
     async def _arrivals(self, queues: Sequence[str]) -> dict[str, int]:
         return await self.calls.arrivals(queues)
