@@ -32,7 +32,8 @@ class RedisCases(DriverCases):
 @pytest.mark.lane("conformance-redis")
 class TestRedis(RedisCases):
     kind = "redis7"
-    damage_samples = lanes.figure(test=40, chaos=1_000)
+    damage_samples = lanes.figure(test=12, chaos=1_000)
+    damage_seed = lanes.part()  # others with each commit
 
 
 @pytest.mark.lane("conformance-redis")
