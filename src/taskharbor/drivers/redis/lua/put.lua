@@ -22,7 +22,7 @@ local bound = page_of(q, rising[1])
 if bound == nil or fell_due(q, now) then return 'DUE' end
 local notes = cluster or note_new(ids, q)
 if not notes then return 'SLOW' end
-local sto = redis.pcall('INCRBY', key(q, 'th:seq'), count)
+local sto = redis.pcall('INCRBY', key(q, 'th:seq'), count == 1 and '1' or count)
 local waiting = type(sto) == 'number' and try('RPUSH', wait, unpack(ids, 1, min(count, 4000)))
 if not waiting then
   if type(sto) == 'number' then call('INCRBY', key(q, 'th:seq'), -count) end

@@ -2,7 +2,7 @@
 -- what an id costs in a large one. On a Cluster they are in sixteen slots of their own (`at`), and kept by register.lua.
 
 local NOTES = '{th:ids:0}:'
-local HASHES = 8191   -- so many, up to some four million ids are in small ones
+local HASHES = 16381  -- so many: fewer would be searched for longer in a large store, more cost more in a small one
 
 -- Which hash: by what ULIDs have in common that were made one after the other, so that those of a call are noted together; by
 -- the end of any other id.

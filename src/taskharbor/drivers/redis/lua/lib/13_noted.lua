@@ -1,6 +1,6 @@
 -- Where an id is noted: see 12_notes.
 
-local PARTS = 509     -- hashes in each of the sixteen slots of a Cluster
+local PARTS = 1021    -- hashes in each of the sixteen slots of a Cluster
 
 local function note_key(id, at)
   if at then return at .. ':' .. note_number(id) % PARTS end
