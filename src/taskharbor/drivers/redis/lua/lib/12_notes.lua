@@ -14,7 +14,6 @@ end
 
 -- Ids by the hash that they are noted in.
 local function by_notes(ids)
-  if #ids == 1 then return {[NOTES .. note_number(ids[1]) % HASHES] = ids} end
   local notes, lists = {}, {}
   for _, id in ipairs(ids) do
     local number = note_number(id) % HASHES
@@ -45,6 +44,12 @@ end
 
 -- Note the queue of ids that are new. Answers them by hash; nil: one is noted already, and nothing has changed.
 local function note_new(ids, q)
+  if #ids == 1 then
+    local at = NOTES .. note_number(ids[1]) % HASHES
+    local is_new = try('HSETNX', at, ids[1], q)
+    if not is_new then note_queue(at, ids, q) end
+    return is_new ~= 0 and {[at] = ids} or nil
+  end
   local notes, done = by_notes(ids), {}
   for at, some in pairs(notes) do
     local is_known = false
