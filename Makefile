@@ -10,7 +10,8 @@ PACKAGE := $(VENV)/.package
 STAMP   := $(VENV)/.installed
 PYTHON  ?=
 SECONDS ?= 600
-JOBS    ?= 2
+# One more than cores: half of the time tests wait for servers, processes and locks.
+JOBS    ?= 3
 STORE   ?= all
 OPTIONS ?=
 
