@@ -94,10 +94,38 @@ def test_closing_ends_an_opening() -> None:
         asking = asyncio.ensure_future(client.aenqueue(REQUEST))
         await begun.wait()
         await client.aclose()
-        with pytest.raises(BackendUnavailable):
+        with pytest.raises(BackendUnavailable, match="the client was closed while it opened the store"):
             await asyncio.wait_for(asking, 60)
 
     asyncio.run(main())
+    assert not client._drivers._held
+
+
+@pytest.mark.parametrize("when", ["while it is asked", "during the pause"])
+def test_a_call_that_is_under_way_does_not_open_a_closed_client_again(when: str) -> None:
+    driver = Watched()
+    client = Client(driver, call_timeout=3600)
+
+    async def main() -> None:
+        asked, closed = asyncio.Event(), asyncio.Event()
+
+        async def refuse(*given: object) -> None:
+            asked.set()
+            if when == "while it is asked":
+                await closed.wait()
+            raise BackendUnavailable("it is away")
+
+        driver.enqueue = refuse  # type: ignore[assignment]
+        asking = asyncio.ensure_future(client.aenqueue(REQUEST))
+        await asked.wait()
+        await client.aclose()
+        closed.set()
+        with pytest.raises(BackendUnavailable, match="it is away"):
+            await asyncio.wait_for(asking, 60)
+
+    asyncio.run(main())
+    assert len(driver.asked("open")) == 1
+    assert not client._drivers._held
 
 
 def test_loops_in_many_threads_do_not_share_a_driver() -> None:

@@ -403,7 +403,7 @@ class Client:
 
     async def _steadily(self, call: Callable[[Driver], Awaitable[T]], budget: Budget | None = None) -> T:
         """Make a call that may be repeated; while the store cannot be reached, again with growing, jittered pauses."""
-        budget = budget or self.budget(None, "call")
+        budget, closings = budget or self.budget(None, "call"), self._drivers.closings()
         limit = asyncio.timeout_at(budget.until)
         try:
             async with limit:
@@ -415,10 +415,12 @@ class Client:
                         return await call(driver)
                     except BackendUnavailable as error:
                         budget.last = error
-                        if tried == TRIES:
+                        if tried == TRIES or self._drivers.closings() != closings:
                             raise budget.refused(error) from (error.__cause__ or error)
                     pause = FIRST_BACKOFF * 2 ** (tried - 1)
                     await waiting.sleep(pause + pause * random.random())
+                    if self._drivers.closings() != closings:
+                        raise budget.refused(budget.last)
         except TimeoutError:
             if not limit.expired():
                 raise

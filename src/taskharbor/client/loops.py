@@ -51,6 +51,7 @@ class LoopDrivers:
         self._stale = getattr(clock, "stale", None) if self._follow is not None else None
         self._lock = threading.Lock()
         self._held: dict[asyncio.AbstractEventLoop, _Held] = {}
+        self._closings: dict[asyncio.AbstractEventLoop, int] = {}
         self._given = False  # whether a loop has the first driver
         self._parents: list[Any] = []
         _all.add(self)
@@ -118,10 +119,15 @@ class LoopDrivers:
             held = None
         return self.driver if held is None else held.driver
 
+    def closings(self) -> int:
+        """How often the driver of the running loop was closed: a call that finds it closed does not open it again."""
+        return self._closings.get(asyncio.get_running_loop(), 0)
+
     async def close(self) -> None:
         """Close the driver of the running loop."""
         loop = asyncio.get_running_loop()
         with self._lock:
+            self._closings[loop] = self._closings.get(loop, 0) + 1
             held = self._held.pop(loop, None)
             if held is not None and held.driver is self._driver:
                 self._given = False  # closed, it may serve again
@@ -135,6 +141,7 @@ class LoopDrivers:
         refuse_while_main_is_imported(OPENED)
         with self._lock:
             self._held = {other: held for other, held in self._held.items() if not other.is_closed()}
+            self._closings = {other: times for other, times in self._closings.items() if not other.is_closed()}
             first = self._first()
             held = self._held[loop] = _Held(first.sibling() if self._given else first)
             self._given = True
@@ -151,7 +158,7 @@ class LoopDrivers:
     def _forget(self) -> None:
         self._lock = threading.Lock()
         self._parents.append(self._held)  # kept, so that no finalizer says goodbye on the parent's connections
-        self._held = {}
+        self._held, self._closings = {}, {}
         self._given = self._driver is not None
 
 
