@@ -316,7 +316,14 @@ INDEX_MUTANTS = (
         "  call('ZREM', at, bound)\nend\n\nlocal function remove",
         "end\n\nlocal function remove",
     ),
-    ("the walk ends with its page", "lib/26_ids", "bound, from = page_after(q, bound), '-'", "bound = nil"),
+    (
+        "the walk ends with its page",
+        "lib/26_ids",
+        "bound, from = following, following and '[' .. following",
+        "bound = nil",
+    ),
+    ("a page under the bound it had", "lib/16_ids", "  call('ZREM', key(q, 'th:ids'), following)\n", ""),
+    ("a page that others join is too large", "lib/16_ids", "size + number > PAGE / 2", "false"),
     ("the walk begins anew in each page", "lib/26_ids", "last == '' and '-' or '(' .. last", "'-'"),
 )
 

@@ -7,10 +7,14 @@
 
 local PAGE = 64       -- ids at most; beyond 128 Redis would make it a large set, and it stays one
 
--- The bound of the page that an id belongs to. false: there is none; nil: the directory holds something else.
+-- The bound of the page that an id belongs to. false: there is none, or the first was lost; nil: the directory holds something else.
 local function page_of(q, id)
   local found = try('ZRANGE', key(q, 'th:ids'), '[' .. id, '-', 'BYLEX', 'REV', 'LIMIT', '0', '1')
   return found and (found[1] or false)
+end
+
+local function page_after(q, bound)
+  return call('ZRANGE', key(q, 'th:ids'), '(' .. bound, '+', 'BYLEX', 'LIMIT', '0', '1')[1]
 end
 
 -- Pages for ids that rise, from the one at `first` on. The first of them begins at `bound`.
@@ -22,6 +26,19 @@ local function new_pages(q, ids, first, bound)
     call('ZADD', key(q, 'th:ids'), '0', bound)
     first, bound = last + 1, ids[last + 1]
   end
+end
+
+-- Ids that rise, from the one at `first` on, come right after a page. Where they fit into the next one they go there: else ids
+-- that fall would have a page each.
+local function put_after(q, bound, ids, first)
+  local number, pages = #ids - first + 1, key(q, 'th:ids:')
+  local following = number > 0 and number < PAGE and page_after(q, bound)
+  local size = following and try('ZCARD', pages .. following) or 0
+  if size == 0 or size + number > PAGE / 2 then return new_pages(q, ids, first, ids[first]) end
+  call('RENAME', pages .. following, pages .. ids[first])
+  call('ZADD', pages .. ids[first], unpack(with_score('0', {unpack(ids, first)})))
+  call('ZREM', key(q, 'th:ids'), following)
+  call('ZADD', key(q, 'th:ids'), '0', ids[first])
 end
 
 -- Add ids to the page that all of them belong to; each is greater than the one before. Nearly always they are greater than all
@@ -44,17 +61,21 @@ local function add_to_page(q, bound, ids, number)
   local behind = call('ZRANGEBYLEX', at, '(' .. last, '+')
   if behind[1] then
     call('ZREM', at, unpack(behind))
-    new_pages(q, behind, 1, behind[1])
+    put_after(q, bound, behind, 1)
   end
   local room = min(number, max(0, PAGE - size + #behind))
   if room > 0 then call('ZADD', at, unpack(with_score('0', {unpack(ids, 1, room)}))) end
-  new_pages(q, ids, room + 1, ids[room + 1])
+  put_after(q, bound, ids, room + 1)
   return number
 end
 
 -- Add ids. `bound`: each is greater than the one before, and the first belongs to that page (false: there is none yet).
 local function add_ids(q, ids, bound)
   local number, added = #ids, nil
+  if bound == false and call('EXISTS', key(q, 'th:ids')) == 1 then      -- somebody took the first bound away
+    call('ZADD', key(q, 'th:ids'), '0', '')
+    bound = ''
+  end
   if bound == false then
     call('SET', key(q, 'th:count'), '0')
     new_pages(q, ids, 1, '')

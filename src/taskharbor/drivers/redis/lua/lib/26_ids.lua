@@ -2,10 +2,6 @@
 
 local FEW_IDS = 10    -- a page that has so few left joins the one before it
 
-local function page_after(q, bound)
-  return call('ZRANGE', key(q, 'th:ids'), '(' .. bound, '+', 'BYLEX', 'LIMIT', '0', '1')[1]
-end
-
 -- Take a page out that has no ids. The next one takes the place of the first.
 local function drop_page(q, bound)
   local at, pages = key(q, 'th:ids'), key(q, 'th:ids:')
@@ -45,27 +41,29 @@ local function remove_id(q, id)
   if left == 0 then drop_page(q, bound) elseif left == FEW_IDS and gone == 1 and bound ~= '' then join_page(q, bound) end
 end
 
--- Whoever asks for many asks for them nearly in their order: the page of the last is looked into first.
-local last_pages = {}      -- queue → page
 local function has_id(q, id)
-  if last_pages[q] and try('ZSCORE', last_pages[q], id) then return true end
   local bound = page_of(q, id)
-  last_pages[q] = bound and key(q, 'th:ids:') .. bound
-  return bound and try('ZSCORE', last_pages[q], id) and true or false
+  return bound and try('ZSCORE', key(q, 'th:ids:') .. bound, id) and true or false
 end
 
 -- Up to `count` ids after one, in their order; where to go on, nil: that was all; and the bounds of lost pages that were met.
+-- Of a page only what belongs there counts, so that a walk comes to its end whatever somebody put in place of a page.
 local function ids_after(q, last, count)
   local ids, lost = {}, {}
   local bound, from = page_of(q, last), last == '' and '-' or '(' .. last
+  if bound == false and call('EXISTS', key(q, 'th:ids')) == 1 then bound = '' end
   while bound do
-    local at = key(q, 'th:ids:') .. bound
-    local found = try('ZRANGEBYLEX', at, from, '+', 'LIMIT', 0, count - #ids)
+    local at, following = key(q, 'th:ids:') .. bound, page_after(q, bound)
+    local found = try('ZRANGEBYLEX', at, from, following and '(' .. following or '+', 'LIMIT', 0, count - #ids)
     for _, id in ipairs(found or {}) do ids[#ids + 1] = id end
-    if not found or (#found == 0 and call('EXISTS', at) == 0) then lost[#lost + 1] = bound end
+    local size = found and #found or 0
+    if size == 0 and found and from == '(' .. last then      -- the last one of its page, if it is a page
+      size = #call('ZRANGEBYLEX', at, '[' .. bound, '[' .. last, 'LIMIT', '0', '1')
+    end
+    if size == 0 then lost[#lost + 1] = bound end
     if #ids == count then return ids, ids[count], lost end
     if #lost > count then return ids, bound, lost end
-    bound, from = page_after(q, bound), '-'
+    bound, from = following, following and '[' .. following
   end
   return ids, nil, lost
 end
