@@ -14,7 +14,7 @@ from redis.exceptions import MovedError
 from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.redis import RedisDriver, housekeeping
 from taskharbor.drivers.redis.cluster import BUSY, bucket
-from taskharbor.drivers.redis.cluster_notes import GRACE
+from taskharbor.drivers.redis.cluster_notes import GRACE, LOOKED_AT
 from taskharbor.drivers.redis.scripts import load
 from tests import lanes
 from tests.drivers.redis_stores import emptied
@@ -366,7 +366,7 @@ def test_ids_that_were_noted_and_never_stored_are_forgotten_a_day_later(cluster)
             first = calls.notes._bucket
             while True:
                 await calls.notes.step(grace)
-                if calls.notes._bucket == first and not calls.notes._number:
+                if calls.notes._bucket == first and calls.notes.is_between:
                     break
             ids = [*(one.id for one in stored), *(f"dead{number}" for number in range(50))]
             found = [await calls.link.run(load("noted"), bucket(id)[1:-1], (bucket(id), [id])) for id in ids]
@@ -382,5 +382,34 @@ def test_ids_that_were_noted_and_never_stored_are_forgotten_a_day_later(cluster)
         assert await walk(0) == [*(one.id for one in stored), "dead8", "dead9"]
         with nodes_client(cluster.url) as client:
             assert list(client.scan_iter("{th:ids:*}:marked", count=1000)) == []
+
+    live(story)
+
+
+def test_notes_of_ids_that_end_alike_are_looked_at_in_slices(cluster):
+    """They share a hash in each slot."""
+
+    async def story():
+        driver = await opened(cluster.url)
+        calls, sizes = driver.calls, []
+        ids = [f"order{number}-sent" for number in range(30_000)]
+        for first in range(0, len(ids), 1000):
+            await calls.claim([(id, "q") for id in ids[first : first + 1000]])
+        asked: set[str] = set()
+        where = calls.where
+
+        async def counted(given, **rest):
+            sizes.append(sum(map(len, given.values())))
+            asked.update(id for some in given.values() for id in some)
+            return await where(given, **rest)
+
+        calls.where = counted
+        first = calls.notes._bucket
+        while True:
+            await calls.notes.step()
+            if calls.notes._bucket == first and calls.notes.is_between:
+                break
+        assert asked == set(ids)
+        assert max(sizes) < 2 * LOOKED_AT
 
     live(story)

@@ -12,7 +12,7 @@ import random
 from typing import TYPE_CHECKING
 
 from taskharbor.drivers.redis.records import name_of
-from taskharbor.drivers.redis.scripts import load
+from taskharbor.drivers.redis.scripts import binary, load
 from taskharbor.model.errors import BackendUnavailable
 
 if TYPE_CHECKING:
@@ -29,20 +29,26 @@ class Notes:
     def __init__(self, calls: ClusterCalls) -> None:
         self._calls = calls
         self._bucket = random.randrange(BUCKETS)  # not all workers the same ones
-        self._number = 0  # of the next hash in it
+        self._number, self._cursor = 0, b"0"  # the next hash in it, and how far that was read
+
+    @property
+    def is_between(self) -> bool:
+        """Whether a bucket is to be begun."""
+        return not self._number and self._cursor == b"0"
 
     async def step(self, grace: int = GRACE) -> None:
         """Look at some notes; where a node is away, later."""
         try:
             await self._step(f"{{th:ids:{self._bucket}}}", grace)
         except BackendUnavailable:
-            self._number = 0
-        if not self._number:
+            self._number, self._cursor = 0, b"0"
+        if self.is_between:
             self._bucket = (self._bucket + 1) % BUCKETS
 
     async def _step(self, key: str, grace: int) -> None:
         calls = self._calls
-        found, self._number, any_marked = await calls.link.run(load("notes"), key[1:-1], (key, self._number, LOOKED_AT))
+        args = (key, self._number, binary(self._cursor), LOOKED_AT)
+        found, self._number, self._cursor, any_marked = await calls.link.run(load("notes"), key[1:-1], args)
         asked: dict[str, list[str]] = {}
         for data, where in zip(found[::2], found[1::2], strict=True):
             id, queue = name_of(data), name_of(where)

@@ -1,12 +1,15 @@
--- One of the keys in which a Cluster notes the queues of ids (see 12_notes), the number of the first of its hashes, how many ids
--- → ids and queues by turns, from so many hashes that there are as many ids or no more hashes; the number of the next one, 0:
--- that was all; and whether any id is marked (see register.lua).
+-- One of the keys in which a Cluster notes the queues of ids (see 12_notes), the number of one of its hashes and a cursor into it,
+-- how many ids → ids and queues by turns, about so many or those of a hundred hashes; the number of the hash and the cursor to go
+-- on with (0 and 0: that was all); and whether any id is marked (see register.lua). Ids that end alike share a hash, which is large
+-- then: it is read in slices.
 -- without: 15_stats 16_ids 18_index 20_books 25_mend 26_ids 28_text 30_record 40_groups 45_plain 46_acks 47_leases 50_lanes 60_flows 70_ends 80_store 90_take 95_fence 97_find 98_tend 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
-local at, number, count, found = args[1], args[2], args[3], {}
+local at, number, cursor, count, found = args[1], args[2], args[3], args[4], {}
 local last = min(number + 99, PARTS - 1)
 while number <= last and #found < 2 * count do
-  for _, value in ipairs(try('HGETALL', at .. ':' .. number) or {}) do found[#found + 1] = value end
-  number = number + 1
+  local page = try('HSCAN', at .. ':' .. number, cursor, 'COUNT', count) or {'0', {}}
+  for _, value in ipairs(page[2]) do found[#found + 1] = value end
+  cursor = page[1]
+  if cursor == '0' then number = number + 1 end
 end
-return {found, number < PARTS and number or 0, call('EXISTS', at .. ':marked')}
+return {found, number < PARTS and number or 0, cursor, call('EXISTS', at .. ':marked')}
