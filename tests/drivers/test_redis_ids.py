@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from taskharbor.drivers import JobRecord
+from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.redis import RedisDriver, scripts
 from taskharbor.model.ids import new_id
 from taskharbor.model.times import to_ms
@@ -281,6 +281,20 @@ def test_a_damaged_index_hides_no_waiting_job_and_stops_no_call(how, first):
             left = [key for key in left if client.type(key) != b"zset"]
         assert left == []
         assert not client.exists("{q}:th:count")
+
+    live(story)
+
+
+def test_a_queue_without_its_directory_is_pruned_all_the_same():
+    async def story(driver, client):
+        await driver.enqueue([job(1)], NOW)
+        (held,) = await driver.reserve(["q"], NOW, timedelta(seconds=30), 1, "w")
+        await driver.settle([Ack(held.lease)], NOW)
+        client.delete("{q}:th:ids")
+        assert await driver.prune(NOW - timedelta(days=1), 10) == 0
+        assert client.zrange("{th}:queues", 0, -1) == [b"q"]
+        assert await driver.prune(NOW + timedelta(days=1), 10) == 1
+        assert client.zrange("{th}:queues", 0, -1) == []
 
     live(story)
 

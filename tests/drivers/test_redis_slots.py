@@ -112,6 +112,23 @@ def test_it_costs_the_same_whatever_is_stored_and_walks_no_keys():
     assert asked[0] == asked[1]
 
 
+def test_a_job_of_a_group_that_others_put_among_the_ungrouped_takes_a_slot_too():
+    async def story(driver, client):
+        await driver.enqueue([job("a"), job("b"), job("c")], NOW)
+        assert list(await take(driver)) == ["a"]
+        client.lrem("{q}:g:g:wait", 1, "b")
+        client.rpush("{q}:wait", "b")
+        driver.calls._slow.clear()  # the quick script first
+        held = await take(driver)
+        assert list(held) == ["b"]
+        assert client.hgetall(HELD) == {b"a": b"g", b"b": b"g"}
+        await driver.settle([Ack(held["b"].lease)], NOW)
+        assert client.get(SLOTS) == b"1"
+        assert await take(driver) == {}
+
+    live(story)
+
+
 @pytest.mark.parametrize("ending", ["ack", "expiry", "cancel", "delete", "release"])
 def test_whatever_ends_a_lease_takes_the_note_away(ending):
     async def story(driver, client):

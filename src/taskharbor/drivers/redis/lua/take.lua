@@ -15,7 +15,7 @@ local granted, at, seen, prefix = {}, {}, {}, job_key(q, '')
 for index, id in ipairs(ids) do
   at[index] = prefix .. id
   local values = not seen[id] and th.plain_values(at[index])
-  if not values then return 'SLOW' end
+  if not values or (values[6] or '') ~= '' then return 'SLOW' end      -- one of a group, put here by others, takes a slot
   granted[index], seen[id] = values, true
 end
 

@@ -80,8 +80,8 @@ end
 
 -- A queue that holds nothing and is not paused is forgotten, so that names do not pile up. Limits of groups stay. Its
 -- arrivals begin at 1 again. Answers whether it was. Of other slots of a Cluster nothing is written here.
-local HOLDS = {'wait', 'delayed', 'active', 'failed', 'completed', 'paused', 'groups:ready', 'th:ids', 'th:prio', 'th:outbox',
-               'th:returned', 'th:alias', 'th:unnoted', 'th:damaged'}
+local HOLDS = {'wait', 'delayed', 'active', 'failed', 'completed', 'paused', 'groups:ready', 'th:ids', 'th:prio', 'th:done',
+               'th:cancelled', 'th:blocked', 'th:outbox', 'th:returned', 'th:alias', 'th:unnoted', 'th:damaged'}
 local LEFT = {'th:seq', 'th:count', 'stats', 'lane:rr', 'th:sweep', 'th:watched', 'th:held', 'th:mended', 'th:tend', 'th:posted'}
 function th.forget_queue(q)
   local keys = {}
