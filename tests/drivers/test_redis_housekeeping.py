@@ -413,3 +413,44 @@ def test_notes_of_ids_that_end_alike_are_looked_at_in_slices(cluster):
         assert max(sizes) < 2 * LOOKED_AT
 
     live(story)
+
+
+def test_an_id_that_is_stored_again_while_its_past_is_forgotten_stays_noted(cluster):
+    """Else another queue could take the same id, at any time later."""
+
+    async def story():
+        one, other = await opened(cluster.url), await opened(cluster.url)
+        await one.enqueue([job("x", "q")], NOW)
+        register = one.calls.register
+
+        async def overtaken(operation, key, rest):
+            if operation == "gone":  # it has looked, and found no record
+                await other.enqueue([job("x", "q")], NOW)
+            return await register(operation, key, rest)
+
+        one.calls.register = overtaken
+        assert await one.delete(["x"]) == [None]
+        (answer,) = await other.enqueue([job("x", "r")], NOW)
+        assert answer.existed
+        assert len(await other.reserve(["q", "r"], NOW, timedelta(seconds=30), 10, "w")) == 1
+
+    live(story)
+
+
+def test_what_was_claimed_again_is_remembered_for_a_day(cluster):
+    async def story():
+        driver = await opened(cluster.url)
+        where = bucket("x")
+        for _ in range(2):
+            await driver.enqueue([job("x", "q")], NOW)
+        with nodes_client(cluster.url) as client:
+            (at,) = client.scan_iter("{th:ids:*}:claimed", count=1000)
+            assert at.decode() == f"{where}:claimed"
+            client.zadd(at, {"x": client.zscore(at, "x") - GRACE})
+            await driver.enqueue([job("y", "q")], NOW)
+            await driver.calls.register("claim", where, ("z", "q"))
+            assert not client.exists(at)
+        assert await driver.delete(["x"]) == [None]
+        assert await driver.calls.link.run(load("noted"), where[1:-1], (where, ["x"])) == [None]
+
+    live(story)

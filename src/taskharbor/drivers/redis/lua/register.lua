@@ -2,7 +2,7 @@
 --   claim  ids and queues by turns → for each id the queue it was noted with before, or false; it is noted if it was not
 --   spawn  the same for jobs that belong to an outcome, which a full server does not refuse
 --   note   ids and queues by turns: noted, whatever was there
---   gone   ids and queues by turns: forgotten, if that is what was noted
+--   gone   ids and queues by turns: forgotten, if that is what was noted and nobody has claimed it again lately
 --   unstored  seconds, ids and queues by turns: they have no record; forgotten if they were marked so long ago, else marked
 --   stored    ids: not marked
 --   enter  queues → the run's generation and whether it is cancelled; they are among its queues now
@@ -57,13 +57,20 @@ if operation == 'unstored' then
   end
   return #rest
 end
+-- Whoever claims an id that is noted may be about to store it again: what forgets its past leaves the note, for as long as a
+-- message that brings the job may be under way (outbox.py). If nobody stores it, it is forgotten like any other (cluster_notes.py).
+local CLAIMED_FOR = 86400      -- seconds
+local claimed, clock, any_marked = at .. ':claimed', tonumber(call('TIME')[1]), call('EXISTS', marked) == 1
 for index = 1, #rest, 2 do
   local id, q = rest[index], rest[index + 1]
   local noted = noted_queue(id, at)
   local is_wanted = operation == 'claim' or operation == 'spawn'
   if operation == 'note' or (is_wanted and not noted) then note_queue(note_key(id, at), {id}, q) end
-  if operation == 'gone' and noted == q then call('HDEL', note_key(id, at), id) end
-  if noted then call('ZREM', marked, id) end
+  if is_wanted and noted then call('ZADD', claimed, clock, id) end
+  if operation == 'gone' and noted == q and not call('ZSCORE', claimed, id) then call('HDEL', note_key(id, at), id) end
+  if any_marked then call('ZREM', marked, id) end
   answers[#answers + 1] = noted
 end
+local old = call('ZRANGEBYSCORE', claimed, '-inf', clock - CLAIMED_FOR, 'LIMIT', 0, 10)
+if #old > 0 then call('ZREM', claimed, unpack(old)) end
 return answers
