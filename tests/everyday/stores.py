@@ -4,11 +4,10 @@ An entry says how to get an empty store, which tables of the application's own s
 to look at when everything is over.
 """
 
-import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ import psycopg
 from taskharbor.drivers.postgres import statement
 from taskharbor.drivers.sqlite import migrate
 from tests import lanes
+from tests.everyday.held_up import HeldUp
 from tests.everyday.tasks import path_of
 from tests.servers import postgres, redis, sentinel
 
@@ -85,39 +85,21 @@ def _postgres_bookings(dsn: str) -> Counter[int]:
 
 # Redis
 
-LONGEST_SCRIPT = 50  # milliseconds of the server, in the larger runs: nobody else is answered meanwhile
-
 
 def _redis(shared: Callable[[], Any], servers: Callable[[Any], list[redis.Server]], always: bool = False) -> Store:
     """`shared` answers what a test empties and has the address of, `servers` the servers that it is made of."""
+    watches: list[HeldUp] = []
 
     def empty(folder: Path) -> str:
         shared().empty()
-        for server in servers(shared()):
-            _watch_scripts(server)
+        if lanes.run() != "test":  # no timing is asserted there
+            watches.append(HeldUp(servers(shared())))
         return str(shared().url)
 
     def sound(dsn: str) -> list[str]:
-        return [text for server in servers(shared()) for text in _long_scripts(server)]
+        return watches.pop().end() if watches else []
 
     return Store(empty, sound, always=always)
-
-
-def _watch_scripts(server: redis.Server) -> None:
-    """Have it write down what takes long. The slow log also counts the time that a script waits for a core: so the
-    server goes before everybody else, where that is allowed."""
-    server.run("CONFIG", "SET", "slowlog-log-slower-than", LONGEST_SCRIPT * 1000)
-    server.run("SLOWLOG", "RESET")
-    with suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, server.pid, -20)
-
-
-def _long_scripts(server: redis.Server) -> list[str]:
-    if lanes.run() == "test":
-        return []  # no timing is asserted there
-    with server.client() as client:
-        found = client.slowlog_get(100)
-    return [f"{entry['command'][:60]!r} took {entry['duration'] // 1000} ms" for entry in found]
 
 
 STORES = {
