@@ -28,9 +28,10 @@ class Store(NamedTuple):
 @contextlib.contextmanager
 def stopped(*pids: int) -> Iterator[None]:
     """Processes that stand still, and go on again whatever happens."""
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
     try:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # one of a server's own that has ended meanwhile
+                os.kill(pid, signal.SIGSTOP)
         yield
     finally:
         for pid in reversed(pids):
