@@ -210,4 +210,4 @@ def test_a_program_that_closes_nothing_ends_all_the_same() -> None:
         threading.Thread(target=handle.result, daemon=True).start()   # waits for a worker that never comes
         print(handle.status())
         """)
-    assert (done.stdout, done.returncode) == ("ready\n", 0), done.stderr
+    assert (done.stdout, done.stderr, done.returncode) == ("ready\n", "", 0)

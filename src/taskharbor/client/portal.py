@@ -26,6 +26,7 @@ T = TypeVar("T")
 LONGEST_WAIT = 0.5  # seconds until a caller looks again whether it was interrupted
 
 _portals: weakref.WeakSet[Portal] = weakref.WeakSet()
+_exiting = False  # the interpreter is; of other threads than the main one only daemons are left
 
 
 class Portal:
@@ -56,6 +57,7 @@ class Portal:
             return _answer(future, who, limit)
         except BaseException:  # its own, or the caller was interrupted, perhaps before `future` was there
             call.take_back(self._loop)
+            _stay_at_exit()
             raise
 
     def stop(self, timeout: float = 5.0) -> None:
@@ -157,7 +159,16 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
+def _stay_at_exit() -> None:
+    """Wait for ever, in a thread that the interpreter leaves behind when it exits: there the error would only be printed,
+    and Python may abort where a daemon prints while it ends."""
+    if _exiting and threading.current_thread() is not threading.main_thread():
+        threading.Event().wait()
+
+
 def _stop_all() -> None:
+    global _exiting
+    _exiting = True
     for portal in list(_portals):
         portal.stop(timeout=1.0)  # a driver that hangs must not keep the interpreter from ending
 
