@@ -160,8 +160,8 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _stay_at_exit() -> None:
-    """Wait for ever, in a thread that the interpreter leaves behind when it exits: there the error would only be printed,
-    and Python may abort where a daemon prints while it ends."""
+    """Wait for ever, in a thread that the interpreter leaves behind when it exits. There the error would only be
+    printed, and Python may abort where a daemon prints while it ends."""
     if _exiting and threading.current_thread() is not threading.main_thread():
         threading.Event().wait()
 
