@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -65,3 +66,21 @@ def test_a_storm_of_signals_until_the_very_end(here: Yard, number: signal.Signal
         program.send_signal(number)
     ended_alone(here, program, workers)
     given_back(here, *jobs)
+
+
+LATE = """
+import sys, types
+from taskharbor.worker.supervisor.signals import Signals
+sys.unraisablehook = lambda told: print(told.exc_value, file=sys.stderr)
+signals = Signals(print, print, print)
+signals.take()
+signals.end()
+for text in ("Signal 15 ignored due to race condition", "another"):
+    sys.unraisablehook(types.SimpleNamespace(exc_value=OSError(text)))
+"""
+
+
+def test_a_signal_that_comes_as_it_is_given_up_is_not_told() -> None:
+    """Python prints that as an error, by the hook for errors that nobody can catch."""
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "another\n")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Callable
 from types import FrameType
 
@@ -56,6 +57,8 @@ class Signals:
 
     def end(self) -> None:
         """The program is about to end with its own exit code: whatever comes now changes nothing."""
+        hook = sys.unraisablehook
+        sys.unraisablehook = lambda told: None if _is_late(told.exc_value) else hook(told)
         for number in self._handlers:
             if number != signal.SIGCHLD:
                 signal.signal(number, signal.SIG_IGN)
@@ -65,3 +68,8 @@ class Signals:
             self._early.append(number)
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._handlers[number])
+
+
+def _is_late(error: BaseException | None) -> bool:
+    """Whether Python tells only that a signal came at the moment from which it was to be ignored."""
+    return isinstance(error, OSError) and str(error).endswith("ignored due to race condition")
