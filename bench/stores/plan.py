@@ -86,7 +86,7 @@ QUICK = Sizes(rounds=3, jobs=5_000, seconds=0.4, picks=40, small=5_000, backlog=
 
 
 def _limit(store: str, one: int = COMMIT, relaxed: int = 0) -> Subject:
-    title, module = "a hand-written loop (the limit)", f"bench.limits.{store}"
+    title, module = "a hand-written loop (the limit)", f"bench.handwritten.{store}"
     return Subject("limit", title, module, FAST, one, FAST, picks=False, backlog=True, relaxed=relaxed)
 
 

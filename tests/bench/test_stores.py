@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.limits import postgres as limit
+from bench.handwritten import postgres as limit
 from bench.meter import Order
 from bench.stores import environments, harbor, places, plan, rounds
 from bench.stores.plan import LATENCY, MEMBERS, Row, Sizes

@@ -103,7 +103,7 @@ def strict() -> str:
 
 def about_others(case: str) -> bool:
     """The cases in which a call has to see what others have stored since it began."""
-    return case.removeprefix("test_").startswith(("races_", "concurrency_", "runs_", "spawn_handover"))
+    return case.removeprefix("test_").startswith(("races_", "concurrency_", "flow_status_", "spawn_handover"))
 
 
 @pytest.mark.lane("hostile-postgres")

@@ -39,7 +39,7 @@ MUTANTS = (
         "05_reserve",
         "and x.wake <= p_now and (x.wake <= 0",
         "and x.wake < p_now and (x.wake <= 0",
-        ("schedule",),
+        ("run_at",),
     ),
     Mutant(
         "leases end a millisecond late",
@@ -91,11 +91,25 @@ MUTANTS = (
         "inflight = g.inflight",
         ("groups",),
     ),
-    Mutant("slot not freed at expiry", "05_reserve", "freed || array_fill(-1,", "freed || array_fill(0,", ("slots",)),
-    Mutant("slot not freed by settle", "06_settle", "case when s = 3 then -1 else 0 end", "0", ("slots", "groups")),
-    Mutant("slot not freed by release", "07_extend", "case when s = 3 then -1 else 0 end", "0", ("slots",)),
-    Mutant("slot not freed by cancel", "08_admin", "case when s = 3 then -1 else 0 end", "0", ("slots",)),
-    Mutant("slot freed twice by settle", "06_settle", "case when s = 3 then -1 else 0 end", "-2", ("slots", "groups")),
+    Mutant(
+        "slot not freed at expiry",
+        "05_reserve",
+        "freed || array_fill(-1,",
+        "freed || array_fill(0,",
+        ("group_capacity",),
+    ),
+    Mutant(
+        "slot not freed by settle", "06_settle", "case when s = 3 then -1 else 0 end", "0", ("group_capacity", "groups")
+    ),
+    Mutant("slot not freed by release", "07_extend", "case when s = 3 then -1 else 0 end", "0", ("group_capacity",)),
+    Mutant("slot not freed by cancel", "08_admin", "case when s = 3 then -1 else 0 end", "0", ("group_capacity",)),
+    Mutant(
+        "slot freed twice by settle",
+        "06_settle",
+        "case when s = 3 then -1 else 0 end",
+        "-2",
+        ("group_capacity", "groups"),
+    ),
     Mutant(
         "limits never applied",
         "01_regroup",
@@ -133,7 +147,7 @@ MUTANTS = (
         "04_enqueue",
         "if cancelled <> '{}' then",
         "if false then",
-        ("runs",),
+        ("flow_status",),
     ),
     Mutant(
         "unknown dependencies taken", "04_enqueue", "where n.new is null limit 1", "where false limit 1", ("flows",)
@@ -144,7 +158,7 @@ MUTANTS = (
         "09_prune",
         "if here.flow <> '' and is_held(here.flow) then",
         "if false then",
-        ("retention", "runs"),
+        ("retention", "flow_status"),
     ),
     Mutant("prune takes what a dead job holds", "09_prune", "h.state + 0 = 6", "false", ("retention",)),
     Mutant(
@@ -156,7 +170,11 @@ MUTANTS = (
     ),
     Mutant("delete takes what is needed", "08_admin", "if needed > 0 then", "if false then", ("admin",)),
     Mutant(
-        "cancel forgets the slot", "08_admin", "if j.grp is not null and j.state > 1 then", "if false then", ("slots",)
+        "cancel forgets the slot",
+        "08_admin",
+        "if j.grp is not null and j.state > 1 then",
+        "if false then",
+        ("group_capacity",),
     ),
     Mutant(
         "release takes everybody's",

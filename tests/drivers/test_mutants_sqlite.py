@@ -57,28 +57,28 @@ MUTANTS = (
     Mutant("leases never end", ("lease",), (("sql/move_expired.sql", "moment <= ?", "moment <= ? AND 0"),), True),
     Mutant(
         "a slot is never freed",
-        ("slots", "groups"),
+        ("group_capacity", "groups"),
         (("store.py", "tx.touch_group(job.queue, job.grp, -1)", "tx.touch_group(job.queue, job.grp)"),),
         machine=True,
     ),
     Mutant(
         "a slot is freed twice",
-        ("slots", "groups"),
+        ("group_capacity", "groups"),
         (("store.py", "tx.touch_group(job.queue, job.grp, -1)", "tx.touch_group(job.queue, job.grp, -2)"),),
     ),
-    Mutant("one slot too many", ("groups", "slots"), (("sql/group_turn.sql", "inflight <", "inflight <="),)),
-    Mutant("a later limit wins", ("groups", "slots"), (("sql/set_limit.sql", " WHERE slots IS NULL", ""),)),
+    Mutant("one slot too many", ("groups", "group_capacity"), (("sql/group_turn.sql", "inflight <", "inflight <="),)),
+    Mutant("a later limit wins", ("groups", "group_capacity"), (("sql/set_limit.sql", " WHERE slots IS NULL", ""),)),
     Mutant(
         "an ack keeps the slot",
-        ("slots",),
+        ("group_capacity",),
         (("sql/ack.sql", "AND grp IS NULL AND", "AND"),),
     ),
-    Mutant("an expired lease keeps its slot", ("slots",), (("store.py", "expired, -1)", "expired, 0)"),)),
+    Mutant("an expired lease keeps its slot", ("group_capacity",), (("store.py", "expired, -1)", "expired, 0)"),)),
     Mutant("lost is not counted", ("lost", "lease"), (("sql/grant.sql", "lost + (state = 2)", "lost"),)),
     Mutant("the fence stands still", ("reserve", "lease"), (("sql/grant.sql", "deliveries + 1", "deliveries"),)),
     Mutant(
         "an expired job keeps run_at",
-        ("lease", "schedule"),
+        ("lease", "run_at"),
         (("sql/grant.sql", "WHEN 2 THEN NULL", "WHEN 9 THEN NULL"),),
     ),
     Mutant(
@@ -93,8 +93,8 @@ MUTANTS = (
         ("order",),
         (("sql/move_expired.sql", "lined = 1, time = moment", "lined = 1"),),
     ),
-    Mutant("scheduled jobs start at once", ("schedule",), (("enqueue.py", "run_at <= queue.at", "True"),), True),
-    Mutant("scheduled jobs never start", ("schedule",), (("sql/move_due.sql", "moment <= ?", "moment <= ? AND 0"),)),
+    Mutant("scheduled jobs start at once", ("run_at",), (("enqueue.py", "run_at <= queue.at", "True"),), True),
+    Mutant("scheduled jobs never start", ("run_at",), (("sql/move_due.sql", "moment <= ?", "moment <= ? AND 0"),)),
     Mutant(
         "expired leases are overlooked",
         ("lease",),
@@ -122,7 +122,9 @@ MUTANTS = (
             ),
         ),
     ),
-    Mutant("a flow's flag is not set", ("flows", "runs"), (("admin.py", "SET cancelled = 1", "SET cancelled = 0"),)),
+    Mutant(
+        "a flow's flag is not set", ("flows", "flow_status"), (("admin.py", "SET cancelled = 1", "SET cancelled = 0"),)
+    ),
     Mutant("nobody hears of arrivals", ("wait",), (("tx.py", "queue.arrived, queue.dirty = number, True", "pass"),)),
     Mutant("a release forgets that it lost", ("release", "lost"), (("leases.py", "job.lost += 1", "pass"),)),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor.conformance.cases.bounds import NOBODY
+from taskharbor.conformance.cases.argument_bounds import NOBODY
 from taskharbor.drivers import JobRecord
 from taskharbor.drivers.redis import RedisDriver
 from taskharbor.drivers.redis.hints import Hints

@@ -25,8 +25,8 @@ THEMES = {
     "server_time": "the server's clock",
     "text": "encodings and collations",
     "listing": "order, cursors, pages",
-    "limits": "sizes",
-    "bounds": "numbers at their ends",
+    "field_bounds": "sizes",
+    "argument_bounds": "numbers at their ends",
     "damaged": "values of the wrong type",
 }
 CASES = {
