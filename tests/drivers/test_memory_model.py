@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from taskharbor.conformance.model import START, Model
 from taskharbor.drivers import (
     Ack,
     Cancelled,
@@ -27,7 +28,6 @@ from taskharbor.drivers import (
 )
 from taskharbor.drivers.memory import MemoryDriver
 from tests import lanes
-from tests.drivers.memory_model import START, Model
 from tests.drivers.memory_recount import recount
 
 

@@ -1,6 +1,6 @@
 """The contract read literally: a model that knows no index, no heap and no counter, and looks at every job each time.
 
-For test_memory_model.py. It decides nothing that drivers may decide: `legal` names all jobs that may be reserved next.
+It decides nothing that drivers may decide: `legal` names all jobs that may be reserved next.
 """
 
 from dataclasses import dataclass, field
