@@ -8,7 +8,7 @@ import pytest
 
 from taskharbor.conformance import DriverCases, DriverMachine
 from taskharbor.drivers import JobRecord
-from taskharbor.drivers.postgres import PostgresDriver, hints
+from taskharbor.drivers.postgres import PostgresDriver, wait
 from tests import lanes
 from tests.drivers import versions
 from tests.drivers.test_conformance_postgres import damage
@@ -52,8 +52,8 @@ class TestPgbouncerMachine(DriverMachine):
 def test_hints_come_over_a_direct_connection(direct, monkeypatch):
     """`listen_dsn` names the server itself: a hint is heard. Without it waiting is looking, and finds the job too."""
     if direct:
-        monkeypatch.setattr(hints, "LOOK_OFTEN", 600.0)
-        monkeypatch.setattr(hints, "LOOK_EVERY", 600.0)
+        monkeypatch.setattr(wait, "LOOK_OFTEN", 600.0)
+        monkeypatch.setattr(wait, "LOOK_EVERY", 600.0)
     server, name = postgres.shared(), postgres.shared().database()
     dsn = f"{server.address(name, server.pgbouncer())}?pgbouncer=1"
     if direct:

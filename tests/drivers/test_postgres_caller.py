@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from taskharbor.drivers import Ack, InvalidJob, JobRecord, State
-from taskharbor.drivers.postgres import PostgresDriver, enqueueing, pool
+from taskharbor.drivers.postgres import PostgresDriver, enqueue, pool
 from tests.drivers.postgres_stores import emptied, opened
 from tests.servers import postgres
 
@@ -88,7 +88,7 @@ def test_in_two_phases_while_a_worker_waits():
 
 def test_a_call_that_is_too_large_says_so(monkeypatch):
     """One statement holds all of it, several times: it is refused before anything is sent."""
-    monkeypatch.setattr(enqueueing, "MAX_CALL", 3 << 20)
+    monkeypatch.setattr(enqueue, "MAX_CALL", 3 << 20)
     address = emptied()
     large = [JobRecord(id=f"j{n}", type="t", payload=b"x" * (1 << 20)) for n in range(4)]
 

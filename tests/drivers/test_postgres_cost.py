@@ -171,7 +171,7 @@ def test_churn_without_vacuum():
 
 def test_prune_beside_a_transaction_that_stays_open():
     """What it has forgotten stays in the index as long as that lasts: each call goes on behind it. Reserving is held in
-    test_postgres_elders."""
+    test_postgres_long_transactions."""
     with psycopg.connect(made(), autocommit=True) as connection, psycopg.connect(connection.info.dsn) as open_one:
         fill(connection, "a", 5, LARGE)
         fill(connection, "b", 5, LARGE // 10, "'run'")

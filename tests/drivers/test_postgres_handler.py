@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 from taskharbor import JobContext, State
 from taskharbor.drivers import Ack, JobRecord, TransactionFailed
 from taskharbor.drivers.postgres import PostgresDriver
-from taskharbor.drivers.postgres.handler import would_end
+from taskharbor.drivers.postgres.handler_connection import would_end
 from taskharbor.policy.retry import Fixed
 from tests.servers import postgres
 from tests.worker.bench import Bench, job, run

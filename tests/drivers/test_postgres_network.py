@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from taskharbor.drivers import Ack, BackendUnavailable, JobRecord, TransactionFailed
-from taskharbor.drivers.postgres import PostgresDriver, hints, pool, schema, wire
+from taskharbor.drivers.postgres import PostgresDriver, connection, pool, schema, wait
 from tests.servers import postgres
 from tests.servers.proxy import Proxy, proxy
 
@@ -217,9 +217,9 @@ def test_a_network_that_is_away_is_said_at_once():
 
 @pytest.mark.parametrize("how", ["reset", "black hole"])
 def test_the_listening_connection_comes_back(how, monkeypatch, quick):
-    monkeypatch.setattr(hints, "SILENCE", 0.5)
-    monkeypatch.setattr(hints, "LOOK_EVERY", PATIENCE)  # a hint that is lost would be noticed only after the test
-    monkeypatch.setattr(hints, "LOOK_OFTEN", PATIENCE)
+    monkeypatch.setattr(wait, "SILENCE", 0.5)
+    monkeypatch.setattr(wait, "LOOK_EVERY", PATIENCE)  # a hint that is lost would be noticed only after the test
+    monkeypatch.setattr(wait, "LOOK_OFTEN", PATIENCE)
 
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         direct = PostgresDriver(address)
@@ -280,13 +280,13 @@ def test_a_session_that_forgets_what_was_prepared():
 
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         now = await driver.server_time()
-        for turn in range(wire.OFTEN + 1):
+        for turn in range(connection.OFTEN + 1):
             await driver.enqueue([JobRecord(id=f"j{turn}", type="t")], now)
         (prepared,) = await driver._do("select count(*) from pg_prepared_statements where name like 'taskharbor%'")
         assert prepared == (1,)
         await driver._do("deallocate all")
         assert [each.existed for each in await driver.enqueue([JobRecord(id="a", type="t")], now)] == [False]
-        for turn in range(wire.OFTEN + 1):
+        for turn in range(connection.OFTEN + 1):
             assert [each.existed for each in await driver.enqueue([JobRecord(id="a", type="t")], now)] == [True], turn
         assert await driver._do("select 1 from pg_prepared_statements where name like 'taskharbor%'") == []
         assert whole(driver)
@@ -297,18 +297,18 @@ def test_a_session_that_forgets_what_was_prepared():
 def test_each_verb_is_one_round_trip(monkeypatch):
     """Once its statement is prepared: nothing is begun, committed or asked beside it."""
     spoken: list[str] = []
-    once, own = wire.Wire.ask, wire.Wire.wait
+    once, own = connection.Wire.ask, connection.Wire.wait
 
-    async def ask(self: wire.Wire, sql: str, parameters: object) -> object:
+    async def ask(self: connection.Wire, sql: str, parameters: object) -> object:
         spoken.append(sql)
         return await once(self, sql, parameters)  # type: ignore[arg-type]
 
-    async def wait(self: wire.Wire, *arguments: object, **named: object) -> object:
+    async def wait(self: connection.Wire, *arguments: object, **named: object) -> object:
         spoken.append("psycopg's own")
         return await own(self, *arguments, **named)
 
-    monkeypatch.setattr(wire.Wire, "ask", ask)
-    monkeypatch.setattr(wire.Wire, "wait", wait)
+    monkeypatch.setattr(connection.Wire, "ask", ask)
+    monkeypatch.setattr(connection.Wire, "wait", wait)
 
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         now = await driver.server_time()

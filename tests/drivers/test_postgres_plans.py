@@ -14,7 +14,7 @@ import pytest
 
 from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.postgres import PostgresDriver
-from taskharbor.drivers.postgres.enqueueing import _statement
+from taskharbor.drivers.postgres.enqueue import _statement
 from tests import lanes
 from tests.servers import postgres
 

@@ -28,7 +28,7 @@ def test_a_reply_that_was_lost():
     address = postgres.shared().address(postgres.shared().database())
 
     async def scenario():
-        from taskharbor.drivers.postgres.wire import Wire
+        from taskharbor.drivers.postgres.connection import Wire
 
         driver = PostgresDriver(address)
         await driver.open()
@@ -64,7 +64,7 @@ def test_what_cannot_be_repeated_is_sent_once(own):
     async def scenario():
         from psycopg import OperationalError
 
-        from taskharbor.drivers.postgres.wire import Wire
+        from taskharbor.drivers.postgres.connection import Wire
 
         driver = PostgresDriver(address)
         await driver.open()

@@ -27,7 +27,7 @@ def address():
 @contextlib.contextmanager
 def newer_program(address, how="keeps"):
     """It has upgraded the schema; a function that tells it to go on, and answers what it did."""
-    command = [sys.executable, "-m", "tests.drivers.postgres_child", address, how]
+    command = [sys.executable, "-m", "tests.drivers.postgres_newer_program", address, how]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdin is not None

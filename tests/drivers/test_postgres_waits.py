@@ -10,7 +10,7 @@ import pytest
 from taskharbor.drivers import Ack, BackendUnavailable, Cancelled, Fail, JobNotFound, JobRecord, Lease, Retry
 from taskharbor.drivers.postgres import driver as postgres_driver
 from taskharbor.drivers.postgres import schema
-from taskharbor.drivers.postgres.locked import Locked
+from taskharbor.drivers.postgres.lock_retry import Locked
 from tests.drivers.postgres_recount import mistakes
 from tests.drivers.postgres_stores import emptied, open_transaction, opened
 

@@ -7,7 +7,7 @@ own adds itself here.
 import os
 from pathlib import Path
 
-from tests.drivers.postgres_newer import become_newer
+from tests.drivers.postgres_newer_schema import become_newer
 from tests.everyday.tasks import DSN, harbor
 
 MORE = (

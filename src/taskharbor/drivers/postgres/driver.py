@@ -18,19 +18,19 @@ import msgspec
 
 from taskharbor.drivers.connections import expect, run
 from taskharbor.drivers.contract import CANCELLED_REASON, WORKER_SILENCE, SingleVerbs, within_lease
-from taskharbor.drivers.postgres import borrow, reading, schema
+from taskharbor.drivers.postgres import caller_connection, reading, schema
+from taskharbor.drivers.postgres.bloat import Slope
 from taskharbor.drivers.postgres.deadline import Deadline
-from taskharbor.drivers.postgres.elders import Elders
-from taskharbor.drivers.postgres.enqueueing import enqueue
-from taskharbor.drivers.postgres.hints import Hints
-from taskharbor.drivers.postgres.locked import ADMIN, ALONE, BESIDE_OTHERS, Locked, ask_again
+from taskharbor.drivers.postgres.enqueue import enqueue
+from taskharbor.drivers.postgres.lock_retry import ADMIN, ALONE, BESIDE_OTHERS, Locked, ask_again
+from taskharbor.drivers.postgres.long_transactions import Elders
 from taskharbor.drivers.postgres.options import located, parse
 from taskharbor.drivers.postgres.pool import Pool, unavailable, unusable
 from taskharbor.drivers.postgres.records import LENT, Damaged, lent, micros, moment_of, to_json
-from taskharbor.drivers.postgres.settling import extend, plain, runs, settle_plain, settle_spawning
-from taskharbor.drivers.postgres.slope import Slope
+from taskharbor.drivers.postgres.settle import extend, plain, runs, settle_plain, settle_spawning
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, named, quoted, value
 from taskharbor.drivers.postgres.transaction import PostgresTransaction, PostgresTransactionSync, drive_sync
+from taskharbor.drivers.postgres.wait import Hints
 from taskharbor.drivers.unstorable import answers_for_any_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, JobNotFound, TaskHarborError, WrongState
 from taskharbor.model.ids import new_tokens
@@ -268,7 +268,7 @@ class PostgresDriver(SingleVerbs):
     async def enqueue_on(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
         """Store jobs on the caller's asynchronous connection, in the caller's transaction."""
         expect(connection, "postgresql", asynchronous=True)
-        await borrow.check(connection, self._options)
+        await caller_connection.check(connection, self._options)
         program = enqueue(self._schema, jobs, now, self._options.max_payload, gently=True)
         try:
             statement = next(program)
@@ -280,7 +280,7 @@ class PostgresDriver(SingleVerbs):
     def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
         """The same on a synchronous connection."""
         expect(connection, "postgresql", asynchronous=False)
-        borrow.check_sync(connection, self._options)
+        caller_connection.check_sync(connection, self._options)
         answers: builtins.list[Enqueued] = drive_sync(
             connection, enqueue(self._schema, jobs, now, self._options.max_payload, gently=True)
         )

@@ -24,7 +24,7 @@ from taskharbor.model.errors import BackendUnavailable, DriverError
 if TYPE_CHECKING:
     import psycopg
 
-    from taskharbor.drivers.postgres.wire import Wire
+    from taskharbor.drivers.postgres.connection import Wire
 
 log = logging.getLogger("taskharbor.drivers.postgres")
 
@@ -61,7 +61,7 @@ def arguments(options: Options, address: str | None = None) -> dict[str, Any]:
         "tcp_user_timeout": 4_000,  # a dead connection is known in time to try another one within ten seconds
         "application_name": "taskharbor",
         "client_encoding": "UTF8",
-        "prepare_threshold": None,  # by psycopg: see wire.py
+        "prepare_threshold": None,  # by psycopg: see connection.py
         "autocommit": True,
     }
 
@@ -98,7 +98,7 @@ class Pool:
         Unless a pooler stands between that lends sessions for a transaction at a time: those are not ours to change. It
         is known by the number of the server process, which is not the one that the connection was told.
         """
-        from taskharbor.drivers.postgres.wire import Wire
+        from taskharbor.drivers.postgres.connection import Wire
 
         connection = await Wire.connect(**arguments(self._options))
         await connection.set_isolation_level(_read_committed())  # of transactions that are begun through psycopg

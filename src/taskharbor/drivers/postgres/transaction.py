@@ -17,7 +17,7 @@ from taskharbor.drivers.contract import aborted
 from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline
 from taskharbor.drivers.postgres.options import Options
 from taskharbor.drivers.postgres.pool import Pool, arguments, drive, limit_of, unavailable
-from taskharbor.drivers.postgres.settling import plain, settle_alone, spawn_alone
+from taskharbor.drivers.postgres.settle import plain, settle_alone, spawn_alone
 from taskharbor.drivers.postgres.statement import Program, Statement
 from taskharbor.model.errors import JobNotFound, TaskHarborError, TransactionFailed
 from taskharbor.model.lease import Lease
@@ -26,7 +26,7 @@ from taskharbor.model.outcome import Ack
 if TYPE_CHECKING:
     import psycopg
 
-    from taskharbor.drivers.postgres.handler import HandlerConnection, HandlerWire
+    from taskharbor.drivers.postgres.handler_connection import HandlerConnection, HandlerWire
 
 
 _LOST = ("08", "57P", "40003")  # states in which the server does not say what became of a commit
@@ -67,7 +67,7 @@ class PostgresTransaction:
         return self._connection
 
     async def _begun(self) -> HandlerWire:
-        from taskharbor.drivers.postgres.handler import HandlerWire
+        from taskharbor.drivers.postgres.handler_connection import HandlerWire
 
         await self._pool()  # or the driver is not open
         connection = await HandlerWire.connect(**arguments(self._options))
@@ -144,7 +144,7 @@ class PostgresTransactionSync:
         return self._connection
 
     def _begun(self) -> HandlerConnection:
-        from taskharbor.drivers.postgres.handler import HandlerConnection
+        from taskharbor.drivers.postgres.handler_connection import HandlerConnection
 
         connection = HandlerConnection.connect(**arguments(self._options))
         try:

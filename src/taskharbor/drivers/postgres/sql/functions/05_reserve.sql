@@ -1,7 +1,7 @@
 -- Reserve up to p_limit runnable jobs: the claim.
 -- in:  p_queues JSON array; p_now; p_expires, the end of the leases; p_worker; p_tokens, one for each job with a comma
 --      between them, made by the client; p_again: the same call was sent before and its reply was lost;
---      p_floors: null, or what an earlier call answered: begin there (see slope.py)
+--      p_floors: null, or what an earlier call answered: begin there (see bloat.py)
 --      p_durable: the claim is flushed as an ack is. If it is not, a crash of the server takes back the last claims, and
 --      with them the fence: who reserves the job next is given a number that was given out before
 -- out: the reserved records, each with its token: in the order of the line they have the tokens in the given order;

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from taskharbor import Harbor
 from taskharbor.drivers import BackendUnavailable, DriverError, JobRecord, StoreMissing, WrongConnection
-from taskharbor.drivers.postgres import PostgresDriver, borrow
+from taskharbor.drivers.postgres import PostgresDriver, caller_connection
 from tests.servers import postgres
 
 pytestmark = pytest.mark.lane("postgres")
@@ -319,8 +319,8 @@ def test_a_block_of_psycopg_on_a_connection_in_autocommit_mode_is_a_transaction(
 def test_a_connection_is_asked_once(ready, way, monkeypatch):
     """Pooled connections serve many transactions: only the first pays for the look."""
     looks: list[Any] = []
-    monkeypatch.setattr(borrow, "_look", counted(borrow._look, looks))
-    monkeypatch.setattr(borrow, "_look_sync", counted(borrow._look_sync, looks))
+    monkeypatch.setattr(caller_connection, "_look", counted(caller_connection._look, looks))
+    monkeypatch.setattr(caller_connection, "_look_sync", counted(caller_connection._look_sync, looks))
 
     async def live():
         async with way(ready.address, False) as caller:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from taskharbor.drivers import Ack, JobRecord, WorkerInfo
-from taskharbor.drivers.postgres import PostgresDriver, elders
+from taskharbor.drivers.postgres import PostgresDriver, long_transactions
 from tests import lanes
 from tests.drivers.test_postgres_plans import FILL, TICKS, explained
 from tests.servers import postgres
@@ -19,7 +19,7 @@ NOW = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
 
 @pytest.mark.parametrize("how", ["writes", "holds a snapshot", "holds nothing"])
 def test_it_is_named_once(how, monkeypatch, caplog):
-    monkeypatch.setattr(elders, "OLD", 0)
+    monkeypatch.setattr(long_transactions, "OLD", 0)
     address = postgres.shared().address(postgres.shared().database())
 
     async def scenario() -> int:

@@ -20,8 +20,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.sql import Composable
 
+from taskharbor.drivers.postgres.connection import GRACE, Wire
 from taskharbor.drivers.postgres.deadline import cut
-from taskharbor.drivers.postgres.wire import GRACE, Wire
 
 OURS = (
     "the transaction belongs to the job: it is committed with the job's ack when the handler returns, and rolled back "

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.graph import no_heir, own_heir
-from taskharbor.drivers.postgres.enqueueing import enqueue
-from taskharbor.drivers.postgres.locked import Locked
+from taskharbor.drivers.postgres.enqueue import enqueue
+from taskharbor.drivers.postgres.lock_retry import Locked
 from taskharbor.drivers.postgres.records import base64_of, micros, moment_of, to_json
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
 from taskharbor.model.errors import (

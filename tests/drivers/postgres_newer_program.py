@@ -1,6 +1,6 @@
 """A newer program, for tests of upgrades: it has one more migration than we have, and functions that differ.
 
-    python -m tests.drivers.postgres_child ADDRESS keeps|raises
+    python -m tests.drivers.postgres_newer_program ADDRESS keeps|raises
 
 It upgrades the schema and says `upgraded`. Then it takes and finishes a job for each line it is told, and says what it
 was. `raises`: older programs may not use the schema any more.
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.postgres import PostgresDriver
-from tests.drivers.postgres_newer import become_newer
+from tests.drivers.postgres_newer_schema import become_newer
 
 
 async def main(address: str) -> None:
