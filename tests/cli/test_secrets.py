@@ -8,7 +8,7 @@ import pytest
 
 from taskharbor.cli.main import COMMANDS
 from taskharbor.drivers import JobRecord
-from taskharbor.model.limits import clean_error
+from taskharbor.model.bounds import clean_error
 from tests.cli.shell import Answer, Process, kill, looking_again, program, reserve, store, taskharbor, within
 from tests.servers import redis
 from tests.servers.postgres import free_port, shared

@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from taskharbor import Cancel, Harbor, JobContext, Snooze, Unrecoverable
 from taskharbor.drivers import JobRecord
 from taskharbor.flow import chain, chord, group
-from taskharbor.model.limits import MAX_METADATA_ENTRIES
+from taskharbor.model.bounds import MAX_METADATA_ENTRIES
 from taskharbor.observe.opentelemetry import OpenTelemetry
 from taskharbor.testing import Faults, ManualClock, drain
 

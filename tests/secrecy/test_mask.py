@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taskharbor.cli.reveal import HIDDEN
 from taskharbor.drivers import JobRecord
-from taskharbor.model.limits import MAX_ERROR, clean_error
+from taskharbor.model.bounds import MAX_ERROR, clean_error
 from taskharbor.policy.mask import MASK, RUN, SHORTEST, Finder, mask, scalars
 
 MEGABYTE = 1_000_000

@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from taskharbor.drivers import Cancelled, Fail, JobRecord, Lease, Retry
+from taskharbor.model.bounds import MAX_ERROR
 from taskharbor.model.errors import Cancel, RetryLater, Snooze, Unrecoverable
-from taskharbor.model.limits import MAX_ERROR
 from taskharbor.model.times import LONGEST
 from taskharbor.policy.decide import POLICY_FAILED_DELAY, Terms, after, crashed, give_back, on_error, refuse
 from taskharbor.policy.describe import describe, summary

@@ -21,6 +21,7 @@ from taskharbor.client.outside import look_at_flow, stuck, waits_outside
 from taskharbor.client.portal import Portal, refuse_on_loop
 from taskharbor.client.request import JobRequest
 from taskharbor.drivers.contract import Driver
+from taskharbor.model.bounds import check_name
 from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec, type_name
 from taskharbor.model.errors import BackendUnavailable, JobNotFound
@@ -28,7 +29,6 @@ from taskharbor.model.events import JobEnqueued, KeyConflict, Observer, Observer
 from taskharbor.model.given import callables, with_methods
 from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo, JobInfo, JobRecord, State, replace
 from taskharbor.model.lease import Enqueued
-from taskharbor.model.limits import check_name
 from taskharbor.model.times import Duration
 from taskharbor.observe.log import logged
 from taskharbor.tasks.marks import JOIN_TYPE

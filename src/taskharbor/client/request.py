@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
+from taskharbor.model.bounds import check_name
 from taskharbor.model.codec import Codec
-from taskharbor.model.limits import check_name
 from taskharbor.model.times import Duration
 from taskharbor.tasks.marks import check_type
 from taskharbor.tasks.options import UNSET, change

@@ -14,6 +14,7 @@ from taskharbor.drivers.contract import (
     open_existing,
 )
 from taskharbor.drivers.registry import open_driver
+from taskharbor.model.bounds import check_job, check_name, check_record, check_spawn, clean_error
 from taskharbor.model.errors import (
     BackendUnavailable,
     DriverError,
@@ -30,7 +31,6 @@ from taskharbor.model.errors import (
 )
 from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, JobRecord, Page, State, WorkerInfo, flow_status, replace
 from taskharbor.model.lease import Enqueued, Lease, Reserved
-from taskharbor.model.limits import check_job, check_name, check_record, check_spawn, clean_error
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
 __all__ = [

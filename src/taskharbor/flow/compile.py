@@ -12,9 +12,9 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from taskharbor.flow.failure import failure_step
+from taskharbor.model.bounds import MAX_DEPENDENCIES, MAX_SPAWN
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord, replace
-from taskharbor.model.limits import MAX_DEPENDENCIES, MAX_SPAWN
 from taskharbor.model.times import to_ms
 from taskharbor.model.trace import trace_of, with_trace
 from taskharbor.tasks.failure import ON_FAILURE_KEY, FailureStep, read_steps, write_steps

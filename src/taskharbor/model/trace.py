@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from taskharbor.model.limits import MAX_METADATA_BYTES, MAX_METADATA_ENTRIES
+from taskharbor.model.bounds import MAX_METADATA_BYTES, MAX_METADATA_ENTRIES
 
 TRACE_KEYS = ("traceparent", "tracestate")
 

@@ -14,8 +14,8 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from taskharbor.model.bounds import clean_error
 from taskharbor.model.codec import JsonCodec
-from taskharbor.model.limits import clean_error
 from taskharbor.model.shown import shown
 from taskharbor.omniq.errors import refusal
 from taskharbor.omniq.names import checked, child_base, queue_base, ulid

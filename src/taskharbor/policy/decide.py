@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from taskharbor.model.bounds import clean_error
 from taskharbor.model.errors import Cancel, RetryLater, Snooze, Unrecoverable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
-from taskharbor.model.limits import clean_error
 from taskharbor.model.naming import lineage
 from taskharbor.model.outcome import Cancelled, Fail, Outcome, Retry
 from taskharbor.model.shown import shown

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from types import TracebackType
 
-from taskharbor.model.limits import clean_error
+from taskharbor.model.bounds import clean_error
 from taskharbor.model.naming import class_name
 
 _OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")

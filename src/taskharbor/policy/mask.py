@@ -19,8 +19,8 @@ from itertools import chain
 from urllib.parse import quote, quote_plus
 from uuid import UUID
 
+from taskharbor.model.bounds import MAX_ERROR, replace_unstorable
 from taskharbor.model.job import JobRecord
-from taskharbor.model.limits import MAX_ERROR, replace_unstorable
 from taskharbor.model.nested import children, read, scalars_of
 
 MASK = "•••"

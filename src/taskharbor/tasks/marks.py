@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
-from taskharbor.model.limits import check_name
 
 RESERVED = "taskharbor."
 """Job types and metadata keys that begin with this belong to core."""

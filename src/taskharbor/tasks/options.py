@@ -13,8 +13,8 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from taskharbor.model.bounds import check_job
 from taskharbor.model.job import EPOCH, JobRecord
-from taskharbor.model.limits import check_job
 from taskharbor.model.times import Duration, duration, moment
 from taskharbor.policy.carried import RETRY_KEY, UNRECOVERABLE_KEY, write_retry, write_unrecoverable
 from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, RetryPolicy, check_policy

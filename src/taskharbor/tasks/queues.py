@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from taskharbor.model.bounds import check_name
 from taskharbor.model.job import JobRecord
-from taskharbor.model.limits import check_name
 
 logger = logging.getLogger("taskharbor")
 

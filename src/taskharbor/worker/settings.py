@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from taskharbor.model.bounds import MAX_RESULT, check_name
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import DEFAULT_QUEUE
-from taskharbor.model.limits import MAX_RESULT, check_name
 from taskharbor.model.times import Duration, duration
 from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_MAX_LOST
 

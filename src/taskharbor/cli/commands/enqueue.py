@@ -16,10 +16,10 @@ from taskharbor.cli.output import write_json
 from taskharbor.cli.store import ask
 from taskharbor.cli.target import Target, importing, shared
 from taskharbor.drivers.contract import Driver
+from taskharbor.model.bounds import check_job
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord, replace
-from taskharbor.model.limits import check_job
 from taskharbor.model.times import moment, round_up, to_ms
 from taskharbor.tasks.marks import check_type
 

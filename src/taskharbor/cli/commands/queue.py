@@ -14,7 +14,7 @@ from taskharbor.cli.survey import survey, write_queues
 from taskharbor.cli.target import Target, shared
 from taskharbor.cli.text import one_line
 from taskharbor.drivers.contract import Driver
-from taskharbor.model.limits import check_name
+from taskharbor.model.bounds import check_name
 
 
 @click.group()

@@ -26,9 +26,9 @@ from taskharbor.drivers.memory.entry import (
 )
 from taskharbor.drivers.memory.flows import link, waiting_for
 from taskharbor.drivers.memory.store import Store
+from taskharbor.model.bounds import check_moment, check_name
 from taskharbor.model.errors import DriverError, JobNotFound, WrongState
 from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo
-from taskharbor.model.limits import check_moment, check_name
 
 _REMEMBERED = 10 * WORKER_SILENCE  # a worker with a slow clock must not be forgotten by one with a fast clock
 

@@ -22,10 +22,10 @@ from taskharbor.drivers.memory.leases import extend, release, reserve
 from taskharbor.drivers.memory.settle import settle
 from taskharbor.drivers.memory.store import Store
 from taskharbor.drivers.memory.waiters import Waiter
+from taskharbor.model.bounds import MAX_PAYLOAD, check_name
 from taskharbor.model.errors import DriverError, TaskHarborError
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
-from taskharbor.model.limits import MAX_PAYLOAD, check_name
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import from_ms
 

@@ -15,9 +15,9 @@ from taskharbor.drivers.graph import refuse_cycle, refuse_cycle_by_handover, unk
 from taskharbor.drivers.memory.entry import BLOCKED, CANCELLED, DONE, Entry, ticks
 from taskharbor.drivers.memory.flows import link
 from taskharbor.drivers.memory.store import Store
+from taskharbor.model.bounds import check_job
 from taskharbor.model.job import EPOCH, JobRecord
 from taskharbor.model.lease import Enqueued
-from taskharbor.model.limits import check_job
 
 
 class Plan:

@@ -19,10 +19,10 @@ import msgspec
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import DAMAGED_PREFIX
+from taskharbor.model.bounds import check_record
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import EPOCH, JobRecord, State
 from taskharbor.model.lease import Lease
-from taskharbor.model.limits import check_record
 from taskharbor.model.outcome import Ack
 from taskharbor.model.shown import shown
 

@@ -13,9 +13,9 @@ from taskharbor.drivers.memory.entry import CANCELLED, DLQ, DONE, INFLIGHT, Entr
 from taskharbor.drivers.memory.flows import hand_over, release_dependents
 from taskharbor.drivers.memory.leases import refusal
 from taskharbor.drivers.memory.store import Store
+from taskharbor.model.bounds import check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.errors import InvalidJob, TaskHarborError
 from taskharbor.model.job import JobRecord
-from taskharbor.model.limits import check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
 

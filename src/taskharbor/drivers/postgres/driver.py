@@ -32,11 +32,11 @@ from taskharbor.drivers.postgres.statement import Program, Statement, array, cal
 from taskharbor.drivers.postgres.transaction import PostgresTransaction, PostgresTransactionSync, drive_sync
 from taskharbor.drivers.postgres.wait import Hints
 from taskharbor.drivers.unstorable import answers_for_any_name
+from taskharbor.model.bounds import check_moment, check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, JobNotFound, TaskHarborError, WrongState
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
-from taskharbor.model.limits import check_moment, check_name
 from taskharbor.model.outcome import Outcome
 
 T = TypeVar("T")

@@ -8,10 +8,10 @@ from typing import Any
 
 from taskharbor.drivers.postgres.records import base64_of, micros, to_json, to_row
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
+from taskharbor.model.bounds import check_job
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
-from taskharbor.model.limits import check_job
 
 MAX_CALL = (
     128 * 1024 * 1024

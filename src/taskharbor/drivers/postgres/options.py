@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from taskharbor.drivers.contract import DEFAULT_RETENTION
 from taskharbor.drivers.dsn import UNREADABLE, options_of, scheme_of, span
-from taskharbor.model.limits import MAX_PAYLOAD
+from taskharbor.model.bounds import MAX_PAYLOAD
 
 OURS = frozenset(
     {

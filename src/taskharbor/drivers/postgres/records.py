@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.contract import DAMAGED_PREFIX
+from taskharbor.model.bounds import check_name, check_record
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
-from taskharbor.model.limits import check_name, check_record
 from taskharbor.model.shown import shown
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -18,6 +18,7 @@ from taskharbor.drivers.postgres.enqueue import enqueue
 from taskharbor.drivers.postgres.lock_retry import Locked
 from taskharbor.drivers.postgres.records import base64_of, micros, moment_of, to_json
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
+from taskharbor.model.bounds import check_job, check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.errors import (
     DriverError,
     InvalidJob,
@@ -28,7 +29,6 @@ from taskharbor.model.errors import (
     TaskHarborError,
 )
 from taskharbor.model.lease import Lease
-from taskharbor.model.limits import check_job, check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.shown import shown
 

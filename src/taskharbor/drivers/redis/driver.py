@@ -27,6 +27,7 @@ from taskharbor.drivers.redis.reading import Reader, info_of
 from taskharbor.drivers.redis.sentinel import SentinelLink
 from taskharbor.drivers.redis.sweeping import Sweeper
 from taskharbor.drivers.unstorable import answers_for_any_name
+from taskharbor.model.bounds import check_job, check_moment, check_name
 from taskharbor.model.errors import (
     BackendUnavailable,
     DriverError,
@@ -41,7 +42,6 @@ from taskharbor.model.errors import (
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo, flow_status
 from taskharbor.model.lease import Enqueued, Lease, Reserved
-from taskharbor.model.limits import check_job, check_moment, check_name
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 

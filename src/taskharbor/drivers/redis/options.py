@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from taskharbor.drivers.contract import DEFAULT_RETENTION
 from taskharbor.drivers.dsn import options_of, scheme_of, span
 from taskharbor.drivers.redis import tls
-from taskharbor.model.limits import MAX_PAYLOAD
+from taskharbor.model.bounds import MAX_PAYLOAD
 
 OURS = frozenset(
     {"retention", "max_payload", "durable", "pool_size", "connect_timeout", "timeout", "checks", "omniq_index"}

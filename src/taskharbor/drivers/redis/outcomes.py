@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from taskharbor.drivers.redis.records import up_to_ms
 from taskharbor.drivers.redis.scripts import binary
+from taskharbor.model.bounds import check_job, check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.errors import InvalidJob
-from taskharbor.model.limits import check_job, check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.shown import shown
 from taskharbor.model.times import to_ms

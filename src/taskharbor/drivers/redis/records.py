@@ -15,9 +15,9 @@ import msgspec
 
 from taskharbor.drivers.contract import DAMAGED_PREFIX
 from taskharbor.drivers.redis.scripts import binary
+from taskharbor.model.bounds import INT_MAX, INT_MIN
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
 from taskharbor.model.lease import Lease, Reserved
-from taskharbor.model.limits import INT_MAX, INT_MIN
 from taskharbor.model.shown import shown
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 

@@ -10,7 +10,7 @@ import msgspec
 
 from taskharbor.drivers.contract import DEFAULT_RETENTION
 from taskharbor.drivers.dsn import options_of, scheme_of, span
-from taskharbor.model.limits import MAX_PAYLOAD
+from taskharbor.model.bounds import MAX_PAYLOAD
 
 _OPTIONS = frozenset({"retention", "max_payload", "synchronous", "migrate"})
 

@@ -14,9 +14,9 @@ from taskharbor.drivers.sqlite.job import BLOCKED, CANCELLED, DONE, Job, maybe_t
 from taskharbor.drivers.sqlite.sql import statement
 from taskharbor.drivers.sqlite.store import finish, join, leave, remove
 from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.model.bounds import check_moment, check_name
 from taskharbor.model.errors import DriverError, JobNotFound, WrongState
 from taskharbor.model.job import State, WorkerInfo
-from taskharbor.model.limits import check_moment, check_name
 
 PRUNABLE = statement("prunable")
 LOOKED = 5_000  # finished jobs of a queue that one prune looks at: some 20 ms with the write lock

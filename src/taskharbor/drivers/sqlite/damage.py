@@ -15,9 +15,9 @@ import msgspec
 
 from taskharbor.drivers.contract import DAMAGED_PREFIX
 from taskharbor.drivers.sqlite.job import LONGEST, SHORTEST, STATES, is_moment, record_of
+from taskharbor.model.bounds import INT_MAX, INT_MIN, check_name, check_record
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
-from taskharbor.model.limits import INT_MAX, INT_MIN, check_name, check_record
 
 _ids = msgspec.json.Decoder(list[str]).decode
 _metadata = msgspec.json.Decoder(dict[str, str]).decode

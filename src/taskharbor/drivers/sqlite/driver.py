@@ -21,10 +21,10 @@ from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.transaction import SqliteTransaction, SqliteTransactionSync
 from taskharbor.drivers.sqlite.tx import Tx
 from taskharbor.drivers.unstorable import answers_for_any_name
+from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
-from taskharbor.model.limits import check_name
 from taskharbor.model.outcome import Ack, Fail, Outcome
 
 FEW = 128  # jobs that one call may be about and still be called small

@@ -27,9 +27,9 @@ from taskharbor.drivers.sqlite.job import (
 from taskharbor.drivers.sqlite.sql import statement
 from taskharbor.drivers.sqlite.store import finish, line_up
 from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.model.bounds import check_job
 from taskharbor.model.job import EPOCH, JobRecord, replace
 from taskharbor.model.lease import Enqueued
-from taskharbor.model.limits import check_job
 
 INSERT = statement("insert")
 MANY = 50

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.sqlite.sql import COLUMNS
+from taskharbor.model.bounds import INT_MAX, INT_MIN
 from taskharbor.model.job import EPOCH, JobRecord, State
-from taskharbor.model.limits import INT_MAX, INT_MIN
 from taskharbor.model.shown import shown
 
 BLOCKED, WAITING, LEASED, DONE, DLQ, CANCELLED = range(6)

@@ -19,9 +19,9 @@ from taskharbor.drivers.sqlite.leases import refusal
 from taskharbor.drivers.sqlite.sql import statement
 from taskharbor.drivers.sqlite.store import finish, join
 from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.model.bounds import check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.errors import InvalidJob, TaskHarborError
 from taskharbor.model.job import JobRecord
-from taskharbor.model.limits import check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
 ACK = statement("ack")

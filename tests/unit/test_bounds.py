@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskharbor.drivers import InvalidJob, JobRecord, check_job, check_name, check_spawn, clean_error
-from taskharbor.model import limits
-from taskharbor.model.limits import MAX_ERROR, check_moment, check_number
+from taskharbor.model import bounds
+from taskharbor.model.bounds import MAX_ERROR, check_moment, check_number
 
 CANARY = "c4n4ry"
 
@@ -162,8 +162,8 @@ def test_a_timeout_is_positive_and_fits_in_32_bits_of_milliseconds():
 
 
 def test_a_payload_is_bytes_within_the_limit_and_never_shown():
-    check_job(job(payload=b"x" * limits.MAX_PAYLOAD))
-    said = refused(payload=CANARY.encode() * limits.MAX_PAYLOAD)
+    check_job(job(payload=b"x" * bounds.MAX_PAYLOAD))
+    said = refused(payload=CANARY.encode() * bounds.MAX_PAYLOAD)
     assert said.startswith("payload of t: expected at most 1048576 bytes, got 6291456; ")
     assert CANARY not in said
     assert refused(payload=CANARY) == "payload: expected bytes, got str; encode it with a codec"
