@@ -12,7 +12,7 @@ from typing import Any
 
 from taskharbor import Client, JobRequest, Worker
 from taskharbor.drivers import Ack, BackendUnavailable, DriverError, JobRecord
-from taskharbor.drivers.sqlite import SqliteDriver, migrate
+from taskharbor.drivers.sqlite import SqliteDriver, schema
 from taskharbor.model.ids import new_id
 from taskharbor.model.times import from_ms
 
@@ -64,8 +64,8 @@ async def look(path: str) -> None:
 
 async def upgrade(path: str, folder: str) -> None:
     """A newer program, with the migrations of that folder beside ours: it upgrades the file and goes on working."""
-    migrate.FOLDER = Path(folder)
-    migrate.SCHEMA = max(int(file.name[:4]) for file in migrate.FOLDER.glob("*.sql"))
+    schema.FOLDER = Path(folder)
+    schema.SCHEMA = max(int(file.name[:4]) for file in schema.FOLDER.glob("*.sql"))
     store = driver(path)
     try:
         await store.open()
@@ -98,7 +98,7 @@ async def open_when_told(path: str) -> None:
 
 
 async def die_in_the_migration(path: str) -> None:
-    real = migrate.statements
+    real = schema.statements
 
     def half(script: str) -> list[str]:
         found = real(script)
@@ -107,15 +107,15 @@ async def die_in_the_migration(path: str) -> None:
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    migrate.statements = half
+    schema.statements = half
     store = driver(path)
-    prepare = migrate.prepare
+    prepare = schema.prepare
 
     def with_death(connection: Any, path: str, mode: str) -> None:
         connection.create_function("taskharbor_die", 0, die)
         prepare(connection, path, mode)
 
-    migrate.prepare = with_death
+    schema.prepare = with_death
     await store.open()
 
 
@@ -144,11 +144,11 @@ async def stop_with_the_lock(path: str) -> None:
     store = driver(path)
     await store.open()
 
-    def stop(tx: Any) -> None:
+    def stop(session: Any) -> None:
         say("stopping")
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread first: the others may run on a little
 
-    await store.hub.write(stop)
+    await store.database.write(stop)
     say("committed")
     await asyncio.Event().wait()
 
@@ -160,7 +160,7 @@ async def die_with_the_lock(path: str) -> None:
     if os.fork() == 0:
         sys.stdin.read()
         os._exit(0)
-    await store.hub.write(lambda tx: os.kill(os.getpid(), signal.SIGKILL))
+    await store.database.write(lambda session: os.kill(os.getpid(), signal.SIGKILL))
 
 
 async def fill_the_disk(folder: str, ballast: str) -> None:

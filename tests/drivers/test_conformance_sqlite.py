@@ -24,10 +24,10 @@ class TestSqlite(DriverCases):
         return SqliteDriver(f"sqlite:///{self.folder}/{next(_number)}.db?synchronous=normal")
 
     def damage(self, driver, id, how):
-        damage(driver.address.path, id, how)
+        damage(driver.options.path, id, how)
 
     def damage_field(self, driver, id, field, kind):
-        return damage_field(driver.address.path, id, field, kind)
+        return damage_field(driver.options.path, id, field, kind)
 
 
 fast_sqlite_folder = fast_folder

@@ -58,13 +58,19 @@ MUTANTS = (
     Mutant(
         "a slot is never freed",
         ("group_capacity", "groups"),
-        (("store.py", "tx.touch_group(job.queue, job.grp, -1)", "tx.touch_group(job.queue, job.grp)"),),
+        (("transitions.py", "session.touch_group(job.queue, job.grp, -1)", "session.touch_group(job.queue, job.grp)"),),
         machine=True,
     ),
     Mutant(
         "a slot is freed twice",
         ("group_capacity", "groups"),
-        (("store.py", "tx.touch_group(job.queue, job.grp, -1)", "tx.touch_group(job.queue, job.grp, -2)"),),
+        (
+            (
+                "transitions.py",
+                "session.touch_group(job.queue, job.grp, -1)",
+                "session.touch_group(job.queue, job.grp, -2)",
+            ),
+        ),
     ),
     Mutant("one slot too many", ("groups", "group_capacity"), (("sql/group_turn.sql", "inflight <", "inflight <="),)),
     Mutant("a later limit wins", ("groups", "group_capacity"), (("sql/set_limit.sql", " WHERE slots IS NULL", ""),)),
@@ -73,7 +79,9 @@ MUTANTS = (
         ("group_capacity",),
         (("sql/ack.sql", "AND grp IS NULL AND", "AND"),),
     ),
-    Mutant("an expired lease keeps its slot", ("group_capacity",), (("store.py", "expired, -1)", "expired, 0)"),)),
+    Mutant(
+        "an expired lease keeps its slot", ("group_capacity",), (("transitions.py", "expired, -1)", "expired, 0)"),)
+    ),
     Mutant("lost is not counted", ("lost", "lease"), (("sql/grant.sql", "lost + (state = 2)", "lost"),)),
     Mutant("the fence stands still", ("reserve", "lease"), (("sql/grant.sql", "deliveries + 1", "deliveries"),)),
     Mutant(
@@ -114,9 +122,9 @@ MUTANTS = (
         "damaged records are handed out",
         ("damaged",),
         (
-            ("reserve.py", "if sound(row) and (not self.tx.any_text or damage_of(row) is None):", "if True:"),
+            ("reserve.py", "if sound(row) and (not self.session.any_text or damage_of(row) is None):", "if True:"),
             (
-                "job.py",
+                "records.py",
                 "        plain\n        and type(kind) is str\n        and kind\n        and type(payload)",
                 "        type(payload)",
             ),
@@ -125,7 +133,9 @@ MUTANTS = (
     Mutant(
         "a flow's flag is not set", ("flows", "flow_status"), (("admin.py", "SET cancelled = 1", "SET cancelled = 0"),)
     ),
-    Mutant("nobody hears of arrivals", ("wait",), (("tx.py", "queue.arrived, queue.dirty = number, True", "pass"),)),
+    Mutant(
+        "nobody hears of arrivals", ("wait",), (("session.py", "queue.arrived, queue.dirty = number, True", "pass"),)
+    ),
     Mutant("a release forgets that it lost", ("release", "lost"), (("leases.py", "job.lost += 1", "pass"),)),
 )
 
@@ -156,7 +166,7 @@ def copied(mutant: Mutant | None, folder: Path) -> Iterator[Any]:
 
 def cases(package: Any, folder: Path, **how: Any) -> Any:
     def hurt(driver: Any, id: str, kind: str) -> None:
-        damage(driver.address.path, id, kind)
+        damage(driver.options.path, id, kind)
 
     dsn = f"sqlite:///{folder}/{package.__name__}.db?synchronous=normal"
     return run(lambda: package.SqliteDriver(dsn), damage=hurt, **how)

@@ -11,7 +11,7 @@ import pytest
 
 from taskharbor.drivers import DriverError, JobRecord, StoreMissing, open_driver, open_existing
 from taskharbor.drivers.postgres import statement
-from taskharbor.drivers.sqlite import migrate
+from taskharbor.drivers.sqlite import schema
 from tests.servers import postgres
 
 
@@ -89,7 +89,7 @@ def a_letter(path: Path) -> None:
     ],
 )
 def test_a_file_is_left_as_it_is(tmp_path, monkeypatch, stands_there, kind, words):
-    monkeypatch.setattr(migrate, "SCHEMA", 2)
+    monkeypatch.setattr(schema, "SCHEMA", 2)
     path = tmp_path / "jobs ?#%.db"
     stands_there(path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}

@@ -122,7 +122,9 @@ async def opened(path: Any) -> Any:
     await driver.open()
     try:
         async with asyncio.timeout(LONG):
-            await driver.hub.write(lambda tx: tx.execute("CREATE TABLE IF NOT EXISTS orders (number INTEGER)"))
+            await driver.database.write(
+                lambda session: session.execute("CREATE TABLE IF NOT EXISTS orders (number INTEGER)")
+            )
             await driver.enqueue([JobRecord(id="a", type="t")], NOW)
             yield driver, (await driver.reserve(["default"], NOW, LEASE, 1))[0].lease
     finally:
@@ -130,7 +132,7 @@ async def opened(path: Any) -> Any:
 
 
 async def written(driver: SqliteDriver) -> list[Any]:
-    rows: list[Any] = await driver.hub.read(lambda tx: tx.all("SELECT number FROM orders"))
+    rows: list[Any] = await driver.database.read(lambda session: session.all("SELECT number FROM orders"))
     return rows
 
 
@@ -212,7 +214,7 @@ def test_while_it_waits_to_begin(tmp_path, behind, coroutine):
                 entering = asyncio.create_task(transaction.__aenter__())
             else:
                 entering = asyncio.create_task(asyncio.to_thread(transaction.__enter__))
-            turns = driver.hub.writer.turns
+            turns = driver.database.writer.turns
             while not (turns._line or (behind == "another process" and turns._taken)):
                 await asyncio.sleep(0)
             if coroutine:

@@ -19,7 +19,7 @@ from taskharbor.drivers import (
     SqlDriver,
     WrongConnection,
 )
-from taskharbor.drivers.sqlite import SqliteDriver, connect, transaction, writer
+from taskharbor.drivers.sqlite import SqliteDriver, connection, transaction, writer
 
 pytestmark = pytest.mark.lane("sqlite")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -206,7 +206,10 @@ def test_a_lost_lease_refuses_both(driver, path, how):
             connection.execute("CREATE TABLE orders (id INTEGER)")
         refused = shared.commit(Ack(held.lease), NOW + LEASE)
         assert isinstance(refused, LeaseExpired if how == "expired" else JobNotInflight)
-        assert await driver.hub.read(lambda tx: tx.all("SELECT 1 FROM sqlite_master WHERE name = 'orders'")) == []
+        assert (
+            await driver.database.read(lambda session: session.all("SELECT 1 FROM sqlite_master WHERE name = 'orders'"))
+            == []
+        )
         await driver.enqueue([job("next")], NOW)
 
     with_open(driver, scenario)
@@ -274,7 +277,7 @@ def test_cancelled_while_it_waits_for_the_lock(driver):
 
 
 def test_busy_because_of_a_foreign_writer_is_waited_for(driver, path, monkeypatch):
-    monkeypatch.setattr(connect, "BUSY_MS", 50)
+    monkeypatch.setattr(connection, "BUSY_MS", 50)
     monkeypatch.setattr(writer, "SHORT_MS", 5)
 
     async def scenario():

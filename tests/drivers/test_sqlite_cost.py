@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from taskharbor.drivers import Ack, Fail, JobRecord, Reserved, Retry
-from taskharbor.drivers.sqlite import SqliteDriver, admin, sql
+from taskharbor.drivers.sqlite import SqliteDriver, admin, statements
 from tests import lanes
 from tests.drivers.sqlite_files import fast_folder
 
@@ -98,7 +98,7 @@ class Meter:
     """Counts the steps of a lane's statements, a hundred at a time."""
 
     def __init__(self, driver, lane=None):
-        self._connection = (lane or driver.hub.writer).connection()
+        self._connection = (lane or driver.database.writer).connection()
 
     async def of(self, call):
         steps = 0
@@ -118,7 +118,7 @@ async def measured(path, count, analyze):
     await driver.open()
     await asyncio.to_thread(fill, path, count)
     if analyze:
-        await driver.hub.write(lambda tx: tx.all("ANALYZE"))
+        await driver.database.write(lambda session: session.all("ANALYZE"))
     meter = Meter(driver)
     steps = {}
     steps["reserve"], held = await meter.of(driver.reserve(QUEUES, NOW, LEASE, 100, "w"))
@@ -143,7 +143,7 @@ async def measured(path, count, analyze):
         assert answers == [None] * len(some)
     steps["delete"], answers = await meter.of(driver.delete([f"done-{number}" for number in some]))
     assert answers == [None] * len(some)
-    reads = Meter(driver, driver.hub.reader)
+    reads = Meter(driver, driver.database.reader)
     steps["inspect"], _ = await reads.of(driver.inspect("dead-1", NOW))
     steps["results"], _ = await reads.of(driver.results([f"done-{number + 1}" for number in some]))
     steps["list"], _ = await reads.of(driver.list(now=NOW, limit=10))
@@ -256,9 +256,11 @@ def test_the_plan_is_the_intended_one(fast_sqlite_folder, name):
     async def scenario():
         driver = SqliteDriver(f"sqlite:///{fast_sqlite_folder}/plan.db?synchronous=normal")
         await driver.open()
-        text = sql.statement(name)
+        text = statements.statement(name)
         given = dict.fromkeys(re.findall(r":(\w+)", text)) or [None] * text.count("?")
-        rows = await driver.hub.read(lambda tx: tx.execute(f"EXPLAIN QUERY PLAN {text}", given).fetchall())
+        rows = await driver.database.read(
+            lambda session: session.execute(f"EXPLAIN QUERY PLAN {text}", given).fetchall()
+        )
         await driver.close()
         return " / ".join(row[3] for row in rows)
 
@@ -296,8 +298,8 @@ async def settled(path, size, analyze):
     last = [item.lease for number, item in enumerate(held) if number % size >= size // 2]
     assert not any(await driver.settle([Ack(lease, b"1") for lease in first], NOW))
     if analyze:
-        await driver.hub.write(lambda tx: tx.all("ANALYZE"))
-    await driver.hub.write(lambda tx: tx.all("PRAGMA cache_size = 1"))
+        await driver.database.write(lambda session: session.all("ANALYZE"))
+    await driver.database.write(lambda session: session.all("PRAGMA cache_size = 1"))
     steps, began = 0, moved()
     for lease in last[::5][:ASKED]:  # of groups of ten, one each: nobody is released
         taken, answers = await Meter(driver).of(driver.settle([Ack(lease, b"1")], NOW))

@@ -41,7 +41,9 @@ def test_an_unknown_state_gives_its_slot_back(path):
         damage(str(path), "a", "state")
         damage(str(path), "c", "state")
         assert [item.job.id for item in await driver.reserve(["default"], NOW, LEASE, 5)] == ["b"]
-        states = await driver.hub.read(lambda tx: tx.all("SELECT id, state, reason FROM taskharbor_jobs ORDER BY id"))
+        states = await driver.database.read(
+            lambda session: session.all("SELECT id, state, reason FROM taskharbor_jobs ORDER BY id")
+        )
         assert states == [
             ("a", 4, "damaged record: unknown state"),
             ("b", 2, ""),

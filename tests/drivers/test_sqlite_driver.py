@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable
-from taskharbor.drivers.sqlite import SqliteDriver, hub, migrate
-from taskharbor.drivers.sqlite.connect import unavailable
-from taskharbor.drivers.sqlite.watch import Watch
+from taskharbor.drivers.sqlite import SqliteDriver, database, schema
+from taskharbor.drivers.sqlite.connection import unavailable
+from taskharbor.drivers.sqlite.wait import FileWatch
 from tests.drivers.sqlite_files import job, on
 
 pytestmark = pytest.mark.lane("sqlite")
@@ -38,9 +38,9 @@ def test_a_library_that_is_too_old_is_named(path, monkeypatch):
 
 def test_settings_of_the_connection(path):
     async def scenario(driver):
-        shared = driver.hub
-        mode = await shared.write(lambda tx: tx.one("PRAGMA journal_mode"))
-        return mode, await shared.write(lambda tx: tx.one("PRAGMA synchronous")), shared.writer.durable
+        shared = driver.database
+        mode = await shared.write(lambda session: session.one("PRAGMA journal_mode"))
+        return mode, await shared.write(lambda session: session.one("PRAGMA synchronous")), shared.writer.durable
 
     # With full too: then the flusher syncs, see test_sqlite_flush.
     assert on(path, scenario) == (("wal",), (1,), True)
@@ -49,7 +49,7 @@ def test_settings_of_the_connection(path):
 
 def test_no_parameter_is_numbered():
     """Python 3.12.0 to 3.12.3 warn of `?1` with a sequence; `?` and `:name` are understood everywhere."""
-    folder = Path(migrate.__file__).parent
+    folder = Path(schema.__file__).parent
     sources = [*folder.glob("*.py"), *folder.glob("sql/*.sql")]
     assert len(sources) > 40
     assert [path.name for path in sources if re.search(r"\?\d", path.read_text(encoding="utf-8"))] == []
@@ -64,13 +64,13 @@ def test_errors_are_told_in_words():
 
 
 def test_a_read_that_sqlite_rolled_back_itself_tells_its_own_cause(path):
-    def fails(tx):
-        tx.execute("ROLLBACK")  # as SQLite does after some errors
+    def fails(session):
+        session.execute("ROLLBACK")  # as SQLite does after some errors
         raise sqlite3.OperationalError("disk I/O error")
 
     async def scenario(driver):
         with pytest.raises(BackendUnavailable) as refused:
-            await driver.hub.read(fails)
+            await driver.database.read(fails)
         assert str(refused.value.__cause__) == "disk I/O error"
         assert await driver.queues() == []
 
@@ -110,7 +110,9 @@ def test_an_empty_queue_is_forgotten_with_its_last_record(path):
         await driver.settle([Ack(held.lease)], NOW)
         assert await driver.prune(NOW + LEASE, 10) == 1
         assert await driver.queues() == ["kept"]
-        assert await driver.hub.read(lambda tx: tx.all("SELECT name FROM taskharbor_queues")) == [("kept",)]
+        assert await driver.database.read(lambda session: session.all("SELECT name FROM taskharbor_queues")) == [
+            ("kept",)
+        ]
         await driver.enqueue([job("c", queue="once")], NOW)
         assert len(await driver.reserve(["once", "kept"], NOW, LEASE, 5)) == 2
 
@@ -150,10 +152,10 @@ def test_closing_ends_every_thread(path):
         gc.collect()
         return {thread for thread in threading.enumerate() if thread.name.startswith("taskharbor-sqlite")}
 
-    before, known = ours(), len(hub._HUBS)  # of drivers that other tests left open
+    before, known = ours(), len(database._DATABASES)  # of drivers that other tests left open
     on(path, scenario)
     assert ours() <= before
-    assert len(hub._HUBS) <= known
+    assert len(database._DATABASES) <= known
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # since 3.12, of any fork beside threads
@@ -188,11 +190,11 @@ def _in_the_child(driver):
         asyncio.run(driver.queues())
     except BackendUnavailable:
         said = "refused"
-    held = on(driver.address.path, lambda other: other.reserve(["default"], NOW, LEASE, 5, "child"))
+    held = on(driver.options.path, lambda other: other.reserve(["default"], NOW, LEASE, 5, "child"))
     return f"{said}, then reserved {held[0].job.id}".encode()
 
 
-class EndsEarly(Watch):
+class EndsEarly(FileWatch):
     """Its thread is gone by the time it is rung for: it saw by itself that it is to stop."""
 
     def ring(self):

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from taskharbor.drivers import BackendUnavailable, DriverError, Enqueued, open_driver
-from taskharbor.drivers.sqlite import SqliteDriver, hub, migrate
-from taskharbor.drivers.sqlite.connect import network_mount
+from taskharbor.drivers.sqlite import SqliteDriver, database, schema
+from taskharbor.drivers.sqlite.connection import network_mount
 from tests.drivers.sqlite_files import job, on
 
 pytestmark = pytest.mark.lane("sqlite")
@@ -58,11 +58,11 @@ def test_a_right_address(tmp_path, monkeypatch):
     driver = open_driver("sqlite:///a%20b.db?retention=1h&max_payload=10&synchronous=normal&migrate=manual")
     assert isinstance(driver, SqliteDriver)
     monkeypatch.chdir("/")
-    assert driver.address.path == str(tmp_path / "a b.db")
+    assert driver.options.path == str(tmp_path / "a b.db")
     assert driver.retention == timedelta(hours=1)
-    assert driver.sibling().address == driver.address
-    assert SqliteDriver("sqlite:////x/y.db").address.path == "/x/y.db"
-    assert SqliteDriver("sqlite:////x/y.db").address.synchronous == "full"
+    assert driver.sibling().options == driver.options
+    assert SqliteDriver("sqlite:////x/y.db").options.path == "/x/y.db"
+    assert SqliteDriver("sqlite:////x/y.db").options.synchronous == "full"
 
 
 def test_only_the_owner_may_read(path):
@@ -112,10 +112,10 @@ def test_a_folder_in_place_of_the_file_is_never_waited_for(tmp_path):
 
 def test_a_newer_or_older_schema_is_refused(path, monkeypatch):
     on(path, lambda driver: driver.enqueue([job("a")], NOW))
-    monkeypatch.setattr(migrate, "SCHEMA", 0)
+    monkeypatch.setattr(schema, "SCHEMA", 0)
     with pytest.raises(DriverError, match=r"schema is number 1.*knows 0.*taskharbor migrate"):
         on(path, lambda driver: driver.queues())
-    monkeypatch.setattr(migrate, "SCHEMA", 2)
+    monkeypatch.setattr(schema, "SCHEMA", 2)
     with pytest.raises(DriverError, match=r"needs 2.*taskharbor migrate"):
         on(path, lambda driver: driver.queues(), migrate="manual")
 
@@ -125,8 +125,8 @@ def test_an_older_schema_is_upgraded(path, monkeypatch, tmp_path):
     folder = tmp_path / "migrations"
     folder.mkdir()
     (folder / "0002_more.sql").write_text("-- more\nCREATE TABLE taskharbor_more (id TEXT);\n")
-    monkeypatch.setattr(migrate, "SCHEMA", 2)
-    monkeypatch.setattr(migrate, "FOLDER", folder)
+    monkeypatch.setattr(schema, "SCHEMA", 2)
+    monkeypatch.setattr(schema, "FOLDER", folder)
     assert on(path, lambda driver: driver.queues()) == ["default"]
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT schema FROM taskharbor_meta").fetchone() == (2,)
@@ -162,9 +162,9 @@ def test_a_missing_folder_and_no_database_are_told(tmp_path):
 def test_a_full_disk_loses_nothing_that_was_acknowledged(path):
     async def scenario(driver):
         kept: list[str] = []
-        await driver.hub.write(lambda tx: None)
-        pages = await driver.hub.read(lambda tx: tx.one("PRAGMA page_count")[0])
-        connection = driver.hub.writer.connection()
+        await driver.database.write(lambda session: None)
+        pages = await driver.database.read(lambda session: session.one("PRAGMA page_count")[0])
+        connection = driver.database.writer.connection()
         connection.execute(f"PRAGMA max_page_count = {pages + 8}")
 
         async def fill():
@@ -282,6 +282,6 @@ def test_a_network_mount_is_told(path, tmp_path, monkeypatch, caplog):
     assert network_mount(str(path), str(mounts)) == "nfs4"
     assert network_mount("/somewhere/else.db", str(mounts)) is None
     assert network_mount(str(path), str(tmp_path / "none")) is None
-    monkeypatch.setattr(hub, "network_mount", lambda path: "cifs")
+    monkeypatch.setattr(database, "network_mount", lambda path: "cifs")
     on(path, lambda driver: driver.queues())
     assert "lies on a network file system (cifs)" in caplog.text

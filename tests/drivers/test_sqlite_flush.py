@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable, Enqueued, JobRecord
-from taskharbor.drivers.sqlite import SqliteDriver, checkpoint, flush, writer
+from taskharbor.drivers.sqlite import SqliteDriver, checkpoint, wal_sync, writer
 
 pytestmark = pytest.mark.lane("sqlite")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,7 +50,7 @@ class Disk:
         self.goes = threading.Event()
         self.goes.set()
         self.asked = threading.Semaphore(0)
-        monkeypatch.setattr(flush, "sync_file", self.sync)
+        monkeypatch.setattr(wal_sync, "sync_file", self.sync)
 
     def sync(self, file):
         self.asked.release()
@@ -109,7 +109,7 @@ def test_a_power_cut_leaves_what_was_acknowledged(path, monkeypatch, tmp_path):
         for end in ("", "-wal"):
             shutil.copy(f"{path}{end}", f"{tmp_path}/left.db{end}")
 
-    monkeypatch.setattr(flush, "sync_file", keep)
+    monkeypatch.setattr(wal_sync, "sync_file", keep)
 
     def left():
         connection = sqlite3.connect(tmp_path / "left.db")
@@ -180,7 +180,7 @@ def test_what_could_not_be_synced_goes_into_the_database_before_anything_is_told
 # Who does it
 
 
-def thread(tx):
+def thread(session):
     return threading.current_thread().name
 
 
@@ -189,13 +189,13 @@ def test_small_calls_are_worked_off_where_they_are_made(path, monkeypatch):
 
     async def scenario(driver):
         here = threading.current_thread().name
-        assert await driver.hub.write(thread, light=True, small=True) == here
-        assert await driver.hub.write(thread, light=True) == "taskharbor-sqlite-writer"
-        driver.hub.writer.take_turn()  # somebody else writes: it is not waited for on this thread
-        waiting = asyncio.create_task(driver.hub.write(thread, light=True, small=True))
-        behind = asyncio.create_task(driver.hub.write(thread, light=True, small=True))
+        assert await driver.database.write(thread, light=True, small=True) == here
+        assert await driver.database.write(thread, light=True) == "taskharbor-sqlite-writer"
+        driver.database.writer.take_turn()  # somebody else writes: it is not waited for on this thread
+        waiting = asyncio.create_task(driver.database.write(thread, light=True, small=True))
+        behind = asyncio.create_task(driver.database.write(thread, light=True, small=True))
         assert (await asyncio.wait([waiting, behind], timeout=0.05))[1] == {waiting, behind}
-        driver.hub.writer.end_turn()
+        driver.database.writer.end_turn()
         assert [await waiting, await behind] == ["taskharbor-sqlite-writer"] * 2
 
     on(path, scenario)
@@ -205,13 +205,13 @@ def test_the_first_commit_of_a_log_which_waits_for_the_disk_is_the_lanes(path, m
     monkeypatch.setattr(writer, "SLOW", 60.0)
     on(path, lambda driver: driver.enqueue([job("a")], NOW))  # the last to close the file takes its log along
 
-    def writes(tx):
-        tx.execute("UPDATE taskharbor_meta SET number = number + 1")
-        return thread(tx)
+    def writes(session):
+        session.execute("UPDATE taskharbor_meta SET number = number + 1")
+        return thread(session)
 
     async def scenario(driver):
-        assert await driver.hub.write(writes, light=True, small=True) == "taskharbor-sqlite-writer"
-        assert await driver.hub.write(writes, light=True, small=True) == threading.current_thread().name
+        assert await driver.database.write(writes, light=True, small=True) == "taskharbor-sqlite-writer"
+        assert await driver.database.write(writes, light=True, small=True) == threading.current_thread().name
 
     on(path, scenario)
 
@@ -221,22 +221,22 @@ def test_after_a_slow_one_the_lane_does_it(path, monkeypatch):
     monkeypatch.setattr(writer, "PAUSE", 3600.0)
 
     async def scenario(driver):
-        assert await driver.hub.write(thread, light=True, small=True) == threading.current_thread().name
-        assert await driver.hub.write(thread, light=True, small=True) == "taskharbor-sqlite-writer"
+        assert await driver.database.write(thread, light=True, small=True) == threading.current_thread().name
+        assert await driver.database.write(thread, light=True, small=True) == "taskharbor-sqlite-writer"
 
     on(path, scenario)
 
 
 def test_a_call_that_fails_at_once_leaves_nothing_behind(path):
     async def scenario(driver):
-        def fails(tx):
-            tx.execute("UPDATE taskharbor_meta SET number = 1000")
+        def fails(session):
+            session.execute("UPDATE taskharbor_meta SET number = 1000")
             raise RuntimeError("of the call")
 
         with pytest.raises(RuntimeError, match="of the call"):
-            await driver.hub.write(fails, small=True)
+            await driver.database.write(fails, small=True)
         await driver.enqueue([job("a")], NOW)
-        assert await driver.hub.read(lambda tx: tx.one("SELECT num FROM taskharbor_jobs")) == (1,)
+        assert await driver.database.read(lambda session: session.one("SELECT num FROM taskharbor_jobs")) == (1,)
 
     on(path, scenario)
 
@@ -247,13 +247,13 @@ def test_a_call_that_fails_at_once_leaves_nothing_behind(path):
 def test_the_log_is_begun_anew_while_calls_go_on(path, monkeypatch):
     monkeypatch.setattr(checkpoint, "PAGES", 100)
     made = []
-    make = checkpoint.Checkpoint.make
+    make = checkpoint.Checkpointer.make
 
     def counted(self):
         made.append(make(self))
         return made[-1]
 
-    monkeypatch.setattr(checkpoint.Checkpoint, "make", counted)
+    monkeypatch.setattr(checkpoint.Checkpointer, "make", counted)
 
     async def scenario(driver):
         stored = 0
@@ -275,8 +275,8 @@ def test_the_log_is_begun_anew_under_short_reads_that_overlap(path, monkeypatch)
     monkeypatch.setattr(checkpoint, "LARGE", 100)
     monkeypatch.setattr(checkpoint, "AGAIN", 8)
     made, stop = [], threading.Event()
-    make = checkpoint.Checkpoint.make
-    monkeypatch.setattr(checkpoint.Checkpoint, "make", lambda self: made.append(make(self)))
+    make = checkpoint.Checkpointer.make
+    monkeypatch.setattr(checkpoint.Checkpointer, "make", lambda self: made.append(make(self)))
     reading = [threading.Event(), threading.Event()]
 
     def read(own, other):
@@ -322,8 +322,8 @@ def test_a_read_that_does_not_end_is_waited_for_less_and_less_often(path, monkey
     monkeypatch.setattr(checkpoint, "AGAIN", 4)
     monkeypatch.setattr(checkpoint, "WAIT_MS", 1)
     made = []
-    make = checkpoint.Checkpoint.make
-    monkeypatch.setattr(checkpoint.Checkpoint, "make", lambda self: made.append(make(self)))
+    make = checkpoint.Checkpointer.make
+    monkeypatch.setattr(checkpoint.Checkpointer, "make", lambda self: made.append(make(self)))
 
     async def scenario(driver):
         await driver.enqueue([job("first")], NOW)
@@ -347,7 +347,7 @@ def test_a_read_that_does_not_end_is_waited_for_less_and_less_often(path, monkey
 def test_the_first_commit_of_the_new_log_is_made_with_it(path):
     async def scenario(driver):
         await driver.enqueue([job(f"j{number}") for number in range(300)], NOW)
-        assert await asyncio.to_thread(driver.hub.writer.checkpoint.make)
+        assert await asyncio.to_thread(driver.database.writer.checkpoint.make)
         other = sqlite3.connect(path)
         assert other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1] == 1
         other.close()
@@ -367,11 +367,11 @@ def test_no_commit_makes_one_and_a_single_call_has_it_made(path, monkeypatch):
     other = on(path, first)
     monkeypatch.setattr(checkpoint, "PAGES", 1)
     made = []
-    make = checkpoint.Checkpoint.make
-    monkeypatch.setattr(checkpoint.Checkpoint, "make", lambda self: made.append(make(self)))
+    make = checkpoint.Checkpointer.make
+    monkeypatch.setattr(checkpoint.Checkpointer, "make", lambda self: made.append(make(self)))
 
     async def scenario(driver):
-        assert await driver.hub.write(lambda tx: tx.one("PRAGMA wal_autocheckpoint")) == (0,)
+        assert await driver.database.write(lambda session: session.one("PRAGMA wal_autocheckpoint")) == (0,)
         await driver.enqueue([job("b")], NOW)
 
     on(path, scenario)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from taskharbor import JobContext
-from taskharbor.drivers.sqlite import SqliteDriver, hub
+from taskharbor.drivers.sqlite import SqliteDriver, database
 from taskharbor.policy.retry import Fixed
 from tests.worker.bench import Bench, job
 
@@ -51,7 +51,7 @@ def ran(tmp_path: Any, handler: Callable[[Any], object]) -> tuple[Any, list[int]
             worker.register("t", handle)
             await bench.enqueue(job("j", max_attempts=1))
             await worker.arun(until_empty=True)
-            rows = await driver.hub.read(lambda tx: tx.all("SELECT id FROM orders ORDER BY id"))
+            rows = await driver.database.read(lambda session: session.all("SELECT id FROM orders ORDER BY id"))
             return await bench.info("j"), [id for (id,) in rows]
         finally:
             await driver.close()
@@ -122,14 +122,14 @@ def test_a_transaction_that_sqlite_rolled_back_itself_is_a_failure_with_its_text
 
 def test_a_commit_that_is_refused_is_a_failure_with_its_text(tmp_path, monkeypatch):
     """Some builds of SQLite check foreign keys by default, deferred ones at the commit."""
-    connect = vars(hub)["connect"]
+    connect = vars(database)["connect"]
 
     def checks_foreign_keys(*given: Any) -> Any:
         connection = connect(*given)
         connection.execute("PRAGMA foreign_keys = on")
         return connection
 
-    monkeypatch.setattr(hub, "connect", checks_foreign_keys)
+    monkeypatch.setattr(database, "connect", checks_foreign_keys)
 
     def handler(connection):
         connection.execute("CREATE TABLE of (id INTEGER REFERENCES orders (id) DEFERRABLE INITIALLY DEFERRED)")

@@ -16,7 +16,7 @@ import pytest
 
 from taskharbor import Client, JobRequest, Worker
 from taskharbor.drivers import Ack, DriverError, JobRecord
-from taskharbor.drivers.sqlite import SqliteDriver, migrate
+from taskharbor.drivers.sqlite import SqliteDriver, schema
 from tests import lanes
 from tests.drivers.sqlite_child import LEASE, now
 
@@ -117,8 +117,8 @@ def test_a_migration_that_was_killed_in_the_middle_is_done_again(tmp_path):
 def migrations_and(tmp_path, more):
     """Our migrations and one more, as a newer version has them."""
     folder = tmp_path / "newer"
-    shutil.copytree(migrate.FOLDER, folder)
-    (folder / f"{migrate.SCHEMA + 1:04d}_more.sql").write_text(more)
+    shutil.copytree(schema.FOLDER, folder)
+    (folder / f"{schema.SCHEMA + 1:04d}_more.sql").write_text(more)
     return folder
 
 
@@ -154,7 +154,7 @@ def test_old_and_new_programs_use_a_file_side_by_side(tmp_path):
 
 def test_a_file_that_is_for_newer_programs_only_says_so(tmp_path):
     path = tmp_path / "jobs.db"
-    newer = migrations_and(tmp_path, f"UPDATE taskharbor_meta SET oldest = {migrate.SCHEMA + 1};\n")
+    newer = migrations_and(tmp_path, f"UPDATE taskharbor_meta SET oldest = {schema.SCHEMA + 1};\n")
     opened(path, lambda driver: driver.queues())
     with children(("upgrade", path, newer)) as (new,):
         assert line(new) == "upgraded"
@@ -206,7 +206,7 @@ def test_a_job_of_a_killed_process_runs_after_its_lease(tmp_path):
 @pytest.mark.parametrize("inotify", [True, False])
 def test_another_process_wakes_who_waits(tmp_path, monkeypatch, inotify):
     if not inotify:
-        monkeypatch.setattr("taskharbor.drivers.sqlite.watch.inotify", lambda: None)
+        monkeypatch.setattr("taskharbor.drivers.sqlite.wait.inotify", lambda: None)
 
     async def scenario(driver):
         with children(("enqueue_on_command", tmp_path / "jobs.db")) as (child,):

@@ -45,7 +45,7 @@ async def taken(driver):
 
 async def until_it_waits(driver):
     """Until the lane's thread has a call in hand."""
-    while not driver.hub.writer._busy:
+    while not driver.database.writer._busy:
         await asyncio.sleep(0)
 
 
@@ -148,7 +148,7 @@ def test_a_child_of_a_fork_inside_a_transaction_may_end_as_it_likes(tmp_path):
                 assert said(*forked(misuses)) == "['rolled back']"
                 connection.execute("INSERT INTO orders VALUES (3)")
             assert shared.commit(Ack(lease), NOW) is None
-            assert await driver.hub.read(lambda tx: tx.all("SELECT id FROM orders")) == [(1,), (3,)]
+            assert await driver.database.read(lambda session: session.all("SELECT id FROM orders")) == [(1,), (3,)]
 
     asyncio.run(live())
     assert stored(path) == ["a"]
@@ -238,8 +238,8 @@ def test_a_file_that_is_replaced_under_a_commit_is_used_by_the_next_call(tmp_pat
         async with opened(path) as driver:
             await driver.enqueue([job("a")], NOW)
 
-            def replaced(tx):
-                tx.execute("UPDATE taskharbor_meta SET number = number + 1")
+            def replaced(session):
+                session.execute("UPDATE taskharbor_meta SET number = number + 1")
                 os.replace(path, tmp_path / "old.db")
                 os.replace(f"{path}-wal", tmp_path / "old.db-wal")
                 with closing(sqlite3.connect(path)) as file:
@@ -247,7 +247,7 @@ def test_a_file_that_is_replaced_under_a_commit_is_used_by_the_next_call(tmp_pat
                 return "written"
 
             with pytest.raises(BackendUnavailable, match="was replaced while it was written to"):
-                await driver.hub.write(replaced)
+                await driver.database.write(replaced)
             assert await driver.enqueue([job("b")], NOW) == [Enqueued("b", False)]
 
     asyncio.run(live())

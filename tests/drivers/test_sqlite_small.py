@@ -84,10 +84,10 @@ def test_a_statement_that_takes_too_long_is_left_to_the_lane(tmp_path, monkeypat
     monkeypatch.setattr(writer, "PAUSE", 0.0)
     threads = []
 
-    def count(tx):
+    def count(session):
         threads.append(threading.current_thread().name)
-        tx.execute("UPDATE taskharbor_meta SET number = number")
-        return tx.one(
+        session.execute("UPDATE taskharbor_meta SET number = number")
+        return session.one(
             "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 1000) SELECT max(n) FROM n"
         )
 
@@ -95,7 +95,7 @@ def test_a_statement_that_takes_too_long_is_left_to_the_lane(tmp_path, monkeypat
         store = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
         await store.open()
         await store.enqueue([job("a")], NOW)
-        assert await store.hub.write(count, small=True) == (1000,)
+        assert await store.database.write(count, small=True) == (1000,)
         assert await store.enqueue([job("a")], NOW) == [Enqueued("a", True)]
         await store.close()
 
@@ -108,9 +108,9 @@ def test_after_a_statement_that_took_too_long_the_lane_does_it(tmp_path, monkeyp
     monkeypatch.setattr(writer, "PAUSE", 3600.0)
     threads = []
 
-    def count(tx):
+    def count(session):
         threads.append(threading.current_thread().name)
-        return tx.one(
+        return session.one(
             "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 1000) SELECT max(n) FROM n"
         )
 
@@ -118,8 +118,8 @@ def test_after_a_statement_that_took_too_long_the_lane_does_it(tmp_path, monkeyp
         store = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
         await store.open()
         monkeypatch.setattr(writer, "SLOW", 0.0)
-        assert await store.hub.write(count, small=True) == (1000,)
-        assert await store.hub.write(count, small=True) == (1000,)
+        assert await store.database.write(count, small=True) == (1000,)
+        assert await store.database.write(count, small=True) == (1000,)
         await store.close()
 
     asyncio.run(live())

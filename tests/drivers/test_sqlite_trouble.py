@@ -15,7 +15,7 @@ import pytest
 
 from taskharbor import Worker
 from taskharbor.drivers import BackendUnavailable, Enqueued, JobRecord
-from taskharbor.drivers.sqlite import SqliteDriver, hub, writer
+from taskharbor.drivers.sqlite import SqliteDriver, database, writer
 from tests.drivers.sqlite_child import LEASE, now
 from tests.drivers.test_sqlite_processes import PATIENCE, ROOT, children, line, opened
 
@@ -121,7 +121,7 @@ def test_a_worker_outlives_damage_and_goes_on_with_the_backup(tmp_path, caplog, 
                 finished.set()
 
         worker.register("t", handler)
-        reserve = writer.Writer.work_off
+        reserve = writer.WriterThread.work_off
         tries = 0
 
         def counted(self, *given, **named):
@@ -132,7 +132,7 @@ def test_a_worker_outlives_damage_and_goes_on_with_the_backup(tmp_path, caplog, 
             return reserve(self, *given, **named)
 
         loop = asyncio.get_running_loop()
-        monkeypatch.setattr(writer.Writer, "work_off", counted)
+        monkeypatch.setattr(writer.WriterThread, "work_off", counted)
         running = asyncio.create_task(worker.arun())
         await failed.wait()
         assert not running.done()
@@ -204,11 +204,11 @@ def test_a_wait_that_begins_during_a_fork_leaves_no_lock_behind(tmp_path):
     """The loop's thread goes on while another one forks: what it begins then was not kept still, and is not let go."""
 
     async def scenario(driver):
-        hub._before_fork()
+        database._before_fork()
         waiting = asyncio.ensure_future(driver.wait(["default"], PATIENCE))
         await asyncio.sleep(0)
-        hub._after_fork_in_parent()
-        assert not hub._LOCK.locked()
+        database._after_fork_in_parent()
+        assert not database._LOCK.locked()
         assert await driver.enqueue([job("a")], now()) == [Enqueued("a", False)]
         assert await waiting
 

@@ -200,13 +200,13 @@ def test_more_transactions_than_the_loop_has_threads_each_run_once(tmp_path):
     async def live():
         driver = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db")
         await driver.open()
-        await driver.hub.write(lambda tx: tx.execute("CREATE TABLE orders (number INTEGER)"))
+        await driver.database.write(lambda session: session.execute("CREATE TABLE orders (number INTEGER)"))
         await harbor.aenqueue_many([(function if n % 4 == 0 else coroutine).s(number=n) for n in range(64)])
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(2))
         async with asyncio.timeout(LONG):
             await harbor.worker().arun(until_empty=True)
-        rows = await driver.hub.read(lambda tx: tx.all("SELECT number FROM orders ORDER BY number"))
+        rows = await driver.database.read(lambda session: session.all("SELECT number FROM orders ORDER BY number"))
         assert [number for (number,) in rows] == list(range(64))
         await driver.close()
         await harbor.aclose()

@@ -57,7 +57,7 @@ def test_a_handler_shares_a_transaction_with_its_ack(on_file, coroutine):
         assert len(tried) == 2
         assert (await bench.info("j")).state == "done"
         driver: Any = bench.driver
-        rows = await driver.hub.read(lambda tx: tx.all("SELECT id FROM payments"))
+        rows = await driver.database.read(lambda session: session.all("SELECT id FROM payments"))
         assert rows == [(1,)]
 
     on_file(scenario)

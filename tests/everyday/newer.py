@@ -17,21 +17,21 @@ MORE = (
 )
 
 if DSN.startswith("sqlite"):
-    from taskharbor.drivers.sqlite import migrate
+    from taskharbor.drivers.sqlite import schema
 
     folder = Path(os.environ["MIGRATIONS"])
     if not folder.exists():
         made = folder.with_name(f"{folder.name}.{os.getpid()}")
         made.mkdir()
-        for file in migrate.FOLDER.glob("*.sql"):
+        for file in schema.FOLDER.glob("*.sql"):
             (made / file.name).write_text(file.read_text())
-        (made / f"{migrate.SCHEMA + 1:04d}_more.sql").write_text(MORE)
+        (made / f"{schema.SCHEMA + 1:04d}_more.sql").write_text(MORE)
         try:
             made.rename(folder)
         except OSError:
             pass  # another process was faster
-    migrate.FOLDER = folder
-    migrate.SCHEMA += 1
+    schema.FOLDER = folder
+    schema.SCHEMA += 1
 elif DSN.startswith("postgres"):
     become_newer()
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from taskharbor.drivers.postgres import statement
-from taskharbor.drivers.sqlite import migrate
+from taskharbor.drivers.sqlite import schema
 from tests import lanes
 from tests.everyday.held_up import HeldUp
 from tests.everyday.tasks import path_of
@@ -51,7 +51,7 @@ def _sqlite_sound(dsn: str) -> list[str]:
     with closing(sqlite3.connect(path_of(dsn))) as file:
         wrong = [text for (text,) in file.execute("PRAGMA integrity_check") if text != "ok"]
         (number,) = file.execute("SELECT schema FROM taskharbor_meta").fetchone()
-    return [*wrong, *_upgraded(number, migrate.SCHEMA)]
+    return [*wrong, *_upgraded(number, schema.SCHEMA)]
 
 
 def _sqlite_bookings(dsn: str) -> Counter[int]:

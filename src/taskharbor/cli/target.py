@@ -129,7 +129,7 @@ class Target:
 
 def file_of(driver: Driver) -> str | None:
     """The file that a driver keeps its jobs in, if it keeps them in one."""
-    path = getattr(getattr(driver, "address", None), "path", None)
+    path = getattr(getattr(driver, "options", None), "path", None)
     return path if isinstance(path, str) else None
 
 

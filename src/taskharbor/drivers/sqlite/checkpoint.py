@@ -16,12 +16,12 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from taskharbor.drivers.sqlite import spoilt
-from taskharbor.drivers.sqlite.connect import BUSY_MS, connect
+from taskharbor.drivers.sqlite import file_guard
+from taskharbor.drivers.sqlite.connection import BUSY_MS, connect
 from taskharbor.model.errors import DriverError
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.sqlite.flush import Log
+    from taskharbor.drivers.sqlite.wal_sync import WalFile
 
 PAGES = 4000  # 16 MB: the same pages change again and again
 LOOK = 16  # commits of this process from one look at the log's length to the next
@@ -35,7 +35,7 @@ CHECKPOINT_AFTER_READS = "PRAGMA wal_checkpoint(RESTART)"
 BEGIN_ANEW = "UPDATE taskharbor_meta SET number = number + 1"  # one is left out; what changes nothing is not written
 
 
-class Checkpoint:
+class Checkpointer:
     """Tells when one is due, and makes it, on a connection of its own."""
 
     def __init__(self, path: str, take_turn: Callable[[], None], end_turn: Callable[[], None]) -> None:
@@ -47,7 +47,7 @@ class Checkpoint:
         self._commits = 1  # until the next look: a process may make no more than one
         self._again = AGAIN
 
-    def is_due(self, log: Log | None) -> bool:
+    def is_due(self, log: WalFile | None) -> bool:
         """After a commit: whether one is to be made."""
         self._commits -= 1
         if self._commits > 0 or log is None:
@@ -106,4 +106,4 @@ class Checkpoint:
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        spoilt.close(connection, self._path)
+        file_guard.close(connection, self._path)

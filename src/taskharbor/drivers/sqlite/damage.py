@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.contract import DAMAGED_PREFIX
-from taskharbor.drivers.sqlite.job import LONGEST, SHORTEST, STATES, is_moment, record_of
+from taskharbor.drivers.sqlite.records import LONGEST, SHORTEST, STATES, is_moment, record_of
 from taskharbor.model.bounds import INT_MAX, INT_MIN, check_name, check_record
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord

@@ -1,4 +1,4 @@
-"""The face of the SQLite driver: the calls of the contract, each one transaction on the hub's threads.
+"""The face of the SQLite driver: the calls of the contract, each one transaction on the database's threads.
 
 An opened driver may be cancelled at any await: a call that was not begun is left out, one that was begun is done.
 """
@@ -11,15 +11,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.sqlite import admin, borrow, migrate, reading
-from taskharbor.drivers.sqlite.address import located, parse
+from taskharbor.drivers.sqlite import admin, caller_connection, reading, schema
+from taskharbor.drivers.sqlite.database import Database, Waiter, acquire, let_go
 from taskharbor.drivers.sqlite.enqueue import enqueue
-from taskharbor.drivers.sqlite.hub import Hub, Waiter, acquire, let_go
 from taskharbor.drivers.sqlite.leases import extend, release
+from taskharbor.drivers.sqlite.options import located, parse
 from taskharbor.drivers.sqlite.reserve import reserve
+from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.transaction import SqliteTransaction, SqliteTransactionSync
-from taskharbor.drivers.sqlite.tx import Tx
 from taskharbor.drivers.unstorable import answers_for_any_name
 from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
@@ -42,63 +42,63 @@ class SqliteDriver(SingleVerbs):
     """
 
     def __init__(self, dsn: str) -> None:
-        self.address = parse(dsn)
+        self.options = parse(dsn)
         self._dsn = dsn
-        self._hub: Hub | None = None
+        self._database: Database | None = None
         self._seen: dict[str, int] = {}  # queue → its last arrival when a reserve of this driver left nothing there
 
     @property
     def location(self) -> str:
         """The DSN by which a process in another folder finds the same file."""
-        return located(self._dsn, self.address)
+        return located(self._dsn, self.options)
 
     @property
     def retention(self) -> timedelta:
-        return self.address.retention
+        return self.options.retention
 
     async def open(self) -> None:
-        if self._hub is None or self._hub.is_foreign():
-            self._hub = await acquire(self.address)
+        if self._database is None or self._database.is_foreign():
+            self._database = await acquire(self.options)
 
     async def open_existing(self) -> None:
         """Open a file that holds a store already; StoreMissing where there is none, and nothing is made."""
-        if self._hub is None or self._hub.is_foreign():
-            self._hub = await acquire(self.address, only_existing=True)
+        if self._database is None or self._database.is_foreign():
+            self._database = await acquire(self.options, only_existing=True)
 
     async def close(self) -> None:
-        held, self._hub = self._hub, None
+        held, self._database = self._database, None
         if held is not None:
             await let_go(held)
 
     def sibling(self) -> SqliteDriver:
         other = SqliteDriver(self._dsn)
-        other.address = self.address
+        other.options = self.options
         return other
 
     def migration_sql(self, found: int = 0) -> str:
         """The SQL that brings a schema of that number (0: none) to this one; empty if there is nothing to do."""
-        return migrate.script(found)
+        return schema.script(found)
 
     @property
-    def hub(self) -> Hub:
+    def database(self) -> Database:
         """What this driver works on while it is open."""
-        if self._hub is None:
+        if self._database is None:
             raise RuntimeError("the driver is not open: await open() first")
-        if self._hub.is_foreign():
+        if self._database.is_foreign():
             raise BackendUnavailable(
-                f"{self.address.path}: this driver was opened before a fork; in the child, open() it again"
+                f"{self.options.path}: this driver was opened before a fork; in the child, open() it again"
             )
-        return self._hub
+        return self._database
 
     async def server_time(self) -> datetime:
-        return self.hub.server_time()
+        return self.database.server_time()
 
     # The four verbs
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
-        limit = self.address.max_payload
-        answer: builtins.list[Enqueued] = await self.hub.write(
-            lambda tx: enqueue(tx, jobs, now, limit), small=_are_small(jobs)
+        limit = self.options.max_payload
+        answer: builtins.list[Enqueued] = await self.database.write(
+            lambda session: enqueue(session, jobs, now, limit), small=_are_small(jobs)
         )
         return answer
 
@@ -110,8 +110,8 @@ class SqliteDriver(SingleVerbs):
         if limit <= 0:
             return []
         taken: builtins.list[Reserved]
-        taken, seen = await self.hub.write(
-            lambda tx: reserve(tx, queues, now, lease_for, limit, worker), light=True, small=limit <= FEW
+        taken, seen = await self.database.write(
+            lambda session: reserve(session, queues, now, lease_for, limit, worker), light=True, small=limit <= FEW
         )
         self._seen.update(seen)
         return taken
@@ -119,15 +119,15 @@ class SqliteDriver(SingleVerbs):
     async def extend(
         self, leases: Sequence[Lease], now: datetime, lease_for: timedelta
     ) -> builtins.list[Lease | DriverError]:
-        answer: builtins.list[Lease | DriverError] = await self.hub.write(
-            lambda tx: extend(tx, leases, now, lease_for), light=True, small=len(leases) <= FEW
+        answer: builtins.list[Lease | DriverError] = await self.database.write(
+            lambda session: extend(session, leases, now, lease_for), light=True, small=len(leases) <= FEW
         )
         return answer
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> builtins.list[TaskHarborError | None]:
-        limit = self.address.max_payload
-        answer: builtins.list[TaskHarborError | None] = await self.hub.write(
-            lambda tx: settle(tx, outcomes, now, limit), small=_end_soon(outcomes)
+        limit = self.options.max_payload
+        answer: builtins.list[TaskHarborError | None] = await self.database.write(
+            lambda session: settle(session, outcomes, now, limit), small=_end_soon(outcomes)
         )
         return answer
 
@@ -135,36 +135,36 @@ class SqliteDriver(SingleVerbs):
 
     async def enqueue_on(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
         """Store jobs on the caller's connection, in the caller's transaction."""
-        return await borrow.enqueue_on(connection, jobs, now, self.address)
+        return await caller_connection.enqueue_on(connection, jobs, now, self.options)
 
     def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
         """The same on a synchronous connection."""
-        return borrow.enqueue_on_sync(connection, jobs, now, self.address)
+        return caller_connection.enqueue_on_sync(connection, jobs, now, self.options)
 
     def transaction(self, lease: Lease) -> SqliteTransaction:
-        return SqliteTransaction(self.hub, lease)
+        return SqliteTransaction(self.database, lease)
 
     def transaction_sync(self, lease: Lease) -> SqliteTransactionSync:
-        return SqliteTransactionSync(self.hub, lease)
+        return SqliteTransactionSync(self.database, lease)
 
     # Beside the verbs
 
     async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
-        answer: dict[str, bytes | None] = await self.hub.read(lambda tx: reading.results(tx, ids))
+        answer: dict[str, bytes | None] = await self.database.read(lambda session: reading.results(session, ids))
         return answer
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
-        answer: int = await self.hub.write(lambda tx: release(tx, worker, now, keep))
+        answer: int = await self.database.write(lambda session: release(session, worker, now, keep))
         return answer
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
-        shared = self.hub
+        shared = self.database
         waiter = Waiter({name: self._seen.get(name, 0) for name in queues})
         shared.add(waiter)
         timer = waiter.loop.call_later(timeout, waiter.answer, False)
         try:
             # What came between the last empty reserve and this call must not be slept through.
-            arrived = await shared.read(lambda tx: _arrived(tx, queues))
+            arrived = await shared.read(lambda session: _arrived(session, queues))
             return waiter.concerns(arrived) or await waiter.future
         finally:
             timer.cancel()
@@ -173,19 +173,19 @@ class SqliteDriver(SingleVerbs):
     # Pause
 
     async def pause(self, queue: str) -> None:
-        await self.hub.write(lambda tx: admin.pause(tx, queue))
+        await self.database.write(lambda session: admin.pause(session, queue))
 
     async def resume(self, queue: str) -> None:
-        await self.hub.write(lambda tx: admin.resume(tx, queue))
+        await self.database.write(lambda session: admin.resume(session, queue))
 
     async def is_paused(self, queue: str) -> bool:
-        answer: bool = await self.hub.read(lambda tx: reading.is_paused(tx, queue))
+        answer: bool = await self.database.read(lambda session: reading.is_paused(session, queue))
         return answer
 
     # Admin
 
     async def inspect(self, id: str, now: datetime) -> JobInfo:
-        answer: JobInfo = await self.hub.read(lambda tx: reading.inspect(tx, id, now))
+        answer: JobInfo = await self.database.read(lambda session: reading.inspect(session, id, now))
         return answer
 
     async def list(
@@ -201,50 +201,58 @@ class SqliteDriver(SingleVerbs):
         limit: int = 100,
     ) -> Page:
         filters: dict[str, Any] = {"queue": queue, "state": state, "type": type, "group": group, "flow_id": flow_id}
-        answer: Page = await self.hub.read(lambda tx: reading.list_jobs(tx, now, cursor=cursor, limit=limit, **filters))
+        answer: Page = await self.database.read(
+            lambda session: reading.list_jobs(session, now, cursor=cursor, limit=limit, **filters)
+        )
         return answer
 
     async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
-        answer: dict[str, dict[str, int]] = await self.hub.read(lambda tx: reading.counts(tx, now))
+        answer: dict[str, dict[str, int]] = await self.database.read(lambda session: reading.counts(session, now))
         return answer
 
     async def queues(self) -> builtins.list[str]:
-        answer: builtins.list[str] = await self.hub.read(reading.queues)
+        answer: builtins.list[str] = await self.database.read(reading.queues)
         return answer
 
     async def requeue(
         self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
     ) -> builtins.list[DriverError | None]:
-        answer: builtins.list[DriverError | None] = await self.hub.write(
-            lambda tx: admin.requeue(tx, ids, now, run_at, reset_attempts)
+        answer: builtins.list[DriverError | None] = await self.database.write(
+            lambda session: admin.requeue(session, ids, now, run_at, reset_attempts)
         )
         return answer
 
     async def cancel(self, ids: Sequence[str], now: datetime) -> builtins.list[DriverError | None]:
-        answer: builtins.list[DriverError | None] = await self.hub.write(lambda tx: admin.cancel(tx, ids, now))
+        answer: builtins.list[DriverError | None] = await self.database.write(
+            lambda session: admin.cancel(session, ids, now)
+        )
         return answer
 
     async def delete(self, ids: Sequence[str]) -> builtins.list[DriverError | None]:
-        answer: builtins.list[DriverError | None] = await self.hub.write(lambda tx: admin.delete(tx, ids))
+        answer: builtins.list[DriverError | None] = await self.database.write(
+            lambda session: admin.delete(session, ids)
+        )
         return answer
 
     async def prune(self, before: datetime, limit: int) -> int:
-        answer: int = await self.hub.write(lambda tx: admin.prune(tx, before, limit, self.hub.prune_places))
+        answer: int = await self.database.write(
+            lambda session: admin.prune(session, before, limit, self.database.prune_places)
+        )
         return answer
 
     async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
-        answer: FlowInfo = await self.hub.read(lambda tx: reading.flow(tx, flow_id, now))
+        answer: FlowInfo = await self.database.read(lambda session: reading.flow(session, flow_id, now))
         return answer
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
-        answer: int = await self.hub.write(lambda tx: admin.cancel_flow(tx, flow_id, now))
+        answer: int = await self.database.write(lambda session: admin.cancel_flow(session, flow_id, now))
         return answer
 
     async def beat(self, info: WorkerInfo, now: datetime) -> None:
-        await self.hub.write(lambda tx: admin.beat(tx, info, now), light=True, small=True)
+        await self.database.write(lambda session: admin.beat(session, info, now), light=True, small=True)
 
     async def workers(self, now: datetime) -> builtins.list[WorkerInfo]:
-        answer: builtins.list[WorkerInfo] = await self.hub.read(lambda tx: reading.workers(tx, now))
+        answer: builtins.list[WorkerInfo] = await self.database.read(lambda session: reading.workers(session, now))
         return answer
 
 
@@ -273,5 +281,5 @@ def _end_soon(outcomes: Sequence[Outcome]) -> bool:
     return True
 
 
-def _arrived(tx: Tx, queues: Sequence[str]) -> dict[str, int]:
-    return dict(row for name in queues for row in tx.all(ARRIVED, name))
+def _arrived(session: WriteSession, queues: Sequence[str]) -> dict[str, int]:
+    return dict(row for name in queues for row in session.all(ARRIVED, name))

@@ -12,21 +12,21 @@ from typing import Any
 
 from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
 from taskharbor.drivers.graph import refuse_cycle, refuse_cycle_by_handover, unknown_dependency
-from taskharbor.drivers.sqlite import flows
-from taskharbor.drivers.sqlite.job import (
+from taskharbor.drivers.sqlite import edges
+from taskharbor.drivers.sqlite.records import (
     BLOCKED,
     CANCELLED,
     DONE,
     WAITING,
-    Job,
+    JobRow,
     ids_json,
     maybe_ticks,
     metadata_json,
     ticks,
 )
-from taskharbor.drivers.sqlite.sql import statement
-from taskharbor.drivers.sqlite.store import finish, line_up
-from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.drivers.sqlite.session import WriteSession
+from taskharbor.drivers.sqlite.statements import statement
+from taskharbor.drivers.sqlite.transitions import finish, line_up
 from taskharbor.model.bounds import check_job
 from taskharbor.model.job import EPOCH, JobRecord, replace
 from taskharbor.model.lease import Enqueued
@@ -54,23 +54,23 @@ class Plan:
         self.aliases: dict[str, str] = {}  # the id of a job that is known by its key → the known id
 
 
-def enqueue(tx: Tx, jobs: Sequence[JobRecord], now: datetime, max_payload: int) -> list[Enqueued]:
+def enqueue(session: WriteSession, jobs: Sequence[JobRecord], now: datetime, max_payload: int) -> list[Enqueued]:
     """Store jobs, all or none."""
-    made = plan(tx, jobs, max_payload)
-    carry_out(tx, made, now)
+    made = plan(session, jobs, max_payload)
+    carry_out(session, made, now)
     return made.answers
 
 
-def plan(tx: Tx, jobs: Sequence[JobRecord], max_payload: int) -> Plan:
+def plan(session: WriteSession, jobs: Sequence[JobRecord], max_payload: int) -> Plan:
     """Check a call; InvalidJob if anything of it cannot be stored."""
     for job in jobs:
         check_job(job, max_payload)
     made = Plan()
-    stored = _stored(tx, jobs)
+    stored = _stored(session, jobs)
     keys: dict[tuple[str, str], str] = {}
     edges = False
     for job in jobs:
-        known = _known(tx, made, stored, keys, job)
+        known = _known(session, made, stored, keys, job)
         if known is None:
             made.fresh[job.id] = job
             if job.idempotency_key is not None:
@@ -80,21 +80,23 @@ def plan(tx: Tx, jobs: Sequence[JobRecord], max_payload: int) -> Plan:
     if edges:
         for id, record in made.fresh.items():
             if record.depends_on:
-                depends_on = tuple([_resolve(tx, made, id, dependency) for dependency in record.depends_on])
+                depends_on = tuple([_resolve(session, made, id, dependency) for dependency in record.depends_on])
                 if depends_on != record.depends_on:
                     made.fresh[id] = replace(record, depends_on=depends_on)
         refuse_cycle({id: record.depends_on for id, record in made.fresh.items()})
     return made
 
 
-def _stored(tx: Tx, jobs: Sequence[JobRecord]) -> set[str]:
+def _stored(session: WriteSession, jobs: Sequence[JobRecord]) -> set[str]:
     """Which ids are known."""
     if len(jobs) == 1:  # as nearly always: a look into an index, without a list
-        return {jobs[0].id} if tx.one(KNOWN_ID, jobs[0].id) is not None else set()
-    return {id for (id,) in tx.all(KNOWN_IDS, ids_json([job.id for job in jobs]))} if jobs else set()
+        return {jobs[0].id} if session.one(KNOWN_ID, jobs[0].id) is not None else set()
+    return {id for (id,) in session.all(KNOWN_IDS, ids_json([job.id for job in jobs]))} if jobs else set()
 
 
-def _known(tx: Tx, made: Plan, stored: set[str], keys: dict[tuple[str, str], str], job: JobRecord) -> str | None:
+def _known(
+    session: WriteSession, made: Plan, stored: set[str], keys: dict[tuple[str, str], str], job: JobRecord
+) -> str | None:
     # The id decides before the key.
     if job.id in stored or job.id in made.fresh:
         return job.id
@@ -105,57 +107,57 @@ def _known(tx: Tx, made: Plan, stored: set[str], keys: dict[tuple[str, str], str
         return None
     known = keys.get((job.queue, key))
     if known is None:
-        row = tx.one(KNOWN_KEY, job.queue, key.encode())
+        row = session.one(KNOWN_KEY, job.queue, key.encode())
         known = row[0] if row is not None else None
     if known is not None:
         made.aliases[job.id] = known
     return known
 
 
-def carry_out(tx: Tx, made: Plan, now: datetime) -> None:
+def carry_out(session: WriteSession, made: Plan, now: datetime) -> None:
     """Store what was planned, as one."""
     fresh = made.fresh
     if not fresh:
         return
     moment = ticks(now)
-    first = tx.next_number(len(fresh))
-    _insert(tx, _rows(tx, fresh.values(), first, moment))
-    tx.number_kept(first + len(fresh) - 1)
+    first = session.next_number(len(fresh))
+    _insert(session, _rows(session, fresh.values(), first, moment))
+    session.number_kept(first + len(fresh) - 1)
     for record in fresh.values():
         if record.group is not None and record.group_limit > 0:
             # Perhaps it is the first limit and frees a slot: a hint too many costs nothing.
-            tx.execute(SET_LIMIT, (record.queue, record.group, record.group_limit))
-            tx.touch_group(record.queue, record.group)
-            tx.arrive(record.queue)
+            session.execute(SET_LIMIT, (record.queue, record.group, record.group_limit))
+            session.touch_group(record.queue, record.group)
+            session.arrive(record.queue)
         if record.flow_id is not None:
-            flows.add(tx, record.flow_id)
+            edges.add(session, record.flow_id)
     for number, record in enumerate(fresh.values(), first):
         if record.depends_on or record.flow_id is not None:
-            _place(tx, record, number, moment)
+            _place(session, record, number, moment)
 
 
-def _insert(tx: Tx, rows: list[tuple[Any, ...]]) -> None:
+def _insert(session: WriteSession, rows: list[tuple[Any, ...]]) -> None:
     """Many rows in one statement cost 8 µs each, one by one 13."""
     whole = len(rows) // MANY * MANY
     for start in range(0, whole, MANY):
-        tx.execute(INSERT_MANY, [value for row in rows[start : start + MANY] for value in row])
-    tx.executemany(INSERT, rows[whole:])
+        session.execute(INSERT_MANY, [value for row in rows[start : start + MANY] for value in row])
+    session.executemany(INSERT, rows[whole:])
 
 
-def _rows(tx: Tx, records: Iterable[JobRecord], first: int, now: int) -> list[tuple[Any, ...]]:
+def _rows(session: WriteSession, records: Iterable[JobRecord], first: int, now: int) -> list[tuple[Any, ...]]:
     """The rows of new jobs. What depends on others, or belongs to a run, is stored blocked and placed afterwards."""
     rows = []
     for number, job in enumerate(records, first):
-        queue = tx.queue(job.queue)
+        queue = session.queue(job.queue)
         run_at = maybe_ticks(job.run_at)
         if job.depends_on or job.flow_id is not None:
             state, lined, moment = BLOCKED, 0, None
         else:
             state, lined, moment = WAITING, int(run_at is None or run_at <= queue.at), run_at
             if run_at is None or run_at <= now:
-                tx.arrive(job.queue)
+                session.arrive(job.queue)
             if job.group is not None and lined:
-                tx.touch_group(job.queue, job.group)
+                session.touch_group(job.queue, job.group)
         rows.append(
             (
                 number,
@@ -186,46 +188,46 @@ def _rows(tx: Tx, records: Iterable[JobRecord], first: int, now: int) -> list[tu
     return rows
 
 
-def _place(tx: Tx, record: JobRecord, number: int, now: int) -> None:
-    job = tx.load(record.id)
+def _place(session: WriteSession, record: JobRecord, number: int, now: int) -> None:
+    job = session.load(record.id)
     assert job is not None
-    flows.hold(tx, job)
-    if record.flow_id is not None and flows.is_cancelled(tx, record.flow_id):
+    edges.hold(session, job)
+    if record.flow_id is not None and edges.is_cancelled(session, record.flow_id):
         job.reason = FLOW_CANCELLED_REASON
-        finish(tx, job, CANCELLED, now)
+        finish(session, job, CANCELLED, now)
         return
-    if not flows.is_open(tx, job):
-        line_up(tx, job, now, number)
-    tx.save(job)
+    if not edges.is_open(session, job):
+        line_up(session, job, now, number)
+    session.save(job)
 
 
-def refuse_handover(tx: Tx, made: Plan, new: str, dependents: Sequence[Job]) -> None:
+def refuse_handover(session: WriteSession, made: Plan, new: str, dependents: Sequence[JobRow]) -> None:
     """InvalidJob if a cycle would come of it."""
 
     def waits_for(id: str) -> Sequence[str]:
         if id in made.fresh:
             return made.fresh[id].depends_on
-        job = tx.load(id)
+        job = session.load(id)
         return job.dependencies if job is not None and job.state != DONE else ()
 
     refuse_cycle_by_handover(new, {dependent.id for dependent in dependents}, waits_for)
 
 
-def _resolve(tx: Tx, made: Plan, id: str, dependency: str) -> str:
+def _resolve(session: WriteSession, made: Plan, id: str, dependency: str) -> str:
     """The id under which a dependency is stored, or will be."""
     dependency = made.aliases.get(dependency, dependency)
     if dependency in made.fresh:
         return dependency
-    found = last_of(tx, dependency)
+    found = last_of(session, dependency)
     if found is None:
         raise unknown_dependency(id, dependency)
     return found
 
 
-def last_of(tx: Tx, id: str) -> str | None:
+def last_of(session: WriteSession, id: str) -> str | None:
     """The job that stands in the place of this one, as far as its successors are still there."""
     found = None
     following: str | None = id
-    while following is not None and (row := tx.one(PLACE, following)) is not None:
+    while following is not None and (row := session.one(PLACE, following)) is not None:
         found, following = following, row[0]
     return found

@@ -1,70 +1,69 @@
-"""Edges between jobs, and the runs they belong to.
-
-An edge (dependency, dependent) says whether the dependent is unfinished (neither done nor cancelled); `holds` of a job
-counts those. It also says whether the dependency is open (not done): a job is blocked while any edge to it is open,
-which one look into an index tells. The edges are a set: whoever closes one twice releases nobody.
-"""
+"""What becomes of those that depend on a job that is done: they are released, or handed over to its heir."""
 
 from __future__ import annotations
 
-from taskharbor.drivers.sqlite.job import Job, ids_json
-from taskharbor.drivers.sqlite.sql import statement
-from taskharbor.drivers.sqlite.tx import Tx
+import json
 
-HOLD = statement("hold")
-LINK = statement("link")
-OPEN = "SELECT 1 FROM taskharbor_edges WHERE dependent = ? AND open = 1 LIMIT 1"
-UNHOLD = statement("unhold")
-UNFINISHED = "UPDATE taskharbor_edges SET unfinished = 0 WHERE dependent = ? AND unfinished = 1"
-FORGET_EDGES = "DELETE FROM taskharbor_edges WHERE dependency = :num OR dependent = :num"
-FLOW_ADD = statement("flow_add")
-FLOW_OPEN = "UPDATE taskharbor_flows SET open = open + ? WHERE id = ?"
-FLOW_LEAVE = "UPDATE taskharbor_flows SET members = members - 1 WHERE id = ?"
-FLOW_FORGET = "DELETE FROM taskharbor_flows WHERE id = ? AND members <= 0"
+from taskharbor.drivers.sqlite import edges
+from taskharbor.drivers.sqlite.records import BLOCKED, DONE, JobRow, ids_json
+from taskharbor.drivers.sqlite.session import WriteSession
+from taskharbor.drivers.sqlite.statements import COLUMNS, statement
+from taskharbor.drivers.sqlite.transitions import join
 
-
-def add(tx: Tx, flow_id: str) -> None:
-    """One more job of a run."""
-    tx.execute(FLOW_ADD, (flow_id,))
+CLOSE_EDGES = statement("close_edges")
+RELEASED = statement("released")
+BY_NUM = f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE num = ?"
+DEPENDENTS = statement("dependents")
+EDGE = "SELECT unfinished FROM taskharbor_edges WHERE dependency = ? AND dependent = ?"
 
 
-def is_cancelled(tx: Tx, flow_id: str) -> bool:
-    row = tx.one("SELECT cancelled FROM taskharbor_flows WHERE id = ?", flow_id)
-    return row is not None and bool(row[0])
+def release_dependents(session: WriteSession, job: JobRow, now: int) -> None:
+    """The job is done: those that waited for nothing else join the line, in the order in which they were stored."""
+    if closed := session.do(CLOSE_EDGES, job.num):
+        session.expect(closed)
+        for (num,) in session.all(RELEASED, job.num):
+            _join(session, num, now)
 
 
-def is_open(tx: Tx, job: Job) -> bool:
-    """Whether any of its dependencies is not done."""
-    return bool(job.depends_on) and tx.one(OPEN, job.num) is not None
+def _join(session: WriteSession, num: int, now: int) -> None:
+    dependent = JobRow(*session.one(BY_NUM, num))
+    join(session, dependent, now)
+    session.save(dependent)
 
 
-def hold(tx: Tx, job: Job) -> None:
-    """The job is unfinished: it is known to what it depends on, which must stay."""
-    if job.depends_on:
-        named = {"num": job.num, "ids": ids_json(job.dependencies)}
-        tx.execute(HOLD, named)
-        tx.execute(LINK, named)
+def dependents(session: WriteSession, job: JobRow) -> list[JobRow]:
+    """Who names it in a `depends_on`, in the order in which they were stored."""
+    return [JobRow(*row) for row in session.all(DEPENDENTS, job.num)]
 
 
-def close(tx: Tx, job: Job) -> None:
-    """It is finished: its flow and its dependencies have one unfinished job less to wait for."""
-    if job.flow_id is not None:
-        tx.execute(FLOW_OPEN, (-1, job.flow_id))
-    if job.depends_on:
-        tx.execute(UNHOLD, (job.num,))
-        tx.execute(UNFINISHED, (job.num,))
+def hand_over(session: WriteSession, old: JobRow, waiting: list[JobRow], new: JobRow, now: int) -> None:
+    """`new` takes the place of `old` in the `depends_on` of these dependents."""
+    for dependent in waiting:
+        edge = session.one(EDGE, old.num, dependent.num)
+        session.execute("DELETE FROM taskharbor_edges WHERE dependency = ? AND dependent = ?", (old.num, dependent.num))
+        if edge[0]:
+            session.execute("UPDATE taskharbor_jobs SET holds = holds - 1 WHERE num = ?", (old.num,))
+        known = session.one(EDGE, new.num, dependent.num)
+        ids = [new.id if id == old.id else id for id in json.loads(dependent.depends_on or "[]")]
+        dependent.depends_on = ids_json(ids)
+        session.execute(
+            "UPDATE taskharbor_jobs SET depends_on = ? WHERE num = ?", (dependent.depends_on, dependent.num)
+        )
+        _take_over(session, new, dependent, known)
+        if dependent.state == BLOCKED and not edges.is_open(session, dependent):
+            join(session, dependent, now)
+            session.save(dependent)
 
 
-def reopen(tx: Tx, job: Job) -> None:
-    """It was finished and is to run again."""
-    if job.flow_id is not None:
-        tx.execute(FLOW_OPEN, (1, job.flow_id))
-    hold(tx, job)
-
-
-def forget(tx: Tx, job: Job) -> None:
-    """The job goes: so do its edges, and its flow with the last record of it."""
-    tx.execute(FORGET_EDGES, {"num": job.num})
-    if job.flow_id is not None:
-        tx.execute(FLOW_LEAVE, (job.flow_id,))
-        tx.execute(FLOW_FORGET, (job.flow_id,))
+def _take_over(session: WriteSession, new: JobRow, dependent: JobRow, known: tuple[int] | None) -> None:
+    unfinished = not dependent.finished
+    if known is None:
+        edge = (new.num, dependent.num, int(unfinished), int(new.state != DONE))
+        session.execute("INSERT INTO taskharbor_edges VALUES (?, ?, ?, ?)", edge)
+    elif unfinished:
+        session.execute(
+            "UPDATE taskharbor_edges SET unfinished = 1 WHERE dependency = ? AND dependent = ?",
+            (new.num, dependent.num),
+        )
+    if unfinished and not (known and known[0]):
+        session.execute("UPDATE taskharbor_jobs SET holds = holds + 1 WHERE num = ?", (new.num,))

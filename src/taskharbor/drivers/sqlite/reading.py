@@ -13,9 +13,9 @@ from taskharbor.drivers.cursor import decode_cursor, encode_cursor
 from taskharbor.drivers.graph import flow_info
 from taskharbor.drivers.sqlite.damage import readable
 from taskharbor.drivers.sqlite.enqueue import last_of
-from taskharbor.drivers.sqlite.job import LEASED, moment_of, state_at, ticks
-from taskharbor.drivers.sqlite.sql import COLUMNS, UNKNOWN, statement
-from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.drivers.sqlite.records import LEASED, moment_of, state_at, ticks
+from taskharbor.drivers.sqlite.session import WriteSession
+from taskharbor.drivers.sqlite.statements import COLUMNS, UNKNOWN, statement
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo, replace
 
@@ -40,29 +40,29 @@ _IN_STATE = {
 }
 
 
-def info(tx: Tx, row: Sequence[Any], now: int) -> JobInfo:
+def info(session: WriteSession, row: Sequence[Any], now: int) -> JobInfo:
     """A job as it reads at a moment."""
     state = state_at(row[3], row[8], now)
     record = readable(row)
     if state is State.INFLIGHT:
         return JobInfo(record, state, row[10], moment_of(row[8]))
     if state is State.BLOCKED:
-        open = {id for (id,) in tx.all(WAITING_FOR, row[0])}
+        open = {id for (id,) in session.all(WAITING_FOR, row[0])}
         return JobInfo(record, state, waiting_for=tuple(id for id in dict.fromkeys(record.depends_on) if id in open))
     if state is State.READY and row[3] == LEASED:  # its lease is over
         return JobInfo(replace(record, run_at=None), state)
     return JobInfo(record, state)
 
 
-def inspect(tx: Tx, id: str, now: datetime) -> JobInfo:
-    row = tx.one(LOAD, id)
+def inspect(session: WriteSession, id: str, now: datetime) -> JobInfo:
+    row = session.one(LOAD, id)
     if row is None:
         raise JobNotFound(f"no job {id}")
-    return info(tx, row, ticks(now))
+    return info(session, row, ticks(now))
 
 
 def list_jobs(
-    tx: Tx,
+    session: WriteSession,
     now: datetime,
     *,
     queue: str | None,
@@ -87,47 +87,47 @@ def list_jobs(
         wheres.append("id > :after")
         given["after"] = decode_cursor(cursor)
     where = f"WHERE {' AND '.join(wheres)}" if wheres else ""
-    tx.execute(f"SELECT {COLUMNS} FROM taskharbor_jobs {where} ORDER BY id LIMIT :limit", given)
-    rows = tx.fetchall()
-    items = tuple(info(tx, row, moment) for row in rows[:limit])
+    session.execute(f"SELECT {COLUMNS} FROM taskharbor_jobs {where} ORDER BY id LIMIT :limit", given)
+    rows = session.fetchall()
+    items = tuple(info(session, row, moment) for row in rows[:limit])
     return Page(items, encode_cursor(items[-1].job.id) if len(rows) > limit else None)
 
 
-def counts(tx: Tx, now: datetime) -> dict[str, dict[str, int]]:
-    tx.execute(COUNTS, {"now": ticks(now)})
+def counts(session: WriteSession, now: datetime) -> dict[str, dict[str, int]]:
+    session.execute(COUNTS, {"now": ticks(now)})
     answer: dict[str, dict[str, int]] = {}
-    for queue, state, number in tx.fetchall():
+    for queue, state, number in session.fetchall():
         states = answer.setdefault(queue, {})
         states[state] = states.get(state, 0) + number
     return answer
 
 
-def queues(tx: Tx) -> list[str]:
-    return sorted(name for (name,) in tx.all(QUEUES))
+def queues(session: WriteSession) -> list[str]:
+    return sorted(name for (name,) in session.all(QUEUES))
 
 
-def flow(tx: Tx, flow_id: str, now: datetime) -> FlowInfo:
+def flow(session: WriteSession, flow_id: str, now: datetime) -> FlowInfo:
     moment = ticks(now)
-    rows = tx.all(f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE flow_id = ? ORDER BY id", flow_id)
+    rows = session.all(f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE flow_id = ? ORDER BY id", flow_id)
     if not rows:
         raise JobNotFound(f"no flow {flow_id}")
-    nodes = tuple(info(tx, row, moment) for row in rows)
+    nodes = tuple(info(session, row, moment) for row in rows)
     return flow_info(flow_id, nodes)
 
 
-def results(tx: Tx, ids: Sequence[str]) -> dict[str, bytes | None]:
+def results(session: WriteSession, ids: Sequence[str]) -> dict[str, bytes | None]:
     found: dict[str, bytes | None] = {}
     for id in ids:
-        last = last_of(tx, id)
-        value = tx.one(RESULT, last)[0] if last is not None else None
+        last = last_of(session, id)
+        value = session.one(RESULT, last)[0] if last is not None else None
         found[id] = value if isinstance(value, bytes) else None
     return found
 
 
-def workers(tx: Tx, now: datetime) -> list[WorkerInfo]:
-    return [_worker(text) for (text,) in tx.all(WORKERS, ticks(now - WORKER_SILENCE))]
+def workers(session: WriteSession, now: datetime) -> list[WorkerInfo]:
+    return [_worker(text) for (text,) in session.all(WORKERS, ticks(now - WORKER_SILENCE))]
 
 
-def is_paused(tx: Tx, queue: str) -> bool:
-    found = tx.known_queue(queue)
+def is_paused(session: WriteSession, queue: str) -> bool:
+    found = session.known_queue(queue)
     return found is not None and bool(found.paused)

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.sqlite.damage import damage_of
-from taskharbor.drivers.sqlite.job import Job, plain_record, record_of, sound, ticks
-from taskharbor.drivers.sqlite.sql import COLUMNS, UNKNOWN, statement
-from taskharbor.drivers.sqlite.store import move, set_aside
-from taskharbor.drivers.sqlite.tx import Queue, Tx
+from taskharbor.drivers.sqlite.records import JobRow, plain_record, record_of, sound, ticks
+from taskharbor.drivers.sqlite.session import Queue, WriteSession
+from taskharbor.drivers.sqlite.statements import COLUMNS, UNKNOWN, statement
+from taskharbor.drivers.sqlite.transitions import move, set_aside
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease, Reserved
@@ -36,8 +36,8 @@ _encode = msgspec.json.Encoder().encode
 class Grants:
     """What one call grants: to whom, until when, and what was taken so far."""
 
-    def __init__(self, tx: Tx, now: datetime, lease_for: timedelta, worker: str, limit: int) -> None:
-        self.tx = tx
+    def __init__(self, session: WriteSession, now: datetime, lease_for: timedelta, worker: str, limit: int) -> None:
+        self.session = session
         self.now = ticks(now)
         self.expires_at = now + lease_for
         self.expires = ticks(self.expires_at)
@@ -55,11 +55,11 @@ class Grants:
         """Take jobs of the line as line.sql answered them; answers how many were sound."""
         before = len(self.taken)
         special = [row[0] for row in rows if not row[11]]
-        whole = {row[0]: row for row in self.tx.all(BY_NUM, _encode(special).decode())} if special else {}
+        whole = {row[0]: row for row in self.session.all(BY_NUM, _encode(special).decode())} if special else {}
         for row in rows:
-            record = None if self.tx.any_text else plain_record(row, queue)
+            record = None if self.session.any_text else plain_record(row, queue)
             if record is None:
-                record = self.granted(whole.get(row[0]) or self.tx.one(BY_NUM, f"[{row[0]}]"))
+                record = self.granted(whole.get(row[0]) or self.session.one(BY_NUM, f"[{row[0]}]"))
                 if record is None:
                     continue
             self.take(row[0], record)
@@ -67,17 +67,17 @@ class Grants:
 
     def write(self) -> None:
         if self._unwritten:
-            self.tx.execute(GRANT, (self.expires, self.worker, _encode(self._unwritten).decode()))
+            self.session.execute(GRANT, (self.expires, self.worker, _encode(self._unwritten).decode()))
             self._unwritten.clear()
 
     def granted(self, row: Sequence[Any]) -> JobRecord | None:
         """The record as it will read under its lease, or None: it is damaged, and was set aside."""
-        if sound(row) and (not self.tx.any_text or damage_of(row) is None):
+        if sound(row) and (not self.session.any_text or damage_of(row) is None):
             try:
                 return record_of(row, 1)
             except Exception:  # a field that nobody could have stored: the reason is found again below
                 pass
-        set_aside(self.tx, Job(*row), self.now)
+        set_aside(self.session, JobRow(*row), self.now)
         return None
 
 
@@ -86,7 +86,7 @@ class Lineup:
 
     def __init__(self, grants: Grants, queue: Queue, chunk: int, groups: bool) -> None:
         self.grants = grants
-        self.tx = grants.tx
+        self.session = grants.session
         self.queue = queue
         self._chunk = chunk
         self._read: deque[Sequence[Any]] = deque()
@@ -125,30 +125,30 @@ class Lineup:
     def _read_on(self) -> bool:
         if self._more:
             self.grants.write()
-            self._read.extend(self.tx.all(LINE, self.queue.name, self._chunk))
+            self._read.extend(self.session.all(LINE, self.queue.name, self._chunk))
             self._more = len(self._read) == self._chunk
         return bool(self._read)
 
     def _grouped(self) -> int:
         while self._groups:
-            name = self.tx.one(NEXT_GROUP, self.queue.name)
+            name = self.session.one(NEXT_GROUP, self.queue.name)
             if name is None:
                 self._groups = False
                 return 0
-            row = self.tx.one(GROUP_HEAD, self.queue.name, name[0])
+            row = self.session.one(GROUP_HEAD, self.queue.name, name[0])
             if row is None:
-                self.tx.touch_group(self.queue.name, name[0])
+                self.session.touch_group(self.queue.name, name[0])
             else:
                 record = self.grants.granted(row)
                 if record is not None:
                     self.grants.take(row[0], record)
                     self.grants.write()
-                    self.tx.execute(HOLD_SLOT, (self.queue.name, name[0]))
-                    self.tx.touch_group(self.queue.name, name[0])
+                    self.session.execute(HOLD_SLOT, (self.queue.name, name[0]))
+                    self.session.touch_group(self.queue.name, name[0])
                     self._turn(0)
-                    self.tx.flush_groups()
+                    self.session.flush_groups()
                     return 1
-            self.tx.flush_groups()
+            self.session.flush_groups()
         return 0
 
     def _turn(self, groups_next: int) -> None:
@@ -157,10 +157,10 @@ class Lineup:
 
 
 def reserve(
-    tx: Tx, names: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str
+    session: WriteSession, names: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str
 ) -> tuple[list[Reserved], dict[str, int]]:
     """Take up to `limit` runnable jobs; with it, the last arrival in each queue that was left with nothing."""
-    grants = Grants(tx, now, lease_for, worker, limit)
+    grants = Grants(session, now, lease_for, worker, limit)
     known, lineups = _lineups(grants, names, limit)
     if len(lineups) == 1:
         lineups[0].take(limit)
@@ -172,7 +172,7 @@ def reserve(
             lineup.queue.at, lineup.queue.dirty = grants.now, True
     grants.write()
     if lease_for <= timedelta(0):
-        _expire_at_once(tx, grants)
+        _expire_at_once(session, grants)
     if len(grants.taken) == limit:
         return grants.taken, {}
     return grants.taken, {queue.name: queue.arrived for queue in known}
@@ -180,19 +180,19 @@ def reserve(
 
 def _lineups(grants: Grants, names: Sequence[str], limit: int) -> tuple[list[Queue], list[Lineup]]:
     """The queues that exist, and those to be served, each brought to this moment."""
-    tx, now = grants.tx, grants.now
-    looks = [look for name in dict.fromkeys(names) if (look := tx.look(name, now)) is not None]
+    session, now = grants.session, grants.now
+    looks = [look for name in dict.fromkeys(names) if (look := session.look(name, now)) is not None]
     if any(damaged for _, _, _, damaged in looks):
-        for row in tx.all(STRANGE):
-            set_aside(tx, Job(*row), now)
-        tx.flush_groups()
+        for row in session.all(STRANGE):
+            set_aside(session, JobRow(*row), now)
+        session.flush_groups()
     serving = [look for look in looks if not look[0].paused]
     chunk = limit if len(serving) == 1 else limit // max(len(serving), 1) + 1
     lineups = []
     for queue, changes, groups, damaged in serving:
         if changes:
-            move(tx, queue, now)
-            tx.flush_groups()
+            move(session, queue, now)
+            session.flush_groups()
         lineups.append(Lineup(grants, queue, chunk, groups or changes or damaged))
     return [look[0] for look in looks], lineups
 
@@ -205,16 +205,16 @@ def _in_turns(grants: Grants, lineups: Sequence[Lineup], limit: int) -> None:
         found = lineup.take(1 if turns else left)
         if found:
             left -= found
-            lineup.queue.served, lineup.queue.dirty = grants.tx.next_number(), True
+            lineup.queue.served, lineup.queue.dirty = grants.session.next_number(), True
             turns.append(lineup)
 
 
-def _expire_at_once(tx: Tx, grants: Grants) -> None:
+def _expire_at_once(session: WriteSession, grants: Grants) -> None:
     """Leases that were over before they began: their jobs are in line again, and hold no slot."""
     for item in grants.taken:
-        tx.execute("UPDATE taskharbor_jobs SET lined = 1, time = moment WHERE id = ?", (item.job.id,))
+        session.execute("UPDATE taskharbor_jobs SET lined = 1, time = moment WHERE id = ?", (item.job.id,))
         if item.job.group is not None:
-            tx.touch_group(item.job.queue, item.job.group, -1)
+            session.touch_group(item.job.queue, item.job.group, -1)
 
 
 def _served(lineup: Lineup) -> int:

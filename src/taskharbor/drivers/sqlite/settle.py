@@ -12,13 +12,13 @@ from datetime import datetime
 import msgspec
 
 from taskharbor.drivers.graph import no_heir, own_heir
-from taskharbor.drivers.sqlite.dependents import dependents, hand_over, release_dependents
 from taskharbor.drivers.sqlite.enqueue import Plan, carry_out, last_of, plan, refuse_handover
-from taskharbor.drivers.sqlite.job import CANCELLED, DLQ, DONE, Job, maybe_ticks, ticks
+from taskharbor.drivers.sqlite.flows import dependents, hand_over, release_dependents
 from taskharbor.drivers.sqlite.leases import refusal
-from taskharbor.drivers.sqlite.sql import statement
-from taskharbor.drivers.sqlite.store import finish, join
-from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.drivers.sqlite.records import CANCELLED, DLQ, DONE, JobRow, maybe_ticks, ticks
+from taskharbor.drivers.sqlite.session import WriteSession
+from taskharbor.drivers.sqlite.statements import statement
+from taskharbor.drivers.sqlite.transitions import finish, join
 from taskharbor.model.bounds import check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.errors import InvalidJob, TaskHarborError
 from taskharbor.model.job import JobRecord
@@ -31,19 +31,21 @@ TOKEN = 32  # characters of the tokens that reserve makes
 _encode = msgspec.json.Encoder().encode
 
 
-def settle(tx: Tx, outcomes: Sequence[Outcome], now: datetime, max_payload: int) -> list[TaskHarborError | None]:
+def settle(
+    session: WriteSession, outcomes: Sequence[Outcome], now: datetime, max_payload: int
+) -> list[TaskHarborError | None]:
     """Apply outcomes one after the other; a refused one is answered in its place."""
     moment = ticks(now)
     answers: list[TaskHarborError | None] = []
     while len(answers) < len(outcomes):
         start = len(answers)
         run = _plain_run(outcomes, start)
-        acked = _ack_together(tx, run, moment) if run else run
+        acked = _ack_together(session, run, moment) if run else run
         if len(acked) == len(outcomes):
             return [None] * len(outcomes)
         for outcome in outcomes[start : start + max(len(run), 1)]:
             done = outcome.lease.job_id in acked
-            answers.append(None if done else _settle(tx, outcome, now, moment, max_payload))
+            answers.append(None if done else _settle(session, outcome, now, moment, max_payload))
     return answers
 
 
@@ -76,22 +78,24 @@ def _as_text(result: bytes) -> str | None:
         return None
 
 
-def _ack_together(tx: Tx, run: dict[str, str], moment: int) -> Collection[str]:
+def _ack_together(session: WriteSession, run: dict[str, str], moment: int) -> Collection[str]:
     """Try plain acks in one statement; answers the ids of those that were applied."""
     try:
         given = {"now": moment, "given": _encode(run).decode()}
     except UnicodeEncodeError:  # an id or a token that nobody can have been given
         return ()
-    tx.execute(ACK, given)
-    if tx.changed() == len(run):
+    session.execute(ACK, given)
+    if session.changed() == len(run):
         return run
-    tx.execute(ACKED, given)
-    return {id for (id,) in tx.fetchall()}
+    session.execute(ACKED, given)
+    return {id for (id,) in session.fetchall()}
 
 
-def _settle(tx: Tx, outcome: Outcome, now: datetime, moment: int, max_payload: int) -> TaskHarborError | None:
+def _settle(
+    session: WriteSession, outcome: Outcome, now: datetime, moment: int, max_payload: int
+) -> TaskHarborError | None:
     lease = outcome.lease
-    job = tx.load(lease.job_id)
+    job = session.load(lease.job_id)
     refused = refusal(job, lease, moment)
     if refused is not None:
         if job is not None and job.settled and job.settled == lease.token and job.settled_as == type(outcome).__name__:
@@ -99,50 +103,50 @@ def _settle(tx: Tx, outcome: Outcome, now: datetime, moment: int, max_payload: i
         return refused
     assert job is not None
     try:
-        _apply(tx, job, outcome, now, moment, max_payload)
+        _apply(session, job, outcome, now, moment, max_payload)
     except InvalidJob as invalid:
         return invalid
     return None
 
 
-def _apply(tx: Tx, job: Job, outcome: Outcome, now: datetime, moment: int, max_payload: int) -> None:
+def _apply(session: WriteSession, job: JobRow, outcome: Outcome, now: datetime, moment: int, max_payload: int) -> None:
     token, kind = outcome.lease.token, type(outcome).__name__
     if type(outcome) is Ack:
-        _ack(tx, job, outcome, now, moment, max_payload)
+        _ack(session, job, outcome, now, moment, max_payload)
     elif type(outcome) is Retry:
-        _retry(tx, job, outcome, moment)
+        _retry(session, job, outcome, moment)
     elif type(outcome) is Fail:
-        _fail(tx, job, outcome, now, moment, max_payload)
+        _fail(session, job, outcome, now, moment, max_payload)
     elif type(outcome) is Cancelled:
         job.settled, job.settled_as = token, kind
         job.reason = job.last_error = clean_error(outcome.reason)
         job.lost = 0
-        finish(tx, job, CANCELLED, moment)
+        finish(session, job, CANCELLED, moment)
     else:
         raise InvalidJob(f"outcome: expected Ack, Retry, Fail or Cancelled, got {type(outcome).__name__}")
 
 
-def _ack(tx: Tx, job: Job, outcome: Ack, now: datetime, moment: int, max_payload: int) -> None:
+def _ack(session: WriteSession, job: JobRow, outcome: Ack, now: datetime, moment: int, max_payload: int) -> None:
     """With a spawn the same as an ack and then an enqueue, except that nobody can look in between."""
     if outcome.result is not None and type(outcome.result) is not bytes:
         raise InvalidJob(f"result: expected bytes or None, got {type(outcome.result).__name__}; encode it with a codec")
-    made = _planned(tx, outcome.spawn, max_payload)
-    waiting = dependents(tx, job) if outcome.handover is not None else []
-    heir = _heir(tx, made, job, outcome, waiting)
+    made = _planned(session, outcome.spawn, max_payload)
+    waiting = dependents(session, job) if outcome.handover is not None else []
+    heir = _heir(session, made, job, outcome, waiting)
     job.settled, job.settled_as = outcome.lease.token, "Ack"
     job.result, job.lost, job.handed_to = outcome.result, 0, heir
-    finish(tx, job, DONE, moment)
+    finish(session, job, DONE, moment)
     if heir is None:
-        release_dependents(tx, job, moment)
-        carry_out(tx, made, now)
+        release_dependents(session, job, moment)
+        carry_out(session, made, now)
     else:
-        carry_out(tx, made, now)
-        new = tx.load(heir)
+        carry_out(session, made, now)
+        new = session.load(heir)
         assert new is not None
-        hand_over(tx, job, waiting, new, moment)
+        hand_over(session, job, waiting, new, moment)
 
 
-def _heir(tx: Tx, made: Plan, job: Job, outcome: Ack, waiting: Sequence[Job]) -> str | None:
+def _heir(session: WriteSession, made: Plan, job: JobRow, outcome: Ack, waiting: Sequence[JobRow]) -> str | None:
     """The stored id of the job that takes over, or InvalidJob."""
     if outcome.handover is None:
         return None
@@ -151,15 +155,15 @@ def _heir(tx: Tx, made: Plan, job: Job, outcome: Ack, waiting: Sequence[Job]) ->
     if heir is None or heir == job.id:
         raise no_heir(outcome.handover)
     if heir not in made.fresh:
-        heir = last_of(tx, heir) or heir
+        heir = last_of(session, heir) or heir
         if heir == job.id:
             raise own_heir(outcome.handover, heir)
     if waiting:
-        refuse_handover(tx, made, heir, waiting)
+        refuse_handover(session, made, heir, waiting)
     return heir
 
 
-def _retry(tx: Tx, job: Job, outcome: Retry, moment: int) -> None:
+def _retry(session: WriteSession, job: JobRow, outcome: Retry, moment: int) -> None:
     _check_failure(outcome)
     if outcome.run_at is not None:
         check_moment(outcome.run_at, "run_at")
@@ -169,25 +173,25 @@ def _retry(tx: Tx, job: Job, outcome: Retry, moment: int) -> None:
     job.run_at, job.attempts = maybe_ticks(outcome.run_at), outcome.attempts
     job.last_error = clean_error(outcome.last_error) or job.last_error
     job.failed_at = maybe_ticks(outcome.failed_at) if outcome.failed_at is not None else job.failed_at
-    join(tx, job, moment)
-    tx.save(job)
+    join(session, job, moment)
+    session.save(job)
 
 
-def _fail(tx: Tx, job: Job, outcome: Fail, now: datetime, moment: int, max_payload: int) -> None:
+def _fail(session: WriteSession, job: JobRow, outcome: Fail, now: datetime, moment: int, max_payload: int) -> None:
     _check_failure(outcome)
-    made = _planned(tx, outcome.spawn, max_payload)
+    made = _planned(session, outcome.spawn, max_payload)
     job.settled, job.settled_as = outcome.lease.token, "Fail"
     job.reason = clean_error(outcome.reason)
     job.attempts, job.lost = outcome.attempts, 0
     job.failed_at = maybe_ticks(outcome.failed_at) if outcome.failed_at is not None else job.failed_at
     job.last_error = clean_error(outcome.last_error) or job.reason
-    finish(tx, job, DLQ, moment)
-    carry_out(tx, made, now)
+    finish(session, job, DLQ, moment)
+    carry_out(session, made, now)
 
 
-def _planned(tx: Tx, spawn: Sequence[JobRecord], max_payload: int) -> Plan:
+def _planned(session: WriteSession, spawn: Sequence[JobRecord], max_payload: int) -> Plan:
     check_spawn(spawn)
-    return plan(tx, spawn, max_payload)
+    return plan(session, spawn, max_payload)
 
 
 def _check_failure(outcome: Retry | Fail) -> None:

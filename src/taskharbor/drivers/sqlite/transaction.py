@@ -17,14 +17,14 @@ from datetime import datetime
 from functools import partial
 
 from taskharbor.drivers.contract import aborted
-from taskharbor.drivers.sqlite.connect import begin, unavailable
+from taskharbor.drivers.sqlite.connection import begin, unavailable
 from taskharbor.drivers.sqlite.damage import read_any
-from taskharbor.drivers.sqlite.flush import Log
-from taskharbor.drivers.sqlite.handler import HandlerConnection, undo
-from taskharbor.drivers.sqlite.hub import Hub
+from taskharbor.drivers.sqlite.database import Database
+from taskharbor.drivers.sqlite.handler_connection import HandlerConnection, undo
+from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.turns import Turn
-from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.drivers.sqlite.wal_sync import WalFile
 from taskharbor.model.errors import TaskHarborError, TransactionFailed
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack
@@ -37,11 +37,11 @@ LONG = 1.0  # seconds with the write lock after which the log says so
 class SqliteTransactionSync:
     """`with transaction as connection`, then `commit` or `rollback`, one after the other; `abort` at any moment."""
 
-    def __init__(self, hub: Hub, lease: Lease) -> None:
-        self._hub = hub
+    def __init__(self, database: Database, lease: Lease) -> None:
+        self._database = database
         self._lease = lease
         self._connection: HandlerConnection | None = None
-        self._log: Log | None = None  # that its writes go to
+        self._log: WalFile | None = None  # that its writes go to
         self._changing = threading.Lock()  # of what follows
         self._turn: Turn | None = None
         self._holds = False  # the write lock, and the turn that goes with it
@@ -53,9 +53,9 @@ class SqliteTransactionSync:
             woken = threading.Event()
             with self._changing:
                 self._refuse_when_over()
-                turn = self._turn = self._hub.writer.turns.ask(woken.set)
+                turn = self._turn = self._database.writer.turns.ask(woken.set)
             try:
-                self._hub.writer.wait_for(turn, woken)
+                self._database.writer.wait_for(turn, woken)
             except BaseException:
                 self._refuse_when_over()
                 raise
@@ -68,23 +68,23 @@ class SqliteTransactionSync:
 
     def begin(self) -> HandlerConnection:
         """In this process's turn: open the file and take the write lock."""
-        path = self._hub.address.path
-        self._hub.writer.take_lock()
+        path = self._database.options.path
+        self._database.writer.take_lock()
         try:
             self._refuse_when_over()
-            connection = self._hub.lend()
+            connection = self._database.lend()
             try:
                 begin(connection, path)
-                self._log = Log(path)
+                self._log = WalFile(path)
                 connection.lend()
                 with self._changing:
                     self._refuse_when_over()
                     self._connection, self._holds = connection, True
             except BaseException:
-                self._hub.take_back(connection)  # closed, it is rolled back: no statement of it is left
+                self._database.take_back(connection)  # closed, it is rolled back: no statement of it is left
                 raise
         except BaseException as error:
-            self._hub.writer.end_turn()
+            self._database.writer.end_turn()
             if isinstance(error, sqlite3.Error | OSError) and not self._over:
                 raise unavailable(path, error) from error
             raise
@@ -108,10 +108,10 @@ class SqliteTransactionSync:
                 connection.refuse_when_gone()
                 sqlite3.Connection.set_authorizer(connection, None)
                 connection.row_factory, connection.text_factory = None, read_any
-                tx = Tx(connection)
-                refused = settle(tx, [ack], now, self._hub.address.max_payload)[0]
+                session = WriteSession(connection)
+                refused = settle(session, [ack], now, self._database.options.max_payload)[0]
                 if refused is None:
-                    tx.flush()
+                    session.flush()
                     connection.execute("COMMIT")
                     if self._log is not None:
                         self._log.refuse_when_gone()
@@ -120,19 +120,19 @@ class SqliteTransactionSync:
             failed.__cause__ = error
             return failed
         except sqlite3.Error as error:
-            raise unavailable(self._hub.address.path, error) from error
+            raise unavailable(self._database.options.path, error) from error
         finally:
             self.rollback()
-        if refused is None and tx.arrived:
-            self._hub.writer.lock.ring()
-            self._hub.heard(tx.arrived)
+        if refused is None and session.arrived:
+            self._database.writer.lock.ring()
+            self._database.heard(session.arrived)
         return refused
 
     def rollback(self) -> None:
         """Undo what is not committed, give the lock back, and close the connection: its handler has ended."""
         with self._changing:
             connection, self._connection = self._connection, None
-        if connection is None or self._hub.is_foreign():  # after a fork it is the parent's
+        if connection is None or self._database.is_foreign():  # after a fork it is the parent's
             return
         with connection.using:
             try:
@@ -141,7 +141,7 @@ class SqliteTransactionSync:
                 pass  # the handler closed it, or the file is gone: nothing is left to undo
             finally:
                 self._end_turn()
-                self._hub.take_back(connection)
+                self._database.take_back(connection)
 
     def abort(self, why: str) -> None:
         """End it at once, from any thread, whatever the handler is doing; what that does later is refused.
@@ -152,7 +152,7 @@ class SqliteTransactionSync:
         told = aborted(self._lease, why)
         with self._changing:
             self._over = self._over or told
-            if self._turn is not None and self._hub.writer.turns.leave(self._turn):
+            if self._turn is not None and self._database.writer.turns.leave(self._turn):
                 return  # it still waited
             connection = self._connection
         if connection is not None:
@@ -169,44 +169,44 @@ class SqliteTransactionSync:
         if holds:
             if self._alarm is not None:
                 self._alarm.cancel()
-            self._hub.writer.end_turn()
+            self._database.writer.end_turn()
 
     def _warn(self) -> None:
         logger.warning(
             "job %s has held the write lock of %s for %.0f s in its transaction: nobody else can enqueue, reserve or "
             "settle. Do slow work before the transaction begins.",
             self._lease.job_id,
-            self._hub.address.path,
+            self._database.options.path,
             LONG,
         )
 
 
 class SqliteTransaction:
-    """The same for a coroutine: it waits for its turn on its loop, for the rest on the hub's thread for errands."""
+    """The same for a coroutine: it waits for its turn on its loop, and for the rest on the background thread."""
 
-    def __init__(self, hub: Hub, lease: Lease) -> None:
-        self._hub = hub
-        self._inner = SqliteTransactionSync(hub, lease)
+    def __init__(self, database: Database, lease: Lease) -> None:
+        self._database = database
+        self._inner = SqliteTransactionSync(database, lease)
 
     async def __aenter__(self) -> sqlite3.Connection:
-        inner, errands = self._inner, self._hub.errands
+        inner, background = self._inner, self._database.background
         if inner._connection is not None:
             return inner.__enter__()
-        await self._hub.writer.wait_for_own()
+        await self._database.writer.wait_for_own()
         try:
-            return await errands.run(inner.begin)
+            return await background.run(inner.begin)
         except BaseException:
-            errands.give(inner.rollback)  # it was cancelled, and may be open by then
+            background.give(inner.rollback)  # it was cancelled, and may be open by then
             raise
 
     async def __aexit__(self, *raised: object) -> None:
         """The handler's block has ended; the transaction stays open."""
 
     async def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
-        return await self._hub.errands.run(partial(self._inner.commit, ack, now))
+        return await self._database.background.run(partial(self._inner.commit, ack, now))
 
     async def rollback(self) -> None:
-        await self._hub.errands.run(self._inner.rollback)
+        await self._database.background.run(self._inner.rollback)
 
     async def abort(self, why: str) -> None:
-        await self._hub.errands.run(partial(self._inner.abort, why))
+        await self._database.background.run(partial(self._inner.abort, why))

@@ -2,7 +2,7 @@
 
     a small call, and nobody in the way:  begin, call, commit, on the caller's own thread
     any other: ──► the lane's thread:     begin, call, call, …, commit
-    and then, what must survive a power cut: ──► the flusher's thread: one sync for all that wait
+    and then, what must survive a power cut: ──► the wal_sync's thread: one sync for all that wait
 
 A small call takes less time than two threads that hand it to each other. It never waits there: not for a lock, not
 for a sync, not for a checkpoint. Where writing takes long all the same, for a while the lane's thread does it.
@@ -20,14 +20,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from taskharbor.drivers.sqlite.checkpoint import Checkpoint
-from taskharbor.drivers.sqlite.connect import PATIENCE, is_busy, unavailable
+from taskharbor.drivers.sqlite.checkpoint import Checkpointer
+from taskharbor.drivers.sqlite.connection import PATIENCE, is_busy, unavailable
 from taskharbor.drivers.sqlite.damage import is_illegible, legible
-from taskharbor.drivers.sqlite.filelock import FileLock
-from taskharbor.drivers.sqlite.flush import Flusher, Log
-from taskharbor.drivers.sqlite.lane import Call, Failed, Lane, Signal, deliver
+from taskharbor.drivers.sqlite.file_lock import FileLock
+from taskharbor.drivers.sqlite.session import WouldBlock, WriteSession
+from taskharbor.drivers.sqlite.threads import Call, ConnectionThread, Failed, Signal, deliver
 from taskharbor.drivers.sqlite.turns import Turn, Turns
-from taskharbor.drivers.sqlite.tx import InTheWay, Tx
+from taskharbor.drivers.sqlite.wal_sync import WalFile, WalSync
 
 SLOW = 0.05  # seconds: a call on its caller's thread that took longer was one too many
 STEPS = 10_000  # of SQLite's machine, from one look at the clock to the next
@@ -42,7 +42,7 @@ class Locked(Exception):
         self.error = error
 
 
-class Writer(Lane):
+class WriterThread(ConnectionThread):
     """Writes. `arrived` is told which queues got work."""
 
     def __init__(self, path: str, synchronous: str, prepare: Callable[[sqlite3.Connection], None]) -> None:
@@ -50,10 +50,10 @@ class Writer(Lane):
         self.turns = Turns(path)
         self.arrived: Callable[[dict[str, int]], None] = lambda arrived: None
         self.durable = synchronous == "full"
-        self.checkpoint = Checkpoint(path, self.take_turn, self.end_turn)
-        self.flusher = Flusher(path, self.checkpoint.make)
+        self.checkpoint = Checkpointer(path, self.take_turn, self.end_turn)
+        self.wal_sync = WalSync(path, self.checkpoint.make)
         self._prepare = prepare
-        self._log: Log | None = None
+        self._log: WalFile | None = None
         self._log_is_empty = False
         self._checkpoint_due = False
         self._on_its_thread_until = 0.0
@@ -66,7 +66,7 @@ class Writer(Lane):
         connection.execute("PRAGMA busy_timeout = 0")
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # a commit on a caller's thread must never make one
         connection.set_progress_handler(lambda: time.monotonic() > self._tired_at, STEPS)
-        self._log = Log(self.path)
+        self._log = WalFile(self.path)
         self._log_is_empty = self._log.is_empty()
 
     def disconnect(self) -> None:
@@ -74,7 +74,7 @@ class Writer(Lane):
         super().disconnect()
 
     def ended(self) -> None:
-        self.flusher.stop()
+        self.wal_sync.stop()
         with self.checkpoint.guard:
             self.checkpoint.disconnect()
         self.lock.close()
@@ -117,7 +117,7 @@ class Writer(Lane):
 
     # Working off
 
-    def at_once(self, call: Call) -> list[Any] | None:
+    def try_inline(self, call: Call) -> list[Any] | None:
         """Work off a call here and now; None if anything is in its way."""
         began = time.monotonic()
         if self._busy or not self._calls.empty() or self._connection is None or began < self._on_its_thread_until:
@@ -134,7 +134,7 @@ class Writer(Lane):
                 self.end_turn()
             self._ring(arrived)
             self.tell("")
-        except InTheWay:
+        except WouldBlock:
             return None
         except BaseException as error:
             if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":
@@ -170,9 +170,9 @@ class Writer(Lane):
 
     def work_off(self, batch: list[Call], wait: bool = True) -> tuple[list[Any], dict[str, int]]:
         """The answers of calls that were worked off in one transaction, and what arrived by it. In this process's turn;
-        without `wait` InTheWay may be raised."""
+        without `wait` WouldBlock may be raised."""
         try:
-            tx, answers = self._transaction(batch, wait)
+            session, answers = self._transaction(batch, wait)
         except BaseException as error:
             self._after(error)
             raise
@@ -181,7 +181,7 @@ class Writer(Lane):
             if isinstance(answer, Failed) and isinstance(answer.error, sqlite3.Error)
             else answer
             for answer in answers
-        ], tx.arrived
+        ], session.arrived
 
     def _ring(self, arrived: dict[str, int]) -> None:
         """The turn is over: wake those for whom something arrived in it."""
@@ -189,16 +189,16 @@ class Writer(Lane):
             self.lock.ring()
             self.arrived(arrived)
 
-    def _transaction(self, batch: list[Call], wait: bool) -> tuple[Tx, list[Any]]:
+    def _transaction(self, batch: list[Call], wait: bool) -> tuple[WriteSession, list[Any]]:
         connection = self.connection() if wait else self._connection_at_once()
         try:
-            tx, answers = self._answered(connection, batch, wait)
+            session, answers = self._answered(connection, batch, wait)
         except sqlite3.OperationalError as error:
             if not is_illegible(error):
                 raise
             connection.execute("ROLLBACK")
             with legible(connection):
-                tx, answers = self._answered(connection, batch, wait)
+                session, answers = self._answered(connection, batch, wait)
         connection.execute("COMMIT")
         if self._log is not None:
             self._log.refuse_when_gone()
@@ -209,19 +209,21 @@ class Writer(Lane):
         if not self._checkpoint_due and self.checkpoint.is_due(self._log):
             self._checkpoint_due = True
             self._calls.put(Signal.LOOK)
-        return tx, answers
+        return session, answers
 
-    def _answered(self, connection: sqlite3.Connection, batch: list[Call], wait: bool) -> tuple[Tx, list[Any]]:
+    def _answered(
+        self, connection: sqlite3.Connection, batch: list[Call], wait: bool
+    ) -> tuple[WriteSession, list[Any]]:
         """The answers of calls, in a transaction that is still open."""
         self._begin(connection, wait)
-        tx = Tx(connection, hurried=not wait)
-        answers = _together(tx, batch)
+        session = WriteSession(connection, hurried=not wait)
+        answers = _together(session, batch)
         if answers is None:
             connection.execute("ROLLBACK")
             self._begin(connection, wait)
-            tx = Tx(connection, hurried=not wait)
-            answers = [_apart(connection, tx, call) for call in batch]
-        return tx, answers
+            session = WriteSession(connection, hurried=not wait)
+            answers = [_apart(connection, session, call) for call in batch]
+        return session, answers
 
     def _connection_at_once(self) -> sqlite3.Connection:
         """The connection, if it is open, the file is still the same, and this is not the first commit of a log."""
@@ -230,7 +232,7 @@ class Writer(Lane):
                 return self._connection
         except OSError:
             pass
-        raise InTheWay
+        raise WouldBlock
 
     def _begin(self, connection: sqlite3.Connection, wait: bool) -> None:
         try:
@@ -239,7 +241,7 @@ class Writer(Lane):
             if not is_busy(error):
                 raise
             if not wait:
-                raise InTheWay from error
+                raise WouldBlock from error
             connection.execute(f"PRAGMA busy_timeout = {SHORT_MS}")
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -257,7 +259,7 @@ class Writer(Lane):
             if call.log is None:
                 now.append((call, answer))
             else:
-                self.flusher.submit(call, answer)
+                self.wal_sync.submit(call, answer)
         deliver(now)
 
     def rest(self) -> None:
@@ -266,7 +268,7 @@ class Writer(Lane):
             self.checkpoint.make()
 
 
-def _together(tx: Tx, batch: list[Call]) -> list[Any] | None:
+def _together(session: WriteSession, batch: list[Call]) -> list[Any] | None:
     """The answers of all calls, or None: one of them failed. Nearly none does, and savepoints cost as much as a job."""
     answers: list[Any] = []
     try:
@@ -274,8 +276,8 @@ def _together(tx: Tx, batch: list[Call]) -> list[Any] | None:
             if call.future.cancelled():  # while it waited for its turn
                 answers.append(None)
                 continue
-            answers.append(call.work(tx))
-            tx.flush()
+            answers.append(call.work(session))
+            session.flush()
     except Exception as error:
         if _spoils_all(error):
             raise
@@ -283,22 +285,22 @@ def _together(tx: Tx, batch: list[Call]) -> list[Any] | None:
     return answers
 
 
-def _apart(connection: sqlite3.Connection, tx: Tx, call: Call) -> Any:
+def _apart(connection: sqlite3.Connection, session: WriteSession, call: Call) -> Any:
     """The answer of one call, or how it failed, without a trace in the transaction."""
     if call.future.cancelled():
         return None
     connection.execute("SAVEPOINT call")
-    arrived = dict(tx.arrived)
+    arrived = dict(session.arrived)
     try:
-        answer = call.work(tx)
-        tx.flush()
+        answer = call.work(session)
+        session.flush()
     except Exception as error:
         if _spoils_all(error):
             raise
         connection.execute("ROLLBACK TO call")
         connection.execute("RELEASE call")
-        tx.forget()
-        tx.arrived = arrived
+        session.forget()
+        session.arrived = arrived
         return Failed(error)
     connection.execute("RELEASE call")
     return answer
@@ -306,6 +308,6 @@ def _apart(connection: sqlite3.Connection, tx: Tx, call: Call) -> Any:
 
 def _spoils_all(error: Exception) -> bool:
     """Whether the store failed, rather than the call; or the call is not for this thread."""
-    return isinstance(error, InTheWay | sqlite3.DatabaseError) and not isinstance(
+    return isinstance(error, WouldBlock | sqlite3.DatabaseError) and not isinstance(
         error, sqlite3.IntegrityError | sqlite3.DataError | sqlite3.ProgrammingError
     )

@@ -13,31 +13,35 @@ from datetime import datetime
 from typing import Any
 
 from taskharbor.drivers.connections import Kind, expect, kind_of
-from taskharbor.drivers.sqlite.address import Address
-from taskharbor.drivers.sqlite.caller import enqueue_within
+from taskharbor.drivers.sqlite.enqueue_within import enqueue_within
+from taskharbor.drivers.sqlite.options import SqliteOptions
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 
 
-def enqueue_on_sync(connection: Any, jobs: Sequence[JobRecord], now: datetime, address: Address) -> list[Enqueued]:
+def enqueue_on_sync(
+    connection: Any, jobs: Sequence[JobRecord], now: datetime, options: SqliteOptions
+) -> list[Enqueued]:
     """Store jobs in the transaction of a synchronous connection."""
     kind = expect(connection, "sqlite", asynchronous=False)
     if kind is Kind.DJANGO:
-        return enqueue_within(_of_django(connection), jobs, now, address)
+        return enqueue_within(_of_django(connection), jobs, now, options)
     if kind is Kind.SQLITE:
-        return enqueue_within(connection, jobs, now, address)
-    return enqueue_within(_of_sqlalchemy(connection).driver_connection, jobs, now, address)
+        return enqueue_within(connection, jobs, now, options)
+    return enqueue_within(_of_sqlalchemy(connection).driver_connection, jobs, now, options)
 
 
-async def enqueue_on(connection: Any, jobs: Sequence[JobRecord], now: datetime, address: Address) -> list[Enqueued]:
+async def enqueue_on(
+    connection: Any, jobs: Sequence[JobRecord], now: datetime, options: SqliteOptions
+) -> list[Enqueued]:
     """The same for a coroutine, which may also hold an `sqlite3.Connection`: `ctx.transaction()` gives it one."""
     if kind_of(connection) is Kind.SQLITE:
-        return enqueue_within(connection, jobs, now, address)
+        return enqueue_within(connection, jobs, now, options)
     kind = expect(connection, "sqlite", asynchronous=True)
     if kind is Kind.ASYNC_SESSION:
         connection = await connection.connection()
     answers: list[Enqueued] = await connection.run_sync(
-        lambda wrapped: enqueue_within(_OnItsThread(_of_sqlalchemy(wrapped)), jobs, now, address)
+        lambda wrapped: enqueue_within(_OnItsThread(_of_sqlalchemy(wrapped)), jobs, now, options)
     )
     return answers
 

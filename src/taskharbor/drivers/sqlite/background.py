@@ -1,7 +1,7 @@
 """A thread for what a coroutine in its turn may not wait for itself: the lock among processes, and the disk.
 
-One is enough for a file: only the transaction whose turn it is has anything to do here. Errands are done in the order
-in which they were given, and to their end, also when whoever waits for one is cancelled.
+One is enough for a file: only the transaction whose turn it is has anything to do here. It does what it is given in
+order and to the end, even when the coroutine that waits for it is cancelled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Errands:
+class BackgroundThread:
     """The thread, started by the first errand."""
 
     def __init__(self, name: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.drivers.sqlite.sql import COLUMNS
+from taskharbor.drivers.sqlite.statements import COLUMNS
 from taskharbor.model.bounds import INT_MAX, INT_MIN
 from taskharbor.model.job import EPOCH, JobRecord, State
 from taskharbor.model.shown import shown
@@ -59,7 +59,7 @@ def ids_json(ids: Sequence[str]) -> str:
     return json.dumps(list(ids), ensure_ascii=False)
 
 
-class Job(msgspec.Struct, gc=False):
+class JobRow(msgspec.Struct, gc=False):
     """A row of taskharbor_jobs, in the order of its columns. Mutable: `store.save` writes it back."""
 
     num: int
@@ -116,7 +116,7 @@ class Job(msgspec.Struct, gc=False):
         return self.state in FINISHED
 
 
-assert Job.__struct_fields__ == tuple(COLUMNS.split(", "))
+assert JobRow.__struct_fields__ == tuple(COLUMNS.split(", "))
 
 
 def state_at(state: Any, moment: int | None, now: int) -> State:

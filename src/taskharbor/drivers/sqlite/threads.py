@@ -17,18 +17,18 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from taskharbor.drivers.sqlite import spoilt
-from taskharbor.drivers.sqlite.connect import connect, unavailable
+from taskharbor.drivers.sqlite import file_guard
+from taskharbor.drivers.sqlite.connection import connect, unavailable
 from taskharbor.drivers.sqlite.damage import is_illegible, legible
-from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.model.errors import BackendUnavailable
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.sqlite.flush import Log
+    from taskharbor.drivers.sqlite.wal_sync import WalFile
 
 logger = logging.getLogger("taskharbor.drivers.sqlite")
 
-Work: TypeAlias = Callable[[Tx], Any]
+Work: TypeAlias = Callable[[WriteSession], Any]
 MOST = 64  # calls in one transaction
 
 # The file itself failed, not this call: the connection is opened anew.
@@ -44,7 +44,7 @@ class Call:
     def __init__(self, work: Work, light: bool = False) -> None:
         self.work = work
         self.light = light
-        self.log: Log | None = None
+        self.log: WalFile | None = None
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
 
@@ -56,7 +56,7 @@ class Signal(enum.Enum):
     LOOK = enum.auto()  # look around: there is something to do beside calls
 
 
-class Lane:
+class ConnectionThread:
     """A thread that works off calls. Subclasses say what a batch is."""
 
     def __init__(self, path: str, synchronous: str, name: str) -> None:
@@ -78,7 +78,7 @@ class Lane:
 
     async def stop(self) -> None:
         """Work off what waits, then end the thread."""
-        last = Call(lambda tx: None)
+        last = Call(lambda session: None)
         self._ended.append(last)
         self._calls.put(Signal.STOP)
         await last.future
@@ -170,7 +170,7 @@ class Lane:
 
     def connection(self) -> sqlite3.Connection:
         """The connection; opened now if there is none, refused if the file under it is gone."""
-        spoilt.check(self.path)
+        file_guard.check(self.path)
         try:
             identity = self._identity_now()
         except OSError as error:
@@ -198,7 +198,7 @@ class Lane:
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        spoilt.close(connection, self.path)
+        file_guard.close(connection, self.path)
 
 
 class Failed:
@@ -210,7 +210,7 @@ class Failed:
         self.error = error
 
 
-class Reader(Lane):
+class ReaderThread(ConnectionThread):
     """Reads, each call from one snapshot, beside whoever writes."""
 
     def in_turn(self, batch: list[Call]) -> list[Any]:
@@ -236,12 +236,12 @@ class Reader(Lane):
 
 def _answer(connection: sqlite3.Connection, call: Call) -> Any:
     try:
-        return call.work(Tx(connection))
+        return call.work(WriteSession(connection))
     except sqlite3.OperationalError as error:
         if not is_illegible(error):
             raise
     with legible(connection):
-        return call.work(Tx(connection))
+        return call.work(WriteSession(connection))
 
 
 def deliver(answered: Iterable[tuple[Call, Any]]) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.drivers.sqlite.job import Job
-from taskharbor.drivers.sqlite.sql import statement
+from taskharbor.drivers.sqlite.records import JobRow
+from taskharbor.drivers.sqlite.statements import statement
 
 LOAD = statement("load")
 SAVE = statement("save")
@@ -31,7 +31,7 @@ NUMBER_SAVE = "UPDATE taskharbor_meta SET number = ?"
 MANY = 128  # rows on which no event loop waits
 
 
-class InTheWay(Exception):
+class WouldBlock(Exception):
     """A call cannot be worked off at once: something has to be waited for, or it is a large one."""
 
 
@@ -47,7 +47,7 @@ class Queue(msgspec.Struct):
     dirty: bool = False
 
 
-class Tx:
+class WriteSession:
     """What the calls of one transaction share. `hurried`: an event loop stands still meanwhile."""
 
     def __init__(self, connection: Any, hurried: bool = False) -> None:
@@ -71,7 +71,7 @@ class Tx:
     def expect(self, rows: int) -> None:
         """So many rows are about to be worked on one by one."""
         if self._hurried and rows > MANY:
-            raise InTheWay
+            raise WouldBlock
 
     # Rows
 
@@ -97,11 +97,11 @@ class Tx:
         """How many rows the last statement changed."""
         return self._cursor.rowcount
 
-    def load(self, id: str) -> Job | None:
+    def load(self, id: str) -> JobRow | None:
         row = self.one(LOAD, id)
-        return Job(*row) if row is not None else None
+        return JobRow(*row) if row is not None else None
 
-    def save(self, job: Job) -> None:
+    def save(self, job: JobRow) -> None:
         """Write back what a transition may change."""
         self.execute(
             SAVE,

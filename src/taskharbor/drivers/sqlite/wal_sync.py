@@ -14,15 +14,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from taskharbor.drivers.sqlite import spoilt
-from taskharbor.drivers.sqlite.connect import unavailable
-from taskharbor.drivers.sqlite.lane import Call, Failed, deliver
+from taskharbor.drivers.sqlite import file_guard
+from taskharbor.drivers.sqlite.connection import unavailable
+from taskharbor.drivers.sqlite.threads import Call, Failed, deliver
 from taskharbor.model.errors import BackendUnavailable
 
 sync_file: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
-class Log:
+class WalFile:
     """The -wal file of an open connection: it is the same as long as that is. Closed with the last reference."""
 
     _close = staticmethod(os.close)  # which is still there when the interpreter ends
@@ -60,8 +60,8 @@ class Log:
             return
         if _identity(self._path) != self._database:  # then SQLite does no harm, and the next call opens what is there
             raise BackendUnavailable(f"{self._path}: the file was replaced while it was written to")
-        spoilt.spoil(self._path, spoilt.LOG_REMOVED)
-        raise spoilt.refused(self._path)
+        file_guard.spoil(self._path, file_guard.LOG_REMOVED)
+        raise file_guard.refused(self._path)
 
     def holds(self, pages: int) -> bool:
         """Whether so many pages were written to it since it was begun anew: each bears the mark of its time."""
@@ -79,7 +79,7 @@ def _identity(file: str | int) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-class Flusher:
+class WalSync:
     """The thread that waits for the disk. `rescue` is asked to save what could not be synced another way."""
 
     def __init__(self, path: str, rescue: Callable[[], bool]) -> None:
@@ -87,7 +87,7 @@ class Flusher:
         self._rescue = rescue
         self._failed = False
         self._work: queue.SimpleQueue[tuple[Call, Any] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="taskharbor-sqlite-flusher", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="taskharbor-sqlite-wal_sync", daemon=True)
         self._thread.start()
 
     def submit(self, call: Call, answer: Any) -> None:
@@ -113,7 +113,7 @@ class Flusher:
             if item is None:
                 break
 
-    def _sync(self, logs: set[Log | None]) -> Failed | None:
+    def _sync(self, logs: set[WalFile | None]) -> Failed | None:
         try:
             # What one sync failed to write the next one may leave out and say nothing: it must go another way.
             if self._failed and not self._rescue():

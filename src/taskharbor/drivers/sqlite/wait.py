@@ -16,8 +16,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from taskharbor.drivers.sqlite import spoilt
-from taskharbor.drivers.sqlite.connect import connect
+from taskharbor.drivers.sqlite import file_guard
+from taskharbor.drivers.sqlite.connection import connect
 from taskharbor.drivers.sqlite.inotify import Inotify, inotify
 
 SETTLE = 0.004  # from a change of the -wal file to the first look at it
@@ -26,7 +26,7 @@ BELL = -1  # no file's number
 REST = 1.0  # with it: a hint that was lost all the same costs no more
 
 
-class Watch:
+class FileWatch:
     """The thread. `wanted` says for which queues anybody waits, `heard` is told what arrived in them."""
 
     def __init__(
@@ -157,4 +157,4 @@ class Watch:
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        spoilt.close(connection, self.path)
+        file_guard.close(connection, self.path)

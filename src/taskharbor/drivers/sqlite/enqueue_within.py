@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from taskharbor.drivers.sqlite import migrate
-from taskharbor.drivers.sqlite.address import Address
-from taskharbor.drivers.sqlite.connect import is_busy, unavailable
+from taskharbor.drivers.sqlite import schema
+from taskharbor.drivers.sqlite.connection import is_busy, unavailable
 from taskharbor.drivers.sqlite.enqueue import enqueue
-from taskharbor.drivers.sqlite.tx import Tx
+from taskharbor.drivers.sqlite.options import SqliteOptions
+from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.model.errors import BackendUnavailable, WrongConnection
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
@@ -37,22 +37,22 @@ class Connection(Protocol):
 
 
 def enqueue_within(
-    connection: Connection, jobs: Sequence[JobRecord], now: datetime, address: Address
+    connection: Connection, jobs: Sequence[JobRecord], now: datetime, options: SqliteOptions
 ) -> list[Enqueued]:
     """Store jobs, all or none, together with whatever the caller's transaction commits."""
     text_factory, connection.text_factory = connection.text_factory, str
     row_factory, connection.row_factory = connection.row_factory, None
     try:
-        _check_file(connection, address)
+        _check_file(connection, options)
         if not connection.in_transaction:
             _begin(connection)
         connection.execute("SAVEPOINT taskharbor_enqueue")
         try:
             _write_first(connection)
-            migrate.prepare(connection, address.path, address.migrate)
-            tx = Tx(connection)
-            answers = enqueue(tx, jobs, now, address.max_payload)
-            tx.flush()
+            schema.prepare(connection, options.path, options.migrate)
+            session = WriteSession(connection)
+            answers = enqueue(session, jobs, now, options.max_payload)
+            session.flush()
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK TO taskharbor_enqueue")
@@ -65,10 +65,10 @@ def enqueue_within(
     except sqlite3.Error as error:
         if is_busy(error):
             raise BackendUnavailable(
-                f"{address.path}: somebody else wrote to it since this transaction began; begin with BEGIN IMMEDIATE, "
+                f"{options.path}: somebody else wrote to it since this transaction began; begin with BEGIN IMMEDIATE, "
                 "or enqueue before you read"
             ) from error
-        raise unavailable(address.path, error) from error
+        raise unavailable(options.path, error) from error
     finally:
         connection.text_factory = text_factory
         connection.row_factory = row_factory
@@ -96,11 +96,11 @@ def _write_first(connection: Connection) -> None:
             raise  # otherwise there is no such table: the schema is made now
 
 
-def _check_file(connection: Connection, address: Address) -> None:
+def _check_file(connection: Connection, options: SqliteOptions) -> None:
     files = {name: file for _, name, file in connection.execute("PRAGMA database_list").fetchall()}
     file = files.get("main")
-    if not file or not os.path.exists(address.path) or not os.path.samefile(file, address.path):
+    if not file or not os.path.exists(options.path) or not os.path.samefile(file, options.path):
         raise WrongConnection(
-            f"the connection is to {file or 'a database in memory'}, the jobs are in {address.path}: "
+            f"the connection is to {file or 'a database in memory'}, the jobs are in {options.path}: "
             "one transaction cannot hold both"
         )

@@ -15,7 +15,7 @@ from taskharbor.model.bounds import MAX_PAYLOAD
 _OPTIONS = frozenset({"retention", "max_payload", "synchronous", "migrate"})
 
 
-class Address(msgspec.Struct, frozen=True):
+class SqliteOptions(msgspec.Struct, frozen=True):
     """Where the jobs are. The path is absolute and has no symbolic links: a later change of directory changes nothing,
     and all processes lock the same file, whatever name they use."""
 
@@ -26,7 +26,7 @@ class Address(msgspec.Struct, frozen=True):
     migrate: str = "auto"
 
 
-def parse(dsn: str) -> Address:
+def parse(dsn: str) -> SqliteOptions:
     """The address in a DSN, or ValueError that says what was expected.
 
     >>> parse("sqlite:////var/lib/shop/jobs.db?synchronous=normal").path
@@ -50,7 +50,7 @@ def parse(dsn: str) -> Address:
     max_payload = options.get("max_payload", str(MAX_PAYLOAD))
     if not max_payload.isascii() or not max_payload.isdigit() or int(max_payload) < 1:
         raise ValueError(f"max_payload: expected a number of bytes, got {max_payload!r}")
-    return Address(
+    return SqliteOptions(
         os.path.realpath(path),
         retention,
         int(max_payload),
@@ -59,14 +59,14 @@ def parse(dsn: str) -> Address:
     )
 
 
-def located(dsn: str, address: Address) -> str:
+def located(dsn: str, options: SqliteOptions) -> str:
     """The DSN with the path that it had when it was read.
 
-    >>> located("sqlite:///jobs.db?synchronous=normal", Address("/var/lib/shop/my jobs.db"))
+    >>> located("sqlite:///jobs.db?synchronous=normal", SqliteOptions("/var/lib/shop/my jobs.db"))
     'sqlite:////var/lib/shop/my%20jobs.db?synchronous=normal'
     """
     query = urlsplit(dsn).query
-    return f"sqlite:///{quote(address.path)}{'?' if query else ''}{query}"
+    return f"sqlite:///{quote(options.path)}{'?' if query else ''}{query}"
 
 
 def _choice(options: dict[str, str], name: str, default: str, other: str) -> str:

@@ -1,7 +1,7 @@
 """What all drivers of a process on one file share: the two lanes, who waits for work, and who hears of other processes.
 
-A hub lives from the first `open` to the last `close`. SQLite's connections must not cross a fork, not even unused:
-before one, all connections are closed, and opened again by the next call; the child knows no hub of its parent.
+A database lives from the first `open` to the last `close`. SQLite's connections must not cross a fork, not even unused:
+before one, all connections are closed, and opened again by the next call; the child knows no database of its parent.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from contextlib import closing
 from datetime import datetime
 from typing import Any
 
-from taskharbor.drivers.sqlite import migrate, spoilt
-from taskharbor.drivers.sqlite.address import Address
-from taskharbor.drivers.sqlite.checkpoint import Checkpoint
-from taskharbor.drivers.sqlite.connect import (
+from taskharbor.drivers.sqlite import file_guard, schema
+from taskharbor.drivers.sqlite.background import BackgroundThread
+from taskharbor.drivers.sqlite.checkpoint import Checkpointer
+from taskharbor.drivers.sqlite.connection import (
     begin,
     check_library,
     connect,
-    connect_to_look,
+    connect_existing,
     create,
     network_mount,
     refuse_links,
     unavailable,
     use_wal,
 )
-from taskharbor.drivers.sqlite.errands import Errands
-from taskharbor.drivers.sqlite.handler import HandlerConnection
-from taskharbor.drivers.sqlite.lane import Call, Failed, Lane, Reader, Work
-from taskharbor.drivers.sqlite.watch import Watch
-from taskharbor.drivers.sqlite.writer import Writer
+from taskharbor.drivers.sqlite.handler_connection import HandlerConnection
+from taskharbor.drivers.sqlite.options import SqliteOptions
+from taskharbor.drivers.sqlite.threads import Call, ConnectionThread, Failed, ReaderThread, Work
+from taskharbor.drivers.sqlite.wait import FileWatch
+from taskharbor.drivers.sqlite.writer import WriterThread
 from taskharbor.model.errors import StoreMissing
 from taskharbor.model.job import EPOCH
 from taskharbor.model.times import from_ms
 
 logger = logging.getLogger("taskharbor.drivers.sqlite")
 
-_HUBS: dict[Address, Hub] = {}
+_DATABASES: dict[SqliteOptions, Database] = {}
 _LOCK = threading.Lock()
 _LOOKING = threading.Lock()
-_guarded: list[Lane | Checkpoint | Watch] = []  # what a fork under way keeps still
+_guarded: list[ConnectionThread | Checkpointer | FileWatch] = []  # what a fork under way keeps still
 
 
 class Waiter:
@@ -67,21 +67,21 @@ class Waiter:
         return any(arrived.get(name, 0) > number for name, number in self.seen.items())
 
 
-class Hub:
+class Database:
     """One file in one process."""
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
+    def __init__(self, options: SqliteOptions) -> None:
+        self.options = options
         self.pid = os.getpid()
         self.users = 0
-        self.writer = Writer(address.path, address.synchronous, self._prepare)
+        self.writer = WriterThread(options.path, options.synchronous, self._prepare)
         self.writer.arrived = self.heard
-        self.reader = Reader(address.path, "normal", "reader")
+        self.reader = ReaderThread(options.path, "normal", "reader")
         self.writer.replaced = self.reader.replaced = self._let_go_of_the_old_file
-        self.errands = Errands("taskharbor-sqlite-transaction")
+        self.background = BackgroundThread("taskharbor-sqlite-transaction")
         self._waiters: dict[Waiter, None] = {}
         self._waiting = threading.Lock()
-        self._watch: Watch | None = None
+        self._watch: FileWatch | None = None
         self._time = EPOCH
         self.lent: set[HandlerConnection] = set()  # to handlers, for as long as their transactions are open
         self.prune_places: dict[tuple[str, int], tuple[int, int]] = {}  # see admin.prune; used by the writer alone
@@ -92,18 +92,18 @@ class Hub:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """The writer opened the file: it holds the lock beside it."""
-        path = self.address.path
+        path = self.options.path
         use_wal(connection, path)
-        if migrate.schema_of(connection).fits:
+        if schema.schema_of(connection).fits:
             return
         begin(connection, path)
-        migrate.prepare(connection, path, self.address.migrate)
+        schema.prepare(connection, path, self.options.migrate)
         connection.execute("COMMIT")
 
     def _let_go_of_the_old_file(self) -> None:
         """The file was replaced: parts that do not look for themselves must not stay with the old one."""
         for part in self.parts():
-            if not isinstance(part, Lane) and part.guard.acquire(timeout=1.0):
+            if not isinstance(part, ConnectionThread) and part.guard.acquire(timeout=1.0):
                 part.disconnect()
                 part.guard.release()
 
@@ -112,7 +112,7 @@ class Hub:
     async def write(self, work: Work, light: bool = False, small: bool = False) -> Any:
         """The answer of a call. `light`: it need not survive a power cut; `small`: it takes a millisecond at most."""
         call = Call(work, light)
-        done = self.writer.at_once(call) if small else None
+        done = self.writer.try_inline(call) if small else None
         if done is None:
             self.writer.submit(call)
         elif call.log is None:
@@ -139,7 +139,7 @@ class Hub:
     def lend(self) -> HandlerConnection:
         """A connection of its own. Not during a fork: the child has to know of it."""
         with _LOCK:
-            connection = connect(self.address.path, self.address.synchronous, HandlerConnection)
+            connection = connect(self.options.path, self.options.synchronous, HandlerConnection)
             assert isinstance(connection, HandlerConnection)
             self.lent.add(connection)
             return connection
@@ -149,7 +149,7 @@ class Hub:
         with _LOCK:
             self.lent.discard(connection)
             connection.take_back()
-            spoilt.close(connection, self.address.path)
+            file_guard.close(connection, self.options.path)
 
     # Waiting
 
@@ -157,7 +157,7 @@ class Hub:
         with self._waiting:
             self._waiters[waiter] = None
             if self._watch is None:
-                self._watch = Watch(self.address.path, self.writer.lock.path, self._wanted, self.heard)
+                self._watch = FileWatch(self.options.path, self.writer.lock.path, self._wanted, self.heard)
             self._watch.ring()
 
     def remove(self, waiter: Waiter) -> None:
@@ -188,13 +188,13 @@ class Hub:
         """Work off what was asked, and end the threads."""
         with self._waiting:
             watch, self._watch = self._watch, None
-        self.errands.stop()
+        self.background.stop()
         ends = [self.reader.stop(), self.writer.stop()]
         if watch is not None:
             ends.append(asyncio.to_thread(watch.stop))
         await asyncio.gather(*ends)
 
-    def parts(self) -> Iterable[Lane | Checkpoint | Watch]:
+    def parts(self) -> Iterable[ConnectionThread | Checkpointer | FileWatch]:
         yield from (self.writer, self.reader, self.writer.checkpoint)
         if self._watch is not None:
             yield self._watch
@@ -206,65 +206,65 @@ def look(path: str) -> None:
         raise StoreMissing(f"{path}: there is no store yet; run `taskharbor migrate`")
     refuse_links(path)
     try:
-        with _LOOKING, closing(connect_to_look(path)) as connection:
-            migrate.expect(connection, path)
+        with _LOOKING, closing(connect_existing(path)) as connection:
+            schema.expect(connection, path)
     except sqlite3.Error as error:
         raise unavailable(path, error) from error
 
 
-async def acquire(address: Address, *, only_existing: bool = False) -> Hub:
-    """The hub of a file, with the file open and its schema as it should be."""
+async def acquire(options: SqliteOptions, *, only_existing: bool = False) -> Database:
+    """The database of a file, with the file open and its schema as it should be."""
     check_library()
-    spoilt.check(address.path)
+    file_guard.check(options.path)
     if only_existing:
-        await asyncio.to_thread(look, address.path)
+        await asyncio.to_thread(look, options.path)
     else:
-        create(address.path)
-        refuse_links(address.path)
+        create(options.path)
+        refuse_links(options.path)
     with _LOCK:
-        hub = _HUBS.get(address)
-        if hub is None:
-            hub = _HUBS[address] = Hub(address)
-            kind = network_mount(address.path)
+        database = _DATABASES.get(options)
+        if database is None:
+            database = _DATABASES[options] = Database(options)
+            kind = network_mount(options.path)
             if kind is not None:
                 logger.warning(
                     "%s lies on a network file system (%s): SQLite's locks do not hold there, and jobs may be lost or "
                     "run twice. Put it on a local disk, or use postgresql://.",
-                    address.path,
+                    options.path,
                     kind,
                 )
-        hub.users += 1
+        database.users += 1
     try:
-        await hub.write(lambda tx: None, light=True)
+        await database.write(lambda session: None, light=True)
     except BaseException:
-        await let_go(hub)
+        await let_go(database)
         raise
-    return hub
+    return database
 
 
-async def let_go(hub: Hub) -> None:
-    """A driver lets go of the hub; the last one ends it."""
+async def let_go(database: Database) -> None:
+    """A driver lets go of the database; the last one ends it."""
     with _LOCK:
-        hub.users -= 1
-        if hub.users or hub.is_foreign():
+        database.users -= 1
+        if database.users or database.is_foreign():
             return
-        if _HUBS.get(hub.address) is hub:
-            del _HUBS[hub.address]
-    await hub.stop()
+        if _DATABASES.get(database.options) is database:
+            del _DATABASES[database.options]
+    await database.stop()
 
 
 def _before_fork() -> None:
     _LOOKING.acquire()
     _LOCK.acquire()
-    for hub in _HUBS.values():
-        for part in hub.parts():
+    for database in _DATABASES.values():
+        for part in database.parts():
             part.guard.acquire()
             _guarded.append(part)
             part.disconnect()
 
 
 def _after_fork_in_parent() -> None:
-    for part in _guarded:  # these and no others: a hub may have begun to watch its file meanwhile
+    for part in _guarded:  # these and no others: a database may have begun to watch its file meanwhile
         part.guard.release()
     _guarded.clear()
     _LOCK.release()
@@ -274,13 +274,13 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     global _LOCK, _LOOKING
     _guarded.clear()
-    for hub in _HUBS.values():
-        hub.writer.lock.forget()
-        for connection in hub.lent:
-            spoilt.spoil(hub.address.path, spoilt.FORKED)
-            connection.over = f"{hub.address.path}: {spoilt.FORKED}"
-            spoilt.leave_open(connection)
-    _HUBS.clear()
+    for database in _DATABASES.values():
+        database.writer.lock.forget()
+        for connection in database.lent:
+            file_guard.spoil(database.options.path, file_guard.FORKED)
+            connection.over = f"{database.options.path}: {file_guard.FORKED}"
+            file_guard.leave_open(connection)
+    _DATABASES.clear()
     _LOCK, _LOOKING = threading.Lock(), threading.Lock()
 
 
