@@ -297,18 +297,18 @@ def test_a_session_that_forgets_what_was_prepared():
 def test_each_verb_is_one_round_trip(monkeypatch):
     """Once its statement is prepared: nothing is begun, committed or asked beside it."""
     spoken: list[str] = []
-    once, own = connection.Wire.ask, connection.Wire.wait
+    once, own = connection.FastConnection.ask, connection.FastConnection.wait
 
-    async def ask(self: connection.Wire, sql: str, parameters: object) -> object:
+    async def ask(self: connection.FastConnection, sql: str, parameters: object) -> object:
         spoken.append(sql)
         return await once(self, sql, parameters)  # type: ignore[arg-type]
 
-    async def wait(self: connection.Wire, *arguments: object, **named: object) -> object:
+    async def wait(self: connection.FastConnection, *arguments: object, **named: object) -> object:
         spoken.append("psycopg's own")
         return await own(self, *arguments, **named)
 
-    monkeypatch.setattr(connection.Wire, "ask", ask)
-    monkeypatch.setattr(connection.Wire, "wait", wait)
+    monkeypatch.setattr(connection.FastConnection, "ask", ask)
+    monkeypatch.setattr(connection.FastConnection, "wait", wait)
 
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         now = await driver.server_time()

@@ -28,13 +28,13 @@ def test_a_reply_that_was_lost():
     address = postgres.shared().address(postgres.shared().database())
 
     async def scenario():
-        from taskharbor.drivers.postgres.connection import Wire
+        from taskharbor.drivers.postgres.connection import FastConnection
 
         driver = PostgresDriver(address)
         await driver.open()
         now = await driver.server_time()
         await driver.enqueue([JobRecord(id=f"j{n}", type="t") for n in range(5)], now)
-        real = Wire.ask
+        real = FastConnection.ask
         lost: list[list[Any]] = []
 
         async def losing(connection, sql, parameters):
@@ -47,7 +47,7 @@ def test_a_reply_that_was_lost():
                 raise OperationalError("the connection is lost")
             return rows
 
-        with mock.patch.object(Wire, "ask", losing):
+        with mock.patch.object(FastConnection, "ask", losing):
             held = await driver.reserve(["default"], now, timedelta(seconds=60), 3)
         assert [item.job.id for item in held] == [row[0] for row in lost[0]] == ["j0", "j1", "j2"]
         assert {item.job.deliveries for item in held} == {1}
@@ -64,14 +64,14 @@ def test_what_cannot_be_repeated_is_sent_once(own):
     async def scenario():
         from psycopg import OperationalError
 
-        from taskharbor.drivers.postgres.connection import Wire
+        from taskharbor.drivers.postgres.connection import FastConnection
 
         driver = PostgresDriver(address)
         await driver.open()
         now = await driver.server_time()
         await driver.enqueue([JobRecord(id="a", type="t")], now)
         assert await driver.cancel(["a"], now) == [None]
-        real, sent = Wire.ask, []
+        real, sent = FastConnection.ask, []
 
         async def losing(connection, sql, parameters):
             rows = await real(connection, sql, parameters)
@@ -81,7 +81,7 @@ def test_what_cannot_be_repeated_is_sent_once(own):
                 raise OperationalError("the connection is lost")
             return rows
 
-        with mock.patch.object(Wire, "ask", losing), pytest.raises(BackendUnavailable):
+        with mock.patch.object(FastConnection, "ask", losing), pytest.raises(BackendUnavailable):
             await driver.requeue(["a"], now)
         assert len(sent) == 1
         assert (await driver.inspect("a", now)).state == "ready"

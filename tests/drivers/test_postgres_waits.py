@@ -10,7 +10,7 @@ import pytest
 from taskharbor.drivers import Ack, BackendUnavailable, Cancelled, Fail, JobNotFound, JobRecord, Lease, Retry
 from taskharbor.drivers.postgres import driver as postgres_driver
 from taskharbor.drivers.postgres import schema
-from taskharbor.drivers.postgres.lock_retry import Locked
+from taskharbor.drivers.postgres.lock_retry import JobLocked
 from tests.drivers.postgres_recount import mistakes
 from tests.drivers.postgres_stores import emptied, open_transaction, opened
 
@@ -47,7 +47,7 @@ def test_an_open_transaction_costs_only_the_job_it_depends_on(kind):
                 answers = await driver.settle(
                     [ending(kind if lease.job_id == "j4" else "ack", lease, later) for lease in held], later
                 )
-                assert [type(answer) for answer in answers if answer is not None] == [Locked]
+                assert [type(answer) for answer in answers if answer is not None] == [JobLocked]
                 assert isinstance(answers[4], BackendUnavailable)
                 # Nothing of it was stored, and nobody else has to wait: for this one neither, if it is only given back.
                 assert (await driver.inspect("j4", later)).state == "inflight"
@@ -96,7 +96,7 @@ def test_a_handover_to_a_job_that_somebody_is_ending_waits_for_nobody():
             async with await psycopg.AsyncConnection.connect(address) as other:
                 await other.execute("select from taskharbor.jobs where id = 'end' for update")
                 (answer,) = await driver.settle([handover], now)
-                assert isinstance(answer, Locked)
+                assert isinstance(answer, JobLocked)
                 assert "needs job end" in str(answer)
                 assert (await driver.inspect("j", now)).state == "inflight"
                 await other.rollback()
@@ -120,7 +120,7 @@ def test_a_decision_about_a_locked_job_costs_the_others_nothing(monkeypatch):
                     (lambda ids: driver.cancel(ids, now), ["j2", "j1", "j0"]),
                     (lambda ids: driver.delete(ids), ["j3", "j1", "j0"]),
                 ):
-                    assert [type(answer) for answer in await decide(ids)] == [type(None), Locked, type(None)]
+                    assert [type(answer) for answer in await decide(ids)] == [type(None), JobLocked, type(None)]
                 with pytest.raises(BackendUnavailable, match=r"flow f: cancelled 2 job\(s\), but 1 more"):
                     await driver.cancel_flow("f", now)
                 await connection.rollback()

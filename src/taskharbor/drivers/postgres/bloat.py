@@ -15,7 +15,7 @@ EVERY = 1.0  # seconds
 SELDOM = 10.0
 
 
-class Slope:
+class ScanStart:
     """Where the reserves of one driver begin."""
 
     def __init__(self) -> None:

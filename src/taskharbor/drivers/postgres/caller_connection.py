@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from taskharbor.drivers.connections import in_transaction, in_transaction_async, run, run_sync
 from taskharbor.drivers.postgres import schema
 from taskharbor.drivers.postgres.deadline import Deadline
-from taskharbor.drivers.postgres.options import Options
+from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import arguments, unavailable, unusable
 from taskharbor.model.errors import WrongConnection
 
@@ -37,7 +37,7 @@ _SYSTEM = "select system_identifier from pg_catalog.pg_control_system()"
 _NO_HINTS = "select set_config('taskharbor.hints', 'off', true)"
 
 
-class Database(NamedTuple):
+class DatabaseIdentity(NamedTuple):
     """What identifies a database."""
 
     oid: int
@@ -45,16 +45,16 @@ class Database(NamedTuple):
     has_schema: bool
     system: int | None  # of the server and its copies
 
-    def is_other_than(self, other: Database) -> bool:
+    def is_other_than(self, other: DatabaseIdentity) -> bool:
         apart = self.system is not None and other.system is not None and self.system != other.system
         return apart or self.oid != other.oid or self.name != other.name
 
 
-_ours: dict[tuple[str, str], Database] = {}  # address and schema → the database that stands there
+_ours: dict[tuple[str, str], DatabaseIdentity] = {}  # address and schema → the database that stands there
 _known: weakref.WeakKeyDictionary[Any, set[tuple[str, str]]] = weakref.WeakKeyDictionary()  # the caller's connections
 
 
-async def check(connection: Any, options: Options) -> None:
+async def check(connection: Any, options: PostgresOptions) -> None:
     """WrongConnection if a job stored through an asynchronous connection would not be one of ours, or not be stored
     together with what the caller writes."""
     inner = await in_transaction_async(connection)
@@ -70,7 +70,7 @@ async def check(connection: Any, options: Options) -> None:
     _note(inner, options, theirs, ours)
 
 
-def check_sync(connection: Any, options: Options) -> None:
+def check_sync(connection: Any, options: PostgresOptions) -> None:
     """The same for a synchronous connection."""
     inner = in_transaction(connection)
     if _is_two_phase(inner):
@@ -90,11 +90,11 @@ def _is_two_phase(inner: Any) -> bool:
     return getattr(inner, "_tpc", None) is not None
 
 
-def _key(options: Options) -> tuple[str, str]:
+def _key(options: PostgresOptions) -> tuple[str, str]:
     return options.address, options.schema
 
 
-def _is_known(inner: Any, options: Options) -> bool:
+def _is_known(inner: Any, options: PostgresOptions) -> bool:
     if getattr(inner, "store", None) == options.address:  # ctx.transaction() made it
         return True
     try:
@@ -103,7 +103,7 @@ def _is_known(inner: Any, options: Options) -> bool:
         return False
 
 
-def _note(inner: Any, options: Options, theirs: Database, ours: Database) -> None:
+def _note(inner: Any, options: PostgresOptions, theirs: DatabaseIdentity, ours: DatabaseIdentity) -> None:
     if theirs.is_other_than(ours):
         same = theirs[:2] == ours[:2]
         where = "on another server than the jobs" if same else f"but the jobs are kept in {ours.name!r}"
@@ -120,7 +120,7 @@ def _note(inner: Any, options: Options, theirs: Database, ours: Database) -> Non
 # The caller's side. A savepoint: what fails here must not abort the caller's transaction.
 
 
-async def _look(connection: Any, schema: str) -> Database:
+async def _look(connection: Any, schema: str) -> DatabaseIdentity:
     oid, name, has_schema = (await run(connection, _NAMES, (schema,)))[0]
     await run(connection, "savepoint taskharbor_look", ())
     try:
@@ -129,10 +129,10 @@ async def _look(connection: Any, schema: str) -> Database:
         system = None
         await run(connection, "rollback to savepoint taskharbor_look", ())
     await run(connection, "release savepoint taskharbor_look", ())
-    return Database(oid, name, has_schema, system)
+    return DatabaseIdentity(oid, name, has_schema, system)
 
 
-def _look_sync(connection: Any, schema: str) -> Database:
+def _look_sync(connection: Any, schema: str) -> DatabaseIdentity:
     oid, name, has_schema = run_sync(connection, _NAMES, (schema,))[0]
     run_sync(connection, "savepoint taskharbor_look", ())
     try:
@@ -141,13 +141,13 @@ def _look_sync(connection: Any, schema: str) -> Database:
         system = None
         run_sync(connection, "rollback to savepoint taskharbor_look", ())
     run_sync(connection, "release savepoint taskharbor_look", ())
-    return Database(oid, name, has_schema, system)
+    return DatabaseIdentity(oid, name, has_schema, system)
 
 
 # Our side
 
 
-async def learn(options: Options) -> Database:
+async def learn(options: PostgresOptions) -> DatabaseIdentity:
     """Open the store once, on a connection of our own: its schema is made if the DSN says so."""
     import psycopg
 
@@ -170,7 +170,7 @@ async def learn(options: Options) -> Database:
     return ours
 
 
-async def _ours_of(connection: psycopg.AsyncConnection[Any], schema: str) -> Database:
+async def _ours_of(connection: psycopg.AsyncConnection[Any], schema: str) -> DatabaseIdentity:
     import psycopg
 
     row = await (await connection.execute(_NAMES.replace("?", "%s").encode(), (schema,))).fetchone()
@@ -179,10 +179,10 @@ async def _ours_of(connection: psycopg.AsyncConnection[Any], schema: str) -> Dat
         found = await (await connection.execute(_SYSTEM)).fetchone()
     except psycopg.errors.InsufficientPrivilege:
         found = None
-    return Database(row[0], row[1], row[2], found[0] if found is not None else None)
+    return DatabaseIdentity(row[0], row[1], row[2], found[0] if found is not None else None)
 
 
-def _learn_sync(options: Options) -> Database:
+def _learn_sync(options: PostgresOptions) -> DatabaseIdentity:
     """In a thread of its own: this one may be an event loop's."""
     raised: list[BaseException] = []
 

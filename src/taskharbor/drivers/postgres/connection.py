@@ -28,7 +28,7 @@ GRACE = 5.0  # seconds for the server to end a call that was cancelled
 _ROWS = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
-class Wire(psycopg.AsyncConnection[Any]):
+class FastConnection(psycopg.AsyncConnection[Any]):
     """One connection, used by one call at a time."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:

@@ -19,18 +19,25 @@ import msgspec
 from taskharbor.drivers.connections import expect, run
 from taskharbor.drivers.contract import CANCELLED_REASON, WORKER_SILENCE, SingleVerbs, within_lease
 from taskharbor.drivers.postgres import caller_connection, reading, schema
-from taskharbor.drivers.postgres.bloat import Slope
+from taskharbor.drivers.postgres.bloat import ScanStart
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.enqueue import enqueue
-from taskharbor.drivers.postgres.lock_retry import ADMIN, ALONE, BESIDE_OTHERS, Locked, ask_again
-from taskharbor.drivers.postgres.long_transactions import Elders
+from taskharbor.drivers.postgres.lock_retry import ADMIN, ALONE, BESIDE_OTHERS, JobLocked, ask_again
+from taskharbor.drivers.postgres.long_transactions import LongTransactionWarning
 from taskharbor.drivers.postgres.options import located, parse
-from taskharbor.drivers.postgres.pool import Pool, unavailable, unusable
-from taskharbor.drivers.postgres.records import LENT, Damaged, lent, micros, moment_of, to_json
+from taskharbor.drivers.postgres.pool import PostgresPool, unavailable, unusable
+from taskharbor.drivers.postgres.records import (
+    RESERVED_COLUMNS,
+    DamagedRecord,
+    from_reserved_row,
+    micros,
+    moment_of,
+    to_json,
+)
 from taskharbor.drivers.postgres.settle import extend, plain, runs, settle_plain, settle_spawning
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, named, quoted, value
 from taskharbor.drivers.postgres.transaction import PostgresTransaction, PostgresTransactionSync, drive_sync
-from taskharbor.drivers.postgres.wait import Hints
+from taskharbor.drivers.postgres.wait import HintListener
 from taskharbor.drivers.unstorable import answers_for_any_name
 from taskharbor.model.bounds import check_moment, check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, JobNotFound, TaskHarborError, WrongState
@@ -61,11 +68,11 @@ class PostgresDriver(SingleVerbs):
         self._dsn = dsn
         self._options = parse(dsn)
         self._schema = self._options.schema
-        self._pool: Pool | None = None
-        self._hints: Hints | None = None
+        self._pool: PostgresPool | None = None
+        self._hints: HintListener | None = None
         self._time = 0
-        self._elders = Elders()
-        self._slope = Slope()
+        self._elders = LongTransactionWarning()
+        self._slope = ScanStart()
 
     def __repr__(self) -> str:
         return f"PostgresDriver(schema={self._schema!r})"
@@ -92,7 +99,7 @@ class PostgresDriver(SingleVerbs):
             return
         import psycopg
 
-        pool = Pool(self._options)
+        pool = PostgresPool(self._options)
         try:
             async with pool.connection() as connection:
                 with Deadline(pool.limit, connection):
@@ -110,7 +117,7 @@ class PostgresDriver(SingleVerbs):
             await pool.close()
             raise
         self._pool = pool
-        self._hints = Hints(pool, self._options)
+        self._hints = HintListener(pool, self._options)
 
     async def close(self) -> None:
         pool, hints = self._pool, self._hints
@@ -125,7 +132,7 @@ class PostgresDriver(SingleVerbs):
 
     async def migrate(self) -> int:
         """Bring the schema to this version, whatever the DSN says; answers the version it had."""
-        pool = Pool(self._options)
+        pool = PostgresPool(self._options)
         try:
             async with pool.connection() as connection:
                 await schema.check_server(connection)
@@ -178,7 +185,7 @@ class PostgresDriver(SingleVerbs):
                     (sent > 1, "boolean"),
                     (floors, "text"),
                     (self._options.durable_reserve, "boolean"),
-                    columns=LENT,
+                    columns=RESERVED_COLUMNS,
                 )
             )
 
@@ -188,14 +195,14 @@ class PostgresDriver(SingleVerbs):
             self._slope.heard(rows, floors, began)
             if rows or floors is None:
                 break
-            self._slope = Slope()
+            self._slope = ScanStart()
             sent = 0
         rows.sort(key=_TOKEN)
         if self._hints is not None:
             self._hints.reserved(len(rows))
         try:
-            return [Reserved(lent(row), Lease(row[0], row[1], row[-1], ends)) for row in rows]
-        except Damaged:
+            return [Reserved(from_reserved_row(row), Lease(row[0], row[1], row[-1], ends)) for row in rows]
+        except DamagedRecord:
             return await self._reserve_whole(rows, queues, now, lease_for, limit, worker)
 
     async def _reserve_whole(
@@ -206,8 +213,8 @@ class PostgresDriver(SingleVerbs):
         broken: builtins.list[dict[str, str]] = []
         for row in rows:
             try:
-                whole.append(Reserved(lent(row), Lease(row[0], row[1], row[-1], now + lease_for)))
-            except Damaged as error:
+                whole.append(Reserved(from_reserved_row(row), Lease(row[0], row[1], row[-1], now + lease_for)))
+            except DamagedRecord as error:
                 broken.append({"id": row[0], "token": row[-1], "reason": str(error)})
         await self._run(
             lambda: _rows(value(self._schema, "set_broken", (to_json(broken), "text"), (micros(now), "bigint")))
@@ -375,7 +382,7 @@ class PostgresDriver(SingleVerbs):
         given = ((flow_id, "text"), (micros(now), "bigint"))
         cancelled, locked = await self._count("cancel_flow", *given, columns="cancelled, locked", patience=ADMIN)
         if locked is not None:
-            raise Locked(f"flow {flow_id}: cancelled {cancelled} job(s), but {locked}; cancel it again later")
+            raise JobLocked(f"flow {flow_id}: cancelled {cancelled} job(s), but {locked}; cancel it again later")
         return cancelled
 
     async def beat(self, info: WorkerInfo, now: datetime) -> None:
@@ -401,7 +408,7 @@ class PostgresDriver(SingleVerbs):
 
     # How it is run
 
-    async def _opened(self) -> Pool:
+    async def _opened(self) -> PostgresPool:
         if self._pool is None:
             raise BackendUnavailable("the driver is not open")
         return self._pool
@@ -426,17 +433,17 @@ class PostgresDriver(SingleVerbs):
 
     async def _count(
         self, function: str, *parameters: tuple[Any, str], columns: str, patience: float
-    ) -> tuple[int, Locked | None]:
+    ) -> tuple[int, JobLocked | None]:
         """How many jobs a function has changed, and what it still found locked after it was called for a while."""
         number = 0
 
-        async def ask(_: Sequence[None]) -> builtins.list[Locked | None]:
+        async def ask(_: Sequence[None]) -> builtins.list[JobLocked | None]:
             nonlocal number
             counted = lambda: _rows(call(self._schema, function, *parameters, columns=columns))  # noqa: E731
             rows = await self._run(counted, repeat=False)
             changed, locked = rows[0]
             number += changed
-            return [Locked(f"{locked} more are locked by a transaction that is still open") if locked else None]
+            return [JobLocked(f"{locked} more are locked by a transaction that is still open") if locked else None]
 
         (left,) = await ask_again([None], await ask([None]), ask, patience)
         return number, left
@@ -468,7 +475,7 @@ def _decided(ids: Sequence[str], found: Sequence[str | None], takes: str) -> lis
         elif answer == "unknown":
             answers.append(JobNotFound(f"no job {id}"))
         elif answer == "locked":
-            answers.append(Locked.job(id))
+            answers.append(JobLocked.job(id))
         elif answer.startswith("needed "):
             answers.append(WrongState(f"job {id} is needed: {answer[7:]} unfinished job(s) depend on it"))
         else:

@@ -20,7 +20,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.sql import Composable
 
-from taskharbor.drivers.postgres.connection import GRACE, Wire
+from taskharbor.drivers.postgres.connection import GRACE, FastConnection
 from taskharbor.drivers.postgres.deadline import cut
 
 OURS = (
@@ -76,7 +76,7 @@ def _refuse_end(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[An
         raise psycopg.ProgrammingError(OURS)
 
 
-class HandlerCursor(psycopg.Cursor[Any]):
+class SyncHandlerCursor(psycopg.Cursor[Any]):
     """For a plain function."""
 
     def execute(self, query: Any, *arguments: Any, **named: Any) -> Any:
@@ -108,7 +108,7 @@ class AsyncHandlerCursor(psycopg.AsyncCursor[Any]):
         return super().stream(query, *arguments, **named)
 
 
-class _Lent:
+class _GuardedConnection:
     """What both have in common."""
 
     lent = False  # to a handler, with a transaction that has begun
@@ -152,12 +152,12 @@ class _Lent:
         return None
 
 
-class HandlerConnection(_Lent, psycopg.Connection[Any]):
+class SyncHandlerConnection(_GuardedConnection, psycopg.Connection[Any]):
     """For a plain function."""
 
     def begin(self) -> None:
         """Begin the transaction that the handler works in, with our isolation, whatever is usual on this server."""
-        self.cursor_factory = HandlerCursor
+        self.cursor_factory = SyncHandlerCursor
         self.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         self.autocommit = False
         self.execute("select 1")
@@ -207,7 +207,7 @@ class HandlerConnection(_Lent, psycopg.Connection[Any]):
             cut(self)
 
 
-class HandlerWire(_Lent, Wire):
+class AsyncHandlerConnection(_GuardedConnection, FastConnection):
     """The same for a coroutine."""
 
     async def begin(self) -> None:

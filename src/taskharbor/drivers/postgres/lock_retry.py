@@ -2,7 +2,7 @@
 
 A lock is mostly that of another call, gone within milliseconds. It may also be that of an application's transaction
 that depends on the job, and stands open for minutes: nobody but that one job may have to wait for it. So a call asks
-again a few times, alone for what was locked, and then answers `Locked` for that job: nothing was changed, and the
+again a few times, alone for what was locked, and then answers `JobLocked` for that job: nothing was changed, and the
 caller may send it again later.
 """
 
@@ -24,14 +24,14 @@ ADMIN = 5.0  # seconds for a call of a person's
 FIRST, LONGEST = 0.002, 0.1  # seconds between two tries
 
 
-class Locked(BackendUnavailable):
+class JobLocked(BackendUnavailable):
     """Somebody else's transaction has the job locked, or another job that it needs."""
 
     id = ""
     is_own = True
 
     @classmethod
-    def job(cls, own: str, id: str | None = None) -> Locked:
+    def job(cls, own: str, id: str | None = None) -> JobLocked:
         """Of one job; `id`: because of that other one."""
         what = f"job {own}" if id is None else f"job {own} needs job {id}, which"
         made = cls(f"{what} is locked by a transaction that is still open; nothing was changed, send it again later")
@@ -45,8 +45,8 @@ async def ask_again(
     ask: Callable[[Sequence[T]], Awaitable[Sequence[A]]],
     patience: float,
 ) -> list[A]:
-    """The answers, in which those that are `Locked` have been asked for again, by themselves, for so many seconds."""
-    places = [place for place, answer in enumerate(answers) if isinstance(answer, Locked)]
+    """Return the answers; ask again for `patience` seconds, alone, for those that are `JobLocked`."""
+    places = [place for place, answer in enumerate(answers) if isinstance(answer, JobLocked)]
     if places:
         loop, pause = asyncio.get_running_loop(), FIRST
         until = loop.time() + patience
@@ -56,5 +56,5 @@ async def ask_again(
             again = await ask([items[place] for place in places])
             for place, answer in zip(places, again, strict=True):
                 answers[place] = answer
-            places = [place for place in places if isinstance(answers[place], Locked)]
+            places = [place for place in places if isinstance(answers[place], JobLocked)]
     return answers

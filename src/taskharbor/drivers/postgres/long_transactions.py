@@ -25,7 +25,7 @@ order by a.xact_start limit 1
 """
 
 
-class Elders:
+class LongTransactionWarning:
     """Says once of each server process that its transaction has been open for too long."""
 
     def __init__(self) -> None:

@@ -68,7 +68,7 @@ _REFUSED = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class PostgresOptions:
     """What a DSN says."""
 
     address: str
@@ -84,10 +84,10 @@ class Options:
     connect_timeout: float = 5.0
 
     def __repr__(self) -> str:
-        return f"Options(schema={self.schema!r}, …)"
+        return f"PostgresOptions(schema={self.schema!r}, …)"
 
 
-def parse(dsn: str) -> Options:
+def parse(dsn: str) -> PostgresOptions:
     """The options of a DSN, or ValueError that says what was expected."""
     if scheme_of(dsn) not in {"postgresql", "postgres"} or "://" not in dsn:
         raise ValueError("expected postgresql://user@host:port/database")
@@ -115,7 +115,7 @@ def parse(dsn: str) -> Options:
     listen = given.get("listen_dsn") or None
     if listen is not None and not listen.startswith(("postgresql://", "postgres://")):
         raise ValueError("listen_dsn: expected postgresql://…, written with %26 for & and %3F for ?")
-    return Options(
+    return PostgresOptions(
         address=address,
         schema=schema,
         retention=span(given["retention"], "retention") if "retention" in given else DEFAULT_RETENTION,

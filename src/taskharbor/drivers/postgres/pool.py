@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.dsn import concealed
 from taskharbor.drivers.postgres.deadline import Deadline
-from taskharbor.drivers.postgres.options import Options
+from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.statement import Program, Statement
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
 if TYPE_CHECKING:
     import psycopg
 
-    from taskharbor.drivers.postgres.connection import Wire
+    from taskharbor.drivers.postgres.connection import FastConnection
 
 log = logging.getLogger("taskharbor.drivers.postgres")
 
@@ -49,7 +49,7 @@ _REFUSED = re.compile(
 )
 
 
-def arguments(options: Options, address: str | None = None) -> dict[str, Any]:
+def arguments(options: PostgresOptions, address: str | None = None) -> dict[str, Any]:
     """What every connection is made with: no call may hang on a network that is gone."""
     return {
         "conninfo": address or options.address,
@@ -66,17 +66,17 @@ def arguments(options: Options, address: str | None = None) -> dict[str, Any]:
     }
 
 
-def limit_of(options: Options) -> float:
+def limit_of(options: PostgresOptions) -> float:
     """After how many seconds a call is given up here; the server has given it up before, if it could."""
     return options.statement_timeout + SLACK
 
 
-class Pool:
+class PostgresPool:
     """Connections of one event loop."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: PostgresOptions) -> None:
         self._options = options
-        self._idle: list[Wire] = []
+        self._idle: list[FastConnection] = []
         self._room = asyncio.Semaphore(options.pool_size)
         self._settling: set[asyncio.Task[None]] = set()
         self._says_isolation = (
@@ -92,15 +92,15 @@ class Pool:
         await asyncio.gather(*settling, return_exceptions=True)
         await self._drop_idle()
 
-    async def _connect(self) -> Wire:
+    async def _connect(self) -> FastConnection:
         """A new connection, with the isolation we are made for, whatever is usual for this role or database.
 
         Unless a pooler stands between that lends sessions for a transaction at a time: those are not ours to change. It
         is known by the number of the server process, which is not the one that the connection was told.
         """
-        from taskharbor.drivers.postgres.connection import Wire
+        from taskharbor.drivers.postgres.connection import FastConnection
 
-        connection = await Wire.connect(**arguments(self._options))
+        connection = await FastConnection.connect(**arguments(self._options))
         await connection.set_isolation_level(_read_committed())  # of transactions that are begun through psycopg
         if not self._options.pgbouncer:
             try:
@@ -123,7 +123,7 @@ class Pool:
         return connection
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Wire]:
+    async def connection(self) -> AsyncIterator[FastConnection]:
         """A connection for the time of a block. One that is left in a transaction, or broken, is closed."""
         connection, whole = await self._take(), False
         try:
@@ -132,7 +132,7 @@ class Pool:
         finally:
             await self._give(connection, whole)
 
-    async def _take(self, sql: str = "") -> Wire:
+    async def _take(self, sql: str = "") -> FastConnection:
         """A free connection; rather one that has sent this before: the server's side of it has the plans."""
         if self._room.locked():
             async with asyncio.timeout(self.limit):
@@ -150,7 +150,7 @@ class Pool:
             self._room.release()
             raise
 
-    async def _give(self, connection: Wire, whole: bool) -> None:
+    async def _give(self, connection: FastConnection, whole: bool) -> None:
         try:
             if connection.busy and not connection.settles and not self._closed:
                 # Its call was cancelled. The server may take its time to say so, or stand still: the caller does not
@@ -163,7 +163,7 @@ class Pool:
         finally:
             self._room.release()
 
-    async def _settle(self, connection: Wire) -> None:
+    async def _settle(self, connection: FastConnection) -> None:
         settled = False
         try:
             await connection.settle()
@@ -174,7 +174,7 @@ class Pool:
             else:
                 await connection.close()
 
-    async def _put_back(self, connection: Wire, whole: bool) -> None:
+    async def _put_back(self, connection: FastConnection, whole: bool) -> None:
         if self._closed or connection.closed or (not whole and not _clean(connection)):
             await connection.close()
         else:
@@ -262,7 +262,7 @@ class Pool:
             await connection.close()
 
 
-async def drive(connection: Wire, program: Program[T], first: Statement | None = None) -> T:
+async def drive(connection: FastConnection, program: Program[T], first: Statement | None = None) -> T:
     """Run a program's statements on a connection; `first`: it has been asked for its first one."""
     try:
         statement = first or next(program)
@@ -290,7 +290,7 @@ class _RolledBack(Exception):
     """Ends a transaction whose program answered with an error."""
 
 
-async def _as_one(connection: Wire, program: Program[T], first: Statement) -> T:
+async def _as_one(connection: FastConnection, program: Program[T], first: Statement) -> T:
     answer: T
     try:
         async with connection.transaction():
@@ -302,7 +302,7 @@ async def _as_one(connection: Wire, program: Program[T], first: Statement) -> T:
     return answer
 
 
-def unavailable(options: Options, error: BaseException) -> BackendUnavailable:
+def unavailable(options: PostgresOptions, error: BaseException) -> BackendUnavailable:
     """What callers get, with psycopg's own error as its cause; it repeats nothing of a user or password."""
     told = concealed(options.address, " ".join(str(error).split())[:300]) or type(error).__name__
     lasting = _lasting(str(error))
@@ -311,7 +311,7 @@ def unavailable(options: Options, error: BaseException) -> BackendUnavailable:
     return made
 
 
-def unusable(options: Options, error: psycopg.Error) -> DriverError:
+def unusable(options: PostgresOptions, error: psycopg.Error) -> DriverError:
     """What callers get if the schema is not what they may use, without what the address may hold."""
     from psycopg.errors import InsufficientPrivilege
 

@@ -29,7 +29,7 @@ COLUMNS = (
     "result"
 )
 WIDTH = 24
-LENT = (
+RESERVED_COLUMNS = (
     "id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, created_at, more, "
     "token"
 )
@@ -37,7 +37,7 @@ LAST = 253_402_300_799_999_999  # the last microsecond of the year 9999
 _NO_RECORD = (InvalidJob, OverflowError, msgspec.MsgspecError, UnicodeError, TypeError, ValueError)
 
 
-class Row(msgspec.Struct, omit_defaults=True, gc=False):
+class JobRow(msgspec.Struct, omit_defaults=True, gc=False):
     """A record on its way into the store; bytes become base64. What is left out is null there."""
 
     o: int
@@ -72,9 +72,9 @@ def moment_of(ticks: int) -> datetime:
     return EPOCH + timedelta(microseconds=min(max(ticks, 0), LAST))
 
 
-def to_row(job: JobRecord, place: int) -> Row:
+def to_row(job: JobRecord, place: int) -> JobRow:
     """A record as it is sent."""
-    return Row(
+    return JobRow(
         place,
         job.id,
         job.queue,
@@ -157,11 +157,11 @@ def _right(name: str, value: Any) -> Any:
     return value
 
 
-class Damaged(Exception):
+class DamagedRecord(Exception):
     """A record that cannot be handed out, and why."""
 
 
-def lent(row: Sequence[Any]) -> JobRecord:
+def from_reserved_row(row: Sequence[Any]) -> JobRecord:
     """A record as `reserve` answers it: what few jobs have comes in one column, which is mostly empty. The numbers of
     the others are right: the store has looked at them."""
     id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, made, more, _ = row
@@ -179,7 +179,7 @@ def lent(row: Sequence[Any]) -> JobRecord:
             return record
     except _NO_RECORD as error:
         told = str(error).partition(":")[0] if isinstance(error, InvalidJob) else "a field"
-        raise Damaged(f"{told} is none that can have been stored") from error
+        raise DamagedRecord(f"{told} is none that can have been stored") from error
     return JobRecord(
         id=id,
         queue=queue,

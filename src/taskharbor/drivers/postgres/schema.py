@@ -22,7 +22,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taskharbor.drivers.postgres import statement
-from taskharbor.drivers.postgres.options import Options
+from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.statement import quoted
 from taskharbor.model.errors import DriverError, StoreMissing
 
@@ -76,7 +76,7 @@ def _warn_once(connection: psycopg.AsyncConnection[Any], name: str) -> None:
         )
 
 
-class Found(NamedTuple):
+class SchemaVersion(NamedTuple):
     """What a schema says of itself: its number (0: there is none), and the oldest that may still use it."""
 
     version: int
@@ -88,8 +88,10 @@ class Found(NamedTuple):
         return self.oldest <= statement.VERSION <= self.version
 
 
-async def ensure(connection: psycopg.AsyncConnection[Any], options: Options, found: Found, mode: str) -> None:
-    """Create the schema in an empty store; upgrade it if the mode (see Options.migrate) allows that; else it has to
+async def ensure(
+    connection: psycopg.AsyncConnection[Any], options: PostgresOptions, found: SchemaVersion, mode: str
+) -> None:
+    """Create the schema in an empty store; upgrade it if `mode` (`migrate` in options.py) allows it; else it has to
     fit."""
     if found.fits:
         return
@@ -110,7 +112,7 @@ async def ensure(connection: psycopg.AsyncConnection[Any], options: Options, fou
     await migrate(connection, options)
 
 
-async def found_in(connection: psycopg.AsyncConnection[Any], schema: str) -> Found:
+async def found_in(connection: psycopg.AsyncConnection[Any], schema: str) -> SchemaVersion:
     """What the schema says of itself."""
     # Not to_regclass, which answers from a cache that may be older than the lock we have just waited for.
     cursor = await connection.execute(
@@ -119,13 +121,13 @@ async def found_in(connection: psycopg.AsyncConnection[Any], schema: str) -> Fou
         (schema,),
     )
     if await cursor.fetchone() is None:
-        return Found(0, 0)
+        return SchemaVersion(0, 0)
     cursor = await connection.execute(f"select max(version), max(oldest) from {quoted(schema)}.meta".encode())
     version, oldest = await cursor.fetchone() or (None, None)
-    return Found(version or 0, oldest or 0)
+    return SchemaVersion(version or 0, oldest or 0)
 
 
-async def migrate(connection: psycopg.AsyncConnection[Any], options: Options) -> int:
+async def migrate(connection: psycopg.AsyncConnection[Any], options: PostgresOptions) -> int:
     """Bring the schema to this program's version; answers which it had."""
     schema = options.schema
     lock = int.from_bytes(hashlib.sha256(schema.encode()).digest()[:4], "big", signed=True)

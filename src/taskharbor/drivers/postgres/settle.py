@@ -15,7 +15,7 @@ import msgspec
 
 from taskharbor.drivers.graph import no_heir, own_heir
 from taskharbor.drivers.postgres.enqueue import enqueue
-from taskharbor.drivers.postgres.lock_retry import Locked
+from taskharbor.drivers.postgres.lock_retry import JobLocked
 from taskharbor.drivers.postgres.records import base64_of, micros, moment_of, to_json
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
 from taskharbor.model.bounds import check_job, check_moment, check_number, check_spawn, clean_error
@@ -37,7 +37,7 @@ _KINDS: dict[type, int] = {Ack: ACK, Retry: RETRY, Fail: FAIL, Cancelled: CANCEL
 _APPLIED_BEFORE, _HOLDS, _LOCKED = 0, 5, 6
 
 
-class Given(msgspec.Struct, omit_defaults=True, gc=False):
+class OutcomeRow(msgspec.Struct, omit_defaults=True, gc=False):
     """One outcome on its way into the store."""
 
     o: int
@@ -83,7 +83,7 @@ def settle_alone(schema: str, outcome: Outcome, now: datetime) -> Program[TaskHa
     """Settle one plain outcome in a transaction of its own, waiting for its job."""
     while True:
         (answer,), _ = yield from settle_plain(schema, [outcome], now)
-        if not isinstance(answer, Locked):
+        if not isinstance(answer, JobLocked):
             return answer
         yield Statement(f"select 1 from {quoted(schema)}.jobs where id = ? for update", (outcome.lease.job_id,))
 
@@ -141,7 +141,7 @@ def _settle(
         except InvalidJob as error:
             invalid[place] = error
             lease = outcome.lease
-            given.append(Given(place, lease.job_id, lease.token, _KINDS.get(type(outcome), -1)))
+            given.append(OutcomeRow(place, lease.job_id, lease.token, _KINDS.get(type(outcome), -1)))
     rows = yield _settle_statement(schema, given, now, release)
     before: set[int] = set()
     for place, code, ends in rows:
@@ -151,13 +151,13 @@ def _settle(
         elif code == _HOLDS:
             answers[place] = invalid.get(place) or JobNotInflight(f"job {id} is not inflight")
         elif code == _LOCKED:
-            answers[place] = Locked.job(id)
+            answers[place] = JobLocked.job(id)
         else:
             answers[place] = refusal(code, id, ends)
     return before
 
 
-def _settle_statement(schema: str, given: Sequence[Given], now: datetime, release: bool) -> Statement:
+def _settle_statement(schema: str, given: Sequence[OutcomeRow], now: datetime, release: bool) -> Statement:
     return call(
         schema,
         "settle",
@@ -174,7 +174,7 @@ def spawn_alone(schema: str, outcome: Ack, now: datetime, max_payload: int) -> P
     while True:
         yield Statement("savepoint taskharbor_ack")
         answer = yield from settle_spawning(schema, outcome, now, max_payload)
-        if not isinstance(answer, Locked):
+        if not isinstance(answer, JobLocked):
             return answer
         yield Statement("rollback to savepoint taskharbor_ack")
         waited = f"select 1 from {quoted(schema)}.jobs where id = ? for {'update' if answer.is_own else 'key share'}"
@@ -211,7 +211,7 @@ def settle_spawning(
     )
     locked, dependents = rows[0]
     if locked is not None:
-        return Locked.job(own, locked)
+        return JobLocked.job(own, locked)
     (answer,), before = yield from settle_plain(schema, [outcome], now, release=handover is None)
     if answer is not None or before:
         return answer
@@ -225,7 +225,7 @@ def settle_spawning(
             heir = by_id[handover].id
             if by_id[handover].existed:
                 last = yield from _last_of(schema, own, heir)
-                if isinstance(last, Locked):
+                if isinstance(last, JobLocked):
                     return last
                 if last == own:
                     return own_heir(handover, own)
@@ -245,7 +245,7 @@ def settle_spawning(
     return None
 
 
-def _last_of(schema: str, own: str, id: str) -> Program[str | Locked]:
+def _last_of(schema: str, own: str, id: str) -> Program[str | JobLocked]:
     """The job that stands in the place of a stored one, over however many handovers, as far as its successors are still
     there. It cannot be settled until we commit; nobody is waited for."""
     last, name = id, quoted(schema)
@@ -255,7 +255,7 @@ def _last_of(schema: str, own: str, id: str) -> Program[str | Locked]:
         rows = yield Statement(f"select handed_to from {name}.history where id = ? for key share skip locked", (id,))
         if not rows:  # locked, or it has moved from one table to the other between the two looks; or it is gone
             there = yield Statement(f"select 1 from {name}.records where id = ?", (id,))
-            return Locked.job(own, id) if there else last
+            return JobLocked.job(own, id) if there else last
         last = id
         if rows[0][0] is None:
             return last
@@ -265,12 +265,12 @@ def _last_of(schema: str, own: str, id: str) -> Program[str | Locked]:
 def _look(schema: str, outcome: Ack | Fail, now: datetime) -> Program[TaskHarborError | None]:
     """What is to be said of an outcome whose job could not be locked: it is gone, or somebody else has it."""
     lease = outcome.lease
-    given = Given(0, lease.job_id, lease.token, _KINDS[type(outcome)])
+    given = OutcomeRow(0, lease.job_id, lease.token, _KINDS[type(outcome)])
     rows = yield _settle_statement(schema, [given], now, release=True)
     _, code, ends = rows[0]
     if code == _APPLIED_BEFORE:
         return None
-    return Locked.job(lease.job_id) if code == _HOLDS else refusal(code, lease.job_id, ends)
+    return JobLocked.job(lease.job_id) if code == _HOLDS else refusal(code, lease.job_id, ends)
 
 
 def extend(
@@ -292,7 +292,7 @@ def extend(
         if code == _HOLDS:
             answers[place] = Lease(lease.job_id, lease.queue, lease.token, moment_of(ends))
         elif code == _LOCKED:
-            answers[place] = Locked.job(lease.job_id)
+            answers[place] = JobLocked.job(lease.job_id)
         else:
             answers[place] = refusal(code, lease.job_id, ends)
     return [answers[place] for place in range(len(leases))]
@@ -309,19 +309,19 @@ def refusal(code: int, id: str, ends: int | None) -> DriverError:
     return LeaseExpired(f"the lease on job {id} ended at {moment_of(ends or 0)}")
 
 
-def _given(place: int, outcome: Outcome) -> Given:
+def _given(place: int, outcome: Outcome) -> OutcomeRow:
     lease: Any = outcome.lease
     if type(outcome) is Ack:
         if outcome.result is not None and type(outcome.result) is not bytes:
             raise InvalidJob(
                 f"result: expected bytes or None, got {type(outcome.result).__name__}; encode it with a codec"
             )
-        return Given(place, lease.job_id, lease.token, ACK, ACK, outcome.result)
+        return OutcomeRow(place, lease.job_id, lease.token, ACK, ACK, outcome.result)
     if type(outcome) is Retry:
         _check_failure(outcome)
         if outcome.run_at is not None:
             check_moment(outcome.run_at, "run_at")
-        return Given(
+        return OutcomeRow(
             place,
             lease.job_id,
             lease.token,
@@ -334,7 +334,7 @@ def _given(place: int, outcome: Outcome) -> Given:
         )
     if type(outcome) is Fail:
         _check_failure(outcome)
-        return Given(
+        return OutcomeRow(
             place,
             lease.job_id,
             lease.token,
@@ -346,7 +346,9 @@ def _given(place: int, outcome: Outcome) -> Given:
             reason=clean_error(outcome.reason) or None,
         )
     if type(outcome) is Cancelled:
-        return Given(place, lease.job_id, lease.token, CANCELLED, CANCELLED, reason=clean_error(outcome.reason) or None)
+        return OutcomeRow(
+            place, lease.job_id, lease.token, CANCELLED, CANCELLED, reason=clean_error(outcome.reason) or None
+        )
     raise InvalidJob(f"outcome: expected Ack, Retry, Fail or Cancelled, got {type(outcome).__name__}")
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from taskharbor.drivers.connections import run_sync
 from taskharbor.drivers.contract import aborted
 from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline
-from taskharbor.drivers.postgres.options import Options
-from taskharbor.drivers.postgres.pool import Pool, arguments, drive, limit_of, unavailable
+from taskharbor.drivers.postgres.options import PostgresOptions
+from taskharbor.drivers.postgres.pool import PostgresPool, arguments, drive, limit_of, unavailable
 from taskharbor.drivers.postgres.settle import plain, settle_alone, spawn_alone
 from taskharbor.drivers.postgres.statement import Program, Statement
 from taskharbor.model.errors import JobNotFound, TaskHarborError, TransactionFailed
@@ -26,13 +26,13 @@ from taskharbor.model.outcome import Ack
 if TYPE_CHECKING:
     import psycopg
 
-    from taskharbor.drivers.postgres.handler_connection import HandlerConnection, HandlerWire
+    from taskharbor.drivers.postgres.handler_connection import AsyncHandlerConnection, SyncHandlerConnection
 
 
 _LOST = ("08", "57P", "40003")  # states in which the server does not say what became of a commit
 
 
-def _settled(options: Options, lease: Lease, ack: Ack, now: datetime) -> Program[TaskHarborError | None]:
+def _settled(options: PostgresOptions, lease: Lease, ack: Ack, now: datetime) -> Program[TaskHarborError | None]:
     if ack.lease.job_id != lease.job_id:
         return JobNotFound(f"this transaction belongs to job {lease.job_id}, not to {ack.lease.job_id}")
     # How long its own statements may take was the handler's affair.
@@ -46,11 +46,11 @@ def _settled(options: Options, lease: Lease, ack: Ack, now: datetime) -> Program
 class PostgresTransaction:
     """One transaction on a connection of psycopg's, taken for it alone."""
 
-    def __init__(self, pool: Callable[[], Awaitable[Pool]], options: Options, lease: Lease) -> None:
+    def __init__(self, pool: Callable[[], Awaitable[PostgresPool]], options: PostgresOptions, lease: Lease) -> None:
         self._pool = pool
         self._options = options
         self._lease = lease
-        self._connection: HandlerWire | None = None
+        self._connection: AsyncHandlerConnection | None = None
         self._over = ""  # why it was aborted
 
     async def __aenter__(self) -> psycopg.AsyncConnection[Any]:
@@ -66,11 +66,11 @@ class PostgresTransaction:
             raise psycopg.InterfaceError(self._over)
         return self._connection
 
-    async def _begun(self) -> HandlerWire:
-        from taskharbor.drivers.postgres.handler_connection import HandlerWire
+    async def _begun(self) -> AsyncHandlerConnection:
+        from taskharbor.drivers.postgres.handler_connection import AsyncHandlerConnection
 
         await self._pool()  # or the driver is not open
-        connection = await HandlerWire.connect(**arguments(self._options))
+        connection = await AsyncHandlerConnection.connect(**arguments(self._options))
         try:
             with Deadline(self._options.connect_timeout, connection):
                 await connection.begin()
@@ -121,10 +121,10 @@ class PostgresTransaction:
 class PostgresTransactionSync:
     """The same for a plain function, on its thread."""
 
-    def __init__(self, options: Options, lease: Lease) -> None:
+    def __init__(self, options: PostgresOptions, lease: Lease) -> None:
         self._options = options
         self._lease = lease
-        self._connection: HandlerConnection | None = None
+        self._connection: SyncHandlerConnection | None = None
         self._changing = threading.Lock()  # of what is above and below
         self._over = ""
 
@@ -143,10 +143,10 @@ class PostgresTransactionSync:
             raise psycopg.InterfaceError(self._over)
         return self._connection
 
-    def _begun(self) -> HandlerConnection:
-        from taskharbor.drivers.postgres.handler_connection import HandlerConnection
+    def _begun(self) -> SyncHandlerConnection:
+        from taskharbor.drivers.postgres.handler_connection import SyncHandlerConnection
 
-        connection = HandlerConnection.connect(**arguments(self._options))
+        connection = SyncHandlerConnection.connect(**arguments(self._options))
         try:
             with ThreadDeadline(self._options.connect_timeout, connection):
                 connection.begin()

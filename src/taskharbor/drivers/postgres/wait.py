@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from taskharbor.drivers.postgres.deadline import Deadline
-from taskharbor.drivers.postgres.options import Options
-from taskharbor.drivers.postgres.pool import Pool, arguments
+from taskharbor.drivers.postgres.options import PostgresOptions
+from taskharbor.drivers.postgres.pool import PostgresPool, arguments
 from taskharbor.drivers.postgres.statement import Program, Statement, array, named, quoted
 from taskharbor.model.errors import DriverError
 
@@ -28,20 +28,20 @@ LOOK_OFTEN = 0.2  # seconds, without
 FIRST_LISTEN = 2.0  # seconds for which the first wait lets the listening connection come up
 SILENCE = 20.0  # seconds after which the listening connection is asked whether it is alive
 LEAVING = 2.0  # seconds to take back the notes
-HOLLOW = 2  # so many looks in a row that found something which no reserve could take are believed
+MAX_EMPTY_HINTS = 2  # so many looks in a row that found something which no reserve could take are believed
 
 
-class Hints:
+class HintListener:
     """The waiters of one driver."""
 
-    def __init__(self, pool: Pool, options: Options) -> None:
+    def __init__(self, pool: PostgresPool, options: PostgresOptions) -> None:
         self._pool = pool
         self._options = options
         self._name = secrets.token_hex(8)
         self._waiters: dict[asyncio.Future[None], frozenset[str]] = {}
         self._task: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()
-        self._hollow = 0
+        self._empty_hints = 0
         self._looked = False
         self._noted = False
         self.channel = "taskharbor:" + hashlib.md5(options.schema.encode(), usedforsecurity=False).hexdigest()
@@ -49,9 +49,9 @@ class Hints:
     def reserved(self, number: int) -> None:
         """A reserve answered so many jobs."""
         if number:
-            self._hollow = 0
+            self._empty_hints = 0
         elif self._looked:
-            self._hollow += 1
+            self._empty_hints += 1
         self._looked = False
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
@@ -63,7 +63,7 @@ class Hints:
         try:
             await self._listen(timeout)
             while True:
-                if await self._pool.run(lambda: self._watch(queues)) and self._hollow < HOLLOW:
+                if await self._pool.run(lambda: self._watch(queues)) and self._empty_hints < MAX_EMPTY_HINTS:
                     self._looked = True
                     return True
                 left = deadline - loop.time()
@@ -72,10 +72,10 @@ class Hints:
                 every = LOOK_EVERY if self._listening.is_set() else LOOK_OFTEN
                 done, _ = await asyncio.wait([waiter], timeout=min(left, every))
                 if done:
-                    self._hollow = 0
+                    self._empty_hints = 0
                     return True
-                if self._hollow >= HOLLOW:
-                    self._hollow = HOLLOW - 1
+                if self._empty_hints >= MAX_EMPTY_HINTS:
+                    self._empty_hints = MAX_EMPTY_HINTS - 1
         finally:
             self._waiters.pop(waiter, None)
             waiter.cancel()
