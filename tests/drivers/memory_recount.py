@@ -3,7 +3,8 @@
 from collections import Counter
 from typing import Any
 
-from taskharbor.drivers.memory.entry import (
+from taskharbor.drivers.memory.flows import dependencies
+from taskharbor.drivers.memory.records import (
     BLOCKED,
     DONE,
     EXPIRED,
@@ -16,7 +17,6 @@ from taskharbor.drivers.memory.entry import (
     finished,
     ticks,
 )
-from taskharbor.drivers.memory.flows import dependencies
 from taskharbor.drivers.memory.store import Store
 
 

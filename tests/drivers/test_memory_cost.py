@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from taskharbor.drivers import Ack, Fail, JobRecord, Retry
-from taskharbor.drivers.memory import MemoryDriver, admin, enqueue, entry, leases, settle
+from taskharbor.drivers.memory import MemoryDriver, admin, enqueue, leases, records, settle
 from taskharbor.drivers.memory.queue import Queue
 from tests.drivers.memory_recount import recount
 
@@ -46,7 +46,7 @@ class Time(int):
 @pytest.fixture(autouse=True)
 def counting_times(monkeypatch):
     for module in (admin, enqueue, leases, settle):
-        monkeypatch.setattr(module, "ticks", lambda moment: Time(entry.ticks(moment)))
+        monkeypatch.setattr(module, "ticks", lambda moment: Time(records.ticks(moment)))
 
 
 def cost(coroutine):

@@ -10,8 +10,8 @@ import pytest
 from taskharbor import Harbor
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.memory import settle as settling
-from taskharbor.drivers.memory.entry import ticks
 from taskharbor.drivers.memory.flows import release_dependents
+from taskharbor.drivers.memory.records import ticks
 from taskharbor.flow import chord
 from tests.flow.kills import Yard
 from tests.flow.test_kills import Declared

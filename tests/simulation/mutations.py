@@ -9,7 +9,7 @@ from taskharbor.client.client import Client
 from taskharbor.drivers.memory import flows
 from taskharbor.drivers.memory import leases as leases_module
 from taskharbor.drivers.memory import settle as settle_module
-from taskharbor.drivers.memory.entry import BLOCKED
+from taskharbor.drivers.memory.records import BLOCKED
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import LeaseExpired, LeaseMismatch
 from taskharbor.model.outcome import Ack

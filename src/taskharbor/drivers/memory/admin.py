@@ -12,7 +12,8 @@ from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON,
 from taskharbor.drivers.cursor import decode_cursor, encode_cursor
 from taskharbor.drivers.graph import flow_info
 from taskharbor.drivers.memory.enqueue import last_of
-from taskharbor.drivers.memory.entry import (
+from taskharbor.drivers.memory.flows import link, waiting_for
+from taskharbor.drivers.memory.records import (
     BLOCKED,
     CANCELLED,
     STATES,
@@ -24,7 +25,6 @@ from taskharbor.drivers.memory.entry import (
     state_at,
     ticks,
 )
-from taskharbor.drivers.memory.flows import link, waiting_for
 from taskharbor.drivers.memory.store import Store
 from taskharbor.model.bounds import check_moment, check_name
 from taskharbor.model.errors import DriverError, JobNotFound, WrongState

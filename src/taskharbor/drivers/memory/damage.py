@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.memory.entry import UNKNOWN, finished
+from taskharbor.drivers.memory.records import UNKNOWN, finished
 
 if TYPE_CHECKING:
     from taskharbor.drivers.memory.driver import MemoryDriver
-    from taskharbor.drivers.memory.entry import Entry
+    from taskharbor.drivers.memory.records import Entry
     from taskharbor.drivers.memory.store import Store
 
 Damage: TypeAlias = Literal["type", "payload", "number", "state"]

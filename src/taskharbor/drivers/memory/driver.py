@@ -21,7 +21,7 @@ from taskharbor.drivers.memory.enqueue import carry_out, plan
 from taskharbor.drivers.memory.leases import extend, release, reserve
 from taskharbor.drivers.memory.settle import settle
 from taskharbor.drivers.memory.store import Store
-from taskharbor.drivers.memory.waiters import Waiter
+from taskharbor.drivers.memory.wait import Waiter
 from taskharbor.model.bounds import MAX_PAYLOAD, check_name
 from taskharbor.model.errors import DriverError, TaskHarborError
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
 from taskharbor.drivers.graph import refuse_cycle, refuse_cycle_by_handover, unknown_dependency
-from taskharbor.drivers.memory.entry import BLOCKED, CANCELLED, DONE, Entry, ticks
 from taskharbor.drivers.memory.flows import link
+from taskharbor.drivers.memory.records import BLOCKED, CANCELLED, DONE, Entry, ticks
 from taskharbor.drivers.memory.store import Store
 from taskharbor.model.bounds import check_job
 from taskharbor.model.job import EPOCH, JobRecord

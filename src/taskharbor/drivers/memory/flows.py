@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.memory.entry import BLOCKED, DONE, Entry, finished
+from taskharbor.drivers.memory.records import BLOCKED, DONE, Entry, finished
 
 if TYPE_CHECKING:
     from taskharbor.drivers.memory.store import Store

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from taskharbor.drivers.memory.entry import Entry
-from taskharbor.drivers.memory.line import Heap
+from taskharbor.drivers.memory.heaps import Heap
+from taskharbor.drivers.memory.records import Entry
 
 _SLACK = 64
 

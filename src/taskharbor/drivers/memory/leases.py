@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.memory.entry import EXPIRED, INFLIGHT, LEASED, Entry, outward, ticks
 from taskharbor.drivers.memory.queue import Queue
+from taskharbor.drivers.memory.records import EXPIRED, INFLIGHT, LEASED, Entry, outward, ticks
 from taskharbor.drivers.memory.store import Store
 from taskharbor.model.errors import DriverError, JobNotFound, JobNotInflight, LeaseExpired, LeaseMismatch
 from taskharbor.model.ids import new_tokens

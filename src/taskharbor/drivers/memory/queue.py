@@ -9,7 +9,9 @@ so nothing starts early and a lease that holds again is held. Everything else is
 
 from __future__ import annotations
 
-from taskharbor.drivers.memory.entry import (
+from taskharbor.drivers.memory.groups import Groups
+from taskharbor.drivers.memory.heaps import Calendar, Line
+from taskharbor.drivers.memory.records import (
     EXPIRED,
     IN_LINE,
     INFLIGHT,
@@ -20,8 +22,6 @@ from taskharbor.drivers.memory.entry import (
     damage_of,
     ticks,
 )
-from taskharbor.drivers.memory.groups import Groups
-from taskharbor.drivers.memory.line import Calendar, Line
 
 
 class Queue:

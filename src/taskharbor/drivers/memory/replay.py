@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from taskharbor.drivers.memory.entry import IN_LINE, damage_of, ticks
 from taskharbor.drivers.memory.leases import grant
 from taskharbor.drivers.memory.queue import Queue
+from taskharbor.drivers.memory.records import IN_LINE, damage_of, ticks
 from taskharbor.drivers.memory.store import Store
 from taskharbor.model.lease import Reserved
 

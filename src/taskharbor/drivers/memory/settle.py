@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.graph import no_heir, own_heir
 from taskharbor.drivers.memory.enqueue import Plan, carry_out, last_of, plan, refuse_handover
-from taskharbor.drivers.memory.entry import CANCELLED, DLQ, DONE, INFLIGHT, Entry, ticks
 from taskharbor.drivers.memory.flows import hand_over, release_dependents
 from taskharbor.drivers.memory.leases import refusal
+from taskharbor.drivers.memory.records import CANCELLED, DLQ, DONE, INFLIGHT, Entry, ticks
 from taskharbor.drivers.memory.store import Store
 from taskharbor.model.bounds import check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.errors import InvalidJob, TaskHarborError

@@ -11,11 +11,11 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.memory.entry import DLQ, DONE, INFLIGHT, UNKNOWN, Entry, damaged, finished, ticks
 from taskharbor.drivers.memory.flows import Flow, hold, unhold, unlink
-from taskharbor.drivers.memory.line import Line
+from taskharbor.drivers.memory.heaps import Line
 from taskharbor.drivers.memory.queue import Queue
-from taskharbor.drivers.memory.waiters import Waiters
+from taskharbor.drivers.memory.records import DLQ, DONE, INFLIGHT, UNKNOWN, Entry, damaged, finished, ticks
+from taskharbor.drivers.memory.wait import Waiters
 from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
 
 

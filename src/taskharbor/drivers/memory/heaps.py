@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, TypeAlias
 
-from taskharbor.drivers.memory.entry import Entry
+from taskharbor.drivers.memory.records import Entry
 
 Item: TypeAlias = tuple[Any, ...]
 """What orders an entry, then a ticket, then the entry itself. No two are equal before that: tickets are unique."""
