@@ -6,7 +6,7 @@ import re
 import pytest
 
 from taskharbor.cli.lazy import load
-from taskharbor.cli.reveal import HIDDEN, Reveal
+from taskharbor.cli.redaction import HIDDEN, Redaction
 from taskharbor.drivers import JobRecord
 from taskharbor.model.job import replace
 from taskharbor.policy.mask import MASK
@@ -110,11 +110,11 @@ def test_values_are_found_in_every_form_an_error_may_quote(value: object, text: 
     payload = json.dumps({"deep": [{"er": value}]}).encode()
     job = JobRecord(id="j1", type="x", payload=payload, last_error=text)
     assert HIDDEN.errors(job)[1].strip("'\"").endswith(MASK)
-    assert Reveal(show=True).errors(job) == ("", text)
+    assert Redaction(show=True).errors(job) == ("", text)
 
 
 def test_fields_go_by_their_names_however_they_are_written():
-    assert Reveal.of(False, ("PIN",)).value(b'[{"Pin": 1, "pins": 2}]') == [{"Pin": MASK, "pins": 2}]
+    assert Redaction.of(False, ("PIN",)).value(b'[{"Pin": 1, "pins": 2}]') == [{"Pin": MASK, "pins": 2}]
 
 
 def test_short_values_are_left_in_the_error():

@@ -11,7 +11,7 @@ import pytest
 
 from taskharbor.cli.output import Column, fit, plain_table, write_json
 from taskharbor.cli.text import clean, first_line, one_line
-from taskharbor.cli.when import length, relative
+from taskharbor.cli.timefmt import format_duration, relative
 from taskharbor.drivers import JobRecord
 from tests.cli.shell import PATIENCE, at_terminal, environment, kill, program, store, taskharbor
 
@@ -158,7 +158,7 @@ def test_json_escapes_what_a_terminal_might_obey(capsys: pytest.CaptureFixture[s
     [(0, "0s"), (0.04, "0s"), (1.26, "1.3s"), (59, "59s"), (60, "1m"), (3600, "1h"), (3660, "1h 1m"), (90061, "1d 1h")],
 )
 def test_durations(span: float, text: str):
-    assert length(timedelta(seconds=span)) == text
+    assert format_duration(timedelta(seconds=span)) == text
 
 
 def test_moments():

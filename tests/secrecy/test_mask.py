@@ -9,7 +9,7 @@ from urllib.parse import quote, quote_plus
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from taskharbor.cli.reveal import HIDDEN
+from taskharbor.cli.redaction import HIDDEN
 from taskharbor.drivers import JobRecord
 from taskharbor.model.bounds import MAX_ERROR, clean_error
 from taskharbor.policy.mask import MASK, RUN, SHORTEST, Finder, mask, scalars

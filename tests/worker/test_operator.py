@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from taskharbor import JobContext
-from taskharbor.cli.explain import look, reasons
+from taskharbor.cli.explain import read_situation, reasons
 from taskharbor.events import (
     Event,
     HandlerBlocked,
@@ -45,7 +45,7 @@ class Desk:
         return self._registry.get_sample_value(name, labels) or 0.0
 
     async def explained(self, id: str) -> list[str]:
-        situation = await look(self._bench.driver, id, self._bench.clock.now())
+        situation = await read_situation(self._bench.driver, id, self._bench.clock.now())
         return [reason.code for reason in reasons(situation)]
 
 

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from taskharbor.cli.fault import Refusal, wrong
+from taskharbor.cli.errors import CommandError, usage_error
 
 if TYPE_CHECKING:
     from taskharbor.harbor import Harbor
@@ -24,7 +24,7 @@ def load(path: str, imports: Sequence[str] = ()) -> Harbor:
 
     module_name, colon, name = path.partition(":")
     if not colon or not module_name or not name:
-        raise wrong(f"--app: expected module:name, for example tasks:harbor, got {path!r}")
+        raise usage_error(f"--app: expected module:name, for example tasks:harbor, got {path!r}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     found = _imported(module_name, f"--app {path}")
@@ -32,7 +32,7 @@ def load(path: str, imports: Sequence[str] = ()) -> Harbor:
         found = getattr(found, part, None)
     if not isinstance(found, Harbor):
         what = "nothing" if found is None else f"a {type(found).__name__}"
-        raise wrong(f"--app {path}: expected a Harbor under that name in {module_name}, found {what}")
+        raise usage_error(f"--app {path}: expected a Harbor under that name in {module_name}, found {what}")
     for name in imports:
         _imported(name, f"--import {name}")
     return found
@@ -43,21 +43,21 @@ def _imported(name: str, option: str) -> object:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise wrong(f"{option}: there is no module {error.name!r} here ({os.getcwd()})") from error
+            raise usage_error(f"{option}: there is no module {error.name!r} here ({os.getcwd()})") from error
         raise _broken(option, name, error) from error
     except (ValueError, TypeError) as error:
         if name.startswith(".") or not name:  # Python's own words are about packages
-            raise wrong(f"{option}: expected the name of a module such as shop.jobs") from error
+            raise usage_error(f"{option}: expected the name of a module such as shop.jobs") from error
         raise _broken(option, name, error) from error
     except Exception as error:
         raise _broken(option, name, error) from error
 
 
-def _broken(option: str, module: str, error: Exception) -> Refusal:
+def _broken(option: str, module: str, error: Exception) -> CommandError:
     """The module exists and raised: where, and what. Its own text is the best there is."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     place = (frames[-1].filename, frames[-1].lineno) if frames else None
     if isinstance(error, SyntaxError) and error.filename:
         place = (error.filename, error.lineno)
     where = f" at {os.path.basename(place[0])}:{place[1]}" if place else ""
-    return wrong(f"{option}: importing {module} failed{where}: {type(error).__name__}: {error}")
+    return usage_error(f"{option}: importing {module} failed{where}: {type(error).__name__}: {error}")

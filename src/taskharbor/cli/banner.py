@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import click
 
-from taskharbor.cli.builtin import TYPES
+from taskharbor.cli.builtin_handlers import TYPES
 from taskharbor.cli.target import Target
 from taskharbor.cli.text import one_line
 from taskharbor.model.job import DEFAULT_QUEUE

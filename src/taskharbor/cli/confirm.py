@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from taskharbor.cli.fault import WRONG, Refusal
+from taskharbor.cli.errors import EXIT_USAGE, CommandError
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -14,6 +14,6 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Refusal("this asks before it changes anything, and nobody is there to answer: add --yes", WRONG)
+        raise CommandError("this asks before it changes anything, and nobody is there to answer: add --yes", EXIT_USAGE)
     if not click.confirm(question, err=True):
-        raise Refusal("nothing was changed")
+        raise CommandError("nothing was changed")

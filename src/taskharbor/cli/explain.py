@@ -1,6 +1,6 @@
 """Why a job is not running: a pure function of what was read about it and around it.
 
-`look` reads, `reasons` judges. The first reason is the one that counts now; those behind it would count next.
+`read_situation` reads, `reasons` judges. The first reason is the one that counts now; those behind it would count next.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from taskharbor.cli.builtin import TYPES
-from taskharbor.cli.reveal import HIDDEN
+from taskharbor.cli.builtin_handlers import TYPES
+from taskharbor.cli.redaction import HIDDEN
 from taskharbor.cli.text import first_line, one_line
-from taskharbor.cli.when import both, length, relative
+from taskharbor.cli.timefmt import format_duration, relative, with_distance
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import EPOCH, JobInfo, State, WorkerInfo
@@ -53,7 +53,7 @@ class Situation:
     group_limit: int = 1
 
 
-async def look(
+async def read_situation(
     driver: Driver, id: str, now: datetime, *, place: str = "", app: str = "", declared: frozenset[str] | None = None
 ) -> Situation:
     """Read what is needed to judge."""
@@ -120,10 +120,10 @@ def _ended(seen: Situation) -> Reason | None:
         )
     if info.state is State.DONE:
         then = f"; job {job.handed_to} took its place" if job.handed_to else ""
-        return Reason("done", f"it is done since {both(job.finished_at, now)}{then}")
+        return Reason("done", f"it is done since {with_distance(job.finished_at, now)}{then}")
     why = HIDDEN.why(job) or "no reason was recorded"
     if info.state is State.DLQ:
-        text = f"it is dead since {both(job.finished_at, now)}: {why}"
+        text = f"it is dead since {with_distance(job.finished_at, now)}: {why}"
         return Reason("dlq", text, f"taskharbor dlq requeue {job.id}")
     if info.state is State.CANCELLED:
         text = f"it was cancelled {relative(job.finished_at, now)}: {why}"
@@ -138,7 +138,7 @@ def _waiting(seen: Situation) -> list[Reason]:
         return _blocked(seen)
     if info.state is not State.SCHEDULED:
         return []
-    due = both(job.run_at, now)
+    due = with_distance(job.run_at, now)
     hint = f"taskharbor job retry {job.id}"
     if job.attempts:
         why = first_line(HIDDEN.errors(job)[1]) or "no error was recorded"
@@ -231,7 +231,7 @@ def _unserved(seen: Situation) -> list[Reason]:
     if seen.info.state is State.READY and not free:
         slots = sum(worker.running for worker in seen.workers)
         oldest = max((seen.now - worker.seen_at for worker in seen.workers), default=None)
-        ago = "" if oldest is None else f", as of {length(oldest)} ago"
+        ago = "" if oldest is None else f", as of {format_duration(oldest)} ago"
         text = f"every worker that serves its queue is busy ({len(seen.workers)} with {slots} jobs{ago})"
         return [*_stuck(seen), Reason("workers_busy", text)]
     return []

@@ -1,6 +1,6 @@
 """The program `taskharbor`: its commands by name, and its way out when something is wrong.
 
-A command's code is loaded when it is called. Errors are one clear line and a non-zero exit: `taskharbor.cli.fault`.
+A command's code is loaded when it is called. Errors are one clear line and a non-zero exit: `taskharbor.cli.errors`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from taskharbor.cli.fault import report
+from taskharbor.cli.errors import report
 from taskharbor.cli.lazy import LazyGroup
 from taskharbor.cli.target import options
 

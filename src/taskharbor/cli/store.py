@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from taskharbor.cli.fault import STORE, Refusal
+from taskharbor.cli.errors import EXIT_STORE, CommandError
 from taskharbor.cli.target import Target, file_of
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def ask(target: Target, call: Callable[[Driver, datetime], Awaitable[T]], *, creates: bool = False) -> T:
+def call_store(target: Target, call: Callable[[Driver, datetime], Awaitable[T]], *, creates: bool = False) -> T:
     """Run a call with the opened driver and the store's time. `creates`: a store that is not there yet is made."""
     target.refuse_memory(click.get_current_context().command_path)
 
     async def run() -> T:
         driver = target.driver()
         try:
-            await (open_or_create(driver, target) if creates else open_to_look(driver, target))
+            await (open_or_create(driver, target) if creates else open_existing_store(driver, target))
             return await call(driver, await driver.server_time())
         finally:
             await driver.close()
@@ -38,15 +38,15 @@ def ask(target: Target, call: Callable[[Driver, datetime], Awaitable[T]], *, cre
     return asyncio.run(run())
 
 
-async def open_to_look(driver: Driver, target: Target) -> None:
-    """Open a store that is there; Refusal, in words, where there is none."""
+async def open_existing_store(driver: Driver, target: Target) -> None:
+    """Open a store that is there; CommandError, in words, where there is none."""
     from taskharbor.drivers.contract import open_existing
     from taskharbor.model.errors import StoreMissing
 
     try:
         await open_existing(driver)
     except StoreMissing as error:
-        raise Refusal(missing(driver, target, str(error)), STORE) from error
+        raise CommandError(missing(driver, target, str(error)), EXIT_STORE) from error
 
 
 async def open_or_create(driver: Driver, target: Target) -> None:

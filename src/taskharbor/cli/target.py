@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from taskharbor.cli.fault import Refusal, wrong
+from taskharbor.cli.errors import CommandError, usage_error
 from taskharbor.cli.text import one_line
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ class Target:
         self.app = app
         self.imports = tuple(imports)
         if self.imports and app is None:
-            raise wrong("--import: it goes with --app, which names the Harbor that the module declares its tasks on")
+            raise usage_error(
+                "--import: it goes with --app, which names the Harbor that the module declares its tasks on"
+            )
         self.output = output or "table"
 
     def __repr__(self) -> str:
@@ -97,7 +99,7 @@ class Target:
         try:
             return open_driver(dsn)
         except (ValueError, TypeError, ImportError) as error:
-            raise wrong(str(error)) from error
+            raise usage_error(str(error)) from error
 
     @property
     def place(self) -> str:
@@ -120,7 +122,7 @@ class Target:
     def refuse_memory(self, what: str) -> None:
         """Refuse for a store that no second process can see."""
         if self.in_memory:
-            raise Refusal(
+            raise CommandError(
                 f"{what}: memory:// lives inside one process, and this one would find an empty store of its own; "
                 "use a store that processes share, such as --dsn sqlite:///jobs.db",
                 2,
@@ -140,7 +142,7 @@ def family(dsn: str) -> str:
     try:
         scheme = scheme_of(dsn)
     except ValueError as error:
-        raise wrong(str(error)) from error
+        raise usage_error(str(error)) from error
     return _FAMILIES.get(scheme, scheme)
 
 
@@ -151,8 +153,10 @@ def _agree(kind: str | None, dsn: str | None, given: bool) -> None:
     if wanted == found:
         return
     if given:
-        raise wrong(f"--driver {kind} contradicts the DSN, which is one of {found}; leave --driver out, or change one")
-    raise wrong(f"--driver {kind} needs an address as well: --dsn {kind}://… or ${ENVIRONMENT}")
+        raise usage_error(
+            f"--driver {kind} contradicts the DSN, which is one of {found}; leave --driver out, or change one"
+        )
+    raise usage_error(f"--driver {kind} needs an address as well: --dsn {kind}://… or ${ENVIRONMENT}")
 
 
 def shared(function: F) -> F:
@@ -163,12 +167,14 @@ def shared(function: F) -> F:
         before = click.get_current_context().find_root().params
         for name, example in (("dsn", "an address such as sqlite:///jobs.db"), ("app", "module:name")):
             if "" in (options.get(name), before.get(name)):  # --dsn "$UNSET": another store than was meant
-                raise wrong(f"--{name}: expected {example}, got nothing")
+                raise usage_error(f"--{name}: expected {example}, got nothing")
         names = ("dsn", "driver", "app", "output")
         given = {name: options.pop(name, None) or before.get(name) for name in names}
         target = Target(**given, imports=options.pop("imports", ()))
         if target.given is None and ENVIRONMENT in os.environ:  # a secret that is missing: the same
-            raise wrong(f"${ENVIRONMENT} is set, but empty; give it an address such as sqlite:///jobs.db, or unset it")
+            raise usage_error(
+                f"${ENVIRONMENT} is set, but empty; give it an address such as sqlite:///jobs.db, or unset it"
+            )
         return function(*args, target=target, **options)
 
     return options(with_target)  # type: ignore[return-value]

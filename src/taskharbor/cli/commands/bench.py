@@ -13,7 +13,7 @@ from taskharbor.cli.output import write_facts, write_json
 from taskharbor.cli.target import Target, shared
 
 if TYPE_CHECKING:
-    from taskharbor.cli.measure import Figures
+    from taskharbor.cli.bench_runner import BenchFigures
     from taskharbor.drivers.contract import Driver
 
 
@@ -64,7 +64,7 @@ def bench(target: Target, jobs: int, concurrency: int) -> None:
     )
 
 
-def _measured(driver: Driver, jobs: int, concurrency: int) -> Figures:
-    from taskharbor.cli.measure import measure
+def _measured(driver: Driver, jobs: int, concurrency: int) -> BenchFigures:
+    from taskharbor.cli.bench_runner import run_bench
 
-    return asyncio.run(measure(driver, jobs, concurrency, lambda what: click.echo(f"{what} …", err=True)))
+    return asyncio.run(run_bench(driver, jobs, concurrency, lambda what: click.echo(f"{what} …", err=True)))

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from taskharbor.cli.fault import NO, wrong
+from taskharbor.cli.errors import EXIT_REFUSED, usage_error
 from taskharbor.cli.output import write, write_json
 from taskharbor.cli.target import Target, shared
 from taskharbor.cli.text import clean
@@ -34,12 +34,12 @@ def conformance(target: Target, themes: tuple[str, ...], namespace: str | None) 
     from taskharbor.conformance import StoreNotEmpty, run
 
     if target.given is None:
-        raise wrong("conformance: expected the address of a store to try: --dsn memory://")
+        raise usage_error("conformance: expected the address of a store to try: --dsn memory://")
     target.driver()  # a DSN that is wrong ends here, in words
     try:
         report = run(target.given, themes=list(themes) or None, namespace=namespace)
     except (StoreNotEmpty, ValueError, RuntimeError) as error:
-        raise wrong(str(error)) from error
+        raise usage_error(str(error)) from error
     if target.json:
         failed, skipped = len(report.failed), len(report.skipped)
         cases = [
@@ -51,4 +51,4 @@ def conformance(target: Target, themes: tuple[str, ...], namespace: str | None) 
     else:
         write(clean(str(report)))
     if not report.ok:
-        sys.exit(NO)
+        sys.exit(EXIT_REFUSED)

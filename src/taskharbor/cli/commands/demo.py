@@ -13,7 +13,7 @@ import click
 from taskharbor.cli.output import write, write_json
 
 if TYPE_CHECKING:
-    from taskharbor.cli.demo.tour import Left
+    from taskharbor.cli.demo.tour import DemoResult
 
 
 @click.command()
@@ -49,7 +49,7 @@ def demo(folder: Path | None, output: str) -> None:
         write(_next(left))
 
 
-def _next(left: Left) -> str:
+def _next(left: DemoResult) -> str:
     return f"""
 Look at what it left:
 

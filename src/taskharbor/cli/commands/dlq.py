@@ -6,16 +6,16 @@ from datetime import datetime
 
 import click
 
-from taskharbor.cli import shape
+from taskharbor.cli import json_output
+from taskharbor.cli.bulk import BulkResult, end
 from taskharbor.cli.commands.list import more, tries
 from taskharbor.cli.confirm import confirm
-from taskharbor.cli.fault import wrong
-from taskharbor.cli.many import Many, end
+from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import Column, at_terminal, write_json, write_table
-from taskharbor.cli.reveal import HIDDEN
-from taskharbor.cli.store import ask
+from taskharbor.cli.redaction import HIDDEN
+from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.when import relative
+from taskharbor.cli.timefmt import relative
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.job import Page, State
 
@@ -53,16 +53,16 @@ def list_(target: Target, queue: str | None, type_: str | None, limit: int, curs
     JSON: as of `taskharbor list`, with "last_error" for each job.
     """
 
-    async def look(driver: Driver, now: datetime) -> tuple[Page, datetime]:
+    async def read_page(driver: Driver, now: datetime) -> tuple[Page, datetime]:
         try:
             page = await driver.list(queue=queue, type=type_, state=State.DLQ, cursor=cursor, limit=limit, now=now)
         except ValueError as error:
-            raise wrong(f"--{error}") from error
+            raise usage_error(f"--{error}") from error
         return page, now
 
-    page, now = ask(target, look)
+    page, now = call_store(target, read_page)
     if target.json:
-        write_json({"jobs": [shape.dead(info) for info in page.items], "cursor": page.cursor})
+        write_json({"jobs": [json_output.dead(info) for info in page.items], "cursor": page.cursor})
         return
     if not page.items:
         click.echo("no dead jobs", err=True)
@@ -106,21 +106,21 @@ def requeue(
     JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if one was refused.
     """
     if bool(ids) == everything:
-        raise wrong("dlq requeue: expected the ids of jobs, or --all")
+        raise usage_error("dlq requeue: expected the ids of jobs, or --all")
     if (queue or type_) and not everything:
-        raise wrong("dlq requeue: --queue and --type go with --all")
+        raise usage_error("dlq requeue: --queue and --type go with --all")
 
-    async def by_id(driver: Driver, now: datetime) -> Many:
+    async def by_id(driver: Driver, now: datetime) -> BulkResult:
         for_each = await driver.requeue(ids, now, reset_attempts=not keep_attempts)
-        return Many.of(ids, for_each)
+        return BulkResult.of(ids, for_each)
 
-    async def by_page(driver: Driver, now: datetime) -> Many:
-        told = Many()
+    async def by_page(driver: Driver, now: datetime) -> BulkResult:
+        told = BulkResult()
         cursor: str | None = None
         while True:
             page = await driver.list(queue=queue, type=type_, state=State.DLQ, cursor=cursor, limit=BATCH, now=now)
             found = [info.job.id for info in page.items]
-            told += Many.of(found, await driver.requeue(found, now, reset_attempts=not keep_attempts))
+            told += BulkResult.of(found, await driver.requeue(found, now, reset_attempts=not keep_attempts))
             cursor = page.cursor
             if cursor is None:
                 return told
@@ -128,4 +128,4 @@ def requeue(
     if everything:
         which = "".join((f" in the queue {queue}" if queue else "", f" of the type {type_}" if type_ else ""))
         confirm(f"Bring back every dead job{which}?", yes)
-    end(ask(target, by_page if everything else by_id), "brought back", target)
+    end(call_store(target, by_page if everything else by_id), "brought back", target)

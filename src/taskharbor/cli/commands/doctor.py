@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from taskharbor.cli.checkup import checkup
-from taskharbor.cli.fault import NO
+from taskharbor.cli.doctor_checks import run_checks
+from taskharbor.cli.errors import EXIT_REFUSED
 from taskharbor.cli.output import write_hanging, write_json
 from taskharbor.cli.target import Target, importing, shared
 
@@ -27,7 +27,7 @@ def doctor(target: Target) -> None:
 
     JSON: {"ok", "checks": [{"check", "status", "text"}]}. status: ok, warning or problem.
     """
-    checks = checkup(target)
+    checks = run_checks(target)
     ok = all(check.status != "problem" for check in checks)
     if target.json:
         told = [{"check": check.name, "status": check.status, "text": check.text} for check in checks]
@@ -37,4 +37,4 @@ def doctor(target: Target) -> None:
             mark = click.style(f"{check.status:<7}", fg={"ok": "green", "warning": "yellow"}.get(check.status, "red"))
             write_hanging(f"{mark}  {check.name:<8}  ", check.text)
     if not ok:
-        sys.exit(NO)
+        sys.exit(EXIT_REFUSED)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from taskharbor.cli import when
-from taskharbor.cli.fault import wrong
+from taskharbor.cli import timefmt
+from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import write_json
-from taskharbor.cli.store import ask
+from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, importing, shared
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.bounds import check_job
@@ -36,11 +36,14 @@ FIRST_PAUSE = 0.1  # seconds, doubled each time
 @click.option("--json", "payload", default="{}", metavar="JSON", help="The arguments by name; - reads them from stdin.")
 @click.option("--queue", metavar="NAME", help="Default: the task's own queue with --app, else 'default'.")
 @click.option(
-    "--run-at", callback=when.moment, metavar="MOMENT", help="Do not start it before then: 2030-01-31T09:00:00Z."
+    "--run-at",
+    callback=timefmt.parse_moment,
+    metavar="MOMENT",
+    help="Do not start it before then: 2030-01-31T09:00:00Z.",
 )
 @click.option(
     "--delay",
-    callback=when.span,
+    callback=timefmt.parse_duration,
     metavar="DURATION",
     help="Do not start it before this time has passed: 90, 90s, 15m, 2h.",
 )
@@ -48,7 +51,7 @@ FIRST_PAUSE = 0.1  # seconds, doubled each time
 @click.option(
     "--max-attempts", type=click.IntRange(1), metavar="N", help="Maximum attempts: after N failures the job is dead."
 )
-@click.option("--timeout", callback=when.span, metavar="DURATION", help="How long an attempt may take.")
+@click.option("--timeout", callback=timefmt.parse_duration, metavar="DURATION", help="How long an attempt may take.")
 @click.option("--priority", type=int, metavar="N", help="Higher first within its queue; default 0.")
 @click.option("--group", metavar="NAME", help="Jobs of a group start in order, at most its limit at once.")
 @click.option("--group-limit", type=click.IntRange(1), metavar="N", help="The group's limit, if it has none yet.")
@@ -75,12 +78,12 @@ def enqueue(target: Target, name: str, payload: str, **options: Any) -> None:
         job = _record(name, data, given)
         target.refuse_memory(click.get_current_context().command_path)
         type_, queue = job.type, job.queue
-        id, existed = ask(target, lambda driver, now: _store(driver, now, job, given.get("delay")), creates=True)
+        id, existed = call_store(target, lambda driver, now: _store(driver, now, job, given.get("delay")), creates=True)
     else:
         call = _call(target, harbor, name, data, given)
         target.refuse_memory(click.get_current_context().command_path)
         type_, queue = call.type, call.options.queue or harbor.client.default_queue
-        id, existed = ask(target, lambda driver, now: _send(harbor, call), creates=True)
+        id, existed = call_store(target, lambda driver, now: _send(harbor, call), creates=True)
     if target.json:
         write_json({"id": id, "type": type_, "queue": queue, "existed": existed})
         return
@@ -95,7 +98,7 @@ def enqueue(target: Target, name: str, payload: str, **options: Any) -> None:
 def _record(name: str, payload: bytes, given: dict[str, Any]) -> JobRecord:
     """The job, checked as a store would, but without its time."""
     if "delay" in given and "run_at" in given:
-        raise wrong("--delay and --run-at: expected one of them, got both")
+        raise usage_error("--delay and --run-at: expected one of them, got both")
     fields = {option: value for option, value in given.items() if option != "delay"}
     try:
         if "run_at" in fields:
@@ -103,7 +106,7 @@ def _record(name: str, payload: bytes, given: dict[str, Any]) -> JobRecord:
         check_type(name)
         job = JobRecord(id="to-be-made", type=name, payload=payload, **fields)
     except ValueError as error:
-        raise wrong(str(error)) from error
+        raise usage_error(str(error)) from error
     check_job(job)
     return job
 
@@ -131,13 +134,15 @@ def _call(target: Target, harbor: Harbor, name: str, payload: bytes, options: di
     task = harbor.tasks.get(name)
     if task is None:
         known = ", ".join(sorted(harbor.tasks)) or "none"
-        raise wrong(f"--job: {target.app} has no task {name!r}; it has: {known}. Leave --app out to send it anyway")
+        raise usage_error(
+            f"--job: {target.app} has no task {name!r}; it has: {known}. Leave --app out to send it anyway"
+        )
     try:
         value = harbor.codec.decode(payload)
         changed = task.options(**options)
         return (changed.s(**value) if isinstance(value, dict) else changed.s(value)).call()
     except (TypeError, ValueError) as error:
-        raise wrong(str(error)) from error
+        raise usage_error(str(error)) from error
 
 
 async def _send(harbor: Harbor, call: Call) -> tuple[str, bool]:
@@ -158,5 +163,5 @@ def _read(payload: str) -> bytes:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error).split(":")[-1].strip()
         if isinstance(error, UnicodeDecodeError):
             why = "not UTF-8"
-        raise wrong(f'--json: expected JSON such as \'{{"to": "ada"}}\', got text that is not ({why})') from None
+        raise usage_error(f'--json: expected JSON such as \'{{"to": "ada"}}\', got text that is not ({why})') from None
     return data.strip()

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from taskharbor.cli.explain import look, reasons
+from taskharbor.cli.explain import read_situation, reasons
 from taskharbor.cli.output import colour, write, write_hanging, write_json
-from taskharbor.cli.store import ask
+from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, importing, shared
 from taskharbor.cli.text import one_line
 
@@ -35,7 +35,7 @@ def explain(target: Target, id: str) -> None:
     """
     declared = None if target.harbor is None else frozenset(target.harbor.tasks)
     facts: dict[str, Any] = {"place": target.place, "app": target.app or "", "declared": declared}
-    seen = ask(target, lambda driver, now: look(driver, id, now, **facts))
+    seen = call_store(target, lambda driver, now: read_situation(driver, id, now, **facts))
     found = reasons(seen)
     job = seen.info.job
     if target.json:

@@ -6,12 +6,12 @@ from datetime import datetime
 
 import click
 
-from taskharbor.cli import shape
+from taskharbor.cli import json_output
 from taskharbor.cli.commands.list import tries
 from taskharbor.cli.output import Column, write, write_facts, write_json, write_table
-from taskharbor.cli.store import ask
+from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.when import both, length
+from taskharbor.cli.timefmt import format_duration, with_distance
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import FlowInfo
@@ -51,7 +51,7 @@ def show(target: Target, id: str, mermaid: bool) -> None:
     from taskharbor.flow.look import durations_of, progress_of
     from taskharbor.flow.mermaid import mermaid as draw
 
-    info, now = ask(target, lambda driver, now: _look(driver, id, now))
+    info, now = call_store(target, lambda driver, now: _read_flow(driver, id, now))
     if mermaid:
         write(draw(info).rstrip())
         return
@@ -65,7 +65,7 @@ def show(target: Target, id: str, mermaid: bool) -> None:
                 "updated_at": info.updated_at,
                 "done": done,
                 "total": total,
-                "jobs": [shape.summary(node) for node in info.nodes],
+                "jobs": [json_output.summary(node) for node in info.nodes],
                 "edges": info.edges,
             }
         )
@@ -75,8 +75,8 @@ def show(target: Target, id: str, mermaid: bool) -> None:
             ("flow", info.id),
             ("status", info.status.value),
             ("jobs", f"{done} of {total} done"),
-            ("created", both(info.created_at, now)),
-            ("updated", both(info.updated_at, now)),
+            ("created", with_distance(info.created_at, now)),
+            ("updated", with_distance(info.updated_at, now)),
         ]
     )
     write("")
@@ -86,12 +86,19 @@ def show(target: Target, id: str, mermaid: bool) -> None:
         span = took[node.job.id]
         waits = str(len(node.waiting_for)) if node.waiting_for else ""
         rows.append(
-            [node.job.id, node.job.type, node.state.value, tries(node), "" if span is None else length(span), waits]
+            [
+                node.job.id,
+                node.job.type,
+                node.state.value,
+                tries(node),
+                "" if span is None else format_duration(span),
+                waits,
+            ]
         )
     write_table(COLUMNS, rows)
 
 
-async def _look(driver: Driver, id: str, now: datetime) -> tuple[FlowInfo, datetime]:
+async def _read_flow(driver: Driver, id: str, now: datetime) -> tuple[FlowInfo, datetime]:
     from taskharbor.client.outside import look_at_flow
 
     try:

@@ -9,13 +9,13 @@ from typing import Any
 import click
 import msgspec
 
-from taskharbor.cli import shape
-from taskharbor.cli.fault import wrong
+from taskharbor.cli import json_output
+from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import write_facts, write_json
-from taskharbor.cli.reveal import Reveal
-from taskharbor.cli.store import ask
+from taskharbor.cli.redaction import Redaction
+from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.when import both
+from taskharbor.cli.timefmt import with_distance
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.job import JobInfo
 
@@ -47,13 +47,13 @@ def inspect(
     """
     id = positional or named
     if id is None or (positional and named and positional != named):
-        raise wrong("inspect: expected one job's id: taskharbor inspect ID")
+        raise usage_error("inspect: expected one job's id: taskharbor inspect ID")
 
-    async def look(driver: Driver, now: datetime) -> tuple[JobInfo, datetime]:
+    async def read_job(driver: Driver, now: datetime) -> tuple[JobInfo, datetime]:
         return await driver.inspect(id, now), now
 
-    info, now = ask(target, look)
-    facts = shape.whole(info, Reveal.of(show_payload, redact))
+    info, now = call_store(target, read_job)
+    facts = json_output.whole(info, Redaction.of(show_payload, redact))
     if target.json:
         write_json(facts, one=any(isinstance(facts[name], msgspec.Raw) for name in ("payload", "result")))
     else:
@@ -84,7 +84,7 @@ def _lines(facts: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
 
 def _written(value: Any, now: datetime) -> str:
     if isinstance(value, datetime):
-        return both(value, now)
+        return with_distance(value, now)
     if isinstance(value, list):
         return ", ".join(value) if len(value) < 3 else "\n".join(value)
     if isinstance(value, dict):

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 import click
 
+from taskharbor.cli.bulk import BulkResult, end
 from taskharbor.cli.confirm import confirm
-from taskharbor.cli.many import Many, end
-from taskharbor.cli.store import ask
+from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, shared
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.errors import DriverError, JobNotFound, TaskHarborError, WrongState
@@ -45,13 +45,13 @@ def retry(target: Target, ids: tuple[str, ...], keep_attempts: bool) -> None:
     JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if one was refused.
     """
 
-    async def each(driver: Driver, now: datetime) -> Many:
-        many = Many()
+    async def each(driver: Driver, now: datetime) -> BulkResult:
+        many = BulkResult()
         for id in ids:
             many.add(id, await _again(driver, id, now, reset=not keep_attempts))
         return many
 
-    end(ask(target, each), "made due", target)
+    end(call_store(target, each), "made due", target)
 
 
 async def _again(driver: Driver, id: str, now: datetime, *, reset: bool) -> DriverError | None:
@@ -88,8 +88,8 @@ def cancel(target: Target, ids: tuple[str, ...], yes: bool) -> None:
     """
     from taskharbor.client.client import Client
 
-    async def each(driver: Driver, now: datetime) -> Many:
-        many = Many()
+    async def each(driver: Driver, now: datetime) -> BulkResult:
+        many = BulkResult()
         client = Client(driver)
         for id in ids:
             refused: TaskHarborError | None = None
@@ -101,4 +101,4 @@ def cancel(target: Target, ids: tuple[str, ...], yes: bool) -> None:
         return many
 
     confirm(f"Cancel {len(ids)} jobs?" if len(ids) > 1 else f"Cancel job {ids[0]}?", yes)
-    end(ask(target, each), "cancelled", target)
+    end(call_store(target, each), "cancelled", target)

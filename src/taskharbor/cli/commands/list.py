@@ -7,12 +7,12 @@ from datetime import datetime
 
 import click
 
-from taskharbor.cli import shape
-from taskharbor.cli.fault import wrong
+from taskharbor.cli import json_output
+from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import Column, write_json, write_table
-from taskharbor.cli.store import ask
+from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.when import relative
+from taskharbor.cli.timefmt import relative
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.job import JobInfo, Page, State
 
@@ -28,7 +28,7 @@ COLUMNS = (
 
 @click.command("list")
 @click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
-@click.option("--state", type=click.Choice(shape.STATES), help="Only jobs in this state.")
+@click.option("--state", type=click.Choice(json_output.STATES), help="Only jobs in this state.")
 @click.option("--type", "type_", metavar="TYPE", help="Only jobs of this type.")
 @click.option("--group", metavar="NAME", help="Only jobs of this group.")
 @click.option("--flow", "flow_id", metavar="ID", help="Only jobs of this workflow run.")
@@ -60,18 +60,18 @@ def list_(
     page.
     """
 
-    async def look(driver: Driver, now: datetime) -> tuple[Page, datetime]:
+    async def read_page(driver: Driver, now: datetime) -> tuple[Page, datetime]:
         try:
             page = await driver.list(
                 queue=queue, state=state, type=type_, group=group, flow_id=flow_id, cursor=cursor, limit=limit, now=now
             )
         except ValueError as error:
-            raise wrong(f"--{error}") from error
+            raise usage_error(f"--{error}") from error
         return page, now
 
-    page, now = ask(target, look)
+    page, now = call_store(target, read_page)
     if target.json:
-        write_json({"jobs": [shape.summary(info) for info in page.items], "cursor": page.cursor})
+        write_json({"jobs": [json_output.summary(info) for info in page.items], "cursor": page.cursor})
         return
     if not page.items:
         click.echo("no jobs", err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from taskharbor.cli.fault import wrong
+from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import write, write_json
 from taskharbor.cli.target import Target, shared
 
@@ -39,7 +39,7 @@ def migrate(target: Target, sql: bool, found: int) -> None:
     write_sql = getattr(driver, "migration_sql", None)
     if sql:
         if write_sql is None:
-            raise wrong("migrate --sql: this store has no schema")
+            raise usage_error("migrate --sql: this store has no schema")
         write(write_sql(found).rstrip() or "-- nothing to do")
         return
     if write_sql is not None:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from taskharbor.cli.output import write, write_json
-from taskharbor.cli.store import ask
-from taskharbor.cli.survey import survey, write_queues
+from taskharbor.cli.overview import read_overview, write_queues
+from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, shared
 from taskharbor.cli.text import one_line
 from taskharbor.drivers.contract import Driver
@@ -34,7 +34,7 @@ def list_(target: Target) -> None:
     JSON: {"queues": [{"queue", "paused", "workers", "jobs": {"blocked", "scheduled", "ready", "inflight", "done",
     "dlq", "cancelled"}}]}. workers: how many serve it and were heard in the last minute.
     """
-    found = ask(target, survey)
+    found = call_store(target, read_overview)
     if target.json:
         write_json({"queues": found.queues})
     else:
@@ -83,7 +83,7 @@ def _switch(target: Target, names: Sequence[str], *, paused: bool) -> None:
                 click.echo(f"no job is in a queue named {one_line(name)} yet", err=True)
         return [{"queue": name, "paused": await driver.is_paused(name)} for name in names]
 
-    answer = ask(target, switch, creates=True)
+    answer = call_store(target, switch, creates=True)
     if target.json:
         write_json({"queues": answer})
         return

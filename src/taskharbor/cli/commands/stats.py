@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from taskharbor.cli import when
+from taskharbor.cli import timefmt
 from taskharbor.cli.output import at_terminal, console, rich_table, write, write_json
-from taskharbor.cli.store import ask
-from taskharbor.cli.survey import Survey, queue_table, survey, worker_table, write_queues, write_workers
+from taskharbor.cli.overview import Overview, queue_table, read_overview, worker_table, write_queues, write_workers
+from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, shared
 from taskharbor.drivers.contract import Driver
 
@@ -20,7 +20,7 @@ from taskharbor.drivers.contract import Driver
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @click.option(
     "--interval",
-    callback=when.span,
+    callback=timefmt.parse_duration,
     default="2s",
     show_default=True,
     metavar="DURATION",
@@ -41,10 +41,10 @@ def stats(target: Target, watch: bool, interval: timedelta, count: int | None) -
     "stuck", "host", "pid", "started_at", "seen_at"}]}; with --watch one line for each refresh.
     """
     if not watch:
-        _tell(ask(target, survey), target, one=False)
+        _tell(call_store(target, read_overview), target, one=False)
         return
     try:
-        ask(target, lambda driver, now: _watch(driver, now, target, max(interval.total_seconds(), 0.1), count))
+        call_store(target, lambda driver, now: _watch(driver, now, target, max(interval.total_seconds(), 0.1), count))
     except KeyboardInterrupt:  # the usual way to end it
         pass
 
@@ -64,7 +64,7 @@ async def _watch(driver: Driver, now: datetime, target: Target, interval: float,
                 await asyncio.sleep(interval)
                 now = await driver.server_time()
             looks += 1
-            found = await survey(driver, now)
+            found = await read_overview(driver, now)
             if live is not None:
                 live.update(_picture(found, live.console.width), refresh=True)
             else:
@@ -76,12 +76,12 @@ async def _watch(driver: Driver, now: datetime, target: Target, interval: float,
                 live.console.print(_picture(found, live.console.width))
 
 
-def _tell(found: Survey, target: Target, *, one: bool) -> None:
+def _tell(found: Overview, target: Target, *, one: bool) -> None:
     if target.json:
         write_json({"at": found.at, "queues": found.queues, "workers": found.workers}, one=one)
         return
     if one:
-        write(when.stamp(found.at))
+        write(timefmt.format_moment(found.at))
     write_queues(found)
     write("")
     write_workers(found)
@@ -89,12 +89,12 @@ def _tell(found: Survey, target: Target, *, one: bool) -> None:
         write("")
 
 
-def _picture(found: Survey, width: int) -> Any:
+def _picture(found: Overview, width: int) -> Any:
     """The same as one picture that a terminal shows in place of the one before."""
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[Any] = [Text(when.stamp(found.at), style="dim")]
+    parts: list[Any] = [Text(timefmt.format_moment(found.at), style="dim")]
     parts.append(rich_table(*queue_table(found, narrow=True), width) if found.queues else Text("no queues"))
     parts.append(Text(""))
     quiet = Text("no worker was heard in the last minute", style="yellow")

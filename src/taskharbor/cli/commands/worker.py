@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from taskharbor.cli import when
-from taskharbor.cli.fault import NO, Refusal, complain, told, wrong
+from taskharbor.cli import timefmt
+from taskharbor.cli.errors import EXIT_REFUSED, CommandError, complain, safe_text, usage_error
 from taskharbor.cli.target import Target, importing, shared
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 
 def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
     shown = f"{text}  [default: {default}]" if default else text
-    return click.option(name, callback=when.span, default=default, metavar="SECONDS", help=shown)
+    return click.option(name, callback=timefmt.parse_duration, default=default, metavar="SECONDS", help=shown)
 
 
 @worker.command()
@@ -152,12 +152,12 @@ def run(target: Target, **options: Any) -> int:
     try:
         checked = settings(**{name: own[name] for name in passed})
     except (ValueError, TypeError) as error:
-        raise wrong(f"--{error}") from error
+        raise usage_error(f"--{error}") from error
     if given["max_memory"] is not None and not memory.measurable():
-        raise wrong("--max-memory: this system has no /proc to read the memory of a process from")
+        raise usage_error("--max-memory: this system has no /proc to read the memory of a process from")
     given["reload"] = os.getcwd() if given["reload"] else None
     configure_logging(own["log_format"], own["log_level"])
-    command = [sys.executable, *_interpreter_flags(), "-P", "-m", "taskharbor.cli.process"]
+    command = [sys.executable, *_interpreter_flags(), "-P", "-m", "taskharbor.cli.worker_process"]
     plan = Plan(settings=checked, max_jobs=setup.max_jobs, **given)
     with ExitStack() as served:
         on_store = None if metrics_port is None else _metrics(metrics_host, metrics_port, served)
@@ -192,11 +192,11 @@ def health(ctx: click.Context, path: str | None, port: int | None, host: str, ma
     Prints what it found as JSON. Exit codes: 0 healthy, 1 not, 2 the command line is wrong.
     """
     if (path is None) == (port is None):
-        raise wrong("expected either --file or --port, as the worker was given --health-file or --health-port")
+        raise usage_error("expected either --file or --port, as the worker was given --health-file or --health-port")
     answer = _read(path, max_age) if path is not None else _ask(host, port)
     click.echo(json.dumps(answer))
     if not live and not answer.get("ok"):
-        ctx.exit(NO)
+        ctx.exit(EXIT_REFUSED)
 
 
 def _read(path: str, max_age: timedelta) -> dict[str, Any]:
@@ -206,9 +206,9 @@ def _read(path: str, max_age: timedelta) -> dict[str, Any]:
             answer: dict[str, Any] = json.load(file)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not what a worker writes"
-        raise Refusal(f"--file {path}: {reason}; does a worker run with --health-file?") from error
+        raise CommandError(f"--file {path}: {reason}; does a worker run with --health-file?") from error
     if age > max_age.total_seconds():
-        raise Refusal(f"--file {path}: it was written {age:.0f} s ago; its worker is gone or stands still")
+        raise CommandError(f"--file {path}: it was written {age:.0f} s ago; its worker is gone or stands still")
     return answer
 
 
@@ -220,7 +220,7 @@ def _ask(host: str, port: int | None) -> dict[str, Any]:
         connection.request("GET", "/ready")
         answer: dict[str, Any] = json.loads(connection.getresponse().read())
     except (OSError, ValueError, HTTPException) as error:
-        raise Refusal(f"--port {port}: no worker answers there ({type(error).__name__})") from error
+        raise CommandError(f"--port {port}: no worker answers there ({type(error).__name__})") from error
     finally:
         connection.close()
     return answer
@@ -232,16 +232,18 @@ def _check(target: Target, processes: int) -> str | None:
     A path in it is one in this folder, also for an application that works in another.
     """
     if os.name != "posix":
-        raise wrong("worker run needs a POSIX system; elsewhere call harbor.worker().run() in a program of your own")
+        raise usage_error(
+            "worker run needs a POSIX system; elsewhere call harbor.worker().run() in a program of your own"
+        )
     if target.app is not None and not re.fullmatch(r"[^:]+:[^:]+", target.app):
-        raise wrong(f"--app: expected module:name, for example tasks:harbor, got {target.app!r}")
+        raise usage_error(f"--app: expected module:name, for example tasks:harbor, got {target.app!r}")
     if target.app is None or target.given is not None:
         from taskharbor.drivers.registry import location_of
 
         store = Target(dsn=target.given, driver=target.kind)
         driver = store.driver()
         if store.in_memory and processes > 1:
-            raise wrong(f"--processes {processes}: {ONE_PROCESS}")
+            raise usage_error(f"--processes {processes}: {ONE_PROCESS}")
         return None if store.dsn is None else location_of(driver, store.dsn)
     return None
 
@@ -251,7 +253,7 @@ def _metrics(host: str, port: int, served: ExitStack) -> Callable[[str], None]:
     try:
         from taskharbor.observe.prometheus import serve, share
     except ModuleNotFoundError as error:
-        raise wrong(f"--metrics-port: {error}") from error
+        raise usage_error(f"--metrics-port: {error}") from error
     from taskharbor.drivers import open_driver
     from taskharbor.worker.supervisor.events import listen
 
@@ -260,14 +262,14 @@ def _metrics(host: str, port: int, served: ExitStack) -> Callable[[str], None]:
     try:
         server = serve(port, address=host, shared=shared)
     except OSError as error:
-        raise wrong(f"--metrics-port {port}: {str(error.strerror).removeprefix('metrics: ')}") from error
+        raise usage_error(f"--metrics-port {port}: {str(error.strerror).removeprefix('metrics: ')}") from error
     served.callback(server.close)
     listen(server.processes)
     return lambda dsn: server.watch(open_driver(dsn))
 
 
 def _complain(text: str) -> None:
-    complain(told(text))
+    complain(safe_text(text))
 
 
 def _interpreter_flags() -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from taskharbor.cli.demo.screen import Screen
 from taskharbor.cli.demo.tasks import CHUNK, FAILURES, charge, greet, harbor, newsletter, rate, split
-from taskharbor.cli.fault import Refusal
+from taskharbor.cli.errors import CommandError
 from taskharbor.cli.text import first_line
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.contract import Driver
@@ -32,7 +32,7 @@ PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
-class Left:
+class DemoResult:
     """What the tour leaves behind, for whoever looks at it afterwards."""
 
     dsn: str
@@ -44,7 +44,7 @@ class Left:
     flow: str
 
 
-async def tour(folder: Path, screen: Screen) -> Left:
+async def tour(folder: Path, screen: Screen) -> DemoResult:
     """Take the tour. `folder` is absolute: the workers are told its path."""
     dsn = f"sqlite:///{folder}/demo.db"
     harbor.client.use(dsn)
@@ -65,7 +65,7 @@ async def tour(folder: Path, screen: Screen) -> Left:
                 flow = (await harbor.client.look(importing.id)).job.flow_id or ""
         except TimeoutError:
             text = f"the workers were not done within {PATIENCE:g} s; their log is {folder}/worker.log"
-            raise Refusal(text) from None
+            raise CommandError(text) from None
         finally:
             await harbor.aclose()
     succeeded = sum(queue.get("done", 0) for queue in counts.values())
@@ -75,7 +75,7 @@ async def tour(folder: Path, screen: Screen) -> Left:
     screen.say(f"The import added up to {cents / 100:.2f}: {LINES // CHUNK} chunks side by side, then one job that")
     screen.say("waited for all of them.")
     screen.say(f"The charge is dead after {info.job.attempts} attempts: {first_line(info.job.last_error)}")
-    return Left(dsn, succeeded, retries, cents, dead, scheduled, flow)
+    return DemoResult(dsn, succeeded, retries, cents, dead, scheduled, flow)
 
 
 async def _enqueue(orders: Path) -> tuple[str, str, JobHandle[Any]]:
@@ -105,7 +105,7 @@ async def _watch(driver: Driver, screen: Screen, process: Process, folder: Path)
         if not {"ready", "inflight", "blocked"} & left.keys() and not waiting and dead:
             return
         if process.returncode is not None:
-            raise Refusal(f"the workers ended early; their log is {folder}/worker.log")
+            raise CommandError(f"the workers ended early; their log is {folder}/worker.log")
         await asyncio.sleep(LOOK_EVERY)
 
 

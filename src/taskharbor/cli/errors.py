@@ -17,11 +17,11 @@ import click
 
 from taskharbor.cli.text import one_line
 
-NO = 1
-WRONG = 2
-STORE = 3
-OURS = 70
-INTERRUPTED = 130
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+EXIT_STORE = 3
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
 
 TRACEBACK = "TASKHARBOR_TRACEBACK"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?=[\w:@/%\[])[^\s\"'<>]+")
@@ -30,20 +30,20 @@ _NO_COMMAND = re.compile(r"No such command '([^']{1,40})'")
 _EXTRA = re.compile(r"Got unexpected extra arguments? \(")
 
 
-class Refusal(click.ClickException):
+class CommandError(click.ClickException):
     """A command ends here, with one line for a person and an exit code for a script."""
 
-    def __init__(self, text: str, code: int = NO) -> None:
+    def __init__(self, text: str, code: int = EXIT_REFUSED) -> None:
         super().__init__(text)
         self.code = code
 
 
-def wrong(text: str) -> Refusal:
+def usage_error(text: str) -> CommandError:
     """The command line is wrong."""
-    return Refusal(text, WRONG)
+    return CommandError(text, EXIT_USAGE)
 
 
-def told(text: str) -> str:
+def safe_text(text: str) -> str:
     """Error text as it may be shown: one line, addresses without what may be secret, no escape sequences."""
     from taskharbor.drivers.dsn import redact
 
@@ -53,18 +53,18 @@ def told(text: str) -> str:
 def explained(error: BaseException) -> tuple[str, int]:
     """What went wrong in one line that may be shown, and the exit code that goes with it."""
     text, code = _described(error)
-    return told(text), code
+    return safe_text(text), code
 
 
 def report(error: BaseException) -> int:
     """Say what went wrong in one line on stderr; answers the exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):  # a group without a command: what there is to choose from
         click.echo(error.format_message(), err=True)
-        return WRONG
+        return EXIT_USAGE
     text, code = explained(error)
     sys.stdout.flush()
     complain(text)
-    if code > WRONG and os.environ.get(TRACEBACK):
+    if code > EXIT_USAGE and os.environ.get(TRACEBACK):
         click.echo(_frames(error), err=True)
     return code
 
@@ -93,13 +93,13 @@ def _frames(error: BaseException) -> str:
 
 def _described(error: BaseException) -> tuple[str, int]:
     if isinstance(error, click.UsageError):
-        return _usage(error), WRONG
-    if isinstance(error, Refusal):
+        return _usage(error), EXIT_USAGE
+    if isinstance(error, CommandError):
         return error.format_message(), error.code
     if isinstance(error, click.ClickException):
         return error.format_message(), error.exit_code
     if isinstance(error, click.Abort):
-        return "interrupted", INTERRUPTED
+        return "interrupted", EXIT_INTERRUPTED
     return _of_the_store(error)
 
 
@@ -129,16 +129,16 @@ def _of_the_store(error: BaseException) -> tuple[str, int]:
     from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob, JobNotFound, WrongState
 
     if isinstance(error, InvalidJob):
-        return str(error), WRONG
+        return str(error), EXIT_USAGE
     if isinstance(error, JobNotFound | WrongState):
-        return str(error), NO
+        return str(error), EXIT_REFUSED
     if isinstance(error, BackendUnavailable | DriverError):
-        return str(error), STORE
+        return str(error), EXIT_STORE
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        return f"the output cannot be written: {error.strerror}", NO
+        return f"the output cannot be written: {error.strerror}", EXIT_REFUSED
     if isinstance(error, UnicodeEncodeError):
-        return "expected text that UTF-8 can hold, got bytes that are not UTF-8 in an argument", WRONG
+        return "expected text that UTF-8 can hold, got bytes that are not UTF-8 in an argument", EXIT_USAGE
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     hint = f"; set {TRACEBACK}=1 to see where it came from"
-    return f"this is a mistake in taskharbor: {type(error).__name__}{where}{hint}", OURS
+    return f"this is a mistake in taskharbor: {type(error).__name__}{where}{hint}", EXIT_BUG

@@ -9,7 +9,7 @@ import click
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
-def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+def parse_moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
     """An option's ISO 8601 moment with its time zone."""
     if value is None:
         return None
@@ -26,7 +26,7 @@ def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> dat
     return found
 
 
-def span(ctx: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
+def parse_duration(ctx: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
     """An option's duration: seconds, or a number with ms, s, m, h or d."""
     if value is None:
         return None
@@ -38,15 +38,15 @@ def span(ctx: click.Context, param: click.Parameter, value: str | None) -> timed
         raise click.BadParameter("expected a duration such as 90, 90s, 15m, 2h or 1d", ctx, param) from None
 
 
-def stamp(moment: datetime | None) -> str:
+def format_moment(moment: datetime | None) -> str:
     """A moment in UTC, to the second."""
     return "" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
-def length(span: timedelta) -> str:
+def format_duration(span: timedelta) -> str:
     """A duration in its two largest units.
 
-    >>> length(timedelta(hours=2, minutes=5, seconds=9)), length(timedelta(milliseconds=300))
+    >>> format_duration(timedelta(hours=2, minutes=5, seconds=9)), format_duration(timedelta(milliseconds=300))
     ('2h 5m', '0.3s')
     """
     seconds = span.total_seconds()
@@ -65,9 +65,9 @@ def relative(moment: datetime | None, now: datetime) -> str:
     """A moment seen from now: `in 5m`, `2h 5m ago`."""
     if moment is None:
         return ""
-    return f"in {length(moment - now)}" if moment > now else f"{length(now - moment)} ago"
+    return f"in {format_duration(moment - now)}" if moment > now else f"{format_duration(now - moment)} ago"
 
 
-def both(moment: datetime | None, now: datetime) -> str:
+def with_distance(moment: datetime | None, now: datetime) -> str:
     """A moment, and how far away it is."""
-    return "" if moment is None else f"{stamp(moment)} ({relative(moment, now)})"
+    return "" if moment is None else f"{format_moment(moment)} ({relative(moment, now)})"

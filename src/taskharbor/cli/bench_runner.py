@@ -25,7 +25,7 @@ TYPE = "taskharbor-bench"
 
 
 @dataclass(frozen=True)
-class Figures:
+class BenchFigures:
     """What was measured. Rates are jobs a second, times milliseconds."""
 
     jobs: int
@@ -36,7 +36,7 @@ class Figures:
     pickup_p99: float
 
 
-async def measure(driver: Driver, jobs: int, concurrency: int, tell: Callable[[str], None]) -> Figures:
+async def run_bench(driver: Driver, jobs: int, concurrency: int, tell: Callable[[str], None]) -> BenchFigures:
     """Measure, then delete what was stored for it."""
     queue = f"taskharbor-bench-{secrets.token_hex(4)}"
     client = Client(driver, default_queue=queue)
@@ -52,7 +52,9 @@ async def measure(driver: Driver, jobs: int, concurrency: int, tell: Callable[[s
     finally:
         await _forget(driver, queue)
         await client.aclose()
-    return Figures(jobs, one, many, run, times[len(times) // 2], times[min(len(times) - 1, len(times) * 99 // 100)])
+    return BenchFigures(
+        jobs, one, many, run, times[len(times) // 2], times[min(len(times) - 1, len(times) * 99 // 100)]
+    )
 
 
 async def _one_by_one(client: Client, number: int) -> float:

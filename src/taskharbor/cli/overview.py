@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from taskharbor.cli import shape
+from taskharbor.cli import json_output
 from taskharbor.cli.output import Column, at_terminal, write, write_table
 from taskharbor.cli.text import one_line
-from taskharbor.cli.when import relative
+from taskharbor.cli.timefmt import relative
 from taskharbor.drivers.contract import Driver
 
 ALWAYS = ("ready", "inflight", "dlq")  # columns that a person looks for even when they are zero
 
 
 @dataclass(frozen=True)
-class Survey:
+class Overview:
     """One look: plain values, as JSON shows them."""
 
     at: datetime
@@ -24,7 +24,7 @@ class Survey:
     workers: list[dict[str, Any]]
 
 
-async def survey(driver: Driver, now: datetime) -> Survey:
+async def read_overview(driver: Driver, now: datetime) -> Overview:
     """Look."""
     counts = await driver.counts(now)
     workers = await driver.workers(now)
@@ -34,18 +34,18 @@ async def survey(driver: Driver, now: datetime) -> Survey:
             "queue": name,
             "paused": await driver.is_paused(name),
             "workers": sum(name in worker.queues for worker in workers),
-            "jobs": shape.states(counts.get(name, {})),
+            "jobs": json_output.states(counts.get(name, {})),
         }
         for name in names
     ]
-    return Survey(now, queues, [shape.worker(info) for info in workers])
+    return Overview(now, queues, [json_output.worker(info) for info in workers])
 
 
-def queue_table(found: Survey, *, narrow: bool) -> tuple[list[Column], list[list[str]]]:
+def queue_table(found: Overview, *, narrow: bool) -> tuple[list[Column], list[list[str]]]:
     """The queues as a table; `narrow`: without the states that no job is in."""
     states = [
         state
-        for state in shape.STATES
+        for state in json_output.STATES
         if not narrow or state in ALWAYS or any(row["jobs"][state] for row in found.queues)
     ]
     columns = [Column("queue"), *(Column(state, right=True) for state in states), Column("workers", right=True)]
@@ -62,7 +62,7 @@ def queue_table(found: Survey, *, narrow: bool) -> tuple[list[Column], list[list
     return columns, rows
 
 
-def worker_table(found: Survey) -> tuple[list[Column], list[list[str]]]:
+def worker_table(found: Overview) -> tuple[list[Column], list[list[str]]]:
     """The workers as a table."""
     columns = [Column("worker"), Column("queues"), Column("running", right=True), Column("started", whole=True)]
     columns.append(Column("heard", whole=True))
@@ -79,7 +79,7 @@ def worker_table(found: Survey) -> tuple[list[Column], list[list[str]]]:
     return columns, rows
 
 
-def write_queues(found: Survey) -> None:
+def write_queues(found: Overview) -> None:
     """The queues, for a person or a pipe."""
     if found.queues:
         write_table(*queue_table(found, narrow=at_terminal()))
@@ -87,7 +87,7 @@ def write_queues(found: Survey) -> None:
         write("no queues")
 
 
-def write_workers(found: Survey) -> None:
+def write_workers(found: Overview) -> None:
     """The workers, for a person or a pipe."""
     if found.workers:
         write_table(*worker_table(found))

@@ -1,6 +1,6 @@
 """What a worker process of `taskharbor worker run` runs: loads the application and works, linked to its supervisor.
 
-    python -m taskharbor.cli.process N      N: the number of the socket on which the supervisor says what to do
+    python -m taskharbor.cli.worker_process N      N: the number of the socket on which the supervisor says what to do
 
 It is started afresh each time, so nothing of the supervisor's (threads, connections, locks) is inherited.
 """
@@ -18,7 +18,7 @@ from typing import Any
 
 from taskharbor.cli.banner import offer_of
 from taskharbor.cli.commands.worker import ONE_PROCESS
-from taskharbor.cli.fault import explained, wrong
+from taskharbor.cli.errors import explained, usage_error
 from taskharbor.cli.target import Target, family
 from taskharbor.drivers.registry import location_of
 from taskharbor.observe.lines import configure_logging
@@ -67,7 +67,7 @@ def make(setup: wire.Setup, link: Link) -> Worker:
     link.offer = offer_of(target, setup.queues)
     if target.in_memory:
         if not setup.alone:
-            raise wrong(f"--processes above 1: {ONE_PROCESS}")
+            raise usage_error(f"--processes above 1: {ONE_PROCESS}")
     elif target.dsn is None:
         logger.warning(
             "the app was made with a driver of its own, so the supervisor does not know the store's address: this "
@@ -97,7 +97,7 @@ def make(setup: wire.Setup, link: Link) -> Worker:
         from taskharbor.observe.prometheus import PrometheusObserver
 
         options["observers"] = [PrometheusObserver()]
-    from taskharbor.cli.builtin import handlers
+    from taskharbor.cli.builtin_handlers import handlers
 
     return Worker(target.driver(), handlers=handlers(), **options)
 

@@ -23,14 +23,14 @@ from taskharbor.tasks.marks import RESERVED
 
 
 @dataclass(frozen=True)
-class Reveal:
+class Redaction:
     """How much to show: everything, everything but some fields, or nothing."""
 
     show: bool = False
     fields: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, show_payload: bool, redact: tuple[str, ...]) -> Reveal:
+    def of(cls, show_payload: bool, redact: tuple[str, ...]) -> Redaction:
         """From the options: naming what to hide is asking to see the rest."""
         return cls(show_payload or bool(redact), frozenset(name.lower() for name in redact))
 
@@ -76,7 +76,7 @@ class Reveal:
         return found
 
 
-HIDDEN = Reveal()
+HIDDEN = Redaction()
 
 
 def _plain(data: bytes) -> Any:

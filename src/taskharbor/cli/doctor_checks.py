@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from taskharbor.cli.errors import CommandError, safe_text
 from taskharbor.cli.explain import FROM_THE_START, LOOKED_AT, NAMED
-from taskharbor.cli.fault import Refusal, told
+from taskharbor.cli.overview import Overview, read_overview
 from taskharbor.cli.store import is_absent, missing
-from taskharbor.cli.survey import Survey, survey
 from taskharbor.cli.target import ENVIRONMENT, Target, family
 from taskharbor.cli.text import one_line
 from taskharbor.drivers.contract import Driver, open_existing
@@ -41,7 +41,7 @@ class Check:
     text: str
 
 
-def checkup(target: Target) -> list[Check]:
+def run_checks(target: Target) -> list[Check]:
     """Everything that can be checked, until something keeps the rest from it."""
     checks = [_versions()]
     try:
@@ -58,8 +58,8 @@ def checkup(target: Target) -> list[Check]:
             text = "memory:// lives inside one process: what another process enqueues is not seen here"
             return [*checks, Check("store", "warning", text)]
         driver = target.driver()
-    except Refusal as refusal:
-        return [*checks, Check("store", "problem", told(refusal.message))]
+    except CommandError as refusal:
+        return [*checks, Check("store", "problem", safe_text(refusal.message))]
     return [*checks, *asyncio.run(_store(driver, target))]
 
 
@@ -98,31 +98,31 @@ def _library(target: Target) -> Iterator[Check]:
 
 async def _store(driver: Driver, target: Target) -> list[Check]:
     checks: list[Check] = []
-    with _warnings() as heard:
+    with _warnings() as warnings:
         try:
             await open_existing(driver)
             checks.append(Check("store", "ok", "it can be reached and used"))
             checks += await _pace(driver)
             now = await driver.server_time()
-            checks += _life(await survey(driver, now), bool(await driver.workers(FROM_THE_START)))
+            checks += _life(await read_overview(driver, now), bool(await driver.workers(FROM_THE_START)))
             checks += await _strangers(driver, target, now)
             checks += await _damage(driver)
         except StoreMissing as error:
             text = missing(driver, target, str(error)) if is_absent(driver) else "no schema yet: taskharbor migrate"
-            checks.append(Check("store", "problem", told(text)))
+            checks.append(Check("store", "problem", safe_text(text)))
         except (TaskHarborError, OSError) as error:
-            checks.append(Check("store", "problem", told(str(error))))
+            checks.append(Check("store", "problem", safe_text(str(error))))
         finally:
             await driver.close()
         checks += await _rights(driver)
-    checks[1:1] = [Check("store", "warning", told(text)) for text in heard]
+    checks[1:1] = [Check("store", "warning", safe_text(text)) for text in warnings]
     return checks
 
 
 async def _damage(driver: Driver) -> list[Check]:
     """What other programs did to the store, if the driver keeps an account of it."""
     damaged = getattr(driver, "damaged", None)
-    return [] if damaged is None else [Check("damage", "warning", told(text)) for text in await damaged()]
+    return [] if damaged is None else [Check("damage", "warning", safe_text(text)) for text in await damaged()]
 
 
 async def _rights(driver: Driver) -> list[Check]:
@@ -136,7 +136,7 @@ async def _rights(driver: Driver) -> list[Check]:
         return []  # whatever keeps it from asking is told already
     if not lacking:
         return [Check("rights", "ok", "the user may do what the driver needs")]
-    return [Check("rights", "problem", told(text)) for text in lacking]
+    return [Check("rights", "problem", safe_text(text)) for text in lacking]
 
 
 async def _pace(driver: Driver) -> list[Check]:
@@ -174,7 +174,7 @@ async def _strangers(driver: Driver, target: Target, now: datetime) -> list[Chec
     return [Check("tasks", "warning", text)]
 
 
-def _life(found: Survey, is_known: bool) -> list[Check]:
+def _life(found: Overview, is_known: bool) -> list[Check]:
     """Queues that wait for somebody. `is_known`: the store remembers a worker, however long ago."""
     checks = []
     dead = sum(row["jobs"]["dlq"] for row in found.queues)
@@ -200,16 +200,16 @@ def _life(found: Survey, is_known: bool) -> list[Check]:
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
     """What our own code warns of meanwhile."""
-    heard: list[str] = []
+    warnings: list[str] = []
 
-    class Ear(logging.Handler):
+    class WarningCollector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            heard.append(record.getMessage())
+            warnings.append(record.getMessage())
 
-    ear = Ear(logging.WARNING)
+    collector = WarningCollector(logging.WARNING)
     log = logging.getLogger("taskharbor")
-    log.addHandler(ear)
+    log.addHandler(collector)
     try:
-        yield heard
+        yield warnings
     finally:
-        log.removeHandler(ear)
+        log.removeHandler(collector)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskharbor.cli.reveal import HIDDEN, Reveal
+from taskharbor.cli.redaction import HIDDEN, Redaction
 from taskharbor.model.job import JobInfo, State, WorkerInfo
 
 STATES = tuple(state.value for state in State)
@@ -41,7 +41,7 @@ def dead(info: JobInfo) -> dict[str, Any]:
     return {**_place(info), "reason": reason or None, "last_error": last_error or None}
 
 
-def whole(info: JobInfo, reveal: Reveal) -> dict[str, Any]:
+def whole(info: JobInfo, reveal: Redaction) -> dict[str, Any]:
     """Everything about a job. What `hidden` names is null because it may not be seen."""
     job = info.job
     reason, last_error = reveal.errors(job)

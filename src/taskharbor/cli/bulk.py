@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import click
 
-from taskharbor.cli.fault import NO, told
+from taskharbor.cli.errors import EXIT_REFUSED, safe_text
 from taskharbor.cli.output import write, write_json
 from taskharbor.cli.target import Target
 from taskharbor.cli.text import one_line
@@ -16,14 +16,14 @@ from taskharbor.model.errors import TaskHarborError
 
 
 @dataclass
-class Many:
+class BulkResult:
     """Ids for which it was done, and ids with their errors for which it was not."""
 
     done: list[str] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, ids: Sequence[str], answers: Sequence[TaskHarborError | None]) -> Many:
+    def of(cls, ids: Sequence[str], answers: Sequence[TaskHarborError | None]) -> BulkResult:
         """From what a driver answered."""
         many = cls()
         for id, answer in zip(ids, answers, strict=True):
@@ -37,13 +37,13 @@ class Many:
         else:
             self.refused.append((id, str(error)))
 
-    def __iadd__(self, other: Many) -> Many:
+    def __iadd__(self, other: BulkResult) -> BulkResult:
         self.done += other.done
         self.refused += other.refused
         return self
 
 
-def end(many: Many, what: str, target: Target) -> None:
+def end(many: BulkResult, what: str, target: Target) -> None:
     """Tell, and end with exit code 1 if one was refused."""
     if target.json:
         write_json({"done": many.done, "refused": [{"id": id, "error": error} for id, error in many.refused]})
@@ -53,6 +53,6 @@ def end(many: Many, what: str, target: Target) -> None:
         write(f"{len(many.done)} jobs were {what}")
     if not target.json:
         for _, error in many.refused:
-            click.echo(f"taskharbor: {told(error)}", err=True)
+            click.echo(f"taskharbor: {safe_text(error)}", err=True)
     if many.refused:
-        sys.exit(NO)
+        sys.exit(EXIT_REFUSED)
