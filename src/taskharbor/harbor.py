@@ -10,21 +10,21 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from taskharbor.client.around import EnqueueMiddleware
 from taskharbor.client.budget import CALL_TIMEOUT
 from taskharbor.client.client import Client
+from taskharbor.client.enqueue_middleware import EnqueueMiddleware
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.events import Observer
-from taskharbor.model.given import callables
 from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
 from taskharbor.model.times import Duration
-from taskharbor.tasks.declare import Declaring
-from taskharbor.tasks.hints import OF_HARBORS, missing
+from taskharbor.model.validation import callables
+from taskharbor.tasks.declared_queues import Queues
+from taskharbor.tasks.decorator import Declaring
+from taskharbor.tasks.migration_hints import OF_HARBORS, missing
 from taskharbor.tasks.prepare import Call
-from taskharbor.tasks.queues import Queues
 from taskharbor.tasks.task import Step
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from taskharbor.drivers import JobRecord
-from taskharbor.model import nested
+from taskharbor.model import deep_json
 from tests.cli.shell import kill, reserve, store, taskharbor, within
 
 DEPTHS = (90, 900, 990, 5_000)
@@ -80,13 +80,13 @@ def test_deep_payloads_are_stored_or_refused(dsn: str, tmp_path: Path, depth: in
 @pytest.mark.parametrize("depth", [3, 900, 5_000])
 def test_reading_and_writing_go_together_at_any_depth(depth: int):
     for text in list(nest(depth, '{"a":[1,"two",null,true,-1.5e3,{}],"b":[],"é\\n\\"":"\\\\"}'))[:3]:
-        value = nested.read(text.encode())
-        assert nested.is_deep(value) == (depth > nested.DEEP)
-        again = nested.write(value)
+        value = deep_json.read(text.encode())
+        assert deep_json.is_deep(value) == (depth > deep_json.DEEP)
+        again = deep_json.write(value)
         if depth < 100:
             assert msgspec.json.decode(again) == msgspec.json.decode(text)
-        assert nested.write(nested.read(again)) == again
+        assert deep_json.write(deep_json.read(again)) == again
     for wrong in ("", "[1,]", "{1:2}", '{"a"}', "[1 2]", "]", "[[}", '{"a":1,}', "nul", "[1]]", '["\n'):
         padded = "[" * 5_000 + wrong + "]" * 5_000 if wrong else "[" * 5_000
         with pytest.raises(ValueError, match="JSON"):
-            nested.read(padded.encode())
+            deep_json.read(padded.encode())

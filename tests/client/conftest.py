@@ -9,6 +9,6 @@ from tests.client.tools import Waits
 def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     """Callers wait for nothing; what they would have waited is noted."""
     found = Waits()
-    monkeypatch.setattr("taskharbor.client.waiting.sleep", found.sleep)
-    monkeypatch.setattr("taskharbor.client.waiting.time", found.time)
+    monkeypatch.setattr("taskharbor.client.polling.sleep", found.sleep)
+    monkeypatch.setattr("taskharbor.client.polling.time", found.time)
     return found

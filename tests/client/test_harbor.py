@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import taskharbor.client.loops
+import taskharbor.client.driver_per_loop
 from taskharbor import Client, Harbor, JobContext, JobNotFound, JsonCodec, RetryLater, Worker
 from taskharbor.events import Event, JobEnqueued, JobSucceeded
 from taskharbor.model.job import JobRecord
@@ -62,7 +62,7 @@ def test_making_a_harbor_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(dsn)
         return Watched()
 
-    monkeypatch.setattr(taskharbor.client.loops, "open_driver", record)
+    monkeypatch.setattr(taskharbor.client.driver_per_loop, "open_driver", record)
     monkeypatch.delenv("TASKHARBOR_DSN", raising=False)
     harbor = Harbor()
 

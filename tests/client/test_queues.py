@@ -10,7 +10,7 @@ import pytest
 
 from taskharbor import Harbor, JobRequest
 from taskharbor.flow import chain
-from taskharbor.tasks.queues import MOST_TOLD
+from taskharbor.tasks.declared_queues import MOST_TOLD
 from taskharbor.testing import adrain, drain
 
 UNSERVED = r"which no task declares: harbor\.worker\(\) would not have run them; list them in"

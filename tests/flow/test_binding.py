@@ -11,7 +11,7 @@ from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.flow import chain, chord, group
 from taskharbor.model.codec import JsonCodec
 from taskharbor.tasks import results as results_module
-from taskharbor.tasks.marks import BIND_KEY, SHAPE_KEY, read_bind, shape_of, taken, write_bind
+from taskharbor.tasks.flow_metadata import BIND_KEY, SHAPE_KEY, read_bind, shape_of, taken, write_bind
 from taskharbor.tasks.results import complete, compose
 from taskharbor.testing import Faults, ManualClock, drain
 from taskharbor.worker import binder as binder_module
@@ -191,11 +191,11 @@ def test_marks() -> None:
 
 
 def test_a_process_job_receives_results_too(dsn: str, harbor_on: MakeHarbor) -> None:
-    from tests.flow import elsewhere
+    from tests.flow import process_tasks
 
     harbor = harbor_on(dsn)
     tasks = Tasks(harbor)
-    double = harbor.task(name="elsewhere.double", process=True)(elsewhere.double.function)
+    double = harbor.task(name="process_tasks.double", process=True)(process_tasks.double.function)
     handle = chain(tasks.number.s(4), double.s()).enqueue()
     drain(harbor)
     assert handle.result(60) == 8

@@ -21,10 +21,10 @@ from taskharbor.flow.run import FlowRun
 from taskharbor.model.errors import JobNotInflight
 from taskharbor.testing import ManualClock, drain
 from tests import lanes
-from tests.flow.crew import WORKERS, Crew, crew, store
-from tests.flow.forks import STOPPED, forks
-from tests.flow.scattered import ANSWER, GROWN, NORTH, QUEUES, Work
+from tests.flow.cluster_worker import ANSWER, GROWN, NORTH, QUEUES, Work
+from tests.flow.fork_server import STOPPED, forks
 from tests.flow.stores import MakeHarbor
+from tests.flow.worker_processes import WORKERS, Crew, crew, store
 from tests.servers import redis as servers
 
 FLOWS = lanes.figure(10, 200)
@@ -95,7 +95,7 @@ def test_a_worker_killed_at_any_command_after_the_last_member_releases_each_fina
     cluster: str, tmp_path: Path
 ) -> None:
     journal = tmp_path / "journal"
-    with forks("tests.flow.scattered", cluster, journal) as worker:
+    with forks("tests.flow.cluster_worker", cluster, journal) as worker:
         for point in range(1 + lanes.seed() % STRIDE, 200, STRIDE):
             id = all_but_the_last_member(cluster, journal)
             code = worker(point)
@@ -116,7 +116,7 @@ def test_a_worker_stopped_at_a_command_after_the_last_member_changes_nothing_whe
 ) -> None:
     """What it has read from an outbox was delivered by others meanwhile, and the finalizers ran: it says it again."""
     journal = tmp_path / "journal"
-    with forks("tests.flow.scattered", cluster, journal) as worker:
+    with forks("tests.flow.cluster_worker", cluster, journal) as worker:
         for point in range(1, STOPS):
             id = all_but_the_last_member(cluster, journal)
             code = worker(-point)
@@ -143,7 +143,7 @@ def test_flows_across_slots_under_random_kills_and_cancels(cluster: str, tmp_pat
     to_cancel = handles[::5]
     jobs = FLOWS * len(harbor.flow(handles[0].id).nodes)  # before any of them grows
     cancelled: dict[str, int] = {}
-    with crew("tests.flow.scattered", cluster, journal) as workers:
+    with crew("tests.flow.cluster_worker", cluster, journal) as workers:
         for turn in range(KILLS):
             wanted = jobs * (turn + chances.random()) / (KILLS + 1)
             wait(harbor, workers, lambda counts, wanted=wanted: counts["done"] + counts["cancelled"] >= wanted)

@@ -10,7 +10,7 @@ from taskharbor.drivers import JobRecord
 from taskharbor.flow import Flow, chain, chord, group
 from taskharbor.flow import compile as compiling
 from taskharbor.flow.compile import Compiled, compile_flow, compile_spawn
-from taskharbor.tasks.marks import BIND_KEY, DEPTH_KEY, JOIN_TYPE, SHAPE_KEY
+from taskharbor.tasks.flow_metadata import BIND_KEY, DEPTH_KEY, JOIN_TYPE, SHAPE_KEY
 from tests.flow.tasks import Tasks
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

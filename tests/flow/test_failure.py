@@ -8,7 +8,7 @@ import pytest
 from taskharbor import Harbor, JobCancelled, JobDead, Unrecoverable
 from taskharbor.drivers import DriverError, JobRecord
 from taskharbor.flow import chain, chord, group
-from taskharbor.tasks.failure import ON_FAILURE_KEY
+from taskharbor.tasks.failure_step import ON_FAILURE_KEY
 from taskharbor.testing import ManualClock, drain
 from tests.flow.tasks import Tasks
 

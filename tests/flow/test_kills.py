@@ -1,6 +1,6 @@
 """Chords under kills: every finalizer is released once, after all its members, whatever dies when.
 
-Real workers on virtual time (tests/flow/kills.py). Real processes are killed in test_processes.py.
+Real workers on virtual time (tests/flow/simulated_kills.py). Real processes are killed in test_processes.py.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import pytest
 from taskharbor import Harbor, Unrecoverable
 from taskharbor.flow import chain, chord, group
 from tests import lanes
-from tests.flow.kills import Yard
+from tests.flow.simulated_kills import Yard
 
 SEEDS = range(lanes.seed(), lanes.seed() + lanes.figure(3, 50))
 CHORDS = 1000

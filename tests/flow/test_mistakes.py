@@ -13,7 +13,7 @@ from taskharbor.drivers.memory import settle as settling
 from taskharbor.drivers.memory.flows import release_dependents
 from taskharbor.drivers.memory.records import ticks
 from taskharbor.flow import chord
-from tests.flow.kills import Yard
+from tests.flow.simulated_kills import Yard
 from tests.flow.test_kills import Declared
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.testing import ManualClock, drain
-from tests.flow.forks import forks
-from tests.flow.mortal import Work
+from tests.flow.fork_server import forks
+from tests.flow.killable_worker import Work
 from tests.flow.stores import DURABLE, STORES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ class Place:
             yield harbor, Work(harbor, str(self.journal))
 
     def worker(self) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "tests.flow.mortal", self.dsn, str(self.journal)]
+        command = [sys.executable, "-m", "tests.flow.killable_worker", self.dsn, str(self.journal)]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
@@ -78,7 +78,7 @@ def test_a_chain_goes_on_after_its_worker_was_killed_in_the_middle(place: Place)
 
 @pytest.mark.rotates(len(DURABLE))
 def test_a_worker_killed_at_every_step_of_a_chord_releases_its_finalizer_once(place: Place) -> None:
-    with forks("tests.flow.mortal", place.dsn, place.journal) as worker:
+    with forks("tests.flow.killable_worker", place.dsn, place.journal) as worker:
         for point in range(1, 60):
             place.journal.write_text("")
             with place.harbor() as (_, work):

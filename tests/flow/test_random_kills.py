@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests import lanes
-from tests.flow.crew import WORKERS, crew, store
-from tests.flow.doomed import MEMBERS, Work
+from tests.flow.random_kill_worker import MEMBERS, Work
 from tests.flow.stores import DURABLE, STORES, MakeHarbor
+from tests.flow.worker_processes import WORKERS, crew, store
 
 CHORDS = lanes.figure(30, 1000)
 KILLS = lanes.figure(4, 60)
@@ -35,7 +35,7 @@ def test_chords_under_random_kills(name: str, tmp_path: Path, harbor_on: MakeHar
         found: int = store(harbor, lambda d, now: d.counts(now)).get("default", {}).get("done", 0)
         return found
 
-    with crew("tests.flow.doomed", dsn, journal) as workers:
+    with crew("tests.flow.random_kill_worker", dsn, journal) as workers:
         for turn in range(KILLS):
             while done() < jobs * (turn + chances.random()) / (KILLS + 1):
                 workers.give_back(harbor)

@@ -138,11 +138,11 @@ def test_what_is_spawned_while_the_flow_is_cancelled_never_runs(harbor: Harbor, 
 
 
 def test_a_workflow_of_a_process_job(harbor: Harbor) -> None:
-    from tests.flow import elsewhere
+    from tests.flow import process_tasks
 
-    elsewhere.fan.handler.signature  # noqa: B018 - its own harbor: the types are what counts
-    task = harbor.task(name="elsewhere.fan", process=True)(elsewhere.fan.function)
-    harbor.task(name="elsewhere.double")(elsewhere.double.function)
+    process_tasks.fan.handler.signature  # noqa: B018 - its own harbor: the types are what counts
+    task = harbor.task(name="process_tasks.fan", process=True)(process_tasks.fan.function)
+    harbor.task(name="process_tasks.double")(process_tasks.double.function)
     handle = task.enqueue(3)
     drain(harbor)
     assert handle.result(60) == [0, 2, 4]

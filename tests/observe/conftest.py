@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor.model import current
+from taskharbor.model import current_job
 from taskharbor.observe import lines
 
 
@@ -41,7 +41,7 @@ def configure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Configure]:
     handlers, level = list(root.handlers), root.level
     monkeypatch.setattr(lines, "_installed", None)
     monkeypatch.setattr(lines, "_configuration", None)
-    monkeypatch.setattr(current, "_wanted", False)
+    monkeypatch.setattr(current_job, "_wanted", False)
 
     def configure(format: str = "json", level: str = "INFO") -> Written:
         written = Written()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from taskharbor import Harbor, JobContext
-from taskharbor.model import current
+from taskharbor.model import current_job
 from taskharbor.observe import lines
 from taskharbor.observe.log import JobFilter, JsonFormatter, TextFormatter, configure_logging
 from taskharbor.testing import ManualClock, drain
@@ -149,12 +149,12 @@ def test_a_line_that_says_which_job_it_is_about_keeps_that(configure: Configure)
 
 
 def test_nothing_is_noted_for_nobody(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(current, "_wanted", False)
+    monkeypatch.setattr(current_job, "_wanted", False)
     harbor, seen = Harbor("memory://"), list[Any]()
 
     @harbor.task
     async def look() -> None:
-        seen.append(current.CURRENT.get())
+        seen.append(current_job.CURRENT.get())
 
     with harbor:
         look.enqueue()

@@ -15,7 +15,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from taskharbor import Cancel, RetryLater, Snooze, Unrecoverable
-from taskharbor.tasks.mismatch import PayloadMismatch
+from taskharbor.tasks.payload_errors import PayloadMismatch
 from taskharbor.tasks.workflow import Workflow
 
 

@@ -8,10 +8,10 @@ import pytest
 from msgspec import ValidationError
 
 from taskharbor.events import JobDeadLettered, JobFailed, OutcomeRefused, PolicyFailed
-from taskharbor.policy.carried import RETRY_KEY, UNRECOVERABLE_KEY
+from taskharbor.policy.metadata import RETRY_KEY, UNRECOVERABLE_KEY
 from taskharbor.policy.retry import Fixed
-from taskharbor.tasks.failure import ON_FAILURE_KEY
-from taskharbor.tasks.marks import BIND_KEY, JOIN_TYPE, SHAPE_KEY
+from taskharbor.tasks.failure_step import ON_FAILURE_KEY
+from taskharbor.tasks.flow_metadata import BIND_KEY, JOIN_TYPE, SHAPE_KEY
 from tests.odd_endings.ending import Ending, deep
 from tests.odd_endings.hostile import Thing
 from tests.odd_endings.test_odd_endings import check

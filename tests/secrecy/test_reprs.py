@@ -172,7 +172,7 @@ def test_a_repr_shows_no_field_that_nobody_has_allowed():
     every = set().union(*(shown(made(kind)) for kind in classes()))
     showing = {name for name in every if name.partition(".")[2] not in NAMES}
     new = sorted(showing - set(MAY_SHOW))
-    assert not new, "hide them with taskharbor.model.shown, or say above why everybody may see them"
+    assert not new, "hide them with taskharbor.model.safe_repr, or say above why everybody may see them"
 
 
 def test_nothing_is_allowed_that_shows_nothing():

@@ -18,7 +18,7 @@ import pytest
 
 from taskharbor.model.codec import JsonCodec
 from taskharbor.tasks.context import JobContext
-from taskharbor.tasks.mismatch import PayloadMismatch
+from taskharbor.tasks.payload_errors import PayloadMismatch
 from taskharbor.tasks.signature import Signature
 
 if TYPE_CHECKING:

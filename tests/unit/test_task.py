@@ -14,7 +14,7 @@ import pytest
 from taskharbor import Fixed, Harbor, InvalidJob, JobContext, JobRequest, Step, Task
 from taskharbor.model.codec import JsonCodec
 from taskharbor.model.ids import new_id
-from taskharbor.tasks.declare import Declaring
+from taskharbor.tasks.decorator import Declaring
 from taskharbor.tasks.options import KNOWN, UNSET, change
 from taskharbor.tasks.prepare import Call, prepare
 from taskharbor.tasks.task import default_name

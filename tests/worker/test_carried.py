@@ -7,7 +7,7 @@ import pytest
 
 from taskharbor import Exponential, Fixed, Harbor, Linear
 from taskharbor.events import PolicyFailed
-from taskharbor.policy.carried import read_retry, write_retry
+from taskharbor.policy.metadata import read_retry, write_retry
 from taskharbor.testing import ManualClock, drain
 from tests.worker.bench import Bench, bench_test, job
 

@@ -20,7 +20,7 @@ from taskharbor.events import (
     PolicyFailed,
 )
 from taskharbor.policy.retry import Fixed
-from taskharbor.tasks.marks import JOIN_TYPE
+from taskharbor.tasks.flow_metadata import JOIN_TYPE
 from taskharbor.tasks.workflow import Spawned, Workflow
 from taskharbor.worker import Worker
 from tests.worker.bench import Bench, bench_test, job

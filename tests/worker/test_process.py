@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from taskharbor.events import JobProgress, JobRetried, JobStarted
-from taskharbor.policy.carried import UNRECOVERABLE_KEY, write_unrecoverable
+from taskharbor.policy.metadata import UNRECOVERABLE_KEY, write_unrecoverable
 from taskharbor.policy.retry import Fixed
 from tests.worker import process_handlers as handlers
 from tests.worker.bench import Bench, bench_test, job

@@ -25,7 +25,7 @@ from taskharbor.drivers.contract import Driver, open_existing
 from taskharbor.drivers.dsn import redact
 from taskharbor.model.errors import StoreMissing, TaskHarborError
 from taskharbor.model.job import State
-from taskharbor.tasks.marks import JOIN_TYPE
+from taskharbor.tasks.flow_metadata import JOIN_TYPE
 
 LIBRARIES = {"postgres": "psycopg", "redis": "redis"}
 CLOCK_SECONDS = 1.0

@@ -15,7 +15,7 @@ from taskharbor.cli.timefmt import format_duration, relative, with_distance
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import EPOCH, JobInfo, State, WorkerInfo
-from taskharbor.tasks.marks import JOIN_TYPE
+from taskharbor.tasks.flow_metadata import JOIN_TYPE
 
 NAMED = 5  # jobs that are named one by one
 LOOKED_AT = 200

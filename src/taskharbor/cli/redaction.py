@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from taskharbor.cli.text import first_line
-from taskharbor.model import nested
+from taskharbor.model import deep_json
 from taskharbor.model.errors import because
 from taskharbor.model.job import JobRecord
 from taskharbor.policy.mask import MASK, mask, stored_values
-from taskharbor.tasks.marks import RESERVED
+from taskharbor.tasks.flow_metadata import RESERVED
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Redaction:
         if data is None or not self.show:
             return None
         try:
-            value = nested.read(data)
+            value = deep_json.read(data)
         except ValueError:
             return MASK if self.fields else _plain(data)  # where a field begins and ends in it, nobody knows
         for inside in _objects(value):
             inside.update({key: MASK for key in inside if key.lower() in self.fields})
-        return msgspec.Raw(nested.write(value)) if nested.is_deep(value) else value
+        return msgspec.Raw(deep_json.write(value)) if deep_json.is_deep(value) else value
 
     def metadata(self, job: JobRecord) -> dict[str, str]:
         """A job's metadata; of our own marks the names only, unless everything is to be shown."""
@@ -67,7 +67,7 @@ class Redaction:
     def _hidden(self, payload: bytes) -> Iterable[Any]:
         """What stands under the names of hidden fields, each once, however they are nested in each other."""
         try:
-            value = nested.read(payload)
+            value = deep_json.read(payload)
         except ValueError:
             return stored_values(payload)
         found: list[Any] = []
@@ -94,4 +94,4 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
         item = waiting.pop()
         if isinstance(item, dict):
             yield item
-        waiting.extend(nested.children(item))
+        waiting.extend(deep_json.children(item))

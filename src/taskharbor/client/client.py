@@ -11,29 +11,29 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from taskharbor.client import waiting
-from taskharbor.client.around import EnqueueMiddleware, Make, around
+from taskharbor.client import polling
 from taskharbor.client.budget import CALL_TIMEOUT, Budget, in_doubt, seconds_of
+from taskharbor.client.driver_per_loop import LoopDrivers
+from taskharbor.client.enqueue_middleware import EnqueueMiddleware, Make, around
+from taskharbor.client.external_jobs import look_at_flow, stuck, waits_outside
 from taskharbor.client.handle import JobHandle
-from taskharbor.client.keys import SentKeys
-from taskharbor.client.loops import LoopDrivers
-from taskharbor.client.outside import look_at_flow, stuck, waits_outside
 from taskharbor.client.portal import Portal, refuse_on_loop
 from taskharbor.client.request import JobRequest
+from taskharbor.client.sent_keys import SentKeys
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.bounds import check_name
 from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec, type_name
 from taskharbor.model.errors import BackendUnavailable, JobNotFound
 from taskharbor.model.events import JobEnqueued, KeyConflict, Observer, Observers
-from taskharbor.model.given import callables, with_methods
 from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo, JobInfo, JobRecord, State, replace
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import Duration
+from taskharbor.model.validation import callables, with_methods
 from taskharbor.observe.log import logged
-from taskharbor.tasks.marks import JOIN_TYPE
-from taskharbor.tasks.mismatch import describe
+from taskharbor.tasks.flow_metadata import JOIN_TYPE
 from taskharbor.tasks.options import Options
+from taskharbor.tasks.payload_errors import describe
 from taskharbor.tasks.prepare import Call, prepare
 from taskharbor.tasks.results import Results, compose
 
@@ -418,7 +418,7 @@ class Client:
                         if tried == TRIES or self._drivers.closings() != closings:
                             raise budget.refused(error) from (error.__cause__ or error)
                     pause = FIRST_BACKOFF * 2 ** (tried - 1)
-                    await waiting.sleep(pause + pause * random.random())
+                    await polling.sleep(pause + pause * random.random())
                     if self._drivers.closings() != closings:
                         raise budget.refused(budget.last)
         except TimeoutError:

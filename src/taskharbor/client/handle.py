@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from taskharbor.client import waiting
-from taskharbor.model.current import is_in_handler
+from taskharbor.client import polling
+from taskharbor.model.current_job import is_in_handler
 from taskharbor.model.errors import JobCancelled, JobDead, JobNotFound
 from taskharbor.model.job import JobInfo, JobRecord, State
 from taskharbor.model.times import Duration
-from taskharbor.tasks.hints import OF_HANDLES, missing
+from taskharbor.tasks.migration_hints import OF_HANDLES, missing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -82,9 +82,9 @@ class JobHandle(Generic[R_co]):
             return self._look(self._client.budget(call_timeout, "result"))
 
         try:
-            info = await waiting.until_ended(look, timeout, f"job {self.id}", in_handler=in_handler)
-        except waiting.Late as late:
-            told = await waiting.held_up(self._client, late.info)
+            info = await polling.until_ended(look, timeout, f"job {self.id}", in_handler=in_handler)
+        except polling.Late as late:
+            told = await polling.held_up(self._client, late.info)
             raise TimeoutError(f"job {late.info.job.id} is {late.info.state} after {late}; {told}") from None
         return await self._outcome(info, self._client.budget(call_timeout, "result"))
 

@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 from taskharbor.model.bounds import check_name
 from taskharbor.model.codec import Codec
 from taskharbor.model.times import Duration
-from taskharbor.tasks.marks import check_type
+from taskharbor.tasks.flow_metadata import check_type
 from taskharbor.tasks.options import UNSET, change
 from taskharbor.tasks.prepare import Call
 

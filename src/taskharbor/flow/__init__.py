@@ -9,6 +9,6 @@ from taskharbor.flow.build import Flow, chain, chord, group
 from taskharbor.flow.handle import FlowHandle, Progress
 from taskharbor.flow.mermaid import mermaid
 from taskharbor.flow.run import FlowRun
-from taskharbor.tasks.failure import FlowFailure
+from taskharbor.tasks.failure_step import FlowFailure
 
 __all__ = ["Flow", "FlowFailure", "FlowHandle", "FlowRun", "Progress", "chain", "chord", "group", "mermaid"]

@@ -12,12 +12,12 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
 
 from taskharbor.client.client import Client
 from taskharbor.flow.compile import Compiled, compile_flow, compile_spawn
-from taskharbor.flow.failure import carries_steps, released_at_once
 from taskharbor.flow.handle import FlowHandle
+from taskharbor.flow.on_failure import carries_steps, released_at_once
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import Duration
-from taskharbor.tasks.marks import MAX_DEPTH
+from taskharbor.tasks.flow_metadata import MAX_DEPTH
 from taskharbor.tasks.task import Step, Task
 from taskharbor.tasks.workflow import Spawned, Workflow
 

@@ -11,14 +11,14 @@ from datetime import datetime
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from taskharbor.flow.failure import failure_step
+from taskharbor.flow.on_failure import failure_step
 from taskharbor.model.bounds import MAX_DEPENDENCIES, MAX_SPAWN
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.times import to_ms
 from taskharbor.model.trace import trace_of, with_trace
-from taskharbor.tasks.failure import ON_FAILURE_KEY, FailureStep, read_steps, write_steps
-from taskharbor.tasks.marks import (
+from taskharbor.tasks.failure_step import ON_FAILURE_KEY, FailureStep, read_steps, write_steps
+from taskharbor.tasks.flow_metadata import (
     BIND_KEY,
     DEPTH_KEY,
     JOIN_SUFFIX,

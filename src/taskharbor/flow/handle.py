@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from taskharbor.client import waiting
+from taskharbor.client import polling
+from taskharbor.client.external_jobs import waits_outside
 from taskharbor.client.handle import dead
-from taskharbor.client.outside import waits_outside
-from taskharbor.flow.look import end_of, progress_of
-from taskharbor.model.current import is_in_handler
+from taskharbor.flow.summary import end_of, progress_of
+from taskharbor.model.current_job import is_in_handler
 from taskharbor.model.errors import JobCancelled, JobNotFound
 from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, State, flow_status
 from taskharbor.model.times import Duration
@@ -111,11 +111,11 @@ class FlowHandle(Generic[R_co]):
             end, outside = self._end, list(self._outside)
         look = _Look(self, end, outside, budget)
         try:
-            info = await waiting.until_ended(look, timeout, f"flow {self.id}", in_handler=in_handler)
+            info = await polling.until_ended(look, timeout, f"flow {self.id}", in_handler=in_handler)
         except JobNotFound:
             raise self._gone() from None
-        except waiting.Late as late:
-            told = await waiting.held_up(self._client, await self._ready(budget()) or late.info)
+        except polling.Late as late:
+            told = await polling.held_up(self._client, await self._ready(budget()) or late.info)
             raise TimeoutError(f"flow {self.id} runs after {late}; {told}") from None
         job = info.job
         if info.state is State.DLQ:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from taskharbor.flow.look import is_failure_step
+from taskharbor.flow.summary import is_failure_step
 from taskharbor.model.job import FlowInfo, JobInfo
-from taskharbor.tasks.marks import JOIN_TYPE
+from taskharbor.tasks.flow_metadata import JOIN_TYPE
 
 LARGE = 30
 _COLOURS = {

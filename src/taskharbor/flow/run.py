@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from taskharbor.flow.handle import FlowHandle, Progress
-from taskharbor.flow.look import durations_of, progress_of
 from taskharbor.flow.mermaid import mermaid
+from taskharbor.flow.summary import durations_of, progress_of
 from taskharbor.model.job import FlowInfo
 from taskharbor.model.times import Duration
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from taskharbor.model.foreign import adapted, from_plain, to_plain
+from taskharbor.model.json_hooks import adapted, from_plain, to_plain
 
 _FLAT = frozenset({str, int, bool, bytes, type(None)})
 # What JSON text shows when something may have been changed on the way: a null (NaN), a NaN of a Decimal, a key that

@@ -9,7 +9,7 @@ import msgspec
 
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TextIO
 
-from taskharbor.model import current
+from taskharbor.model import current_job
 from taskharbor.observe.whole import WholeLines
 
 FORMATS = ("text", "json")
@@ -38,7 +38,7 @@ class JobFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        current.want()
+        current_job.want()
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "job_id"):
@@ -47,7 +47,7 @@ class JobFilter(logging.Filter):
 
     def facts(self) -> dict[str, str | int]:
         """The same for a library that does not use records: of the job whose handler calls this, or nothing."""
-        job = current.CURRENT.get()
+        job = current_job.CURRENT.get()
         if job is None:
             return {}
         return dict(zip(FACTS, (job.id, job.type, job.queue, job.attempts + 1), strict=True))

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from taskharbor.model.bounds import clean_error
 from taskharbor.model.codec import JsonCodec
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 from taskharbor.omniq.errors import refusal
 from taskharbor.omniq.names import checked, child_base, queue_base, ulid
 from taskharbor.omniq.values import LANES, PAUSED, AckFailResult, BatchItem, Job, Lane, ReserveResult

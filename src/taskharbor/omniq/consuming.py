@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from taskharbor.model.errors import BackendUnavailable
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 from taskharbor.omniq import calls
 from taskharbor.omniq.calls import Call
 from taskharbor.omniq.errors import OmniQError

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,10 +20,10 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
 from taskharbor.model.naming import lineage
 from taskharbor.model.outcome import Cancelled, Fail, Outcome, Retry
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import Duration, duration, round_up
-from taskharbor.policy.carried import RETRY_KEY, UNRECOVERABLE_KEY, is_unrecoverable, read_retry
 from taskharbor.policy.describe import describe, summary
+from taskharbor.policy.metadata import RETRY_KEY, UNRECOVERABLE_KEY, is_unrecoverable, read_retry
 from taskharbor.policy.retry import RetryPolicy
 
 POLICY_FAILED_DELAY = timedelta(seconds=60)

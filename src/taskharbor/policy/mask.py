@@ -20,8 +20,8 @@ from urllib.parse import quote, quote_plus
 from uuid import UUID
 
 from taskharbor.model.bounds import MAX_ERROR, replace_unstorable
+from taskharbor.model.deep_json import children, read, scalars_of
 from taskharbor.model.job import JobRecord
-from taskharbor.model.nested import children, read, scalars_of
 
 MASK = "•••"
 SHORTEST = 4  # shorter values say little, and would be found everywhere

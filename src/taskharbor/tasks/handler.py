@@ -19,8 +19,8 @@ from taskharbor.model.codec import Codec, JsonCodec, type_name
 from taskharbor.model.times import Duration, duration
 from taskharbor.policy.retry import RetryPolicy, check_policy
 from taskharbor.tasks.context import JobContext
-from taskharbor.tasks.marks import check_type
-from taskharbor.tasks.mismatch import PayloadMismatch, describe
+from taskharbor.tasks.flow_metadata import check_type
+from taskharbor.tasks.payload_errors import PayloadMismatch, describe
 from taskharbor.tasks.signature import Signature
 
 __all__ = ["Bound", "Handler", "HandlerRegistry", "PayloadMismatch", "load_reference"]

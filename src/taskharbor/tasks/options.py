@@ -16,11 +16,11 @@ import msgspec
 from taskharbor.model.bounds import check_job
 from taskharbor.model.job import EPOCH, JobRecord
 from taskharbor.model.times import Duration, duration, moment
-from taskharbor.policy.carried import RETRY_KEY, UNRECOVERABLE_KEY, write_retry, write_unrecoverable
+from taskharbor.policy.metadata import RETRY_KEY, UNRECOVERABLE_KEY, write_retry, write_unrecoverable
 from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, RetryPolicy, check_policy
+from taskharbor.tasks.flow_metadata import RESERVED, check_type
 from taskharbor.tasks.handler import exception_types
-from taskharbor.tasks.hints import OF_OPTIONS
-from taskharbor.tasks.marks import RESERVED, check_type
+from taskharbor.tasks.migration_hints import OF_OPTIONS
 
 PROCESS_KEY = "taskharbor.process"
 """Carries a call's own `process=`: "1" or "0". Without it the handler's declaration decides."""

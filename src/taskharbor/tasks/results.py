@@ -14,7 +14,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import JobRecord
-from taskharbor.tasks.marks import JOIN_TYPE, Shape, may_be_join, shape_of, taken
+from taskharbor.tasks.flow_metadata import JOIN_TYPE, Shape, may_be_join, shape_of, taken
 
 Tree: TypeAlias = bytes | list[Any] | None
 """Encoded results in the shape in which they are received."""

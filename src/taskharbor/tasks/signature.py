@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from taskharbor.model.codec import Codec, type_name
-from taskharbor.tasks.hints import OF_OPTIONS
-from taskharbor.tasks.layout import Layout
-from taskharbor.tasks.mismatch import PayloadMismatch, describe
-from taskharbor.tasks.untyped import PLAIN, Changed
+from taskharbor.tasks.migration_hints import OF_OPTIONS
+from taskharbor.tasks.payload_check import PLAIN, Changed
+from taskharbor.tasks.payload_errors import PayloadMismatch, describe
+from taskharbor.tasks.payload_layout import Layout
 
 
 class Signature:

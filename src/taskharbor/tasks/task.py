@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
+from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.handler import Handler, check_importable
-from taskharbor.tasks.hints import OF_STEPS, OF_TASKS, below_a_decorator, missing, own_method
+from taskharbor.tasks.migration_hints import OF_STEPS, OF_TASKS, below_a_decorator, missing, own_method
 from taskharbor.tasks.options import CallOptions, Options, change
 from taskharbor.tasks.prepare import Call
-from taskharbor.tasks.queues import Queues
 
 if TYPE_CHECKING:
     from taskharbor.client.handle import JobHandle

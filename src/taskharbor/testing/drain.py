@@ -14,7 +14,7 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BlockingCall
 from taskharbor.model.events import Event, JobStarted, Observer
 from taskharbor.model.job import JobRecord
-from taskharbor.tasks.marks import BIND_KEY
+from taskharbor.tasks.flow_metadata import BIND_KEY
 from taskharbor.tasks.task import Task
 
 T = TypeVar("T")

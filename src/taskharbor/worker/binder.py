@@ -17,8 +17,8 @@ from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.lease import Reserved
 from taskharbor.model.naming import class_name
 from taskharbor.model.refusal import Refusal
+from taskharbor.tasks.flow_metadata import BIND_KEY, MAX_BOUND, Bind, read_bind, taken
 from taskharbor.tasks.handler import HandlerRegistry
-from taskharbor.tasks.marks import BIND_KEY, MAX_BOUND, Bind, read_bind, taken
 from taskharbor.tasks.results import Results, TooMuch, complete
 from taskharbor.worker.outage import Outage
 

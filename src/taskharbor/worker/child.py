@@ -24,14 +24,14 @@ from typing import Any, NoReturn
 import msgspec
 
 from taskharbor.model.codec import Codec
-from taskharbor.model.current import CURRENT, note_handler_thread
+from taskharbor.model.current_job import CURRENT, note_handler_thread
 from taskharbor.model.errors import Unrecoverable
 from taskharbor.model.job import JobRecord
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import truncate
 from taskharbor.observe.lines import Configuration, configure_like
-from taskharbor.policy.carried import UNRECOVERABLE_KEY, is_unrecoverable
 from taskharbor.policy.describe import describe, summary
+from taskharbor.policy.metadata import UNRECOVERABLE_KEY, is_unrecoverable
 from taskharbor.tasks.context import JobContext, report_early_end
 from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
 from taskharbor.tasks.workflow import is_workflow

@@ -21,7 +21,7 @@ from taskharbor.model.codec import JsonCodec
 from taskharbor.model.errors import Unrecoverable
 from taskharbor.model.job import JobRecord
 from taskharbor.observe.lines import configuration
-from taskharbor.policy.carried import write_unrecoverable
+from taskharbor.policy.metadata import write_unrecoverable
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch
 from taskharbor.tasks.signature import Signature

@@ -17,7 +17,7 @@ from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Cancelled, Fail, Outcome, Retry
 from taskharbor.policy.describe import summary
 from taskharbor.policy.mask import mask, scalars, stored_values
-from taskharbor.tasks.marks import BIND_KEY, read_bind
+from taskharbor.tasks.flow_metadata import BIND_KEY, read_bind
 
 
 def concealed(job: JobRecord, codec: Codec, outcome: Outcome) -> Outcome:

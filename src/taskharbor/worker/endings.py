@@ -19,7 +19,7 @@ from taskharbor.model.refusal import Refusal
 from taskharbor.policy import decide
 from taskharbor.policy.describe import summary
 from taskharbor.policy.retry import RetryPolicy
-from taskharbor.tasks.failure import ON_FAILURE_KEY, with_failure_steps
+from taskharbor.tasks.failure_step import ON_FAILURE_KEY, with_failure_steps
 from taskharbor.tasks.handler import PayloadMismatch
 from taskharbor.tasks.workflow import Spawned, Workflow, is_workflow
 from taskharbor.worker.conceal import concealed, described

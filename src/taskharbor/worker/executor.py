@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from taskharbor.drivers.contract import SqlDriver
 from taskharbor.model.clock import Clock
-from taskharbor.model.current import CURRENT, is_wanted, note_handler_tasks
+from taskharbor.model.current_job import CURRENT, is_wanted, note_handler_tasks
 from taskharbor.model.errors import JobNotInflight, TaskHarborError
 from taskharbor.model.events import (
     HandlerFreed,
@@ -41,8 +41,8 @@ from taskharbor.policy import decide
 from taskharbor.policy.retry import RetryPolicy
 from taskharbor.policy.suspects import alone_from
 from taskharbor.tasks.context import JobContext, report_early_end
+from taskharbor.tasks.flow_metadata import JOIN_TYPE
 from taskharbor.tasks.handler import Handler, HandlerRegistry
-from taskharbor.tasks.marks import JOIN_TYPE
 from taskharbor.tasks.options import PROCESS_KEY
 from taskharbor.worker.binder import Unbindable
 from taskharbor.worker.change import Change

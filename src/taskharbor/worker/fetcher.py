@@ -18,7 +18,7 @@ from datetime import datetime
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Reserved
-from taskharbor.tasks.marks import BIND_KEY
+from taskharbor.tasks.flow_metadata import BIND_KEY
 from taskharbor.worker.agenda import Agenda
 from taskharbor.worker.binder import Binder
 from taskharbor.worker.change import Change

@@ -35,7 +35,7 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.refusal import Refusal
 from taskharbor.policy.decide import refuse
-from taskharbor.tasks.failure import with_failure_steps
+from taskharbor.tasks.failure_step import with_failure_steps
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.patience import Patience
 from taskharbor.worker.run import Run

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from taskharbor.model.current import note_handler_thread
+from taskharbor.model.current_job import note_handler_thread
 
 _Call: TypeAlias = tuple[contextvars.Context, Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
 

@@ -19,9 +19,9 @@ from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.errors import BackendUnavailable, BlockingCall
 from taskharbor.model.events import Observer, Observers
-from taskharbor.model.given import callables, with_methods
-from taskharbor.model.guarded import refuse_while_main_is_imported
+from taskharbor.model.main_guard import refuse_while_main_is_imported
 from taskharbor.model.times import Duration
+from taskharbor.model.validation import callables, with_methods
 from taskharbor.observe.log import logged
 from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy, check_policy
 from taskharbor.tasks.handler import Handler, HandlerRegistry

@@ -21,7 +21,7 @@ from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.times import moment, round_up, to_ms
-from taskharbor.tasks.marks import check_type
+from taskharbor.tasks.flow_metadata import check_type
 
 if TYPE_CHECKING:
     from taskharbor.harbor import Harbor

@@ -48,8 +48,8 @@ def show(target: Target, id: str, mermaid: bool) -> None:
     JSON: {"id", "status", "created_at", "updated_at", "done", "total", "jobs": [as of `taskharbor list`],
     "edges": [[ID, ID]]}. An edge: the second waits for the first.
     """
-    from taskharbor.flow.look import durations_of, progress_of
     from taskharbor.flow.mermaid import mermaid as draw
+    from taskharbor.flow.summary import durations_of, progress_of
 
     info, now = call_store(target, lambda driver, now: _read_flow(driver, id, now))
     if mermaid:
@@ -99,7 +99,7 @@ def show(target: Target, id: str, mermaid: bool) -> None:
 
 
 async def _read_flow(driver: Driver, id: str, now: datetime) -> tuple[FlowInfo, datetime]:
-    from taskharbor.client.outside import look_at_flow
+    from taskharbor.client.external_jobs import look_at_flow
 
     try:
         return await look_at_flow(driver, id, now), now

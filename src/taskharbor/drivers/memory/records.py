@@ -24,7 +24,7 @@ from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import EPOCH, JobRecord, State
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 
 if TYPE_CHECKING:
     from taskharbor.drivers.memory.queue import Queue

@@ -16,7 +16,7 @@ from taskharbor.drivers.contract import DAMAGED_PREFIX
 from taskharbor.model.bounds import check_name, check_record
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 
 _MICROSECOND = timedelta(microseconds=1)
 _to_json = msgspec.json.Encoder().encode

@@ -30,7 +30,7 @@ from taskharbor.model.errors import (
 )
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 
 ACK, RETRY, FAIL, CANCELLED = 1, 2, 3, 4
 _KINDS: dict[type, int] = {Ack: ACK, Retry: RETRY, Fail: FAIL, Cancelled: CANCELLED}

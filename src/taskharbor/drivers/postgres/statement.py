@@ -12,7 +12,7 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 
 T = TypeVar("T")
 VERSION = 1  # of the schema that this program was written for; see schema.py

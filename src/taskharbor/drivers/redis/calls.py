@@ -23,7 +23,7 @@ from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued, Lease
 from taskharbor.model.outcome import Ack, Fail, Outcome
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 
 TENDED = "{th}:tended"  # there while one worker looks after the queues of others
 STRAYS = 64  # of those are visited in a round

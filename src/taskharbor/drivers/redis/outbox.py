@@ -17,7 +17,7 @@ import msgspec
 
 from taskharbor.drivers.redis.scripts import load
 from taskharbor.model.errors import BackendUnavailable
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 
 if TYPE_CHECKING:
     from taskharbor.drivers.redis.cluster import ClusterCalls

@@ -10,7 +10,7 @@ from taskharbor.drivers.redis.scripts import binary
 from taskharbor.model.bounds import check_job, check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import to_ms
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from taskharbor.drivers.redis.scripts import binary
 from taskharbor.model.bounds import INT_MAX, INT_MIN
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
 from taskharbor.model.lease import Lease, Reserved
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 
 PAYLOAD, TYPE, STATE, ATTEMPT, STORED, TOUCHED, GROUP, DUE, CREATED, EXTRA, REAL_MAX, MAX, ERROR, ERROR_AT = range(14)

@@ -19,7 +19,7 @@ import msgspec
 from taskharbor.drivers.sqlite.statements import COLUMNS
 from taskharbor.model.bounds import INT_MAX, INT_MIN
 from taskharbor.model.job import EPOCH, JobRecord, State
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 
 BLOCKED, WAITING, LEASED, DONE, DLQ, CANCELLED = range(6)
 STATES = {

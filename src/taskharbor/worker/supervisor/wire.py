@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 
 LIMIT = 64 * 1024 * 1024  # bytes of a line: a hundred thousand leases and more
 

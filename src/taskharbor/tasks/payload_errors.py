@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from taskharbor.model.foreign import Refused
+from taskharbor.model.json_hooks import Refused
 
 _AT = re.compile(r"(.*) - at (?:`?key`? in )?`(\$.*)`", re.DOTALL)
 _PARAMETER = re.compile(r"\$\.([^.\[`]+)")

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from taskharbor.model.foreign import to_plain
+from taskharbor.model.json_hooks import to_plain
 
 PLAIN = frozenset({str, int, float, bool, type(None)})
 _NAMES = {str: "text", list: "a list", dict: "a dict", int: "a number", float: "a number", bool: "True or False"}
@@ -32,7 +32,7 @@ def check_of(annotation: Any) -> Callable[[Any, str], None] | None:
     >>> check_of(dict)({"at": b"x"}, "$.x")
     Traceback (most recent call last):
     ...
-    taskharbor.tasks.untyped.Changed: a value of type bytes would come back as text at $.x.at; ...
+    taskharbor.tasks.payload_check.Changed: a value of type bytes would come back as text at $.x.at; ...
     """
     try:
         info = inspect.type_info(annotation)

@@ -9,9 +9,9 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overl
 from taskharbor.model.codec import Codec
 from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.options import CallOptions, declared, flag
-from taskharbor.tasks.queues import Queues
 from taskharbor.tasks.task import Enqueuer, Task, default_name
 from taskharbor.tasks.typed import ContextCoroutineTask, ContextFunctionTask, CoroutineTask, FunctionTask
 

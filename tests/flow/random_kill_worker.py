@@ -1,4 +1,6 @@
-"""A worker that is killed at any moment: `python -m tests.flow.doomed DSN JOURNAL`. It says its name and works on.
+"""A worker that is killed at any moment: `python -m tests.flow.random_kill_worker DSN JOURNAL`.
+
+It prints its name and works until it is killed.
 
 Each execution is a line of the journal, written when it begins: what it is, and the process that runs it.
 """

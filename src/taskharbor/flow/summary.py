@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from taskharbor.model.job import FlowInfo, JobInfo, State
-from taskharbor.tasks.marks import JOIN_TYPE, ON_FAILURE_ROLE, ROLE_KEY
+from taskharbor.tasks.flow_metadata import JOIN_TYPE, ON_FAILURE_ROLE, ROLE_KEY
 
 
 def is_failure_step(node: JobInfo) -> bool:

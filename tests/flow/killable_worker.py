@@ -1,4 +1,4 @@
-"""A worker in a process of its own, for tests that kill it: `python -m tests.flow.mortal DSN JOURNAL [forks]`.
+"""A worker process for tests that kill it: `python -m tests.flow.killable_worker DSN JOURNAL [forks]`.
 
 Every execution is a line in the journal. It tells `running` when a member that is told to wait has started, and lets
 that one return when it is sent a line. `forks`: for each number it is sent, a fork of it works, and kills itself
@@ -15,7 +15,7 @@ from taskharbor import Harbor
 from taskharbor.drivers import open_driver
 from taskharbor.flow import chain, chord
 from taskharbor.worker import Worker as _Worker  # noqa: F401 - once, not in every fork
-from tests.flow.forks import serve
+from tests.flow.fork_server import serve
 
 VERBS = ("reserve", "settle", "results")
 

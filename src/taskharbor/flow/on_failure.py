@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord, State, replace
 from taskharbor.model.times import to_ms
-from taskharbor.tasks.failure import ON_FAILURE_KEY, FailureStep, failure_steps
+from taskharbor.tasks.failure_step import ON_FAILURE_KEY, FailureStep, failure_steps
 from taskharbor.tasks.task import Step
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from taskharbor.model.codec import Codec
 from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Fail
-from taskharbor.model.shown import shown
+from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import round_up
 from taskharbor.model.trace import trace_of, with_trace
-from taskharbor.tasks.marks import ON_FAILURE_ROLE, ROLE_KEY, read_mark
+from taskharbor.tasks.flow_metadata import ON_FAILURE_ROLE, ROLE_KEY, read_mark
 from taskharbor.tasks.results import complete
 
 logger = logging.getLogger("taskharbor.job")

@@ -82,7 +82,7 @@ def test_jobs_on_the_callers_connection_go_through_it(asynchronous: bool):
 
 def test_it_sees_why_nothing_was_stored_and_stamps_once_however_often_it_is_sent(monkeypatch: pytest.MonkeyPatch):
     log: list[str] = []
-    monkeypatch.setattr("taskharbor.client.client.waiting", Waits())
+    monkeypatch.setattr("taskharbor.client.client.polling", Waits())
     faults = Faults()
     with Client(faults.wrap("memory://"), enqueue_middleware=[noting(log, "a")]) as client:
         faults.fail("enqueue", times=2)

@@ -14,7 +14,7 @@ import pytest
 
 from taskharbor import Exponential, Fixed, Harbor, InvalidJob, JobContext, JobHandle, Task, Worker
 from taskharbor.policy.retry import Linear
-from taskharbor.tasks.hints import OF_HANDLES, OF_HARBORS, OF_OPTIONS, OF_STEPS, OF_TASKS
+from taskharbor.tasks.migration_hints import OF_HANDLES, OF_HARBORS, OF_OPTIONS, OF_STEPS, OF_TASKS
 from taskharbor.tasks.options import KNOWN
 from taskharbor.tasks.task import Step
 

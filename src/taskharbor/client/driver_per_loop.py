@@ -18,7 +18,7 @@ from taskharbor.drivers.dsn import redact, scheme_of
 from taskharbor.drivers.registry import open_driver, resolve_dsn, tell_default
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BackendUnavailable
-from taskharbor.model.guarded import refuse_while_main_is_imported
+from taskharbor.model.main_guard import refuse_while_main_is_imported
 
 OPENED = "a store was opened to enqueue or look"
 

@@ -17,7 +17,7 @@ import msgspec
 
 from taskharbor.model.codec import Codec, JsonCodec, readable
 from taskharbor.tasks.context import JobContext
-from taskharbor.tasks.untyped import check_of
+from taskharbor.tasks.payload_check import check_of
 
 _EMPTY = inspect.Parameter.empty
 _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL

@@ -1,4 +1,4 @@
-"""A worker on queues in different slots of a Cluster: `python -m tests.flow.scattered DSN JOURNAL [forks]`.
+"""A worker on queues in different slots of a Cluster: `python -m tests.flow.cluster_worker DSN JOURNAL [forks]`.
 
 Each execution is a line of the journal, written when it begins: the id of the job, and the process that runs it. It
 says its name and works until it is killed. `forks`: for each number it is sent, a fork of it works until nothing is
@@ -16,7 +16,7 @@ from taskharbor import Harbor, JobContext
 from taskharbor.drivers.redis.pool import Pool
 from taskharbor.flow import chain, chord
 from taskharbor.worker import Worker as _Worker  # noqa: F401 - once, not in every fork
-from tests.flow.forks import serve
+from tests.flow.fork_server import serve
 
 QUEUES = NORTH, SOUTH, EAST = ("north", "south", "east")  # of which each has another primary
 ANSWER = 1 + 2 + 3

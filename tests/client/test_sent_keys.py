@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskharbor import Harbor, JobRequest
-from taskharbor.client.keys import REMEMBERED, SentKeys
+from taskharbor.client.sent_keys import REMEMBERED, SentKeys
 from taskharbor.drivers import Enqueued, JobRecord
 from taskharbor.events import Event, KeyConflict
 
