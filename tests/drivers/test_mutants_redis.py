@@ -28,13 +28,13 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     # The fence
-    Mutant("token check dropped", "lib/46_acks", "and found[2] == token and", "and", ("fence",)),
+    Mutant("token check dropped", "lib/46_plain_acks", "and found[2] == token and", "and", ("fence",)),
     Mutant("token check dropped in the fence", "lib/95_fence", "if held ~= token then return 3 end", "", ("fence",)),
     Mutant("state not checked", "lib/95_fence", "elseif job.state ~= 'active' then", "elseif false then", ("fence",)),
-    Mutant("settled after expiry", "lib/46_acks", "and (tonumber(found[3]) or 0) > th.now", "", ("lease",)),
+    Mutant("settled after expiry", "lib/46_plain_acks", "and (tonumber(found[3]) or 0) > th.now", "", ("lease",)),
     Mutant(
         "expiry compared with <",
-        "lib/46_acks",
+        "lib/46_plain_acks",
         "(tonumber(found[3]) or 0) > th.now",
         "(tonumber(found[3]) or 0) >= th.now",
         ("lease",),
@@ -49,7 +49,11 @@ MUTANTS = (
     Mutant("a lease may shrink", "extend", "if wanted > over then", "if true then", ("lease",)),
     Mutant("only the record is extended", "extend", "call('ZADD', sound(q, 'active'), n(over), id)", "", ("reserve",)),
     Mutant(
-        "old tokens forgotten at expiry", "lib/50_lanes", "'th_xt', job.lease_token or ''", "'th_xt', ''", ("lease",)
+        "old tokens forgotten at expiry",
+        "lib/50_placement",
+        "'th_xt', job.lease_token or ''",
+        "'th_xt', ''",
+        ("lease",),
     ),
     # Repeats
     Mutant(
@@ -59,7 +63,7 @@ MUTANTS = (
         "elseif refused == 0 or refused == 2 then",
         ("repeat", "settle"),
     ),
-    Mutant("repeats not remembered", "lib/46_acks", "'th_st', settled)", "'th_st', '')", ("repeat",)),
+    Mutant("repeats not remembered", "lib/46_plain_acks", "'th_st', settled)", "'th_st', '')", ("repeat",)),
     Mutant(
         "repeats of any kind",
         "settle",
@@ -67,35 +71,45 @@ MUTANTS = (
         "string.sub(job.th_st or '', 2) == token",
         ("repeat",),
     ),
-    Mutant("a repeat outlives the next lease", "lib/90_take", "add(fields, 'th_st', '')", "local _ = 0", ("repeat",)),
+    Mutant(
+        "a repeat outlives the next lease", "lib/90_reserve", "add(fields, 'th_st', '')", "local _ = 0", ("repeat",)
+    ),
     Mutant("a retry ends nowhere", "settle", "th.join(q, id, job, outcome[5] or nil, fields)", "", ("settle",)),
     Mutant("known ids stored again", "enqueue", "if known[id] then", "if false then", ("enqueue", "idempotency")),
-    Mutant("known plain ids stored again", "put", "then return 'SLOW' end", "then end", ("enqueue",)),
+    Mutant("known plain ids stored again", "enqueue_plain", "then return 'SLOW' end", "then end", ("enqueue",)),
     # Time and order
     Mutant(
         "due, and over, a millisecond late",
-        "lib/50_lanes",
+        "lib/50_placement",
         "'-inf', n(th.now), 'WITHSCORES'",
         "'-inf', n(th.now - 1), 'WITHSCORES'",
         ("run_at", "lease"),
     ),
     Mutant(
         "scheduled jobs start at once",
-        "lib/50_lanes",
+        "lib/50_placement",
         "if run_at and run_at > now then",
         "if false then",
         ("run_at",),
     ),
-    Mutant("arrival forgotten", "lib/50_lanes", "if a.seq ~= b.seq then return a.seq < b.seq end", "", ("order",)),
+    Mutant("arrival forgotten", "lib/50_placement", "if a.seq ~= b.seq then return a.seq < b.seq end", "", ("order",)),
     Mutant(
-        "the time of joining forgotten", "lib/50_lanes", "if a.at ~= b.at then return a.at < b.at end", "", ("order",)
+        "the time of joining forgotten",
+        "lib/50_placement",
+        "if a.at ~= b.at then return a.at < b.at end",
+        "",
+        ("order",),
     ),
     Mutant(
-        "nobody is lined up first", "lib/50_lanes", "    th.catch_up(q)\n    add(fields", "    add(fields", ("order",)
+        "nobody is lined up first",
+        "lib/50_placement",
+        "    th.catch_up(q)\n    add(fields",
+        "    add(fields",
+        ("order",),
     ),
     Mutant("an enqueue lines up nobody first", "lib/80_store", "    th.catch_up(q)\n", "", ("order",)),
-    Mutant("a plain enqueue lines up nobody first", "put", "or fell_due(q, now) then", "then", ("order",)),
-    Mutant("only one is lined up", "lib/50_lanes", "max(FEW, floor(spare / 2))", "1", ("order",)),
+    Mutant("a plain enqueue lines up nobody first", "enqueue_plain", "or fell_due(q, now) then", "then", ("order",)),
+    Mutant("only one is lined up", "lib/50_placement", "max(FEW, floor(spare / 2))", "1", ("order",)),
     Mutant(
         "jobs of a call in the order of their kinds",
         "lib/80_store",
@@ -103,19 +117,19 @@ MUTANTS = (
         "      place_other",
         ("order", "enqueue", "flows"),
     ),
-    Mutant("priority the wrong way round", "lib/50_lanes", "n(-pri)", "n(pri)", ("order",)),
+    Mutant("priority the wrong way round", "lib/50_placement", "n(-pri)", "n(pri)", ("order",)),
     Mutant(
-        "low priorities before the line", "lib/90_take", "(positive and tonumber(head[2]) > 0)", "false", ("order",)
+        "low priorities before the line", "lib/90_reserve", "(positive and tonumber(head[2]) > 0)", "false", ("order",)
     ),
     Mutant(
         "expired jobs join now",
-        "lib/50_lanes",
+        "lib/50_placement",
         "return {id = id, at = at, seq = seq, gid = job.gid",
         "return {id = id, at = th.now, seq = seq, gid = job.gid",
         ("order", "groups"),
     ),
     # Counting
-    Mutant("lost leases not counted", "lib/90_take", "lost = lost + 1", "lost = lost", ("lost",)),
+    Mutant("lost leases not counted", "lib/90_reserve", "lost = lost + 1", "lost = lost", ("lost",)),
     Mutant("releases not counted", "release", "whole(job.th_lost) + 1", "whole(job.th_lost)", ("lost", "release")),
     Mutant(
         "lost kept by an outcome",
@@ -124,7 +138,7 @@ MUTANTS = (
         "",
         ("lost",),
     ),
-    Mutant("deliveries not counted", "lib/90_take", "n(attempt + 1 + off)", "n(attempt + off)", ("reserve",)),
+    Mutant("deliveries not counted", "lib/90_reserve", "n(attempt + 1 + off)", "n(attempt + off)", ("reserve",)),
     Mutant(
         "attempts not recorded",
         "settle",
@@ -136,39 +150,45 @@ MUTANTS = (
     Mutant(
         "pause ignored", "reserve", "and call('EXISTS', key(queues[index], 'paused')) == 0 then", "then", ("pause",)
     ),
-    Mutant("pause ignored by the quick", "take", "call('EXISTS', key(q, 'paused'), ", "call('EXISTS', ", ("pause",)),
+    Mutant(
+        "pause ignored by the quick",
+        "reserve_plain",
+        "call('EXISTS', key(q, 'paused'), ",
+        "call('EXISTS', ",
+        ("pause",),
+    ),
     Mutant("group limit ignored", "lib/40_groups", "n(th.inflight(q, gid) + 1)", "'0'", ("groups",)),
     Mutant(
         "slot freed twice by the ack",
-        "ack",
+        "ack_plain",
         "th.free(acks[first], acks[first + 1], gid)",
         "th.free(acks[first], acks[first + 1], gid) th.free(acks[first], '', gid)",
         ("group_capacity", "groups"),
     ),
     Mutant(
         "slot not freed by the ack",
-        "ack",
+        "ack_plain",
         "th.free(acks[first], acks[first + 1], gid)",
         "",
         ("group_capacity", "groups"),
     ),
     Mutant(
         "slot not freed by what else ends a lease",
-        "lib/50_lanes",
+        "lib/50_placement",
         "> 0 then free_slot(q, id, job) end",
         "> 0 then end",
         ("group_capacity",),
     ),
     Mutant(
         "slot not freed by expiry",
-        "lib/50_lanes",
+        "lib/50_placement",
         "if one.held then free_slot(q, one.id, one.held) end",
         "",
         ("group_capacity",),
     ),
     Mutant(
         "a slot freed by whoever waits",
-        "lib/50_lanes",
+        "lib/50_placement",
         "th.group_ready(q, job.gid)\n      return true",
         "th.free(q, id, job.gid)\n      return true",
         ("group_capacity",),
@@ -232,11 +252,11 @@ MUTANTS = (
     Mutant(
         "what was needed is never pruned", "lib/60_flows", "if left == 0 then unpark(q, id) end", "", ("retention",)
     ),
-    Mutant("release takes everybody's", "lib/90_take", "found[1] ~= worker or ", "", ("release",)),
-    Mutant("release takes what is kept", "lib/90_take", "or kept[found[5] or '']", "", ("release",)),
+    Mutant("release takes everybody's", "lib/90_reserve", "found[1] ~= worker or ", "", ("release",)),
+    Mutant("release takes what is kept", "lib/90_reserve", "or kept[found[5] or '']", "", ("release",)),
     Mutant(
         "damaged records handed out",
-        "lib/30_record",
+        "lib/30_records",
         "if not payload then return 'payload is missing' end",
         "",
         ("damaged",),
@@ -288,43 +308,43 @@ def test_without_a_mistake_they_pass(theme):
 # The index of ids, whose pages the cases of the contract hardly fill: its own histories notice.
 
 INDEX_MUTANTS = (
-    ("pages without end", "lib/16_ids", "if size + number <= PAGE then", "if true then"),
-    ("a page forgotten by the directory", "lib/16_ids", "    call('ZADD', key(q, 'th:ids'), '0', bound)\n", ""),
-    ("a page filled beyond its size", "lib/16_ids", "min(number, max(0, PAGE - size + #behind))", "number"),
-    ("what is behind stays in its page", "lib/16_ids", "  if behind[1] then\n", "  if false then\n"),
-    ("what is behind stands twice", "lib/16_ids", "    call('ZREM', at, unpack(behind))\n", ""),
-    ("what is between is not looked at", "lib/16_ids", "'1')[1] then return nil end", "'1')[1] then end"),
-    ("all to the page of the first", "lib/16_ids", "page_of(q, ids[number]) == bound", "true"),
-    ("not counted", "lib/16_ids", "added == 1 and '1' or added)", "'0')"),
-    ("removed, not counted", "lib/26_ids", "key(q, 'th:count'), '-1')", "key(q, 'th:count'), '0')"),
-    ("empty pages stay", "lib/26_ids", "if left == 0 then drop_page(q, bound) elseif", "if"),
+    ("pages without end", "lib/16_id_pages", "if size + number <= PAGE then", "if true then"),
+    ("a page forgotten by the directory", "lib/16_id_pages", "    call('ZADD', key(q, 'th:ids'), '0', bound)\n", ""),
+    ("a page filled beyond its size", "lib/16_id_pages", "min(number, max(0, PAGE - size + #behind))", "number"),
+    ("what is behind stays in its page", "lib/16_id_pages", "  if behind[1] then\n", "  if false then\n"),
+    ("what is behind stands twice", "lib/16_id_pages", "    call('ZREM', at, unpack(behind))\n", ""),
+    ("what is between is not looked at", "lib/16_id_pages", "'1')[1] then return nil end", "'1')[1] then end"),
+    ("all to the page of the first", "lib/16_id_pages", "page_of(q, ids[number]) == bound", "true"),
+    ("not counted", "lib/16_id_pages", "added == 1 and '1' or added)", "'0')"),
+    ("removed, not counted", "lib/26_id_pages_walk", "key(q, 'th:count'), '-1')", "key(q, 'th:count'), '0')"),
+    ("empty pages stay", "lib/26_id_pages_walk", "if left == 0 then drop_page(q, bound) elseif", "if"),
     (
         "nobody takes the place of the first",
-        "lib/26_ids",
+        "lib/26_id_pages_walk",
         "return call('RENAME', pages .. following, pages) end",
         "end",
     ),
     (
         "what joins a page is lost",
-        "lib/26_ids",
+        "lib/26_id_pages_walk",
         "call('ZADD', pages .. before, unpack(",
         "call('ZREM', pages .. before, unpack(",
     ),
     (
         "a joined page stays in the directory",
-        "lib/26_ids",
+        "lib/26_id_pages_walk",
         "  call('ZREM', at, bound)\nend\n\nlocal function remove",
         "end\n\nlocal function remove",
     ),
     (
         "the walk ends with its page",
-        "lib/26_ids",
+        "lib/26_id_pages_walk",
         "bound, from = following, following and '[' .. following",
         "bound = nil",
     ),
-    ("a page under the bound it had", "lib/16_ids", "  call('ZREM', key(q, 'th:ids'), following)\n", ""),
-    ("a page that others join is too large", "lib/16_ids", "size + number > PAGE / 2", "false"),
-    ("the walk begins anew in each page", "lib/26_ids", "last == '' and '-' or '(' .. last", "'-'"),
+    ("a page under the bound it had", "lib/16_id_pages", "  call('ZREM', key(q, 'th:ids'), following)\n", ""),
+    ("a page that others join is too large", "lib/16_id_pages", "size + number > PAGE / 2", "false"),
+    ("the walk begins anew in each page", "lib/26_id_pages_walk", "last == '' and '-' or '(' .. last", "'-'"),
 )
 
 

@@ -15,7 +15,7 @@ from taskharbor.omniq import OmniQ, now_ms
 from tests.drivers import versions
 from tests.drivers.redis_stores import damage, emptied
 from tests.drivers.test_conformance_redis import RedisCases
-from tests.drivers.test_redis_checks import NOW
+from tests.drivers.test_redis_server_checks import NOW
 from tests.servers import redis as servers
 
 ROOT = Path(__file__).parents[2]

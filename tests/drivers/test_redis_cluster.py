@@ -7,7 +7,7 @@ import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable, Fail, JobRecord
 from taskharbor.drivers.redis import RedisDriver
-from taskharbor.drivers.redis.cluster import ClusterCalls
+from taskharbor.drivers.redis.cluster_commands import ClusterCommands
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("redis")
@@ -35,9 +35,9 @@ def live(story):
     asyncio.run(run())
 
 
-def calls_of(driver) -> ClusterCalls:
-    assert isinstance(driver.calls, ClusterCalls)
-    return driver.calls
+def calls_of(driver) -> ClusterCommands:
+    assert isinstance(driver.commands, ClusterCommands)
+    return driver.commands
 
 
 def doomed(driver, monkeypatch):
@@ -50,7 +50,7 @@ def doomed(driver, monkeypatch):
 
 
 async def tended(driver):
-    await driver.calls.tend(["a", "b", "c"], int(NOW.timestamp() * 1000))
+    await driver.commands.tend(["a", "b", "c"], int(NOW.timestamp() * 1000))
 
 
 async def taken(driver, queue, limit=10):
@@ -251,7 +251,7 @@ def test_a_job_that_comes_while_its_dependency_is_handed_over_waits_for_the_heir
     async def story(one, two):
         await two.enqueue([job("x", "a")], NOW)
         (held,) = await taken(two, "a")
-        real = calls_of(one).link.run
+        real = calls_of(one).endpoint.run
 
         async def overtaken(script, queue, args, **how):
             if script.name == "enqueue":
@@ -259,7 +259,7 @@ def test_a_job_that_comes_while_its_dependency_is_handed_over_waits_for_the_heir
                 assert await two.settle([Ack(held.lease, b"r", (job("y", "b"),), "y")], NOW) == [None]
             return await real(script, queue, args, **how)
 
-        monkeypatch.setattr(calls_of(one).link, "run", overtaken)
+        monkeypatch.setattr(calls_of(one).endpoint, "run", overtaken)
         await one.enqueue([job("d", "c", "x")], NOW)
         monkeypatch.undo()
         assert await taken(one, "c") == []
@@ -279,14 +279,14 @@ def test_a_job_whose_dependency_is_deleted_while_it_is_stored_is_set_aside(monke
 
     async def story(one, two):
         await two.enqueue([job("x", "a")], NOW)
-        real = calls_of(one).link.run
+        real = calls_of(one).endpoint.run
 
         async def overtaken(script, queue, args, **how):
             if script.name == "enqueue":
                 assert await two.delete(["x"]) == [None]
             return await real(script, queue, args, **how)
 
-        monkeypatch.setattr(calls_of(one).link, "run", overtaken)
+        monkeypatch.setattr(calls_of(one).endpoint, "run", overtaken)
         await one.enqueue([job("y", "b", "x", flow_id="run")], NOW)
         found = await two.inspect("y", NOW)
         assert (str(found.state), found.job.reason) == ("dlq", "depends on x, which was deleted")

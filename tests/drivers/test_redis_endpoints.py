@@ -7,7 +7,7 @@ import pytest
 
 from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.redis import RedisDriver
-from taskharbor.drivers.redis.cluster_link import ClusterLink
+from taskharbor.drivers.redis.cluster_endpoint import ClusterEndpoint
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("redis")
@@ -63,21 +63,21 @@ def test_a_driver_follows_a_node_that_says_moved(cluster):
     async def story():
         driver = RedisDriver(f"{cluster.url}?checks=0")
         await driver.open()
-        link = driver.calls.link
-        assert isinstance(link, ClusterLink)
-        right, asked = sorted(link._slots), []
+        endpoint = driver.commands.endpoint
+        assert isinstance(endpoint, ClusterEndpoint)
+        right, asked = sorted(endpoint._slots), []
         assert len({address for _, _, address in right}) == 3
-        real = link._refresh
+        real = endpoint._refresh
 
         async def refresh():
             asked.append(1)
             await real()
 
-        link._refresh = refresh  # type: ignore[method-assign]
-        link._slots = [(0, 16383, right[0][2])]
+        endpoint._refresh = refresh  # type: ignore[method-assign]
+        endpoint._slots = [(0, 16383, right[0][2])]
         await lives(driver)
         assert asked
-        assert sorted(link._slots) == right
+        assert sorted(endpoint._slots) == right
         await driver.close()
 
     asyncio.run(story())

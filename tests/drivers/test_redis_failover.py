@@ -122,7 +122,7 @@ def test_a_reply_that_was_lost(monkeypatch, word):
         await driver.enqueue(jobs_of(range(0, 9, 3)), now)
         await driver.enqueue([JobRecord(id="dead", type="t", queue="x")], now)
         await driver.cancel(["dead"], now)
-        real = pool.Pool.call
+        real = pool.RedisPool.call
         lost: list[object] = []
 
         async def losing(self, *commands, **options):
@@ -132,7 +132,7 @@ def test_a_reply_that_was_lost(monkeypatch, word):
                 raise Lost("the connection is lost")
             return replies
 
-        monkeypatch.setattr(pool.Pool, "call", losing)
+        monkeypatch.setattr(pool.RedisPool, "call", losing)
         if word == "reserve":
             held = await driver.reserve(["default"], now, timedelta(seconds=60), 2, "w")
             assert [item.job.id for item in held] == ["000000", "000003"]

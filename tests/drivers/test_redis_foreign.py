@@ -115,7 +115,7 @@ async def take(driver, limit=10, at=0.0, queue="q"):
 
 async def tended(driver, at=0.0):
     """What a worker does every few seconds, at once."""
-    await driver.calls.tend(["q"], NOW_MS + round(at * 1000))
+    await driver.commands.tend(["q"], NOW_MS + round(at * 1000))
 
 
 def test_a_published_job_is_a_job_here(foreign):

@@ -13,8 +13,8 @@ from redis.exceptions import MovedError
 
 from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.redis import RedisDriver, housekeeping
-from taskharbor.drivers.redis.cluster import BUSY, bucket
-from taskharbor.drivers.redis.cluster_notes import GRACE, LOOKED_AT
+from taskharbor.drivers.redis.cluster_commands import BUSY, bucket
+from taskharbor.drivers.redis.cluster_locations import GRACE, LOOKED_AT
 from taskharbor.drivers.redis.scripts import load
 from tests import lanes
 from tests.drivers.redis_stores import emptied
@@ -214,14 +214,14 @@ def test_a_poisoned_queue_costs_the_others_nothing(cluster, caplog):
         driver = await opened(cluster.url)
         await driver.enqueue([job("x", "a"), job("y", "b", "x")], NOW)
         (held,) = await taken(driver, "a")
-        deliver = driver.calls.outbox.deliver
+        deliver = driver.commands.outbox.deliver
 
         async def dies(queues):
             return False
 
-        driver.calls.outbox.deliver = dies
+        driver.commands.outbox.deliver = dies
         assert await driver.settle([Ack(held.lease)], NOW) == [None]
-        driver.calls.outbox.deliver = deliver
+        driver.commands.outbox.deliver = deliver
         with cluster.client() as client:
             client.zadd("{a}:th:outbox", {b"\xc1 nonsense": 0, b"\x96\xa1b\xa5never\x01\x02\x03\x90": 0.5})
             client.set("{spoilt}:th:outbox", "text")
@@ -251,7 +251,7 @@ def test_every_outbox_has_its_turn(cluster):
         seen: set[str] = set()
         for _ in range(14):
             let_time_pass(cluster.nodes)
-            seen.update(await driver.calls.strays(housekeeping.PACE))
+            seen.update(await driver.commands.strays(housekeeping.PACE))
         assert seen == {f"busy-{n}" for n in range(300)} | {f"known-{n}" for n in range(50)}
 
     live(story)
@@ -278,7 +278,7 @@ def test_a_queue_that_nobody_uses_any_more_leaves_no_key(cluster):
                     await other._housekeeper.round()
                 let_time_pass(cluster.nodes)
                 assert {key.decode() for key in client.scan_iter("*", count=1000)} == set()
-                driver.calls._noted.clear()  # as after ten minutes
+                driver.commands._noted.clear()  # as after ten minutes
                 other.calls._noted.clear()
                 await taken(driver, "a", "b", "c")
                 await taken(other, "elsewhere")
@@ -331,13 +331,13 @@ def test_one_of_three_nodes_is_gone():
             node.start()
         cluster.settle()
         async with asyncio.timeout(60):
-            while driver.calls.link._address_of("{th}") and await unnoted(driver, healthy):
+            while driver.commands.endpoint._address_of("{th}") and await unnoted(driver, healthy):
                 await driver._housekeeper.round()
         for id in ids:
             assert (await driver.inspect(id, NOW)).state == "done"
 
     async def unnoted(driver, queue):
-        return await driver.calls.link.ask("SCARD", f"{{{queue}}}:th:unnoted", key=f"{{{queue}}}")
+        return await driver.commands.endpoint.ask("SCARD", f"{{{queue}}}:th:unnoted", key=f"{{{queue}}}")
 
     try:
         live(story)
@@ -355,7 +355,7 @@ def test_ids_that_were_noted_and_never_stored_are_forgotten_a_day_later(cluster)
 
     async def story():
         driver = await opened(cluster.url)
-        calls = driver.calls
+        calls = driver.commands
         queues = [f"q{number}" for number in range(5)]
         stored = [job(f"stored{number}", queues[number % 5]) for number in range(100)]
         await driver.enqueue(stored, NOW)
@@ -369,7 +369,9 @@ def test_ids_that_were_noted_and_never_stored_are_forgotten_a_day_later(cluster)
                 if calls.notes._bucket == first and calls.notes.is_between:
                     break
             ids = [*(one.id for one in stored), *(f"dead{number}" for number in range(50))]
-            found = [await calls.link.run(load("noted"), bucket(id)[1:-1], (bucket(id), [id])) for id in ids]
+            found = [
+                await calls.endpoint.run(load("read_locations"), bucket(id)[1:-1], (bucket(id), [id])) for id in ids
+            ]
             return [id for id, (queue,) in zip(ids, found, strict=True) if queue]
 
         everything = await walk(GRACE)
@@ -391,7 +393,7 @@ def test_notes_of_ids_that_end_alike_are_looked_at_in_slices(cluster):
 
     async def story():
         driver = await opened(cluster.url)
-        calls, sizes = driver.calls, []
+        calls, sizes = driver.commands, []
         ids = [f"order{number}-sent" for number in range(30_000)]
         for first in range(0, len(ids), 1000):
             await calls.claim([(id, "q") for id in ids[first : first + 1000]])
@@ -448,9 +450,9 @@ def test_what_was_claimed_again_is_remembered_for_a_day(cluster):
             assert at.decode() == f"{where}:claimed"
             client.zadd(at, {"x": client.zscore(at, "x") - GRACE})
             await driver.enqueue([job("y", "q")], NOW)
-            await driver.calls.register("claim", where, ("z", "q"))
+            await driver.commands.register("claim", where, ("z", "q"))
             assert not client.exists(at)
         assert await driver.delete(["x"]) == [None]
-        assert await driver.calls.link.run(load("noted"), where[1:-1], (where, ["x"])) == [None]
+        assert await driver.commands.endpoint.run(load("read_locations"), where[1:-1], (where, ["x"])) == [None]
 
     live(story)

@@ -35,7 +35,9 @@ end
 return 0
 """
 SMALL = (b"listpack", b"ziplist")
-LARGEST = int(re.findall(r"^local PAGE = (\d+)", scripts.source(scripts.PACKAGE, "lib/16_ids.lua"), re.MULTILINE)[0])
+LARGEST = int(
+    re.findall(r"^local PAGE = (\d+)", scripts.source(scripts.PACKAGE, "lib/16_id_pages.lua"), re.MULTILINE)[0]
+)
 
 numbers = st.integers(0, 2000)
 spans = st.tuples(numbers, st.integers(1, 200), st.sampled_from([1, 1, 3, 7]))

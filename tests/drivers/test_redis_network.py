@@ -11,9 +11,9 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.drivers import Ack, BackendUnavailable, DriverError, JobRecord, Lease, LeaseExpired
-from taskharbor.drivers.redis import RedisDriver, driver, link, wire
+from taskharbor.drivers.redis import RedisDriver, connection, driver, endpoint
 from taskharbor.drivers.redis.options import parse
-from taskharbor.drivers.redis.pool import Pool
+from taskharbor.drivers.redis.pool import RedisPool
 from taskharbor.model.times import to_ms
 from tests import lanes
 from tests.drivers.redis_stores import emptied
@@ -158,10 +158,10 @@ def test_by_default_a_lost_connection_is_noticed_well_within_the_lease():
 
 def test_a_connection_that_nobody_used_for_long_is_not_trusted(monkeypatch):
     async def scenario() -> None:
-        pool = Pool(parse(emptied()), ("127.0.0.1", servers.shared().port))
+        pool = RedisPool(parse(emptied()), ("127.0.0.1", servers.shared().port))
         first = await pool.ask("CLIENT", "ID")
         assert await pool.ask("CLIENT", "ID") == first
-        monkeypatch.setattr(wire, "IDLE", 0.0)
+        monkeypatch.setattr(connection, "IDLE", 0.0)
         assert await pool.ask("CLIENT", "ID") != first
         await pool.close()
 
@@ -190,7 +190,7 @@ def test_a_server_that_takes_no_more_connections():
 
 
 def test_a_call_that_no_server_would_take_is_not_sent(monkeypatch):
-    monkeypatch.setattr(link, "LARGEST", 3 << 20)
+    monkeypatch.setattr(endpoint, "LARGEST", 3 << 20)
 
     async def scenario(between: Proxy, opened: RedisDriver) -> None:
         large = [JobRecord(id=f"l{n}", type="t", payload=b"x" * (1 << 20)) for n in range(4)]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.lane("redis")
 
 START = 1_800_000_000_000
 MINUTE = timedelta(minutes=1)
-BOUND = 100  # due jobs, and as many expired ones, that one call lines up; see SLICE in lua/lib/50_lanes.lua
+BOUND = 100  # due jobs, and as many expired ones, that one call lines up; see SLICE in lua/lib/50_placement.lua
 
 
 def told(story: Callable[[Driver], Awaitable[list[str]]], model: bool = False) -> list[str]:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from tests import lanes
+from tests.drivers.group_capacity_races import story
 from tests.drivers.redis_stores import emptied
-from tests.drivers.slot_races import story
 from tests.servers import redis as servers
 
 STORIES = lanes.figure(test=3, chaos=300)

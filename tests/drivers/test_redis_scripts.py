@@ -44,20 +44,20 @@ def test_nothing_is_missing(name):
 
 READERS = {
     "counts",
-    "damages",
-    "flow",
-    "grouped",
-    "foreign",
-    "look",
-    "noted",
-    "notes",
-    "page",
-    "read",
-    "seek",
-    "stray",
-    "where",
+    "damage",
+    "read_flow",
+    "count_groups",
+    "foreign_ids",
+    "read_for_plan",
+    "read_locations",
+    "scan_locations",
+    "list_page",
+    "read_jobs",
+    "find_in_queues",
+    "find_in_list",
+    "check_locations",
 }
-NEW_JOBS = {"put", "enqueue", "publish", "childs_init"}
+NEW_JOBS = {"enqueue_plain", "enqueue", "publish", "childs_init"}
 
 
 @pytest.mark.parametrize(("package", "name"), [*((scripts.PACKAGE, name) for name in SCRIPTS), *OMNIQ])
@@ -67,7 +67,7 @@ def test_the_first_write_says_whether_a_full_server_refuses(package, name):
     said = re.findall(
         r"(even_if_full|unless_full)\(\)|call\('(DEL|[A-Z]*(?:SET|ADD|REM|PUSH|POP|INCR|DECR|EXPIRE|NAME)[A-Z]*)'", text
     )
-    if name == "register":
+    if name == "cluster_registry":
         assert [guard for guard, _ in said[:2]] == ["unless_full", "even_if_full"]
     elif name in READERS:
         assert said == []

@@ -63,18 +63,18 @@ def test_a_primary_that_was_replaced_is_left():
     watched.empty()
 
     async def story(driver):
-        link = driver.calls.link
+        endpoint = driver.commands.endpoint
         await driver.enqueue([JobRecord(id="a", type="t"), JobRecord(id="b", type="t")], NOW)
         (one,) = await driver.reserve(["default"], NOW, LEASE, 1)
-        await link.ask("WAIT", 1, 60_000)
-        first = link._primary.address
+        await endpoint.ask("WAIT", 1, 60_000)
+        first = endpoint._primary.address
         await asyncio.to_thread(watched.fail_over)
-        link._look_at = 0.0  # as a second later
+        endpoint._look_at = 0.0  # as a second later
         assert await driver.settle([Ack(one.lease)], NOW) == [None]
         (two,) = await driver.reserve(["default"], NOW, LEASE, 1)
         assert await driver.extend([two.lease], NOW, LEASE) == [two.lease]
         assert (await driver.counts(NOW))["default"] == {"done": 1, "inflight": 1}
-        assert link._primary.address != first
+        assert endpoint._primary.address != first
         await asyncio.to_thread(watched.settle)
         assert (await driver.counts(NOW))["default"] == {"done": 1, "inflight": 1}
 
@@ -88,13 +88,13 @@ def test_a_server_that_is_named_must_say_that_it_is_a_primary():
     replica = next(server for server in watched.living() if server is not watched.primary)
 
     async def story(driver):
-        link = driver.calls.link
-        await link._left(link._primary)
+        endpoint = driver.commands.endpoint
+        await endpoint._left(endpoint._primary)
 
         async def stale():
             return "127.0.0.1", replica.port
 
-        link._address = stale
+        endpoint._address = stale
         with pytest.raises(
             BackendUnavailable, match=f"127.0.0.1:{replica.port}, which the sentinels name, is a replica"
         ):
@@ -110,8 +110,8 @@ def test_sentinels_that_are_away_hold_up_nothing(monkeypatch):
     monkeypatch.setattr(sentinel, "LOOK_EVERY", 0.0)
 
     async def story(driver):
-        link, asked = driver.calls.link, []
-        first = link._primary
+        endpoint, asked = driver.commands.endpoint, []
+        first = endpoint._primary
 
         async def silent():
             asked.append("for good")
@@ -121,13 +121,13 @@ def test_sentinels_that_are_away_hold_up_nothing(monkeypatch):
             asked.append("at once")
             raise OSError("nobody answers")
 
-        link._address = away
+        endpoint._address = away
         assert not await driver.is_paused("default")
-        link._address = silent
+        endpoint._address = silent
         assert not await driver.is_paused("default")
         assert not await driver.is_paused("default")
         assert asked == ["at once", "for good"]
-        assert link._primary is first
+        assert endpoint._primary is first
 
     opened(f"{watched.url}?checks=0", story)
 
@@ -173,11 +173,11 @@ def test_the_answer_of_the_latest_configuration_counts(monkeypatch):
             await asyncio.Event().wait()  # does not answer
         return answers[pool.address[0]]
 
-    monkeypatch.setattr(sentinel.SentinelLink, "_asked", asked)
+    monkeypatch.setattr(sentinel.SentinelEndpoint, "_asked", asked)
 
     async def story(hosts):
-        link = sentinel.SentinelLink(parse(f"redis+sentinel://{hosts}/s"), "")
-        return await link._address()
+        endpoint = sentinel.SentinelEndpoint(parse(f"redis+sentinel://{hosts}/s"), "")
+        return await endpoint._address()
 
     assert asyncio.run(story("a,b,c,d,e")) == ("new", 1)
 
@@ -215,7 +215,7 @@ def test_logins_of_the_sentinels_and_of_the_servers():
         own = "sentinel_username=looker&sentinel_password=watch-secret"
 
         async def story(driver):
-            return await driver.calls.link.ask("ACL", "WHOAMI")
+            return await driver.commands.endpoint.ask("ACL", "WHOAMI")
 
         assert opened(f"{url}?{own}", story) == b"app"
         with pytest.raises(BackendUnavailable, match="a sentinel refused the login: give its own") as caught:

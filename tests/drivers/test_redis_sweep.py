@@ -96,11 +96,11 @@ def order(kinds) -> list[str]:
 
 async def swept(driver) -> None:
     """What the workers do over an hour, at once."""
-    names = await driver.calls.known_queues()
+    names = await driver.commands.known_queues()
     for _ in range(1000):
         for name in names:
             await driver._sweeper.sweep(name, NOW_MS)
-        if not await driver.calls.link.ask("EXISTS", "{q}:th:sweep", key="{q}"):
+        if not await driver.commands.endpoint.ask("EXISTS", "{q}:th:sweep", key="{q}"):
             return
 
 

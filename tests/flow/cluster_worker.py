@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from taskharbor import Harbor, JobContext
-from taskharbor.drivers.redis.pool import Pool
+from taskharbor.drivers.redis.pool import RedisPool
 from taskharbor.flow import chain, chord
 from taskharbor.worker import Worker as _Worker  # noqa: F401 - once, not in every fork
 from tests.flow.fork_server import serve
@@ -73,16 +73,16 @@ class Work:
 
 def mortal(work: Work, point: int) -> None:
     """Let this process die or stop before that command, counted from the beginning of the last member."""
-    left, send = abs(point), Pool.call
+    left, send = abs(point), RedisPool.call
 
-    async def call(self: Pool, *commands: Any, within: float | None = None) -> Any:
+    async def call(self: RedisPool, *commands: Any, within: float | None = None) -> Any:
         nonlocal left
         left -= work.last_began
         if work.last_began and left == 0:
             os.kill(os.getpid(), signal.SIGKILL if point > 0 else signal.SIGSTOP)
         return await send(self, *commands, within=within)
 
-    Pool.call = call  # type: ignore[method-assign]
+    RedisPool.call = call  # type: ignore[method-assign]
 
 
 def main() -> None:

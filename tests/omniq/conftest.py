@@ -37,7 +37,7 @@ class Blocking:
         return lambda *args, **options: self.loop.run_until_complete(method(*args, **options))
 
     def close(self) -> None:
-        given: Any = self.client._link._client
+        given: Any = self.client._runner._client
         self.loop.run_until_complete(given.aclose())
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()

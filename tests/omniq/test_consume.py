@@ -127,7 +127,7 @@ def test_hazard_23_a_handler_whose_lease_is_lost_is_stopped_and_nothing_acked(q,
 
 
 @contextmanager
-def consuming(q: OmniQ, handler, **options) -> Iterator[None]:
+def consumer_steps(q: OmniQ, handler, **options) -> Iterator[None]:
     thread = threading.Thread(target=q.consume, args=("jobs", handler), kwargs=options)
     thread.start()
     try:
@@ -141,7 +141,7 @@ def consuming(q: OmniQ, handler, **options) -> Iterator[None]:
 def test_a_handler_receives_the_job_and_its_result_is_acked(q, store):
     seen: queue.SimpleQueue[JobContext] = queue.SimpleQueue()
     q.publish("jobs", {"to": "zoë"}, job_id="a", gid="g", max_attempts=7)
-    with consuming(q, seen.put):
+    with consumer_steps(q, seen.put):
         ctx = seen.get(timeout=WAIT)
         until(lambda: store.where("a") == ["completed"], "the ack")
     assert (ctx.queue, ctx.job_id, ctx.payload_raw, ctx.payload) == ("jobs", "a", '{"to":"zoë"}', {"to": "zoë"})
@@ -159,7 +159,7 @@ def test_every_exception_is_a_failure_and_none_ends_the_consumer(q, store, error
 
     q.publish("jobs", {}, job_id="bad", max_attempts=1)
     q.publish("jobs", {}, job_id="good")
-    with consuming(q, handler):
+    with consumer_steps(q, handler):
         until(lambda: store.where("good") == ["completed"], "the job after")
     assert store.where("bad") == ["failed"]
     assert store.job("bad")["last_error"].startswith(type(error).__name__)
@@ -177,7 +177,7 @@ def test_it_promotes_retries_and_reaps_by_itself(q, store):
     q.publish("jobs", {}, job_id="lost", timeout_ms=1, max_attempts=1)
     first, second = q.reserve("jobs"), q.reserve("jobs")
     q.give_back("jobs", first.job_id, first.lease_token)
-    with consuming(q, handler, promote_interval_s=0.01, reap_interval_s=0.01):
+    with consumer_steps(q, handler, promote_interval_s=0.01, reap_interval_s=0.01):
         until(lambda: store.where("a") == ["completed"], "the third run")
         until(lambda: store.where("lost") == ["failed"], "the reaping")
     assert runs == [2, 3]
@@ -192,7 +192,7 @@ def test_the_lease_of_a_long_job_is_kept(q, store):
         assert go.wait(WAIT)
 
     q.publish("jobs", {}, job_id="a", timeout_ms=5000)
-    with consuming(q, handler, heartbeat_interval_s=0.02):
+    with consumer_steps(q, handler, heartbeat_interval_s=0.02):
         assert begun.wait(WAIT)
         first = store.scores("active")["a"]
         until(lambda: store.scores("active")["a"] > first, "a heartbeat")
@@ -216,7 +216,7 @@ def test_hazard_23_a_handler_that_cannot_be_interrupted_is_left_behind(q, store,
             told.put(None)
 
     q.publish("jobs", {}, job_id="a", timeout_ms=60_000)
-    with consuming(q, handler, heartbeat_interval_s=0.02, grace_s=0.05):
+    with consumer_steps(q, handler, heartbeat_interval_s=0.02, grace_s=0.05):
         assert stuck.wait(WAIT)
         raw.hset(store.key("job:a"), "lease_token", "somebody else's")
         q.publish("jobs", {}, job_id="b")
@@ -236,7 +236,7 @@ def test_the_server_may_go_and_come_back(q, store, server):
         server.run("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         done.set()
 
-    with consuming(q, handler):
+    with consumer_steps(q, handler):
         assert done.wait(WAIT)
         until(lambda: store.where("a") == ["completed"], "the ack")
 

@@ -141,7 +141,7 @@ def test_the_two_clients_have_the_same_methods_with_the_same_signatures():
     assert plain.keys() == awaited.keys()
     for name in plain:
         ours, theirs = inspect.signature(plain[name]), inspect.signature(awaited[name])
-        shown = str(ours).replace("threads.Handler", "tasks.AsyncHandler")
+        shown = str(ours).replace("thread_consumer.Handler", "task_consumer.AsyncHandler")
         assert shown == str(theirs), name
         assert inspect.getdoc(plain[name]) == inspect.getdoc(awaited[name])
         assert inspect.iscoroutinefunction(awaited[name]) == (name != "stop")

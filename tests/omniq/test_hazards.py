@@ -8,7 +8,7 @@ import time
 import pytest
 import redis
 
-from taskharbor.omniq import Job, OmniQError, calls, now_ms, queue_base
+from taskharbor.omniq import Job, OmniQError, now_ms, operations, queue_base
 from tests.omniq.store import Store
 from tests.servers.redis import shared_cluster
 
@@ -152,8 +152,8 @@ def test_hazard_7_reaping_an_id_without_a_record_frees_its_slot(q, store):
 
 def test_hazard_8_a_reserve_whose_reply_was_lost_gives_the_same_job_again(q, store):
     publish(q, "a", max_attempts=1)
-    call = calls.reserve("jobs", NOW)
-    first, again = q._link.run(call), q._link.run(call)
+    call = operations.reserve("jobs", NOW)
+    first, again = q._runner.run(call), q._runner.run(call)
     assert first == again
     assert store.job("a")["attempt"] == "1"
     q.ack_success("jobs", "a", again.lease_token, now_ms_override=NOW)
@@ -320,38 +320,38 @@ def test_hazard_18_what_is_not_json_is_refused(q, store, value):
 
 
 def test_hazard_20_the_same_call_sent_again_is_answered_and_does_nothing_twice(q, store):
-    run = q._link.run
-    again = calls.publish("jobs", {}, "a", 1000, 2, 0, None, None, None, NOW)
+    run = q._runner.run
+    again = operations.publish("jobs", {}, "a", 1000, 2, 0, None, None, None, NOW)
     assert run(again) == run(again) == "a"
     job = taken(q)
     assert run(again) == "a"
-    fail = calls.ack_fail("jobs", "a", job.lease_token, NOW + 1, "x")
+    fail = operations.ack_fail("jobs", "a", job.lease_token, NOW + 1, "x")
     assert run(fail) == run(fail) == ("RETRY", NOW + 1)
     assert store.job("a")["th_fail"] == "1"
     q.promote_delayed("jobs", now_ms_override=NOW + 1)
     job = taken(q, NOW + 1)
-    final = calls.ack_fail("jobs", "a", job.lease_token, NOW + 2, "x")
+    final = operations.ack_fail("jobs", "a", job.lease_token, NOW + 2, "x")
     assert run(final) == run(final) == ("FAILED", None)
-    retry = calls.retry_failed("jobs", "a", NOW + 3)
+    retry = operations.retry_failed("jobs", "a", NOW + 3)
     assert run(retry) is run(retry) is None
     job = taken(q, NOW + 3)
-    back = calls.give_back("jobs", "a", job.lease_token, NOW + 4)
+    back = operations.give_back("jobs", "a", job.lease_token, NOW + 4)
     assert run(back) is run(back) is None
     job = taken(q, NOW + 4)
-    ack = calls.ack_success("jobs", "a", job.lease_token, NOW + 5)
+    ack = operations.ack_success("jobs", "a", job.lease_token, NOW + 5)
     assert run(ack) is run(ack) is None
     assert store.lines("completed") == ["a"]
     # The call that published it comes once more, late: the job is not run again.
-    assert run(calls.publish("jobs", {}, "b", 1000, 2, 0, None, None, None, NOW)) == "b"
+    assert run(operations.publish("jobs", {}, "b", 1000, 2, 0, None, None, None, NOW)) == "b"
     assert store.wrong() == []
 
 
 def test_hazard_20_a_publish_that_comes_again_after_the_job_ended_does_not_run_it_again(q, store):
-    again = calls.publish("jobs", {}, "a", 1000, 2, 0, None, None, None, NOW)
-    q._link.run(again)
+    again = operations.publish("jobs", {}, "a", 1000, 2, 0, None, None, None, NOW)
+    q._runner.run(again)
     job = taken(q)
     q.ack_success("jobs", "a", job.lease_token, now_ms_override=NOW)
-    assert q._link.run(again) == "a"
+    assert q._runner.run(again) == "a"
     assert store.where("a") == ["completed"]
     # Another call with that id is another job.
     publish(q, "a")

@@ -89,7 +89,7 @@ def test_text_that_cannot_be_sent_is_refused(q):
 
 
 def test_a_payload_that_redis_cannot_take_is_refused(q, store, monkeypatch):
-    monkeypatch.setattr("taskharbor.omniq.calls.LARGEST", 100)
+    monkeypatch.setattr("taskharbor.omniq.operations.LARGEST", 100)
     with pytest.raises(ValueError, match="payload: expected at most 100 bytes of JSON, got 101"):
         q.publish("jobs", ["x" * 97])
     assert q.publish("jobs", ["x" * 96], job_id="a") == "a"

@@ -11,7 +11,7 @@ if find_spec("redis") is None:
 
 from taskharbor.omniq.aio import AsyncOmniQ
 from taskharbor.omniq.client import OmniQ
-from taskharbor.omniq.consuming import LeaseLost, Stopped
+from taskharbor.omniq.consumer import LeaseLost, Stopped
 from taskharbor.omniq.errors import NotActive, OmniQError, TokenMismatch
 from taskharbor.omniq.names import now_ms, queue_base, ulid
 from taskharbor.omniq.values import PAUSED, AckFailResult, BatchItem, Job, JobContext, Lane, Paused, ReserveResult

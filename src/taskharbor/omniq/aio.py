@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any
 
 from taskharbor.model.clock import StoreClock
-from taskharbor.omniq import calls, tasks
-from taskharbor.omniq.calls import BACKOFF_MS, CHILDREN_TTL_MS, MAX_ATTEMPTS, TIMEOUT_MS
-from taskharbor.omniq.consuming import Settings, check_handler, consuming
-from taskharbor.omniq.link import AsyncLink
+from taskharbor.omniq import operations, task_consumer
+from taskharbor.omniq.consumer import ConsumerSettings, check_handler, consumer_steps
+from taskharbor.omniq.operations import BACKOFF_MS, CHILDREN_TTL_MS, MAX_ATTEMPTS, TIMEOUT_MS
+from taskharbor.omniq.script_runner import AsyncScriptRunner
 from taskharbor.omniq.values import AckFailResult, BatchItem, Lane, ReserveResult
 
 
@@ -21,12 +21,12 @@ class AsyncOmniQ:
     """OmniQ v1 on Redis, awaited: `AsyncOmniQ("redis://…")`, or around a client of `redis.asyncio`. See `OmniQ`."""
 
     def __init__(self, target: Any) -> None:
-        self._link = AsyncLink(target)
-        self._inboxes: set[tasks.Inbox] = set()
+        self._runner = AsyncScriptRunner(target)
+        self._inboxes: set[task_consumer.TaskInbox] = set()
 
     async def close(self) -> None:
         """Close the connections, unless they are those of a client that was given."""
-        await self._link.close()
+        await self._runner.close()
 
     async def __aenter__(self) -> AsyncOmniQ:
         return self
@@ -57,8 +57,8 @@ class AsyncOmniQ:
         `due_ms`: not before that moment. `gid`: in order within that group, at most `group_limit` at once (1 unless an
         earlier job said otherwise).
         """
-        return await self._link.run(
-            calls.publish(
+        return await self._runner.run(
+            operations.publish(
                 queue,
                 payload,
                 job_id,
@@ -74,46 +74,46 @@ class AsyncOmniQ:
 
     async def reserve(self, queue: str, now_ms_override: int = 0) -> ReserveResult:
         """The next job under a lease of its `timeout_ms`; None if there is none; `PAUSED` if the queue is paused."""
-        return await self._link.run(calls.reserve(queue, now_ms_override))
+        return await self._runner.run(operations.reserve(queue, now_ms_override))
 
     async def heartbeat(self, queue: str, job_id: str, lease_token: str, now_ms_override: int = 0) -> int:
         """Renew the lease: it ends a whole timeout from now. Answers when."""
-        return await self._link.run(calls.heartbeat(queue, job_id, lease_token, now_ms_override))
+        return await self._runner.run(operations.heartbeat(queue, job_id, lease_token, now_ms_override))
 
     async def ack_success(self, queue: str, job_id: str, lease_token: str, now_ms_override: int = 0) -> None:
         """The job is done."""
-        await self._link.run(calls.ack_success(queue, job_id, lease_token, now_ms_override))
+        await self._runner.run(operations.ack_success(queue, job_id, lease_token, now_ms_override))
 
     async def ack_fail(
         self, queue: str, job_id: str, lease_token: str, now_ms_override: int = 0, error: str | None = None
     ) -> AckFailResult:
         """The job failed: `("RETRY", due_ms)`, or `("FAILED", None)` when that was its last attempt."""
-        return await self._link.run(calls.ack_fail(queue, job_id, lease_token, now_ms_override, error))
+        return await self._runner.run(operations.ack_fail(queue, job_id, lease_token, now_ms_override, error))
 
     async def promote_delayed(self, queue: str, max_promote: int = 1000, now_ms_override: int = 0) -> int:
         """Move what is due to its line; answers how many."""
-        return await self._link.run(calls.promote_delayed(queue, max_promote, now_ms_override))
+        return await self._runner.run(operations.promote_delayed(queue, max_promote, now_ms_override))
 
     async def reap_expired(self, queue: str, max_reap: int = 1000, now_ms_override: int = 0) -> int:
         """End leases that are over: retried after the backoff, or failed. Answers how many."""
-        return await self._link.run(calls.reap_expired(queue, max_reap, now_ms_override))
+        return await self._runner.run(operations.reap_expired(queue, max_reap, now_ms_override))
 
     async def pause(self, queue: str) -> str:
         """Grant no more leases on this queue; nothing else changes. Answers "OK"."""
-        return await self._link.run(calls.pause(queue))
+        return await self._runner.run(operations.pause(queue))
 
     async def resume(self, queue: str) -> int:
         """Grant leases again. Answers 1 if the queue was paused, else 0."""
-        return await self._link.run(calls.resume(queue))
+        return await self._runner.run(operations.resume(queue))
 
     async def is_paused(self, queue: str) -> bool:
         """Whether the queue is paused."""
-        return await self._link.run(calls.is_paused(queue))
+        return await self._runner.run(operations.is_paused(queue))
 
     async def consume(
         self,
         queue: str,
-        handler: tasks.AsyncHandler,
+        handler: task_consumer.AsyncHandler,
         *,
         drain: bool = True,
         poll_interval_s: float = 0.05,
@@ -130,7 +130,7 @@ class AsyncOmniQ:
         and its job given back. A handler whose lease is lost is interrupted, and nothing is acked.
         """
         check_handler(handler, awaited=True)
-        settings = Settings(
+        settings = ConsumerSettings(
             queue=queue,
             drain=drain,
             poll_interval_s=poll_interval_s,
@@ -141,10 +141,10 @@ class AsyncOmniQ:
             heartbeat_interval_s=heartbeat_interval_s,
             grace_s=grace_s,
         )
-        inbox = tasks.Inbox()
+        inbox = task_consumer.TaskInbox()
         self._inboxes.add(inbox)
         try:
-            await tasks.run(consuming(settings, StoreClock().monotonic), inbox, handler, self._link.run)
+            await task_consumer.run(consumer_steps(settings, StoreClock().monotonic), inbox, handler, self._runner.run)
         finally:
             self._inboxes.discard(inbox)
 
@@ -157,36 +157,36 @@ class AsyncOmniQ:
 
     async def give_back(self, queue: str, job_id: str, lease_token: str, now_ms_override: int = 0) -> None:
         """End the lease without an outcome: the job goes to the end of its line, and no attempt is spent."""
-        await self._link.run(calls.give_back(queue, job_id, lease_token, now_ms_override))
+        await self._runner.run(operations.give_back(queue, job_id, lease_token, now_ms_override))
 
     async def retry_failed(self, queue: str, job_id: str, now_ms_override: int = 0) -> None:
         """Let a failed job begin anew."""
-        await self._link.run(calls.retry_failed(queue, job_id, now_ms_override))
+        await self._runner.run(operations.retry_failed(queue, job_id, now_ms_override))
 
     async def retry_failed_batch(self, queue: str, job_ids: Sequence[str], now_ms_override: int = 0) -> list[BatchItem]:
         """`retry_failed` for at most 100 ids in one call; what was refused says why, and spoils nothing else."""
-        return await self._link.run(calls.retry_failed_batch(queue, job_ids, now_ms_override))
+        return await self._runner.run(operations.retry_failed_batch(queue, job_ids, now_ms_override))
 
     async def remove_job(self, queue: str, job_id: str, lane: Lane) -> None:
         """Delete a job that stands in this lane: wait, gwait (waiting in a group), delayed, failed or completed."""
-        await self._link.run(calls.remove_job(queue, job_id, lane))
+        await self._runner.run(operations.remove_job(queue, job_id, lane))
 
     async def remove_jobs_batch(self, queue: str, lane: Lane, job_ids: Sequence[str]) -> list[BatchItem]:
         """`remove_job` for at most 100 ids in one call; what was refused says why, and spoils nothing else."""
-        return await self._link.run(calls.remove_jobs_batch(queue, lane, job_ids))
+        return await self._runner.run(operations.remove_jobs_batch(queue, lane, job_ids))
 
     async def purge_failed(self, queue: str, before_ms: int, max_purge: int = 1000) -> int:
         """Delete jobs that failed before that moment, oldest first; answers how many."""
-        return await self._link.run(calls.purge_failed(queue, before_ms, max_purge))
+        return await self._runner.run(operations.purge_failed(queue, before_ms, max_purge))
 
     async def set_group_limit(self, queue: str, gid: str, limit: int, now_ms_override: int = 0) -> None:
         """Change how many jobs of a group run at once, and let those start that have room now."""
-        await self._link.run(calls.set_group_limit(queue, gid, limit, now_ms_override))
+        await self._runner.run(operations.set_group_limit(queue, gid, limit, now_ms_override))
 
     async def childs_init(self, key: str, expected: int, *, ttl_ms: int = CHILDREN_TTL_MS) -> None:
         """Begin to count the children of a fan-in. The counter is forgotten after `ttl_ms`."""
-        await self._link.run(calls.childs_init(key, expected, ttl_ms))
+        await self._runner.run(operations.childs_init(key, expected, ttl_ms))
 
     async def child_ack(self, key: str, child_id: str) -> int:
         """One child is done; answers how many are left. The same child again changes nothing, 0 stays 0 for a day."""
-        return await self._link.run(calls.child_ack(key, child_id))
+        return await self._runner.run(operations.child_ack(key, child_id))

@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any
 
 from taskharbor.model.clock import StoreClock
-from taskharbor.omniq import calls, threads
-from taskharbor.omniq.calls import BACKOFF_MS, CHILDREN_TTL_MS, MAX_ATTEMPTS, TIMEOUT_MS
-from taskharbor.omniq.consuming import Settings, check_handler, consuming
-from taskharbor.omniq.link import Link
+from taskharbor.omniq import operations, thread_consumer
+from taskharbor.omniq.consumer import ConsumerSettings, check_handler, consumer_steps
+from taskharbor.omniq.operations import BACKOFF_MS, CHILDREN_TTL_MS, MAX_ATTEMPTS, TIMEOUT_MS
+from taskharbor.omniq.script_runner import ScriptRunner
 from taskharbor.omniq.values import AckFailResult, BatchItem, Lane, ReserveResult
 
 
@@ -26,12 +26,12 @@ class OmniQ:
     """
 
     def __init__(self, target: Any) -> None:
-        self._link = Link(target)
-        self._inboxes: set[threads.Inbox] = set()
+        self._runner = ScriptRunner(target)
+        self._inboxes: set[thread_consumer.ThreadInbox] = set()
 
     def close(self) -> None:
         """Close the connections, unless they are those of a client that was given."""
-        self._link.close()
+        self._runner.close()
 
     def __enter__(self) -> OmniQ:
         return self
@@ -60,8 +60,8 @@ class OmniQ:
         `due_ms`: not before that moment. `gid`: in order within that group, at most `group_limit` at once (1 unless an
         earlier job said otherwise).
         """
-        return self._link.run(
-            calls.publish(
+        return self._runner.run(
+            operations.publish(
                 queue,
                 payload,
                 job_id,
@@ -77,46 +77,46 @@ class OmniQ:
 
     def reserve(self, queue: str, now_ms_override: int = 0) -> ReserveResult:
         """The next job under a lease of its `timeout_ms`; None if there is none; `PAUSED` if the queue is paused."""
-        return self._link.run(calls.reserve(queue, now_ms_override))
+        return self._runner.run(operations.reserve(queue, now_ms_override))
 
     def heartbeat(self, queue: str, job_id: str, lease_token: str, now_ms_override: int = 0) -> int:
         """Renew the lease: it ends a whole timeout from now. Answers when."""
-        return self._link.run(calls.heartbeat(queue, job_id, lease_token, now_ms_override))
+        return self._runner.run(operations.heartbeat(queue, job_id, lease_token, now_ms_override))
 
     def ack_success(self, queue: str, job_id: str, lease_token: str, now_ms_override: int = 0) -> None:
         """The job is done."""
-        self._link.run(calls.ack_success(queue, job_id, lease_token, now_ms_override))
+        self._runner.run(operations.ack_success(queue, job_id, lease_token, now_ms_override))
 
     def ack_fail(
         self, queue: str, job_id: str, lease_token: str, now_ms_override: int = 0, error: str | None = None
     ) -> AckFailResult:
         """The job failed: `("RETRY", due_ms)`, or `("FAILED", None)` when that was its last attempt."""
-        return self._link.run(calls.ack_fail(queue, job_id, lease_token, now_ms_override, error))
+        return self._runner.run(operations.ack_fail(queue, job_id, lease_token, now_ms_override, error))
 
     def promote_delayed(self, queue: str, max_promote: int = 1000, now_ms_override: int = 0) -> int:
         """Move what is due to its line; answers how many."""
-        return self._link.run(calls.promote_delayed(queue, max_promote, now_ms_override))
+        return self._runner.run(operations.promote_delayed(queue, max_promote, now_ms_override))
 
     def reap_expired(self, queue: str, max_reap: int = 1000, now_ms_override: int = 0) -> int:
         """End leases that are over: retried after the backoff, or failed. Answers how many."""
-        return self._link.run(calls.reap_expired(queue, max_reap, now_ms_override))
+        return self._runner.run(operations.reap_expired(queue, max_reap, now_ms_override))
 
     def pause(self, queue: str) -> str:
         """Grant no more leases on this queue; nothing else changes. Answers "OK"."""
-        return self._link.run(calls.pause(queue))
+        return self._runner.run(operations.pause(queue))
 
     def resume(self, queue: str) -> int:
         """Grant leases again. Answers 1 if the queue was paused, else 0."""
-        return self._link.run(calls.resume(queue))
+        return self._runner.run(operations.resume(queue))
 
     def is_paused(self, queue: str) -> bool:
         """Whether the queue is paused."""
-        return self._link.run(calls.is_paused(queue))
+        return self._runner.run(operations.is_paused(queue))
 
     def consume(
         self,
         queue: str,
-        handler: threads.Handler,
+        handler: thread_consumer.Handler,
         *,
         drain: bool = True,
         poll_interval_s: float = 0.05,
@@ -133,7 +133,7 @@ class OmniQ:
         and its job given back. A handler whose lease is lost is interrupted, and nothing is acked.
         """
         check_handler(handler, awaited=False)
-        settings = Settings(
+        settings = ConsumerSettings(
             queue=queue,
             drain=drain,
             poll_interval_s=poll_interval_s,
@@ -144,10 +144,10 @@ class OmniQ:
             heartbeat_interval_s=heartbeat_interval_s,
             grace_s=grace_s,
         )
-        inbox = threads.Inbox()
+        inbox = thread_consumer.ThreadInbox()
         self._inboxes.add(inbox)
         try:
-            threads.run(consuming(settings, StoreClock().monotonic), inbox, handler, self._link.run)
+            thread_consumer.run(consumer_steps(settings, StoreClock().monotonic), inbox, handler, self._runner.run)
         finally:
             self._inboxes.discard(inbox)
 
@@ -160,36 +160,36 @@ class OmniQ:
 
     def give_back(self, queue: str, job_id: str, lease_token: str, now_ms_override: int = 0) -> None:
         """End the lease without an outcome: the job goes to the end of its line, and no attempt is spent."""
-        self._link.run(calls.give_back(queue, job_id, lease_token, now_ms_override))
+        self._runner.run(operations.give_back(queue, job_id, lease_token, now_ms_override))
 
     def retry_failed(self, queue: str, job_id: str, now_ms_override: int = 0) -> None:
         """Let a failed job begin anew."""
-        self._link.run(calls.retry_failed(queue, job_id, now_ms_override))
+        self._runner.run(operations.retry_failed(queue, job_id, now_ms_override))
 
     def retry_failed_batch(self, queue: str, job_ids: Sequence[str], now_ms_override: int = 0) -> list[BatchItem]:
         """`retry_failed` for at most 100 ids in one call; what was refused says why, and spoils nothing else."""
-        return self._link.run(calls.retry_failed_batch(queue, job_ids, now_ms_override))
+        return self._runner.run(operations.retry_failed_batch(queue, job_ids, now_ms_override))
 
     def remove_job(self, queue: str, job_id: str, lane: Lane) -> None:
         """Delete a job that stands in this lane: wait, gwait (waiting in a group), delayed, failed or completed."""
-        self._link.run(calls.remove_job(queue, job_id, lane))
+        self._runner.run(operations.remove_job(queue, job_id, lane))
 
     def remove_jobs_batch(self, queue: str, lane: Lane, job_ids: Sequence[str]) -> list[BatchItem]:
         """`remove_job` for at most 100 ids in one call; what was refused says why, and spoils nothing else."""
-        return self._link.run(calls.remove_jobs_batch(queue, lane, job_ids))
+        return self._runner.run(operations.remove_jobs_batch(queue, lane, job_ids))
 
     def purge_failed(self, queue: str, before_ms: int, max_purge: int = 1000) -> int:
         """Delete jobs that failed before that moment, oldest first; answers how many."""
-        return self._link.run(calls.purge_failed(queue, before_ms, max_purge))
+        return self._runner.run(operations.purge_failed(queue, before_ms, max_purge))
 
     def set_group_limit(self, queue: str, gid: str, limit: int, now_ms_override: int = 0) -> None:
         """Change how many jobs of a group run at once, and let those start that have room now."""
-        self._link.run(calls.set_group_limit(queue, gid, limit, now_ms_override))
+        self._runner.run(operations.set_group_limit(queue, gid, limit, now_ms_override))
 
     def childs_init(self, key: str, expected: int, *, ttl_ms: int = CHILDREN_TTL_MS) -> None:
         """Begin to count the children of a fan-in. The counter is forgotten after `ttl_ms`."""
-        self._link.run(calls.childs_init(key, expected, ttl_ms))
+        self._runner.run(operations.childs_init(key, expected, ttl_ms))
 
     def child_ack(self, key: str, child_id: str) -> int:
         """One child is done; answers how many are left. The same child again changes nothing, 0 stays 0 for a day."""
-        return self._link.run(calls.child_ack(key, child_id))
+        return self._runner.run(operations.child_ack(key, child_id))

@@ -11,8 +11,8 @@ from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
 
-from taskharbor.drivers.redis.options import Options
-from taskharbor.drivers.redis.wire import Wire
+from taskharbor.drivers.redis.connection import RespConnection
+from taskharbor.drivers.redis.options import RedisOptions
 
 # What needs it → commands, each with arguments that a server would queue. `k`: a key, `c`: a channel.
 NEEDED = {
@@ -59,9 +59,9 @@ def rule() -> str:
     return f"resetkeys ~{KEYS} resetchannels &{CHANNELS} -@all +" + " +".join(names)
 
 
-async def denied(connection: AbstractConnection, options: Options) -> list[str]:
+async def denied(connection: AbstractConnection, options: RedisOptions) -> list[str]:
     """What the user of a connection lacks at its server, a sentence each. The connection is of no more use then."""
-    wire = Wire(connection, options.timeout)
+    wire = RespConnection(connection, options.timeout)
     (begun,) = await wire.call([("MULTI",)])
     if isinstance(begun, Exception):
         return ["what this user may do cannot be asked: allow +multi +discard"]

@@ -15,17 +15,17 @@ import msgspec
 from redis.exceptions import ResponseError
 
 from taskharbor.drivers.contract import WORKER_SILENCE, SingleVerbs
-from taskharbor.drivers.redis import damages, records
-from taskharbor.drivers.redis.calls import Calls
-from taskharbor.drivers.redis.cluster import ClusterCalls
-from taskharbor.drivers.redis.cluster_link import ClusterLink
-from taskharbor.drivers.redis.hints import Hints
+from taskharbor.drivers.redis import damage, records
+from taskharbor.drivers.redis.cluster_commands import ClusterCommands
+from taskharbor.drivers.redis.cluster_endpoint import ClusterEndpoint
+from taskharbor.drivers.redis.commands import StandaloneCommands
+from taskharbor.drivers.redis.endpoint import LOST, Endpoint, passed_since, refuse_large, refused
 from taskharbor.drivers.redis.housekeeping import Housekeeper
-from taskharbor.drivers.redis.link import LOST, Link, passed_since, refuse_large, refused
 from taskharbor.drivers.redis.options import parse
-from taskharbor.drivers.redis.reading import Reader, info_of
-from taskharbor.drivers.redis.sentinel import SentinelLink
+from taskharbor.drivers.redis.reading import JobReader, info_of
+from taskharbor.drivers.redis.sentinel import SentinelEndpoint
 from taskharbor.drivers.redis.sweeping import Sweeper
+from taskharbor.drivers.redis.wait import ArrivalHints
 from taskharbor.drivers.unstorable import answers_for_any_name
 from taskharbor.model.bounds import check_job, check_moment, check_name
 from taskharbor.model.errors import (
@@ -63,9 +63,9 @@ class RedisDriver(SingleVerbs):
     def __init__(self, dsn: str) -> None:
         self.options = parse(dsn)
         self._dsn = dsn
-        self._calls: Calls | None = None
-        self._hints: Hints | None = None
-        self._reader: Reader | None = None
+        self._commands: StandaloneCommands | None = None
+        self._hints: ArrivalHints | None = None
+        self._reader: JobReader | None = None
         self._sweeper: Sweeper | None = None
         self._housekeeper: Housekeeper | None = None
 
@@ -74,67 +74,73 @@ class RedisDriver(SingleVerbs):
         return self.options.retention
 
     async def open(self) -> None:
-        if self._calls is not None:
+        if self._commands is not None:
             return
-        link = self._link()
+        endpoint = self._endpoint()
         try:
-            await link.open()
+            await endpoint.open()
         except BaseException:
-            await link.close()
+            await endpoint.close()
             raise
-        self._calls = ClusterCalls(link) if self.options.cluster else Calls(link)
-        self._hints = Hints(link.connection, self._arrivals, self.options.database)
-        self._reader = Reader(self._calls)
-        self._sweeper = Sweeper(self._calls)
-        self._housekeeper = Housekeeper(self._calls)
+        self._commands = ClusterCommands(endpoint) if self.options.cluster else StandaloneCommands(endpoint)
+        self._hints = ArrivalHints(endpoint.connection, self._arrivals, self.options.database)
+        self._reader = JobReader(self._commands)
+        self._sweeper = Sweeper(self._commands)
+        self._housekeeper = Housekeeper(self._commands)
 
-    def _link(self) -> Link:
-        kind = ClusterLink if self.options.cluster else SentinelLink if self.options.service is not None else Link
+    def _endpoint(self) -> Endpoint:
+        kind = (
+            ClusterEndpoint
+            if self.options.cluster
+            else SentinelEndpoint
+            if self.options.service is not None
+            else Endpoint
+        )
         return kind(self.options, self._dsn)
 
     async def denied(self) -> builtins.list[str]:
         """What this user may not do on the server and would have to, a sentence each. The driver need not be open."""
-        link = self._link()
+        endpoint = self._endpoint()
         try:
-            return await link.denied()
+            return await endpoint.denied()
         except LOST as error:
-            raise link.unavailable(error) from error
+            raise endpoint.unavailable(error) from error
         except ResponseError as error:
-            raise refused(link, error) from error
+            raise refused(endpoint, error) from error
         finally:
-            await link.close()
+            await endpoint.close()
 
     async def damaged(self) -> builtins.list[str]:
         """What other programs damaged in this store, and what to do about it, a sentence each."""
-        return await damages.told(self.calls, await self.reader.queues())
+        return await damage.report(self.commands, await self.reader.queues())
 
     async def close(self) -> None:
-        calls, hints, housekeeper = self._calls, self._hints, self._housekeeper
-        self._calls = self._hints = self._reader = self._sweeper = self._housekeeper = None
+        commands, hints, housekeeper = self._commands, self._hints, self._housekeeper
+        self._commands = self._hints = self._reader = self._sweeper = self._housekeeper = None
         if housekeeper is not None:
             await housekeeper.close()
         if hints is not None:
             await hints.close()
-        if calls is not None:
-            await calls.link.close()
+        if commands is not None:
+            await commands.endpoint.close()
 
     def sibling(self) -> RedisDriver:
         return RedisDriver(self._dsn)
 
     @property
-    def calls(self) -> Calls:
-        if self._calls is None:
+    def commands(self) -> StandaloneCommands:
+        if self._commands is None:
             raise BackendUnavailable("the driver is not open; await driver.open() first")
-        return self._calls
+        return self._commands
 
     @property
-    def reader(self) -> Reader:
-        self.calls  # noqa: B018 - raises if it is not open
+    def reader(self) -> JobReader:
+        self.commands  # noqa: B018 - raises if it is not open
         assert self._reader is not None
         return self._reader
 
     async def server_time(self) -> datetime:
-        seconds, micros = await self.calls.link.ask("TIME")
+        seconds, micros = await self.commands.endpoint.ask("TIME")
         return datetime.fromtimestamp(int(seconds), UTC) + timedelta(milliseconds=int(micros) // 1000)
 
     # The four verbs
@@ -143,7 +149,7 @@ class RedisDriver(SingleVerbs):
         for job in jobs:
             check_job(job, self.options.max_payload)
         refuse_large(sum([len(job.payload) for job in jobs]))  # before it is copied
-        return await self.calls.enqueue(jobs, to_ms(now)) if jobs else []
+        return await self.commands.enqueue(jobs, to_ms(now)) if jobs else []
 
     async def reserve(
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
@@ -153,20 +159,26 @@ class RedisDriver(SingleVerbs):
         names = [name for name in dict.fromkeys(queues) if _can_exist(name)]
         if limit < 1 or not names:
             return []
-        calls, moment, housekeeper = self.calls, to_ms(now), self._housekeeper
+        commands, moment, housekeeper = self.commands, to_ms(now), self._housekeeper
         assert housekeeper is not None
         housekeeper.serve(names, moment)
-        granted = await self._reserve(calls, names, moment, lease_for, limit, worker)
+        granted = await self._reserve(commands, names, moment, lease_for, limit, worker)
         if not granted and await housekeeper.first_look():
-            granted = await self._reserve(calls, names, moment, lease_for, limit, worker)
+            granted = await self._reserve(commands, names, moment, lease_for, limit, worker)
         return granted
 
     async def _reserve(
-        self, calls: Calls, names: Sequence[str], moment: int, lease_for: timedelta, limit: int, worker: str
+        self,
+        commands: StandaloneCommands,
+        names: Sequence[str],
+        moment: int,
+        lease_for: timedelta,
+        limit: int,
+        worker: str,
     ) -> builtins.list[Reserved]:
         span, tokens = lease_for // MILLISECOND, list(new_tokens(limit))
         granted = []
-        for grants in await calls.reserve(names, moment, span, limit, worker, tokens):
+        for grants in await commands.reserve(names, moment, span, limit, worker, tokens):
             if grants.arrival is not None and self._hints is not None:
                 self._hints.drained(grants.queue, int(grants.arrival))
             granted += records.reserved(grants.queue, grants.jobs, from_ms(grants.end))
@@ -178,7 +190,7 @@ class RedisDriver(SingleVerbs):
         if not leases:
             return []
         moment, began = to_ms(now), asyncio.get_running_loop().time()
-        ends = await self.calls.extend(leases, moment, lease_for // MILLISECOND)
+        ends = await self.commands.extend(leases, moment, lease_for // MILLISECOND)
         passed = passed_since(began)
         if passed > LATE:  # what has ended while nobody answered is not held
             ends = [-ENDED if 0 < end <= moment + passed else end for end in ends]
@@ -190,7 +202,7 @@ class RedisDriver(SingleVerbs):
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> builtins.list[TaskHarborError | None]:
         if not outcomes:
             return []
-        answers = await self.calls.settle(outcomes, to_ms(now))
+        answers = await self.commands.settle(outcomes, to_ms(now))
         if not any(answers):
             return [None] * len(answers)
         return [
@@ -204,7 +216,7 @@ class RedisDriver(SingleVerbs):
         found: dict[str, JobRecord | None] = {}
         missing = list(dict.fromkeys(ids))
         while missing:
-            infos = await self.calls.read([(id, None) for id in missing])
+            infos = await self.commands.read([(id, None) for id in missing])
             for id, answer in zip(missing, infos, strict=True):
                 found[id] = info_of(answer, 0).job if answer else None
             heirs = (job.handed_to for job in found.values() if job is not None)
@@ -212,27 +224,27 @@ class RedisDriver(SingleVerbs):
         return {id: _last(found, id) for id in ids}
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
-        return await self.calls.release(worker, to_ms(now), list(keep))
+        return await self.commands.release(worker, to_ms(now), list(keep))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
-        self.calls  # noqa: B018 - raises if it is not open
+        self.commands  # noqa: B018 - raises if it is not open
         assert self._hints is not None
         return await self._hints.wait([name for name in queues if _can_exist(name)], timeout)
 
     async def _arrivals(self, queues: Sequence[str]) -> dict[str, int]:
-        return await self.calls.arrivals(queues)
+        return await self.commands.arrivals(queues)
 
     # Pause
 
     async def pause(self, queue: str) -> None:
         check_name(queue, "queue")
-        await self.calls.pause(queue, True)
+        await self.commands.pause(queue, True)
 
     async def resume(self, queue: str) -> None:
-        await self.calls.pause(queue, False)
+        await self.commands.pause(queue, False)
 
     async def is_paused(self, queue: str) -> bool:
-        return bool(await self.calls.link.ask("EXISTS", f"{{{queue}}}:paused", key=f"{{{queue}}}"))
+        return bool(await self.commands.endpoint.ask("EXISTS", f"{{{queue}}}:paused", key=f"{{{queue}}}"))
 
     # Admin
 
@@ -299,7 +311,7 @@ class RedisDriver(SingleVerbs):
     ) -> builtins.list[DriverError | None]:
         if not ids:
             return []
-        call = getattr(self.calls, operation)
+        call = getattr(self.commands, operation)
         answers = await call([(id, None) for id in ids], *how)
         if 1 in answers:  # perhaps a foreign client published it
             where = await self.reader.seek([id for id, answer in zip(ids, answers, strict=True) if answer == 1])
@@ -313,13 +325,15 @@ class RedisDriver(SingleVerbs):
     async def prune(self, before: datetime, limit: int) -> int:
         if limit <= 0:
             return 0
-        self.calls  # noqa: B018 - raises if it is not open
+        self.commands  # noqa: B018 - raises if it is not open
         assert self._sweeper is not None
         return await self._sweeper.prune(records.up_to_ms(before), limit)
 
     async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
         moment = to_ms(now)
-        nodes = sorted([info_of(each, moment) for each in await self.calls.flow(flow_id)], key=lambda node: node.job.id)
+        nodes = sorted(
+            [info_of(each, moment) for each in await self.commands.flow(flow_id)], key=lambda node: node.job.id
+        )
         if not nodes:
             raise JobNotFound(f"no flow {flow_id}")
         jobs = [node.job for node in nodes]
@@ -334,16 +348,16 @@ class RedisDriver(SingleVerbs):
         )
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
-        return await self.calls.cancel_flow(flow_id, to_ms(now))
+        return await self.commands.cancel_flow(flow_id, to_ms(now))
 
     async def beat(self, info: WorkerInfo, now: datetime) -> None:
         check_name(info.worker, "worker")
-        link = self.calls.link
+        endpoint = self.commands.endpoint
         data = msgspec.msgpack.encode(msgspec.structs.replace(info, seen_at=now))
-        await link.write("HSET", WORKERS, info.worker, data, key=WORKERS)
+        await endpoint.write("HSET", WORKERS, info.worker, data, key=WORKERS)
         silent = [worker.worker for worker in await self._heard() if worker.seen_at <= now - 10 * WORKER_SILENCE]
         if silent:
-            await link.ask("HDEL", WORKERS, *silent, key=WORKERS)
+            await endpoint.ask("HDEL", WORKERS, *silent, key=WORKERS)
 
     async def workers(self, now: datetime) -> builtins.list[WorkerInfo]:
         heard = [worker for worker in await self._heard() if worker.seen_at > now - WORKER_SILENCE]
@@ -351,7 +365,7 @@ class RedisDriver(SingleVerbs):
 
     async def _heard(self) -> builtins.list[WorkerInfo]:
         found = []
-        for data in await self.calls.link.ask("HVALS", WORKERS, key=WORKERS):
+        for data in await self.commands.endpoint.ask("HVALS", WORKERS, key=WORKERS):
             try:
                 found.append(_worker(data))
             except msgspec.MsgspecError:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from taskharbor.model.errors import BackendUnavailable, TaskHarborError
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.redis.calls import Calls
+    from taskharbor.drivers.redis.commands import StandaloneCommands
 
 logger = logging.getLogger("taskharbor.redis")
 
@@ -37,8 +37,8 @@ AT_ONCE = 8
 class Housekeeper:
     """The task of one opened driver."""
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    def __init__(self, commands: StandaloneCommands) -> None:
+        self._commands = commands
         self._task: asyncio.Task[None] | None = None
         self._now = 0
         self._queues: dict[str, None] = {}  # those that the driver serves, the next to be visited first
@@ -84,7 +84,7 @@ class Housekeeper:
         end = asyncio.get_running_loop().time() + ROUND
         own = await self._safely("the queues of this worker", self._next_own()) or []
         await self._visit_all(own, end)
-        others = await self._safely("the queues of others", self._calls.strays(PACE)) or []
+        others = await self._safely("the queues of others", self._commands.strays(PACE)) or []
         await self._visit_all([queue for queue in others if queue not in self._queues], end)
         self.rounds += 1
         self._first.set()
@@ -94,7 +94,7 @@ class Housekeeper:
         for queue in first:  # the next ones have their turn in the next round
             del self._queues[queue]
             self._queues[queue] = None
-        return await self._calls.worth_a_visit(first)
+        return await self._commands.worth_a_visit(first)
 
     async def _visit_all(self, queues: Sequence[str], end: float) -> None:
         loop, waiting = asyncio.get_running_loop(), list(queues)
@@ -109,7 +109,7 @@ class Housekeeper:
 
     async def _visit(self, queue: str, end: float) -> None:
         pace = PACE if self.rounds else 0  # at first it looks, whoever did: that one may be dead since
-        while await self._calls.visit(queue, self._now, pace) and asyncio.get_running_loop().time() < end:
+        while await self._commands.visit(queue, self._now, pace) and asyncio.get_running_loop().time() < end:
             pace = 0  # there is more to do, and it is ours
 
     async def _safely(self, what: str, work: Awaitable[T]) -> T | None:

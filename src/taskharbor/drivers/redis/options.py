@@ -24,7 +24,7 @@ _HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(?::(\d+))?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class RedisOptions:
     """What a DSN says."""
 
     hosts: tuple[tuple[str, int], ...]
@@ -48,7 +48,7 @@ class Options:
     sentinel_username: str | None = field(default=None, repr=False)
     sentinel_password: str | None = field(default=None, repr=False)
 
-    def for_sentinels(self) -> Options:
+    def for_sentinels(self) -> RedisOptions:
         """What is used to speak to the sentinels: they have a login of their own, and no databases."""
         return replace(
             self,
@@ -61,7 +61,7 @@ class Options:
         )
 
 
-def parse(dsn: str) -> Options:
+def parse(dsn: str) -> RedisOptions:
     """The options of a DSN, or ValueError that says what was expected."""
     scheme = scheme_of(dsn)
     if scheme not in SCHEMES or not dsn[len(scheme) + 1 :].startswith("//"):
@@ -85,7 +85,7 @@ def parse(dsn: str) -> Options:
         raise ValueError(
             "expected the path of a socket behind three slashes, such as redis+unix:///run/redis.sock?db=0"
         )
-    return Options(
+    return RedisOptions(
         hosts=((socket, 0),) if socket else hosts_of(where, cluster or sentinel, SENTINEL_PORT if sentinel else PORT),
         cluster=cluster,
         tls=encrypted,

@@ -20,7 +20,7 @@ from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.safe_repr import shown
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.redis.cluster import ClusterCalls
+    from taskharbor.drivers.redis.cluster_commands import ClusterCommands
 
 logger = logging.getLogger("taskharbor.redis")
 
@@ -30,7 +30,7 @@ LASTS = 10.0  # seconds for which one delivery goes on, at most; housekeeping do
 YOUNG = 24 * 3600  # seconds for which a job that is waited for may still come, with a message that is under way
 
 
-class Message(msgspec.Struct, array_like=True):
+class OutboxMessage(msgspec.Struct, array_like=True):
     """What flows.lua posts: `args` stays as it is."""
 
     queue: Any
@@ -45,15 +45,15 @@ class Message(msgspec.Struct, array_like=True):
 
 
 # What Redis packs is text of any bytes, which no decoder of text takes: names are UTF-8, payloads stay raw.
-_message = msgspec.msgpack.Decoder(Message).decode
+_message = msgspec.msgpack.Decoder(OutboxMessage).decode
 _names = msgspec.msgpack.Decoder(list[str]).decode
 
 
 class Outbox:
     """One client's deliveries."""
 
-    def __init__(self, calls: ClusterCalls) -> None:
-        self._calls = calls
+    def __init__(self, commands: ClusterCommands) -> None:
+        self._commands = commands
         self._handlers: dict[str, Callable[..., Awaitable[None]]] = {
             "gone": self._gone,
             "entered": self._entered,
@@ -74,8 +74,8 @@ class Outbox:
                 break
             queue = waiting.pop(0)
             key = f"{{{queue}}}:th:outbox"
-            ask = partial(self._calls.link.ask, "ZRANGE", key, 0, BATCH - 1 + len(late), key=key)
-            found = await self._calls.patiently(queue, ask)
+            ask = partial(self._commands.endpoint.ask, "ZRANGE", key, 0, BATCH - 1 + len(late), key=key)
+            found = await self._commands.patiently(queue, ask)
             posted = [one for one in found or () if one not in late]
             if not posted:
                 continue
@@ -84,25 +84,25 @@ class Outbox:
             late |= {one: queue for one, _ in messages if one not in applied and one not in refused}
             if applied:
                 any_delivered = True
-                await self._calls.link.ask("ZREM", key, *applied, key=key)
+                await self._commands.endpoint.ask("ZREM", key, *applied, key=key)
             await self._set_aside(queue, [*damaged, *refused])
             targets = [str(message.queue) for _, message in messages if not str(message.queue).startswith("@")]
             waiting = list(dict.fromkeys([*waiting, queue, *targets]))
         return any_delivered
 
-    async def _apply(self, messages: Sequence[tuple[bytes, Message]]) -> tuple[set[bytes], list[bytes]]:
+    async def _apply(self, messages: Sequence[tuple[bytes, OutboxMessage]]) -> tuple[set[bytes], list[bytes]]:
         """Apply messages, in their order for each target; answers those that were, and those that cannot be. New jobs
         come first: others wait for them, and would have to come again."""
         applied: set[bytes] = set()
         refused: list[bytes] = []
-        parts: dict[tuple[bool, str], list[tuple[bytes, Message]]] = {}
+        parts: dict[tuple[bool, str], list[tuple[bytes, OutboxMessage]]] = {}
         for one, message in messages:
             parts.setdefault((message.kind != "store", str(message.queue)), []).append((one, message))
         for (_, target), part in sorted(parts.items(), key=lambda part: part[0][0]):
             if target.startswith("@"):
                 answers = [await self._apply_here(message) for _, message in part]
             else:
-                answers = await self._calls.patiently(target, partial(self._hand_in, target, part)) or []
+                answers = await self._commands.patiently(target, partial(self._hand_in, target, part)) or []
             for (one, _), answer in zip(part, answers, strict=False):
                 if answer == 1:
                     applied.add(one)
@@ -110,12 +110,14 @@ class Outbox:
                     refused.append(one)
         return applied, refused
 
-    async def _hand_in(self, target: str, part: Sequence[tuple[bytes, Message]]) -> list[int]:
+    async def _hand_in(self, target: str, part: Sequence[tuple[bytes, OutboxMessage]]) -> list[int]:
         given = [(one.kind, one.number, one.posted, one.now, one.args) for _, one in part]
-        answers: list[int] = await self._calls.link.run(load("deliver"), target, (target, YOUNG, given), durable=True)
+        answers: list[int] = await self._commands.endpoint.run(
+            load("deliver_messages"), target, (target, YOUNG, given), durable=True
+        )
         return answers
 
-    async def _apply_here(self, message: Message) -> int:
+    async def _apply_here(self, message: OutboxMessage) -> int:
         """What is for keys that belong to no queue."""
         try:
             names = _names(message.args)
@@ -127,19 +129,19 @@ class Outbox:
         return 1
 
     async def _gone(self, now: int, id: str, queue: str) -> None:
-        from taskharbor.drivers.redis.cluster import bucket
+        from taskharbor.drivers.redis.cluster_commands import bucket
 
-        if not await self._calls.link.ask("EXISTS", f"{{{queue}}}:job:{id}", key=f"{{{queue}}}"):
-            await self._calls.register("gone", bucket(id), (id, queue))
+        if not await self._commands.endpoint.ask("EXISTS", f"{{{queue}}}:job:{id}", key=f"{{{queue}}}"):
+            await self._commands.register("gone", bucket(id), (id, queue))
 
     async def _entered(self, now: int, flow: str, queue: str) -> None:
-        await self._calls.runs.stored(flow, [queue], now)
+        await self._commands.runs.stored(flow, [queue], now)
 
     async def _left(self, now: int, flow: str, queue: str) -> None:
-        await self._calls.runs.tidy(flow)
+        await self._commands.runs.tidy(flow)
 
     async def _resumed(self, now: int, flow: str) -> None:
-        await self._calls.runs.resume(flow)
+        await self._commands.runs.resume(flow)
 
     async def _set_aside(self, queue: str, messages: Sequence[bytes]) -> None:
         """What cannot be delivered stands in nobody's way: it is kept beside the outbox, and reported."""
@@ -147,8 +149,8 @@ class Outbox:
             return
         outbox, returned = f"{{{queue}}}:th:outbox", f"{{{queue}}}:th:returned"
         pairs = [part for one in messages for part in (0, one)]
-        await self._calls.link.write("ZADD", returned, *pairs, key=returned)
-        await self._calls.link.ask("ZREM", outbox, *messages, key=outbox)
+        await self._commands.endpoint.write("ZADD", returned, *pairs, key=returned)
+        await self._commands.endpoint.ask("ZREM", outbox, *messages, key=outbox)
         logger.error(
             "%d message(s) of queue %s cannot be delivered; they are kept in %s, and what waits for them stays blocked",
             len(messages),
@@ -157,9 +159,9 @@ class Outbox:
         )
 
 
-def _read(posted: Sequence[bytes]) -> tuple[list[tuple[bytes, Message]], list[bytes]]:
+def _read(posted: Sequence[bytes]) -> tuple[list[tuple[bytes, OutboxMessage]], list[bytes]]:
     """Messages, and what is none."""
-    messages: list[tuple[bytes, Message]] = []
+    messages: list[tuple[bytes, OutboxMessage]] = []
     damaged: list[bytes] = []
     for one in posted:
         try:

@@ -1,7 +1,7 @@
 """Connections to one server: a small pool of our own over connections that redis-py makes (see wire.py).
 
 A call takes a connection, sends, reads, and gives it back; one whose reply was not read whole is closed, so a cancelled
-call never leaves its reply to the next. Nothing runs beside the calls, and nothing is sent twice here.
+call never leaves its reply to the next. Nothing runs beside the commands, and nothing is sent twice here.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError
 
-from taskharbor.drivers.redis.options import Options
+from taskharbor.drivers.redis.connection import RespConnection, hang_up
+from taskharbor.drivers.redis.options import RedisOptions
 from taskharbor.drivers.redis.scripts import Script, anchors
-from taskharbor.drivers.redis.wire import Wire, hang_up
 
 Address = tuple[str, int]
 Command = Sequence[Any]
@@ -41,7 +41,7 @@ KEEPALIVE = {
 }
 
 
-def connect(options: Options, address: Address, **changes: Any) -> AbstractConnection:
+def connect(options: RedisOptions, address: Address, **changes: Any) -> AbstractConnection:
     """A connection, not yet made: no call may hang on a network that is gone."""
     settings: dict[str, Any] = {
         "db": options.database,
@@ -68,19 +68,19 @@ def connect(options: Options, address: Address, **changes: Any) -> AbstractConne
     return Connection(**settings)
 
 
-async def dial(options: Options, connection: AbstractConnection) -> None:
+async def dial(options: RedisOptions, connection: AbstractConnection) -> None:
     """Make the connection: reach the server, shake hands, log in."""
     async with asyncio.timeout(options.connect_timeout):
         await connection.connect()  # type: ignore[no-untyped-call]
 
 
-class Pool:
+class RedisPool:
     """The connections of one event loop to one server."""
 
-    def __init__(self, options: Options, address: Address) -> None:
+    def __init__(self, options: RedisOptions, address: Address) -> None:
         self.address = address
         self._options = options
-        self._idle: list[Wire] = []
+        self._idle: list[RespConnection] = []
         self._under_way = 0  # connections in use, or just made
         self._room = asyncio.Semaphore(options.pool_size)
         self._freed = asyncio.Event()  # set whenever one of them is no longer
@@ -127,7 +127,7 @@ class Pool:
             else:
                 await wire.disconnect()
 
-    async def _waited(self, seconds: float) -> Wire:
+    async def _waited(self, seconds: float) -> RespConnection:
         """A place in the pool, and a connection: a new one, or one that another call gives back."""
         seconds = min(seconds, self._options.connect_timeout)
         entered = False
@@ -143,7 +143,7 @@ class Pool:
                 raise TimeoutError(f"{what} within {seconds:g} s") from error
             raise
 
-    async def _wire(self) -> Wire:
+    async def _wire(self) -> RespConnection:
         while True:
             while self._idle:
                 wire = self._idle.pop()
@@ -161,12 +161,12 @@ class Pool:
                 self._freed.clear()
                 await self._freed.wait()
 
-    async def _dialled(self) -> Wire:
+    async def _dialled(self) -> RespConnection:
         connection = connect(self._options, self.address)
         self._under_way += 1
         try:
             await dial(self._options, connection)
-            return Wire(connection, self._options.timeout)
+            return RespConnection(connection, self._options.timeout)
         except BaseException:
             await hang_up(connection)
             raise

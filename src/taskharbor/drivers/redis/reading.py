@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 from taskharbor.drivers.redis import records
-from taskharbor.drivers.redis.calls import QUEUES, Calls, sliced
-from taskharbor.drivers.redis.link import gathered
+from taskharbor.drivers.redis.commands import QUEUES, StandaloneCommands, sliced
+from taskharbor.drivers.redis.endpoint import gathered
 from taskharbor.drivers.redis.scripts import binary, load
 from taskharbor.model.job import JobInfo, Page
 
@@ -32,11 +32,11 @@ class PagesLost(Exception):
     """Somebody took ids out of the index of a queue."""
 
 
-class Reader:
+class JobReader:
     """One driver's way of reading."""
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    def __init__(self, commands: StandaloneCommands) -> None:
+        self._commands = commands
         self._found: set[str] = set()
         self._strangers: dict[str, tuple[float, Iterable[bytes]]] = {}  # queue → when, and foreign ids
         self._scanned = float("-inf")
@@ -45,18 +45,18 @@ class Reader:
 
     async def queues(self) -> list[str]:
         """Every name that is known, or found among the keys; some may be empty."""
-        names = set(await self._calls.known_queues())
+        names = set(await self._commands.known_queues())
         names |= await self._discovered(names)
         return sorted(names)
 
     async def _discovered(self, known: set[str]) -> set[str]:
-        link = self._calls.link
-        size = await link.size()
+        endpoint = self._commands.endpoint
+        size = await endpoint.size()
         if size > SMALL_STORE and asyncio.get_running_loop().time() - self._scanned < SCAN_EVERY:
             return self._found
         self._scanned = asyncio.get_running_loop().time()
         found: set[str] = set()
-        async for keys in link.scan("{*}:*", SCAN):
+        async for keys in endpoint.scan("{*}:*", SCAN):
             for key in keys:
                 name = records.name_of(key.partition(b"}:")[0][1:])
                 if name and "{" not in name and not name.startswith(("th:", "cc:")) and name != "th":
@@ -65,16 +65,16 @@ class Reader:
         fresh = sorted(found - known)
         for first in range(0, len(fresh), CHUNK):
             pairs = [part for name in fresh[first : first + CHUNK] for part in (0, name)]
-            await link.write("ZADD", QUEUES, "NX", *pairs, key="{th}")
+            await endpoint.write("ZADD", QUEUES, "NX", *pairs, key="{th}")
         return found
 
     async def counts(self, queues: Sequence[str], now: int) -> list[list[int]]:
         """For each queue how many jobs are in each state, and whether it is paused."""
-        parts = await gathered([self._counts(home, part, now) for home, part in self._calls.parts(queues)])
+        parts = await gathered([self._counts(home, part, now) for home, part in self._commands.parts(queues)])
         return [numbers for part in parts for numbers in part]
 
     async def _counts(self, home: str, queues: Sequence[str], now: int) -> list[list[int]]:
-        answers: list[list[int]] = await self._calls.link.run(load("counts"), home, (now, queues))
+        answers: list[list[int]] = await self._commands.endpoint.run(load("counts"), home, (now, queues))
         for queue, numbers in zip(queues, answers, strict=True):
             if numbers.pop():
                 numbers[0] += await self._waiting_in_groups(home, queue)
@@ -82,7 +82,7 @@ class Reader:
 
     async def _waiting_in_groups(self, home: str, queue: str) -> int:
         """How many jobs wait in the lines of groups: of ready ones, and of full ones, which have active jobs."""
-        run, script, groups = self._calls.link.run, load("grouped"), dict[bytes, None]()
+        run, script, groups = self._commands.endpoint.run, load("count_groups"), dict[bytes, None]()
         for lane in ("groups:ready", "active"):
             cursor = b""
             while cursor != b"0":
@@ -98,16 +98,16 @@ class Reader:
     async def find(self, ids: Sequence[str], now: int) -> dict[str, JobInfo]:
         """Jobs by id; those of foreign clients are looked for in every queue."""
         where: list[tuple[str, str | None]] = [(id, None) for id in ids]
-        answers = await self._calls.read(where)
+        answers = await self._commands.read(where)
         if None in answers:
             where = list((await self.seek([id for id, answer in zip(ids, answers, strict=True) if not answer])).items())
-            answers += await self._calls.read(where)
+            answers += await self._commands.read(where)
         found = zip([*ids, *(id for id, _ in where)], answers, strict=False)
         return {id: info_of(answer, now) for id, answer in found if answer}
 
     async def seek(self, ids: Sequence[str]) -> dict[str, str]:
         """The queues of ids that nobody noted."""
-        return await self._calls.seek(ids, await self.queues())
+        return await self._commands.seek(ids, await self.queues())
 
     async def page(
         self,
@@ -130,7 +130,7 @@ class Reader:
 
     async def _walk(self, now: int, queue: str | None, flow: str | None, after: str) -> AsyncIterator[JobInfo]:
         if flow is not None:
-            for found in sorted([info_of(each, now) for each in await self._calls.flow(flow)], key=_id):
+            for found in sorted([info_of(each, now) for each in await self._commands.flow(flow)], key=_id):
                 if found.job.id > after and (queue is None or found.job.queue == queue):
                     yield found
             return
@@ -156,7 +156,7 @@ class Reader:
     async def _foreign(self, queue: str, is_whole: bool) -> Iterable[bytes]:
         """The ids that foreign clients published, and those of ours that the index has lost. If there may be any, all
         lanes are walked, a slice at a time; what was found in large ones holds for some seconds."""
-        clock, script, run = asyncio.get_running_loop().time, load("foreign"), self._calls.link.run
+        clock, script, run = asyncio.get_running_loop().time, load("foreign_ids"), self._commands.endpoint.run
         known = self._strangers.get(queue)
         if known is not None and clock() - known[0] < SCAN_EVERY:
             return known[1]
@@ -190,7 +190,7 @@ class Reader:
         after: bytes | None = last.encode()
         while after is not None:
             args = (queue, binary(after), CHUNK)
-            found, after, lost = await self._calls.link.run(load("page"), queue, args)
+            found, after, lost = await self._commands.endpoint.run(load("list_page"), queue, args)
             if lost and unless_lost:
                 raise PagesLost
             for each in found:
@@ -199,7 +199,9 @@ class Reader:
     async def _others(self, queue: str, now: int, ids: list[bytes]) -> AsyncIterator[JobInfo]:
         for first in range(0, len(ids), CHUNK):
             asked = [(binary(id), queue) for id in ids[first : first + CHUNK]]
-            for each in await self._calls.link.run(load("read"), queue, (self._calls.link.cluster, asked)):
+            for each in await self._commands.endpoint.run(
+                load("read_jobs"), queue, (self._commands.endpoint.cluster, asked)
+            ):
                 if each:
                     yield info_of(each, now)
 

@@ -1,8 +1,8 @@
-"""Records on their way to and from Redis: what a script stores of a job, and a job from what a script answers.
+"""Records on their way to and from Redis: what a script stores of a job, and a job from what a script returns.
 
-`READ` in lua/lib/90_take.lua names the values of an answer in the same order. Whatever another program wrote into them
-is read as far as it can be: reading never fails, and what is not UTF-8 is read with replacement characters. A job whose
-id or type is not UTF-8 is never granted: the scripts set it aside.
+`READ` in lua/lib/90_reserve.lua lists the values of a record in the same order. Reading never fails, whatever another
+program wrote into a record: bad bytes in text become replacement characters. A job whose id or type is not UTF-8 is
+never granted: the scripts move it to the dead letter queue.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 PAYLOAD, TYPE, STATE, ATTEMPT, STORED, TOUCHED, GROUP, DUE, CREATED, EXTRA, REAL_MAX, MAX, ERROR, ERROR_AT = range(14)
 FAILURES, LAST, OFFSET, LOST, PRIORITY, KEY, FLOW, EDGES, OLD_TOKEN, OLD_END, SETTLED, AT, SEQ, END = range(14, 28)
 TOKEN, WORKER, HEIR, REASON, FINISHED, RESULT, UPDATED = range(28, 35)
-FEW = 8  # values at most tell all about a plain job: see lua/lib/45_plain.lua
+FEW = 8  # values at most tell all about a plain job: see lua/lib/45_plain_jobs.lua
 
 MICROSECOND = timedelta(microseconds=1)
 _STATES = {b"blocked": State.BLOCKED, b"completed": State.DONE, b"cancelled": State.CANCELLED, b"failed": State.DLQ}
@@ -51,7 +51,7 @@ def up_to_ms(moment: datetime) -> int:
 
 
 def plain(jobs: Sequence[JobRecord], now: int) -> list[Any] | None:
-    """Jobs as put.lua wants them, all values by turns; None unless all are plain, in one queue, each id once."""
+    """Jobs as enqueue_plain.lua takes them: one flat array. None unless all are plain, in one queue, each id once."""
     queue, flat = jobs[0].queue, list[Any]()
     for job in jobs:
         if (

@@ -16,10 +16,10 @@ from typing import Any
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import AuthenticationError, ConnectionError, NoScriptError, ReadOnlyError, ResponseError
 
-from taskharbor.drivers.redis.link import AWAY, LOST, Commands, Link, checked, refused
-from taskharbor.drivers.redis.options import Options
-from taskharbor.drivers.redis.pool import Address, Pool, connect, dial
-from taskharbor.drivers.redis.wire import Wire, hang_up
+from taskharbor.drivers.redis.connection import RespConnection, hang_up
+from taskharbor.drivers.redis.endpoint import AWAY, LOST, Commands, Endpoint, checked, refused
+from taskharbor.drivers.redis.options import RedisOptions
+from taskharbor.drivers.redis.pool import Address, RedisPool, connect, dial
 from taskharbor.model.errors import BackendUnavailable
 
 PAUSE = 0.1  # seconds between two looks for a primary
@@ -35,10 +35,10 @@ def _refused() -> Misdirected:
     return Misdirected("a sentinel refused the login: give its own, with sentinel_username and sentinel_password")
 
 
-class PrimaryPool(Pool):
+class PrimaryPool(RedisPool):
     """Connections to a server that says on each of them that it is a primary."""
 
-    async def _dialled(self) -> Wire:
+    async def _dialled(self) -> RespConnection:
         wire = await super()._dialled()
         try:
             (role,) = await wire.call([("ROLE",)], self._options.connect_timeout)
@@ -51,12 +51,12 @@ class PrimaryPool(Pool):
         return wire
 
 
-class SentinelLink(Link):
+class SentinelEndpoint(Endpoint):
     """Calls to whichever server is the primary of a service."""
 
-    def __init__(self, options: Options, dsn: str) -> None:
+    def __init__(self, options: RedisOptions, dsn: str) -> None:
         super().__init__(options, dsn)
-        self._sentinels = [Pool(options.for_sentinels(), address) for address in options.hosts]
+        self._sentinels = [RedisPool(options.for_sentinels(), address) for address in options.hosts]
         self._primary: PrimaryPool | None = None
         self._finding = asyncio.Lock()
         self._look_at = 0.0
@@ -139,7 +139,7 @@ class SentinelLink(Link):
             )
         raise next((error for error in failed if isinstance(error, Misdirected)), failed[0])
 
-    async def _asked(self, sentinel: Pool) -> tuple[int, Address] | None:
+    async def _asked(self, sentinel: RedisPool) -> tuple[int, Address] | None:
         """The epoch of a sentinel's configuration, and the primary in it; None if it does not know the service."""
         name = self.options.service
         try:
@@ -165,7 +165,7 @@ class SentinelLink(Link):
         told = dict(zip(facts[::2], facts[1::2], strict=False)) if isinstance(facts, list) else {}
         return int(told.get(b"config-epoch", 0)), (where[0].decode(), int(where[1]))
 
-    # Calls
+    # StandaloneCommands
 
     async def _send(self, key: str, commands: Commands, *, repeat: bool, within: float | None = None) -> list[Any]:
         loop = asyncio.get_running_loop()

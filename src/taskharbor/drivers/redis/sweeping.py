@@ -13,7 +13,7 @@ from taskharbor.drivers.redis.records import name_of, text_of
 from taskharbor.drivers.redis.scripts import binary, load
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.redis.calls import Calls
+    from taskharbor.drivers.redis.commands import StandaloneCommands
 
 logger = logging.getLogger("taskharbor.redis")
 SWEPT = 2000  # ids that one round looks at, in whatever queues come next
@@ -25,30 +25,30 @@ OVERLAP = 500  # of them twice: others may remove some in between
 class Sweeper:
     """One client's share of it."""
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    def __init__(self, commands: StandaloneCommands) -> None:
+        self._commands = commands
         self._swept = ""  # the queue that was swept last
         self._begun = False
 
     async def prune(self, before: int, limit: int) -> int:
         """Forget what finished before a moment; answers how many, at most `limit`."""
         gone = 0
-        names = await self._calls.known_queues()
-        for home, queues in self._calls.parts(names):
+        names = await self._commands.known_queues()
+        for home, queues in self._commands.parts(names):
             gone += await self._prune(home, queues, before, limit - gone)
             if gone >= limit:
                 break
         await self._sweep(names)
-        await self._calls.look_at_notes()
+        await self._commands.look_at_notes()
         return gone
 
     async def _prune(self, home: str, queues: list[str], before: int, limit: int) -> int:
-        calls, gone, known = self._calls, 0, dict[bytes, bool]()
+        commands, gone, known = self._commands, 0, dict[bytes, bool]()
         done = cancelled = 0
         while gone < limit:
             told = [part for flow, is_open in known.items() for part in (binary(flow), is_open)]
-            args = (calls.link.cluster, home, before, limit - gone, queues, told, done, cancelled)
-            answer = await calls.link.run(load("prune"), home or queues[0], args, repeat=False)
+            args = (commands.endpoint.cluster, home, before, limit - gone, queues, told, done, cancelled)
+            answer = await commands.endpoint.run(load("prune"), home or queues[0], args, repeat=False)
             number, unknown, done, cancelled, more = answer
             gone += number
             asked = {flow: await self._is_open(flow) for flow in unknown}
@@ -57,12 +57,12 @@ class Sweeper:
                 done = cancelled = 0  # some of what was passed over may go
             elif not more:
                 break
-        await calls.delivered(queues)
+        await commands.delivered(queues)
         return gone
 
     async def _is_open(self, flow: bytes) -> bool:
         name = name_of(flow)
-        return name is not None and await self._calls.is_open(name)  # no run has a name that is no text
+        return name is not None and await self._commands.is_open(name)  # no run has a name that is no text
 
     async def _sweep(self, names: list[str]) -> None:
         """Look at the next ids, where this client ended its last round."""
@@ -71,7 +71,7 @@ class Sweeper:
         if not self._begun:
             self._begun, self._swept = True, random.choice(names)  # not all workers the same queues
         start = sum(name <= self._swept for name in names)
-        now, left = await self._calls.clock(), SWEPT
+        now, left = await self._commands.clock(), SWEPT
         for queue in [*names[start:], *names[:start]]:
             if left <= 0:
                 return
@@ -80,14 +80,14 @@ class Sweeper:
 
     async def sweep(self, queue: str, now: int) -> int:
         """The next slice of a queue; answers how many ids it looked at."""
-        calls = self._calls
-        home = queue if calls.link.cluster else ""
-        args = (now, calls.link.cluster, home, queue, AT_ONCE, AT_ONCE)
-        looked, restored, shown, doubtful = await calls.link.run(load("sweep"), queue, args)
+        commands = self._commands
+        home = queue if commands.endpoint.cluster else ""
+        args = (now, commands.endpoint.cluster, home, queue, AT_ONCE, AT_ONCE)
+        looked, restored, shown, doubtful = await commands.endpoint.run(load("sweep"), queue, args)
         lost = await self._nowhere(queue, doubtful) if doubtful else []
         if lost:
-            again = (now, calls.link.cluster, home, queue, [tuple(map(binary, one[1:])) for one in lost])
-            restored += await calls.link.run(load("restore"), queue, again)
+            again = (now, commands.endpoint.cluster, home, queue, [tuple(map(binary, one[1:])) for one in lost])
+            restored += await commands.endpoint.run(load("restore_records"), queue, again)
             shown += [one[1] for one in lost[:5]]
         if restored:
             logger.warning(
@@ -97,7 +97,7 @@ class Sweeper:
                 ", ".join(text_of(id) for id in shown[:5]) + (" …" if restored > 5 else ""),
             )
         if restored or lost:
-            await calls.delivered([queue])
+            await commands.delivered([queue])
         return int(looked)
 
     async def _nowhere(self, queue: str, doubtful: list[Any]) -> list[Any]:
@@ -109,7 +109,7 @@ class Sweeper:
             passed, size = 0, 1
             while missing and passed < size:
                 args = (binary(list_key), [binary(id) for id in missing], passed, WINDOW)
-                found, size = await self._calls.link.run(load("stray"), queue, args)
+                found, size = await self._commands.endpoint.run(load("find_in_list"), queue, args)
                 for id in found:
                     missing.pop(id, None)
                 passed += WINDOW - OVERLAP

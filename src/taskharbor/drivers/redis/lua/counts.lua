@@ -1,6 +1,6 @@
 -- now, queues → for each: ready, scheduled, inflight, blocked, done, dlq, cancelled, paused, and whether the waiting jobs of
--- groups are left out of the ready ones, because too much would have to be read to find the groups (grouped.lua).
--- without: 80_store 95_fence 98_tend 99_sweep
+-- groups are left out of the ready ones, because too much would have to be read to find the groups (count_groups.lua).
+-- without: 80_store 95_fence 98_housekeeping 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 local FEW = 2000
 local now, answers, looked = n(args[1]), {}, 0

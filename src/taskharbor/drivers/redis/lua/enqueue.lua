@@ -1,6 +1,6 @@
 -- now, cluster, home, planned, jobs, needed, flows → for each job 0: stored, 1: its id is known, or the id that has its key.
 -- A call with edges is planned by the client: what it planned with must still hold, else STALE and nothing is stored.
--- without: 90_take 95_fence 97_find 98_tend 99_sweep
+-- without: 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 unless_full()
 th.begin(args[1], args[2], args[3])

@@ -1,5 +1,5 @@
 -- now, cluster, home, lease in ms, leases (queue, id, token) → for each the end of the lease in ms, or minus the refusal.
--- without: 80_store 97_find 98_tend 99_sweep
+-- without: 80_store 97_read 98_housekeeping 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(args[1], args[2], args[3])

@@ -1,5 +1,5 @@
 -- now, cluster, home, queue, on → 1 if that changed anything.
--- without: 80_store 90_take 95_fence 97_find 98_tend 99_sweep
+-- without: 80_store 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(args[1], args[2], args[3])

@@ -1,7 +1,7 @@
 -- now, cluster, home, queues, lease in ms, limit, worker, tokens, again → for each queue its name, the number of its last
 -- arrival if nothing is left there (-1: there may be, else false), and the jobs (see th.grant). `again`: false, or the `now` of
 -- the same call whose reply was lost; what it granted, known by its tokens, is leased from now on and answered.
--- without: 80_store 95_fence 97_find 98_tend 99_sweep
+-- without: 80_store 95_fence 97_read 98_housekeeping 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(args[1], args[2], args[3])

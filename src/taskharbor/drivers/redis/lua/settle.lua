@@ -5,7 +5,7 @@
 --   f  reason, attempts, failed_at or false, error, spawn or false, needed, flows
 --   c  reason
 -- A kind behind a question mark is not applied: 5 says that nothing stands in its way.
--- without: 97_find 98_tend 99_sweep
+-- without: 97_read 98_housekeeping 99_sweep
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(args[1], args[2], args[3])

@@ -3,7 +3,7 @@
 -- their place in a long list.
 -- Goes on where the last sweep of the queue ended, by anybody; forgets ids and keys whose records are gone, and counts the
 -- slots of groups anew that are full or do not seem to add up.
--- without: 97_find
+-- without: 97_read
 local args = cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(args[1], args[2], args[3])

@@ -99,7 +99,7 @@ local function set_edge(q, id, dependent, flag, sto, dq)
   end
 end
 
--- Somebody else may finish the job, and then nobody tells its run and its dependents: see 98_tend.
+-- Somebody else may finish the job, and then nobody tells its run and its dependents: see 98_housekeeping.
 local function watch(q, id, flow)
   call('HSET', sound(q, 'th:watched'), id, flow or '')
   if not th.cluster then call('SADD', WATCHED, q) end

@@ -226,7 +226,7 @@ function th.spread(jobs, flows, handing)
 end
 
 -- Jobs that came to another slot of a Cluster. One whose key was taken meanwhile is known under another id from now on: those
--- who wait for it here, or come to, are told. An alias is kept as long as a message may be under way, see 98_tend.
+-- who wait for it here, or come to, are told. An alias is kept as long as a message may be under way, see 98_housekeeping.
 function receive.store(q, jobs, flows, handing)
   local known, fresh = known_ids(jobs), {}
   for _, job in ipairs(jobs) do

@@ -1,0 +1,203 @@
+"""Running scripts on a Redis Cluster: who serves which slot, and what to do when that has changed.
+
+The map of slots is read from any node and read again when a node says that it is wrong (MOVED) or does not answer.
+While a slot moves (ASK, then TRYAGAIN: see `anchors` in scripts.py) or has no primary, a call waits a moment and tries
+again, for as long as `timeout` allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection
+from redis.crc import key_slot
+from redis.exceptions import AskError, MovedError, NoScriptError, RedisError, ResponseError
+
+from taskharbor.drivers.redis.connection import hang_up
+from taskharbor.drivers.redis.endpoint import AWAY, LOST, Commands, Endpoint, refused
+from taskharbor.drivers.redis.options import RedisOptions
+from taskharbor.drivers.redis.pool import Address, Command, RedisPool, connect, dial
+from taskharbor.model.errors import BackendUnavailable
+
+PAUSE = 0.1  # seconds between two tries
+PATIENCE = 10.0  # seconds for which a call waits for a new primary, at most
+NOWHERE = ("", "?")  # what a node says that cannot tell its own name, or another's: "as you reached me"
+
+
+def address_of(node: Sequence[Any], host: str) -> Address:
+    """Where a node of CLUSTER SLOTS is; `host` is where the answer came from.
+
+    >>> address_of([None, 7000, b"id", []], "10.0.0.1")
+    ('10.0.0.1', 7000)
+    >>> address_of([b"?", 7000, b"id", [b"ip", b"10.0.0.2"]], "10.0.0.1")
+    ('10.0.0.2', 7000)
+    """
+    name, port, *more = node
+    if name and name.decode() not in NOWHERE:
+        return name.decode(), int(port)
+    told = more[1] if len(more) > 1 else []
+    further = dict(zip(told[::2], told[1::2], strict=False))
+    return (further.get(b"ip") or b"").decode() or host, int(port)
+
+
+class ClusterEndpoint(Endpoint):
+    """Calls to the nodes of a Cluster."""
+
+    cluster = True
+
+    def __init__(self, options: RedisOptions, dsn: str) -> None:
+        super().__init__(options, dsn)
+        self._pools: dict[Address, RedisPool] = {}
+        self._slots: list[tuple[int, int, Address]] = []
+        self._nodes: list[Address] = list(options.hosts)  # every node ever heard of, primaries first
+        self._refreshing: asyncio.Lock = asyncio.Lock()
+
+    async def open(self) -> None:
+        await self._refresh()
+        await self.ask("PING")
+        for address in self.primaries():
+            await self._check(self._pool_of(address))
+
+    async def addresses(self) -> list[Address]:
+        if not self._slots:
+            await self._refresh()
+        return self.primaries()
+
+    async def close(self) -> None:
+        for pool in self._pools.values():
+            await pool.close()
+        self._pools.clear()
+
+    # Who serves what
+
+    async def _refresh(self) -> None:
+        """Read the map of slots from the first node that has one."""
+        last: Exception | None = None
+        async with self._refreshing:
+            for address in list(dict.fromkeys([*self._nodes, *self.options.hosts])):
+                try:
+                    slots = await self._pool_of(address).ask("CLUSTER", "SLOTS")
+                except (*LOST, *AWAY) as error:
+                    last = error
+                    await self._pool_of(address).drop_idle()
+                    self._nodes = [node for node in self._nodes if node != address] + [address]  # others first
+                    continue
+                except ResponseError as error:
+                    raise refused(self, error) from error
+                if slots:
+                    self._read_map(slots, address[0])
+                    return
+        raise self.unavailable(last or OSError("no node of the Cluster knows its slots"))
+
+    def _read_map(self, slots: Any, host: str) -> None:
+        found, primaries, replicas = [], [], []
+        for low, high, primary, *others in slots:
+            address = address_of(primary, host)
+            found.append((int(low), int(high), address))
+            primaries.append(address)
+            replicas += [address_of(other, host) for other in others]
+        self._slots = found
+        self._nodes = list(dict.fromkeys([*primaries, *replicas]))
+
+    def _pool_of(self, address: Address) -> RedisPool:
+        found = self._pools.get(address)
+        if found is None:
+            found = self._pools[address] = RedisPool(self.options, address)
+        return found
+
+    def _address_of(self, key: str) -> Address | None:
+        slot = key_slot(key.encode())
+        return next((address for low, high, address in self._slots if low <= slot <= high), None)
+
+    def primaries(self) -> list[Address]:
+        return list(dict.fromkeys(address for _, _, address in self._slots))
+
+    # StandaloneCommands
+
+    async def _send(self, key: str, commands: Commands, *, repeat: bool, within: float | None = None) -> list[Any]:
+        end = asyncio.get_running_loop().time() + min(PATIENCE, self.options.timeout)
+        asked: Address | None = None
+        late = False
+        while True:
+            address = asked or self._address_of(key)
+            try:
+                if address is None:
+                    raise ConnectionError("no primary serves the slot")
+                return await self._once(address, commands(late), asking=asked is not None, within=within)
+            except AskError as error:  # MovedError is one, too
+                assert address is not None  # somebody answered
+                there = (error.host if error.host not in NOWHERE else address[0], error.port)
+                moved = isinstance(error, MovedError)
+                asked = None if moved else there
+                if moved:
+                    await self._moved(error.slot_id, there)
+            except NoScriptError:
+                raise
+            except (*LOST, *AWAY) as error:
+                asked, late = None, True
+                if address is not None:
+                    await self._pool_of(address).drop_idle()
+                if asyncio.get_running_loop().time() > end or (not repeat and isinstance(error, LOST) and address):
+                    raise self.unavailable(error) from error
+                await asyncio.sleep(PAUSE)
+                await self._quietly_refresh()
+            except ResponseError as error:
+                raise refused(self, error) from error
+            if asyncio.get_running_loop().time() > end:
+                raise BackendUnavailable("Redis did not answer: the slot moved while it was asked; send the call again")
+
+    async def _once(
+        self, address: Address, commands: list[Command], *, asking: bool, within: float | None
+    ) -> list[Any]:
+        given = [("ASKING",), *commands] if asking else commands
+        replies = (await self._pool_of(address).call(*given, within=within))[1 if asking else 0 :]
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
+
+    async def _moved(self, slot: int, address: Address) -> None:
+        self._slots.insert(0, (slot, slot, address))  # until the map is read again
+        await self._quietly_refresh()
+
+    async def _quietly_refresh(self) -> None:
+        try:
+            await self._refresh()
+        except BackendUnavailable:
+            pass  # the call itself tells, when it gives up
+
+    # All nodes
+
+    async def size(self) -> int:
+        return sum([await self._pool_of(address).ask("DBSIZE") for address in self.primaries()])
+
+    async def scan(self, pattern: str, count: int) -> AsyncIterator[list[bytes]]:
+        for address in self.primaries():
+            cursor = b"0"
+            while True:
+                try:
+                    cursor, keys = await self._pool_of(address).ask("SCAN", cursor, "MATCH", pattern, "COUNT", count)
+                except LOST as error:
+                    raise self.unavailable(error) from error
+                yield keys
+                if cursor == b"0":
+                    break
+
+    async def connection(self) -> AbstractConnection:
+        """A connection of its own to whichever node answers: what is published anywhere is heard everywhere."""
+        last: Exception | None = None
+        for address in self._nodes:
+            made = connect(self.options, address)
+            try:
+                await dial(self.options, made)
+                return made
+            except (RedisError, OSError) as error:
+                last = error
+                await hang_up(made)
+            except BaseException:
+                await hang_up(made)
+                raise
+        await self._quietly_refresh()
+        raise last or OSError("no node is known")

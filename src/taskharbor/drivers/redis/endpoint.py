@@ -1,0 +1,254 @@
+"""Running scripts on one server, and telling what went wrong: the way from a driver's call to Redis and back.
+
+A call in doubt is repeated once on a fresh connection where that is harmless, with the time that has passed added to
+its `now` where that decides about leases and places; then it is BackendUnavailable, with redis-py's own error as its
+cause. Whatever Redis says about a call may quote what was stored, so only its first word is repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    ConnectionError,
+    MasterDownError,
+    NoPermissionError,
+    NoScriptError,
+    ReadOnlyError,
+    ResponseError,
+    TimeoutError,
+    TryAgainError,
+)
+
+from taskharbor.drivers.dsn import conceals
+from taskharbor.drivers.redis import acl, server_checks, tls
+from taskharbor.drivers.redis.connection import hang_up
+from taskharbor.drivers.redis.options import RedisOptions
+from taskharbor.drivers.redis.pool import Address, Command, RedisPool, by_hash, by_text, connect, dial
+from taskharbor.drivers.redis.scripts import Script, binary, load, pack, tuned
+from taskharbor.model.errors import BackendUnavailable, DriverError
+
+LOST = (ConnectionError, TimeoutError, OSError)
+AWAY = (BusyLoadingError, ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError)
+AWAY_WORDS = ("MISCONF", "NOREPLICAS", "OOM", "BUSY", "UNBLOCKED")
+FULL = "Redis is full (maxmemory): it takes no new jobs until there is room; raise maxmemory, or prune or delete jobs"
+DENIED = ("NOPERM", "user executing the script", "ACL failure in script")  # what is said about permissions
+NOT_ALLOWED = (
+    "Redis refused the call: this user may not do everything that is needed; taskharbor doctor names what is missing, "
+    "docs/driver-redis.md the whole list"
+)
+LARGEST = 512 << 20  # bytes: a server's proto-max-bulk-len, unless somebody changed it
+NO_SERVER = (
+    "the server does not know a command that every Redis has: if it is a Sentinel, expected "
+    "redis+sentinel://host:26379/service with the name of the service that it watches"
+)
+
+Commands = Callable[[bool], list[Command]]  # what is to be sent; told whether an earlier try of the same call failed
+
+
+class Endpoint:
+    """Calls to one server. A Cluster's link (cluster.py) finds the server of a queue first."""
+
+    cluster = False
+
+    def __init__(self, options: RedisOptions, dsn: str) -> None:
+        self.options = options
+        self._dsn = dsn
+        self._pool = RedisPool(options, options.hosts[0])
+
+    async def open(self) -> None:
+        await self.ask("PING")
+        await self._check(self._pool)
+
+    async def _check(self, pool: RedisPool) -> None:
+        if not self.options.checks:
+            return
+        try:
+            told = await pool.ask("INFO")
+        except LOST as error:
+            raise self.unavailable(error) from error
+        except ResponseError:
+            return  # this user may not ask
+        server_checks.say(f"redis at {pool.name}", server_checks.judge(self.options, server_checks.info_text(told)))
+
+    async def addresses(self) -> list[Address]:
+        """The servers that calls go to."""
+        return [self.options.hosts[0]]
+
+    async def denied(self) -> list[str]:
+        """What this user may not do there, a sentence each. The link need not be open."""
+        found: list[str] = []
+        for address in await self.addresses():
+            # Neither a name nor a database: that may be what is not allowed.
+            made = connect(replace(self.options, database=0), address, client_name=None)
+            try:
+                await dial(self.options, made)
+                found += await acl.denied(made, self.options)
+            finally:
+                await hang_up(made)
+        return list(dict.fromkeys(found))
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def ask(self, *command: Any, key: str = "", repeat: bool = True) -> Any:
+        """One command, at the server of a key."""
+        return (await self._send(key, lambda late: [command], repeat=repeat))[0]
+
+    async def write(self, *command: Any, key: str) -> Any:
+        """One command that writes, at the server of a key; unlike one of `ask` it passes where the server is full."""
+        queue = key[1 : key.index("}")]
+        return await self.run(load("run_command"), queue, [binary(_bytes(part)) for part in command])
+
+    async def run(
+        self,
+        script: Script,
+        queue: str,
+        args: Any,
+        *,
+        repeat: bool = True,
+        durable: bool = False,
+        within: float | None = None,
+        timed: bool = False,
+    ) -> Any:
+        """A script, at the server of a queue. `durable`: answer when replicas have it, if the DSN asks for that.
+        `within`: each try is given up after this many seconds, if that is sooner than usual. `timed`: the first of the
+        arguments is the present in ms, and a further try adds the time that has passed to it."""
+        script = tuned(script, self.options.omniq_index, self.options.database)
+        began = asyncio.get_running_loop().time()
+        wait = self.options.durable if durable else 0
+        spell, is_late = by_hash, False
+
+        def commands(late: bool) -> list[Command]:
+            nonlocal is_late
+            is_late = is_late or late
+            given = (args[0] + passed_since(began), *args[1:]) if timed and is_late else args
+            argument = pack(given)
+            refuse_large(len(argument))
+            found: list[Command] = [spell(script, queue, argument, self.cluster)]
+            if wait:
+                found.append(("WAIT", wait, round(self.options.timeout * 500)))
+            return found
+
+        try:
+            replies = await self._send(f"{{{queue}}}", commands, repeat=repeat, within=within)
+        except NoScriptError:
+            spell = by_text
+            replies = await self._send(f"{{{queue}}}", commands, repeat=repeat, within=within)
+        if wait and replies[1] < wait:
+            raise BackendUnavailable(
+                f"written, but not confirmed: {replies[1]} of {wait} replica(s) have it; send the call again"
+            )
+        return replies[0]
+
+    async def size(self) -> int:
+        """How many keys there are."""
+        number: int = await self.ask("DBSIZE")
+        return number
+
+    async def scan(self, pattern: str, count: int) -> AsyncIterator[list[bytes]]:
+        """All keys that match, some at a time."""
+        cursor = b"0"
+        while True:
+            cursor, keys = await self.ask("SCAN", cursor, "MATCH", pattern, "COUNT", count)
+            yield keys
+            if cursor == b"0":
+                return
+
+    async def connection(self) -> AbstractConnection:
+        """A connection of its own, for a subscription."""
+        made = connect(self.options, self.options.hosts[0])
+        try:
+            await dial(self.options, made)
+        except BaseException:
+            await hang_up(made)
+            raise
+        return made
+
+    async def _send(self, key: str, commands: Commands, *, repeat: bool, within: float | None = None) -> list[Any]:
+        for turn in range(2):
+            try:
+                return checked(await self._pool.call(*commands(turn > 0), within=within))
+            except LOST as error:
+                await self._pool.drop_idle()
+                if turn or not repeat:
+                    raise self.unavailable(error) from error
+            except AWAY as error:
+                await self._pool.drop_idle()
+                raise self.unavailable(error) from error
+            except ResponseError as error:
+                raise refused(self, error) from error
+        raise AssertionError("a turn returns or raises")
+
+    def unavailable(self, error: BaseException) -> BackendUnavailable:
+        """What callers get; it repeats nothing of a user or password."""
+        told = " ".join(str(error).split())[:300]
+        if not told or isinstance(error, AuthenticationError) or not conceals(self._dsn, told):
+            told = type(error).__name__
+        advice, lasting = tls.advice(error) if self.options.tls else ("", False)
+        made = BackendUnavailable(f"Redis did not answer: {told.rstrip('.')}{advice}")
+        made.lasting = lasting
+        if isinstance(error, AuthenticationError):
+            made = BackendUnavailable(f"Redis refused the login: {told}")
+            made.lasting = True
+        return made
+
+
+def _bytes(part: Any) -> bytes:
+    return part if isinstance(part, bytes) else str(part).encode()
+
+
+def checked(replies: list[Any]) -> list[Any]:
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies
+
+
+def refused(endpoint: Endpoint, error: ResponseError) -> Exception:
+    """An answer that is an error: the store cannot take it now, or a mistake of ours."""
+    if isinstance(error, NoScriptError):
+        return error
+    word = (str(error).split() or [""])[0].strip(":")
+    if word == "OOM":
+        return BackendUnavailable(FULL)
+    if isinstance(error, AuthenticationError) or word in AWAY_WORDS:
+        return endpoint.unavailable(error)
+    if "DB index is out of range" in str(error):
+        return DriverError("the server has no database of the number that ends the address; leave it out for 0")
+    if isinstance(error, NoPermissionError) or any(mark in str(error) for mark in DENIED):
+        return DriverError(NOT_ALLOWED)
+    if "unknown command" in str(error).lower():
+        return DriverError(NO_SERVER)
+    if "cluster support disabled" in str(error):
+        return DriverError("the server is part of no Cluster: expected redis://host:port, got redis+cluster://")
+    return DriverError(f"Redis refused the call: {type(error).__name__} {word if word.isupper() else ''}".rstrip())
+
+
+def refuse_large(size: int) -> None:
+    """DriverError for a call that no server would take."""
+    if size > LARGEST:
+        raise DriverError(
+            f"Redis takes at most {LARGEST >> 20} MB in one call, this one has {size >> 20}: divide it among several"
+        )
+
+
+def passed_since(began: float) -> int:
+    """Whole milliseconds since a moment of the event loop."""
+    return int((asyncio.get_running_loop().time() - began) * 1000)
+
+
+async def gathered(calls: list[Any]) -> list[Any]:
+    """Several calls at once; the first error is raised when all have ended, so that none is left running."""
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return list(answers)

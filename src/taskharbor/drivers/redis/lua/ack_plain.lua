@@ -1,0 +1,45 @@
+-- now, cluster, home, acks: all values by turns (queue, id, token, result or false) → how many of them, from the first on,
+-- were of plain jobs and are applied. The rest is for settle.lua.
+-- without: 12_locations 13_locate 16_id_pages 26_id_pages_walk 28_utf8 30_records 45_plain_jobs 47_plain_leases 50_placement 60_flows 70_terminal 80_store 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
+local args = cmsgpack.unpack(ARGV[1])
+even_if_full()
+th.begin(args[1], args[2], args[3])
+local now, count, queues, at, groups, acks = n(th.now), 0, {}, {}, {}, args[4]
+
+-- Everything is read before anything is written.
+for first = 1, #acks, 4 do
+  local q, id, record = acks[first], acks[first + 1], job_key(acks[first], acks[first + 1])
+  local found = not at[record] and try('HMGET', record, 'state', 'lease_token', 'lock_until_ms', 'th_f')
+  local more = found and found[4] or ''
+  if not found or not holds(acks[first + 2], found) or (more ~= '' and more ~= 'p') then break end
+  local mine = queues[q]
+  if not mine then mine = {ids = {}}; queues[q] = mine end
+  mine.ids[#mine.ids + 1] = id
+  count = count + 1
+  at[count], at[record] = record, true
+  groups[count] = more == 'p' and call('HGET', record, 'gid')
+end
+for q, mine in pairs(queues) do
+  mine.active = try('ZCARD', key(q, 'active'))
+  if not mine.active or not try('ZCARD', key(q, 'th:done')) then return 0 end
+end
+
+for q, mine in pairs(queues) do
+  mine.active = mine.active - many('ZREM', key(q, 'active'), mine.ids)
+  many('ZADD', key(q, 'th:done'), with_score(now, mine.ids))
+end
+for index = 1, count do
+  local first = 4 * index - 3
+  acked(at[index], acks[first + 2], acks[first + 3], now)
+  local gid = groups[index]
+  if gid and gid ~= '' then
+    th.free(acks[first], acks[first + 1], gid)
+    queues[acks[first]].freed = true
+  end
+end
+for q, mine in pairs(queues) do
+  quick_index(q, mine.ids, 'active')
+  if mine.freed then whole_stats(q, now, 0, {finish = true}) else quick_stats(q, now, 'finish', mine.active) end
+end
+th.finish()
+return count

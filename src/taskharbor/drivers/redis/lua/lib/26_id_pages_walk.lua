@@ -1,0 +1,90 @@
+-- Ids that go, and walks along them: see 16_id_pages.
+
+local FEW_IDS = 10    -- a page that has so few left joins the one before it
+
+-- Take a page out that has no ids. The next one takes the place of the first.
+local function drop_page(q, bound)
+  local at, pages = key(q, 'th:ids'), key(q, 'th:ids:')
+  while bound == '' do
+    local following = page_after(q, '')
+    if not following then return call('DEL', at, key(q, 'th:count')) end
+    call('ZREM', at, following)
+    if (try('ZCARD', pages .. following) or 0) > 0 then return call('RENAME', pages .. following, pages) end
+    call('DEL', pages .. following)
+    call('SET', key(q, 'th:count'), '?')
+  end
+  call('ZREM', at, bound)
+end
+
+local function join_page(q, bound)
+  local at, pages = key(q, 'th:ids'), key(q, 'th:ids:')
+  local before = call('ZRANGE', at, '(' .. bound, '-', 'BYLEX', 'REV', 'LIMIT', '0', '1')[1]
+  local size = before and try('ZCARD', pages .. before) or 0
+  if size == 0 or size + FEW_IDS > PAGE / 2 then return end
+  call('ZADD', pages .. before, unpack(with_score('0', call('ZRANGE', pages .. bound, 0, -1))))
+  call('DEL', pages .. bound)
+  call('ZREM', at, bound)
+end
+
+local function remove_id(q, id)
+  local bound = page_of(q, id)
+  if not bound then return end
+  local at = key(q, 'th:ids:') .. bound
+  local gone = try('ZREM', at, id)
+  local left = gone and call('ZCARD', at) or 0
+  if not gone or (gone == 0 and left == 0) then
+    call('DEL', at)
+    call('SET', key(q, 'th:count'), '?')
+  elseif gone == 1 then
+    redis.pcall('INCRBY', key(q, 'th:count'), '-1')
+  end
+  if left == 0 then drop_page(q, bound) elseif left == FEW_IDS and gone == 1 and bound ~= '' then join_page(q, bound) end
+end
+
+local function has_id(q, id)
+  local bound = page_of(q, id)
+  return bound and try('ZSCORE', key(q, 'th:ids:') .. bound, id) and true or false
+end
+
+-- Up to `count` ids after one, in their order; where to go on, nil: that was all; and the bounds of lost pages that were met.
+-- Of a page only what belongs there counts, so that a walk comes to its end whatever somebody put in place of a page.
+local function ids_after(q, last, count)
+  local ids, lost = {}, {}
+  local bound, from = page_of(q, last), last == '' and '-' or '(' .. last
+  if bound == false and call('EXISTS', key(q, 'th:ids')) == 1 then bound = '' end
+  while bound do
+    local at, following = key(q, 'th:ids:') .. bound, page_after(q, bound)
+    local found = try('ZRANGEBYLEX', at, from, following and '(' .. following or '+', 'LIMIT', 0, count - #ids)
+    for _, id in ipairs(found or {}) do ids[#ids + 1] = id end
+    local size = found and #found or 0
+    if size == 0 and found and from == '(' .. last then      -- the last one of its page, if it is a page
+      size = #call('ZRANGEBYLEX', at, '[' .. bound, '[' .. last, 'LIMIT', '0', '1')
+    end
+    if size == 0 then lost[#lost + 1] = bound end
+    if #ids == count then return ids, ids[count], lost end
+    if #lost > count then return ids, bound, lost end
+    bound, from = following, following and '[' .. following
+  end
+  return ids, nil, lost
+end
+
+-- Take lost pages out of the directory.
+local function drop_lost(q, lost)
+  for index = #lost, 1, -1 do
+    call('DEL', key(q, 'th:ids:') .. lost[index])
+    drop_page(q, lost[index])
+  end
+  if #lost > 0 and call('EXISTS', key(q, 'th:ids')) == 1 then call('SET', key(q, 'th:count'), '?') end
+end
+
+-- What changes with every id that comes or goes: whoever has counted in several steps knows by it whether the number holds.
+local function count_stamp(q)
+  local found = call('MGET', key(q, 'th:seq'), key(q, 'th:count'))
+  return (found[1] or '') .. ' ' .. (found[2] or '')
+end
+
+local function correct_count(q, number, stamp)
+  if number > 0 and count_stamp(q) == stamp and try('GET', key(q, 'th:count')) ~= n(number) then
+    call('SET', key(q, 'th:count'), n(number))
+  end
+end

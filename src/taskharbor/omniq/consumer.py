@@ -1,0 +1,283 @@
+"""What a consumer does next: every decision of `consume`, without I/O, threads or tasks.
+
+    idle ──reserve──► running ──handler ended──► ack ──► idle
+                        │ lease lost: interrupt, no ack ──► idle
+                        │ stop, drain: on until it ended, ack ──► out
+                        └ stop without drain, or a second stop: interrupt, give back ──► out
+
+`consuming` is a generator: it yields what is to be done and is sent what came of it. `threads.py` does that for plain
+functions, `tasks.py` for coroutines. It must not read a clock of its own; it is given one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.safe_repr import shown
+from taskharbor.omniq import operations
+from taskharbor.omniq.errors import OmniQError
+from taskharbor.omniq.operations import Operation
+from taskharbor.omniq.values import Job, JobContext, Paused
+
+log = logging.getLogger("taskharbor.omniq")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds between two tries while the server cannot be reached
+BEATS = 3  # in the time of a lease: two may fail
+
+
+class LeaseLost(BaseException):
+    """Raised into a handler whose lease was lost: another consumer may have the job already.
+
+    Not an Exception, like KeyboardInterrupt: a handler's own `except Exception` does not stop it.
+    """
+
+
+class Stopped(BaseException):
+    """Raised into a handler whose consumer stops without draining: its job is given back. Not an Exception, too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerSettings:
+    """How a consumer behaves; durations in seconds."""
+
+    queue: str
+    poll_interval_s: float = 0.05
+    promote_interval_s: float = 1.0
+    promote_batch: int = 1000
+    reap_interval_s: float = 1.0
+    reap_batch: int = 1000
+    heartbeat_interval_s: float | None = None
+    drain: bool = True
+    grace_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("poll_interval_s", "promote_interval_s", "reap_interval_s", "heartbeat_interval_s", "grace_s"):
+            value = getattr(self, name)
+            if name == "heartbeat_interval_s" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"{name}: expected seconds, got {type(value).__name__}")
+            if not 0 <= value <= 86_400 or (value == 0 and name != "grace_s"):
+                raise ValueError(f"{name}: expected more than 0 and at most 86400 seconds, got {value}")
+
+
+# What is to be done
+
+
+class Do(NamedTuple):
+    """Run this call: its result is sent, its error thrown."""
+
+    call: Operation[Any]
+
+
+class Start(NamedTuple):
+    """Begin the handler. Nothing is sent."""
+
+    context: JobContext
+
+
+class Wait(NamedTuple):
+    """Wait so many seconds for something to happen: Ended or STOP is sent, or None."""
+
+    seconds: float
+
+
+class Interrupt(NamedTuple):
+    """Ask the handler to end now, as hard as possible, with this. Nothing is sent."""
+
+    error: BaseException
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+
+# What happened
+
+
+class Ended(NamedTuple):
+    """The handler returned (None) or raised."""
+
+    error: BaseException | None
+
+    def __repr__(self) -> str:
+        return shown(self)
+
+
+class Stop:
+    """A signal, or `stop()`."""
+
+
+STOP = Stop()
+
+Effect: TypeAlias = Do | Start | Wait | Interrupt
+Happened: TypeAlias = Ended | Stop | None
+Steps: TypeAlias = Generator[Effect, Any, Any]
+
+
+class _Over(Exception):
+    """This consumer is done: there is nothing left to do for it."""
+
+
+class _Consumer:
+    def __init__(self, settings: ConsumerSettings, monotonic: Callable[[], float]) -> None:
+        self.settings = settings
+        self.monotonic = monotonic
+        self.stops = 0
+        self.promote_at = self.reap_at = monotonic()
+
+    def steps(self) -> Steps:
+        try:
+            pause = FIRST_PAUSE
+            while True:
+                asked = self.monotonic()
+                try:
+                    yield from self.upkeep()
+                    if self.stops:
+                        return
+                    asked = self.monotonic()
+                    got = yield Do(operations.reserve(self.settings.queue, 0))
+                except BackendUnavailable as error:
+                    log.warning("the server cannot be reached: %s; trying again in %.1f s", type(error).__name__, pause)
+                    yield from self.idle(pause)
+                    pause = min(2 * pause, LONGEST_PAUSE)
+                    continue
+                pause = FIRST_PAUSE
+                if isinstance(got, Job):
+                    yield from self.job(got, asked)
+                else:
+                    poll = self.settings.poll_interval_s
+                    yield from self.idle(max(0.25, 10 * poll) if isinstance(got, Paused) else poll)
+        except _Over:
+            return
+
+    def idle(self, seconds: float) -> Steps:
+        if isinstance((yield Wait(seconds)), Stop):
+            raise _Over
+
+    def upkeep(self) -> Steps:
+        """Promote and reap when it is time for that."""
+        now, settings = self.monotonic(), self.settings
+        if now >= self.promote_at:
+            self.promote_at = now + settings.promote_interval_s
+            yield Do(operations.promote_delayed(settings.queue, settings.promote_batch, 0))
+        if now >= self.reap_at:
+            self.reap_at = now + settings.reap_interval_s
+            yield Do(operations.reap_expired(settings.queue, settings.reap_batch, 0))
+
+    def job(self, job: Job, asked: float) -> Steps:
+        """One job, from its reserve to its end. `asked`: before its lease was granted."""
+        if isinstance((yield Wait(0)), Stop):  # it came while this was being reserved: nobody has begun
+            yield from self.give_back(job)
+            raise _Over
+        ends = asked + job.lease_ms / 1000
+        try:
+            context = JobContext(self.settings.queue, job, job.json())
+        except ValueError as error:
+            yield from self.settle(job, error, ends)
+            return
+        yield Start(context)
+        ends, ended = yield from self.watch(job, context, ends)
+        if ended is not None:
+            yield from self.settle(job, ended.error, ends)
+
+    def watch(self, job: Job, context: JobContext, ends: float) -> Generator[Effect, Any, tuple[float, Ended | None]]:
+        """Keep the lease while the handler runs. None: the job is no longer ours."""
+        every = self.settings.heartbeat_interval_s or max(job.lease_ms, 1) / 1000 / BEATS
+        beat_at = self.monotonic() + every
+        while True:
+            due = min(beat_at, self.promote_at, self.reap_at)
+            happened = yield Wait(max(0.0, due - self.monotonic()))
+            if isinstance(happened, Ended):
+                return ends, happened
+            if isinstance(happened, Stop):
+                self.stops += 1
+                if self.stops > 1 or not self.settings.drain:
+                    yield from self.interrupt(Stopped("the consumer stops; the job was given back"))
+                    yield from self.give_back(job)
+                    raise _Over
+            now = self.monotonic()
+            if now >= beat_at:
+                beat_at = now + every
+                try:
+                    context.lock_until_ms = yield Do(
+                        operations.heartbeat(self.settings.queue, job.job_id, job.lease_token, 0)
+                    )
+                    ends = now + job.lease_ms / 1000
+                except (OmniQError, BackendUnavailable) as error:
+                    lost = isinstance(error, OmniQError) or self.monotonic() >= ends
+                    log.warning("job %s: no heartbeat: %s", job.job_id, type(error).__name__)
+                    if lost:
+                        yield from self.interrupt(LeaseLost("another consumer may have the job; stop"))
+                        return ends, None
+            try:
+                yield from self.upkeep()
+            except BackendUnavailable:
+                pass  # tried again at its next time; what matters here is the lease
+
+    def interrupt(self, error: BaseException) -> Steps:
+        """Interrupt the handler and give it a moment to end. What it still returns counts for nothing."""
+        yield Interrupt(error)
+        until = self.monotonic() + self.settings.grace_s
+        while (left := until - self.monotonic()) > 0:
+            happened = yield Wait(left)
+            if isinstance(happened, Ended):
+                return
+            self.stops += isinstance(happened, Stop)
+
+    def settle(self, job: Job, error: BaseException | None, ends: float) -> Steps:
+        """Ack, again and again while the server cannot be reached and the lease lasts."""
+        queue, pause = self.settings.queue, FIRST_PAUSE
+        if error is None:
+            call: Operation[Any] = operations.ack_success(queue, job.job_id, job.lease_token, 0)
+        else:
+            log.info("job %s failed: %s", job.job_id, type(error).__name__)
+            call = operations.ack_fail(queue, job.job_id, job.lease_token, 0, described(error))
+        while True:
+            try:
+                yield Do(call)
+                return
+            except OmniQError as refused:
+                log.warning("job %s: the ack was refused: %s", job.job_id, refused.code)
+                return
+            except BackendUnavailable as unavailable:
+                if self.monotonic() + pause >= ends:
+                    log.warning(
+                        "job %s: not acked in the time of its lease: %s", job.job_id, type(unavailable).__name__
+                    )
+                    return
+            self.stops += isinstance((yield Wait(pause)), Stop)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def give_back(self, job: Job) -> Steps:
+        try:
+            yield Do(operations.give_back(self.settings.queue, job.job_id, job.lease_token, 0))
+        except (OmniQError, BackendUnavailable) as error:
+            log.warning("job %s was not given back: %s; its lease ends by itself", job.job_id, type(error).__name__)
+
+
+def consumer_steps(settings: ConsumerSettings, monotonic: Callable[[], float]) -> Steps:
+    """The steps of a consumer, until it is stopped."""
+    return _Consumer(settings, monotonic).steps()
+
+
+def check_handler(handler: object, *, awaited: bool) -> None:
+    """TypeError for what cannot be run: a job must not be reserved, and acked, for nothing."""
+    if not callable(handler):
+        raise TypeError(f"handler: expected a function that takes the context, got {type(handler).__name__}")
+    if not awaited and any(map(inspect.iscoroutinefunction, (handler, getattr(handler, "__call__", None)))):  # noqa: B004
+        raise TypeError("handler: expected a plain function, got a coroutine function, which nobody would await; "
+                        "use AsyncOmniQ")  # fmt: skip
+
+
+def described(error: BaseException) -> str:
+    """An exception as `last_error` keeps it."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text cannot be made)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

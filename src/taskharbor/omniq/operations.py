@@ -1,0 +1,325 @@
+"""Every operation as a value: which script, what it is given, how its reply is read. Pure; no I/O.
+
+Both clients run these, so that an operation is written once. What a script is given is checked here, before anything
+is sent: whole numbers within bounds that every client can print (a peer's Lua writes 1e+14 for longer ones), text that
+every client can read.
+
+Each call carries a random mark of its own, which the scripts leave on what they change: the same call sent again (by
+redis-py after a lost connection) is answered again, and does nothing twice.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from taskharbor.model.bounds import clean_error
+from taskharbor.model.codec import JsonCodec
+from taskharbor.model.safe_repr import shown
+from taskharbor.omniq.errors import refusal
+from taskharbor.omniq.names import checked, child_base, queue_base, ulid
+from taskharbor.omniq.values import LANES, PAUSED, AckFailResult, BatchItem, Job, Lane, ReserveResult
+
+T = TypeVar("T")
+
+TIMEOUT_MS, MAX_ATTEMPTS, BACKOFF_MS = 30_000, 3, 5_000  # of publish, unless told
+LONGEST_MS = 10**12  # 31 years: a duration
+LATEST_MS = 10**14 - 1  # the year 5138: a moment
+MOST = 2**31 - 1
+BATCH = 100
+LARGEST = 500_000_000  # bytes of a payload: Redis takes no text of 512 MB, and hangs up
+MAX_ERROR = 4096  # bytes: longer ones are cut by other clients, in the middle of a character
+CHILDREN_TTL_MS = 30 * 24 * 3600 * 1000
+
+_json = JsonCodec()
+
+
+class Operation(NamedTuple, Generic[T]):
+    """One call of a script: its name, the base of its keys, its arguments, and how the reply is read."""
+
+    script: str
+    base: str
+    arguments: tuple[Any, ...]
+    read: Callable[[Any], T]
+
+    def __repr__(self) -> str:
+        return shown(self, "script", "base")
+
+
+# Publish
+
+
+def publish(
+    queue: str,
+    payload: dict[str, Any] | list[Any],
+    job_id: str | None,
+    timeout_ms: int,
+    max_attempts: int,
+    backoff_ms: int,
+    due_ms: int | None,
+    gid: str | None,
+    group_limit: int | None,
+    now_ms_override: int,
+) -> Operation[str]:
+    if not isinstance(payload, dict | list):
+        raise TypeError(f"payload: expected a dict or a list, got {type(payload).__name__}; put it into a dict")
+    group, data = _group(gid), _json.encode(payload)
+    if len(data) > LARGEST:
+        raise ValueError(f"payload: expected at most {LARGEST} bytes of JSON, got {len(data)}; store it elsewhere")
+    arguments = (
+        _moment(now_ms_override, "now_ms_override"),
+        _mark(),
+        ulid() if job_id is None else checked(job_id, "job_id"),
+        data,
+        _number(max_attempts, "max_attempts", 1, MOST),
+        _number(timeout_ms, "timeout_ms", 1, LONGEST_MS),
+        _number(backoff_ms, "backoff_ms", 0, LONGEST_MS),
+        _moment(0 if due_ms is None else due_ms, "due_ms"),
+        group,
+        _number(0 if group_limit is None else group_limit, "group_limit", 0, MOST),
+    )
+    return Operation("publish", queue_base(queue), arguments, _text)
+
+
+# A lease
+
+
+def reserve(queue: str, now_ms_override: int) -> Operation[ReserveResult]:
+    return Operation("reserve", queue_base(queue), (_moment(now_ms_override, "now_ms_override"), _token()), _reserved)
+
+
+def heartbeat(queue: str, job_id: str, lease_token: str, now_ms_override: int) -> Operation[int]:
+    return _held("heartbeat", queue, job_id, lease_token, now_ms_override, int)
+
+
+def ack_success(queue: str, job_id: str, lease_token: str, now_ms_override: int) -> Operation[None]:
+    return _held("ack_success", queue, job_id, lease_token, now_ms_override, _nothing)
+
+
+def ack_fail(
+    queue: str, job_id: str, lease_token: str, now_ms_override: int, error: str | None
+) -> Operation[AckFailResult]:
+    text = "" if error is None else error
+    if not isinstance(text, str):
+        raise TypeError(f"error: expected text, got {type(error).__name__}")
+    return _held("ack_fail", queue, job_id, lease_token, now_ms_override, _failed, cut(text if text.strip() else ""))
+
+
+def give_back(queue: str, job_id: str, lease_token: str, now_ms_override: int) -> Operation[None]:
+    return _held("give_back", queue, job_id, lease_token, now_ms_override, _nothing)
+
+
+def _held(
+    script: str, queue: str, job_id: str, lease_token: str, now: int, read: Callable[[Any], T], *more: Any
+) -> Operation[T]:
+    base = queue_base(queue)
+    for value, what in ((job_id, "job_id"), (lease_token, "lease_token")):
+        if not isinstance(value, str):
+            raise TypeError(f"{what}: expected text, got {type(value).__name__}")
+    if not lease_token:
+        raise refusal("TOKEN_REQUIRED", script)
+    arguments = (_moment(now, "now_ms_override"), _mark(), _id(job_id), _id(lease_token), *more)
+    return Operation(script, base, arguments, read)
+
+
+# Upkeep
+
+
+def promote_delayed(queue: str, max_promote: int, now_ms_override: int) -> Operation[int]:
+    count = _number(max_promote, "max_promote", 0, MOST)
+    return Operation("promote_delayed", queue_base(queue), (_moment(now_ms_override, "now_ms_override"), count), int)
+
+
+def reap_expired(queue: str, max_reap: int, now_ms_override: int) -> Operation[int]:
+    count = _number(max_reap, "max_reap", 0, MOST)
+    return Operation("reap_expired", queue_base(queue), (_moment(now_ms_override, "now_ms_override"), count), int)
+
+
+def pause(queue: str) -> Operation[str]:
+    return Operation("pause", queue_base(queue), (0, "pause"), _text)
+
+
+def resume(queue: str) -> Operation[int]:
+    return Operation("pause", queue_base(queue), (0, "resume"), int)
+
+
+def is_paused(queue: str) -> Operation[bool]:
+    return Operation("pause", queue_base(queue), (0, "ask"), bool)
+
+
+# Beyond the contract
+
+
+def retry_failed(queue: str, job_id: str, now_ms_override: int) -> Operation[None]:
+    def read(reply: Any) -> None:
+        _raise_first(_batch(reply), "retry_failed")
+
+    return _retry(queue, [job_id], now_ms_override, read)
+
+
+def retry_failed_batch(queue: str, job_ids: Sequence[str], now_ms_override: int) -> Operation[list[BatchItem]]:
+    return _retry(queue, _ids(job_ids, "retry_failed_batch"), now_ms_override, _batch)
+
+
+def _retry(queue: str, ids: Sequence[str], now: int, read: Callable[[Any], T]) -> Operation[T]:
+    arguments = (_moment(now, "now_ms_override"), _mark(), [_id(each) for each in ids])
+    return Operation("retry_failed", queue_base(queue), arguments, read)
+
+
+def remove_job(queue: str, job_id: str, lane: Lane) -> Operation[None]:
+    def read(reply: Any) -> None:
+        _raise_first(_batch(reply), "remove_job")
+
+    return _remove(queue, lane, [job_id], "remove_job", read)
+
+
+def remove_jobs_batch(queue: str, lane: Lane, job_ids: Sequence[str]) -> Operation[list[BatchItem]]:
+    return _remove(queue, lane, _ids(job_ids, "remove_jobs_batch"), "remove_jobs_batch", _batch)
+
+
+def _remove(queue: str, lane: Lane, ids: Sequence[str], where: str, read: Callable[[Any], T]) -> Operation[T]:
+    if lane not in LANES:
+        raise refusal("BAD_LANE", where)
+    return Operation("remove_jobs", queue_base(queue), (0, lane, [_id(each) for each in ids]), read)
+
+
+def purge_failed(queue: str, before_ms: int, max_purge: int) -> Operation[int]:
+    count = _number(max_purge, "max_purge", 0, MOST)
+    return Operation("purge_failed", queue_base(queue), (0, _moment(before_ms, "before_ms"), count), int)
+
+
+def set_group_limit(queue: str, gid: str, limit: int, now_ms_override: int) -> Operation[None]:
+    group = _group(gid)
+    if not group:
+        raise ValueError("gid: expected the name of a group, got none; jobs without a group have no limit")
+    arguments = (_moment(now_ms_override, "now_ms_override"), group, _number(limit, "limit", 1, MOST))
+    return Operation("set_group_limit", queue_base(queue), arguments, _nothing)
+
+
+def childs_init(key: str, expected: int, ttl_ms: int) -> Operation[None]:
+    if expected is None:
+        raise refusal("NO_EXPECTED", "childs_init")
+    if type(expected) is not int or not 1 <= expected <= MOST:
+        raise refusal("BAD_EXPECTED", "childs_init")
+    arguments = (0, _mark(), expected, _number(ttl_ms, "ttl_ms", 1, LONGEST_MS))
+    return Operation("childs_init", child_base(key), arguments, _nothing)
+
+
+def child_ack(key: str, child_id: str) -> Operation[int]:
+    if not isinstance(child_id, str):
+        raise TypeError(f"child_id: expected text, got {type(child_id).__name__}")
+    if not child_id.strip():
+        raise refusal("CHILD_REQUIRED", "child_ack")
+    return Operation("child_ack", child_base(key), (0, _id(child_id)), int)
+
+
+# What goes in
+
+
+def cut(text: str) -> str:
+    """Error text that every client can read: storable, and cut to 4096 bytes between two characters.
+
+    >>> len(cut("é" * 4000).encode())
+    4096
+    """
+    data = clean_error(text).encode()
+    return data[:MAX_ERROR].decode(errors="ignore")
+
+
+def _mark() -> str:
+    return secrets.token_hex(8)
+
+
+def _token() -> str:
+    """A lease token: 160 random bits in hex, as long as other clients make them."""
+    return secrets.token_hex(20)
+
+
+def _number(value: int, what: str, lowest: int, highest: int) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{what}: expected a whole number, got {type(value).__name__}")
+    if not lowest <= value <= highest:
+        told = value if value.bit_length() <= 64 else f"one of {value.bit_length()} bits"
+        raise ValueError(f"{what}: expected {lowest} to {highest}, got {told}")
+    return value
+
+
+def _moment(value: int, what: str) -> int:
+    """Milliseconds since 1970; 0: none given."""
+    return _number(value, what, 0, LATEST_MS)
+
+
+def _group(gid: str | None) -> str:
+    """The name of a group, trimmed; empty: no group."""
+    if gid is None:
+        return ""
+    if not isinstance(gid, str):
+        raise TypeError(f"gid: expected text, got {type(gid).__name__}")
+    trimmed = gid.strip()
+    return checked(trimmed, "gid") if trimmed else ""
+
+
+def _id(value: str) -> bytes:
+    """An id as the server has it: one that is not UTF-8 came from `reserve` with its bytes escaped."""
+    if not isinstance(value, str):
+        raise TypeError(f"job_id: expected text, got {type(value).__name__}")
+    try:
+        return value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError("job_id, lease_token: expected text without lone surrogates; give it as it came") from None
+
+
+def _ids(values: Iterable[str], where: str) -> Sequence[str]:
+    ids = [] if isinstance(values, str) or values is None else list(values)
+    if not ids:
+        raise refusal("BAD_ARGS", where)
+    if len(ids) > BATCH:
+        raise refusal("BATCH_TOO_LARGE", where)
+    return ids
+
+
+# What comes out: bytes, whatever kind of client was given
+
+
+def _text(reply: bytes) -> str:
+    return reply.decode("utf-8", "surrogateescape")
+
+
+def _nothing(reply: object) -> None:
+    return None
+
+
+def _reserved(reply: Any) -> ReserveResult:
+    status = _text(reply[0])
+    if status == "EMPTY":
+        return None
+    if status == "PAUSED":
+        return PAUSED
+    _, job_id, payload, lock_until, attempt, gid, token, max_attempts, lease = map(_text, reply)
+    return Job(
+        job_id=job_id,
+        payload=payload,
+        lock_until_ms=int(lock_until),
+        attempt=int(attempt),
+        gid=gid,
+        lease_token=token,
+        max_attempts=int(max_attempts),
+        lease_ms=int(lease),
+    )
+
+
+def _failed(reply: Any) -> AckFailResult:
+    return ("RETRY", int(reply[1])) if reply[0] == b"RETRY" else ("FAILED", None)
+
+
+def _batch(reply: Any) -> list[BatchItem]:
+    """Pairs of an id and a code, empty for none."""
+    words = [_text(each) for each in reply]
+    return [BatchItem(words[at], words[at + 1] or None) for at in range(0, len(words), 2)]
+
+
+def _raise_first(items: list[BatchItem], where: str) -> None:
+    for item in items:
+        if item.error is not None:
+            raise refusal(item.error, where)

@@ -1,0 +1,237 @@
+"""The way to the server: a URL or a redis-py client, standalone or Cluster; running a call on it.
+
+Replies are read as bytes whatever the client was told (`decode_responses` would choke on text that another program cut
+in the middle of a character, after the state has changed). A client that was given is never closed here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import msgspec
+import redis
+import redis.asyncio.retry
+import redis.asyncio.sentinel
+import redis.retry
+import redis.sentinel
+from redis.backoff import NoBackoff
+from redis.client import NEVER_DECODE
+
+from taskharbor.drivers.redis import tls
+from taskharbor.drivers.redis.connection import cause_of
+from taskharbor.drivers.redis.endpoint import AWAY, AWAY_WORDS, FULL
+from taskharbor.drivers.redis.options import OURS, RedisOptions, hosts_of, parse
+from taskharbor.drivers.redis.scripts import Script, compose, pack, tuned
+from taskharbor.model.clock import StoreClock
+from taskharbor.model.errors import BackendUnavailable
+from taskharbor.omniq.errors import refusal
+from taskharbor.omniq.operations import Operation
+
+T = TypeVar("T")
+
+TIMEOUT = 5.0  # seconds: a server that says nothing for that long cannot be reached
+_PLAIN = ("redis://", "rediss://", "unix://", "redis+unix://")
+_SENTINEL = "redis+sentinel://"
+_CLUSTERS = {"redis+cluster://": "redis://", "rediss+cluster://": "rediss://"}
+PATIENCE = 10.0  # seconds for which a call waits while its slot of a Cluster moves or has no primary
+PAUSE = 0.1  # seconds between two tries
+_MOVING = (redis.exceptions.ClusterError, redis.exceptions.AskError, redis.exceptions.TryAgainError)
+_LOST = (
+    *(redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException, OSError),
+    *(*AWAY, *_MOVING),
+)
+_REFUSED = "OMNIQ "
+_monotonic = StoreClock().monotonic
+AS_BYTES: dict[str, Any] = {NEVER_DECODE: []}
+
+
+class ScriptRunner:
+    """A synchronous client, and whose it is."""
+
+    def __init__(self, target: Any) -> None:
+        self._own = isinstance(target, str)
+        self._indexed = not self._own or _is_indexed(target)
+        self._sentinels: list[redis.Redis] = []
+        self._client: Any = target
+        if self._own:
+            self._client = _opened(target, redis.Redis, redis.RedisCluster, self._sentinels)
+        if not isinstance(self._client, redis.Redis | redis.RedisCluster):
+            raise TypeError(
+                "OmniQ: expected a URL, a redis.Redis or a redis.RedisCluster, got "
+                f"{type(target).__module__}.{type(target).__name__}; for redis.asyncio use AsyncOmniQ"
+            )
+        self._cluster = isinstance(self._client, redis.RedisCluster)
+        self._database = 0 if self._cluster else _database(self._client)
+
+    def run(self, call: Operation[T]) -> T:
+        script, arguments = _prepared(call, self._cluster, self._indexed, self._database)
+        end = _monotonic() + PATIENCE
+        while True:
+            try:
+                try:
+                    reply = self._client.execute_command("EVALSHA", script.sha, *arguments, **AS_BYTES)
+                except redis.exceptions.NoScriptError:
+                    reply = self._client.execute_command("EVAL", script.text, *arguments, **AS_BYTES)
+                return call.read(reply)
+            except (redis.RedisError, OSError) as error:
+                if not self._cluster or not isinstance(error, _MOVING) or _monotonic() > end:
+                    meaning = _meaning(error, call.script, self._cluster)
+                    if meaning is None:
+                        raise
+                    raise meaning from error
+            time.sleep(PAUSE)
+
+    def close(self) -> None:
+        if self._own:
+            for client in (self._client, *self._sentinels):
+                client.close()
+
+
+class AsyncScriptRunner:
+    """An asynchronous client, and whose it is."""
+
+    def __init__(self, target: Any) -> None:
+        self._own = isinstance(target, str)
+        self._indexed = not self._own or _is_indexed(target)
+        self._sentinels: list[redis.asyncio.Redis] = []
+        self._client: Any = target
+        if self._own:
+            self._client = _opened(target, redis.asyncio.Redis, redis.asyncio.RedisCluster, self._sentinels)
+        if not isinstance(self._client, redis.asyncio.Redis | redis.asyncio.RedisCluster):
+            raise TypeError(
+                "AsyncOmniQ: expected a URL, or a Redis or RedisCluster of redis.asyncio, got "
+                f"{type(target).__module__}.{type(target).__name__}; for synchronous ones use OmniQ"
+            )
+        self._cluster = isinstance(self._client, redis.asyncio.RedisCluster)
+        self._database = 0 if self._cluster else _database(self._client)
+
+    async def run(self, call: Operation[T]) -> T:
+        script, arguments = _prepared(call, self._cluster, self._indexed, self._database)
+        end = _monotonic() + PATIENCE
+        while True:
+            try:
+                try:
+                    reply = await self._client.execute_command("EVALSHA", script.sha, *arguments, **AS_BYTES)
+                except redis.exceptions.NoScriptError:
+                    reply = await self._client.execute_command("EVAL", script.text, *arguments, **AS_BYTES)
+                return call.read(reply)
+            except (redis.RedisError, OSError) as error:
+                if not self._cluster or not isinstance(error, _MOVING) or _monotonic() > end:
+                    meaning = _meaning(error, call.script, self._cluster)
+                    if meaning is None:
+                        raise
+                    raise meaning from error
+            await asyncio.sleep(PAUSE)
+
+    async def close(self) -> None:
+        if self._own:
+            for client in (self._client, *self._sentinels):
+                await client.aclose()
+
+
+@cache
+def script(name: str) -> Script:
+    """A script of this package: the driver's fragments, what its scripts have in common, its own text."""
+    folder = files("taskharbor.omniq") / "lua"
+    parts = [(folder / f"{part}.lua").read_text(encoding="utf-8") for part in ("face", name)]
+    return compose(name, "\n".join(parts))
+
+
+def _prepared(call: Operation[Any], cluster: bool, indexed: bool, database: int) -> tuple[Script, tuple[Any, ...]]:
+    argument = pack((cluster, *map(_packable, call.arguments)))
+    keys = [f"{call.base}:meta".encode()]
+    if cluster:  # see `anchors` in drivers/redis/scripts.py
+        keys.append(f"{call.base}:th:meta".encode())
+    return tuned(script(call.script), indexed, database), (len(keys), *keys, argument)
+
+
+def _database(client: Any) -> int:
+    """The number of a client's database."""
+    return int(client.connection_pool.connection_kwargs.get("db") or 0)
+
+
+def _is_indexed(url: str) -> bool:
+    """Whether the index of OmniQ 4.0 is kept: see `omniq_index` in docs/driver-redis.md."""
+    return dict(parse_qsl(urlsplit(url).query)).get("omniq_index") != "0"
+
+
+def _packable(value: Any) -> Any:
+    """Bytes as MessagePack text, whatever is in them: Redis knows no other strings."""
+    if isinstance(value, list):
+        return [_packable(each) for each in value]
+    if not isinstance(value, bytes):
+        return value
+    size = len(value)
+    if size < 32:
+        head = bytes((0xA0 | size,))
+    elif size < 256:
+        head = bytes((0xD9, size))
+    else:
+        head = b"\xdb" + size.to_bytes(4, "big")
+    return msgspec.Raw(head + value)
+
+
+def _opened(url: str, plain: Any, cluster: Any, sentinels: list[Any]) -> Any:
+    """A client for a URL: of one server, of a Cluster, or of the primary that sentinels name (these are noted)."""
+    schemes = (*_PLAIN, *_CLUSTERS, _SENTINEL)
+    scheme = next((each for each in schemes if url.startswith(each)), None)
+    if scheme is None:
+        raise ValueError(f"expected a URL that begins with one of {', '.join(schemes)}; got another scheme, or none")
+    awaited = plain is redis.asyncio.Redis
+    # Once more after a lost connection: every script may be sent again.
+    retry = (redis.asyncio.retry.Retry if awaited else redis.retry.Retry)(NoBackoff(), 1)
+    alone: dict[str, Any] = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT, "retry": retry}
+    if scheme == _SENTINEL:
+        watching = (redis.asyncio.sentinel if awaited else redis.sentinel).Sentinel
+        return _watched(parse(url), alone, watching, sentinels)
+    parts = urlsplit(url)
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    encrypted = scheme.startswith("rediss") or given.get("tls") == "1"
+    settings: dict[str, Any] = {**dict(tls.settings(given, encrypted)), "socket_timeout": TIMEOUT}
+    # The driver's options may stand in the same address: they say nothing to a client of OmniQ.
+    rest = {name: value for name, value in given.items() if name not in OURS | tls.OPTIONS | {"tls"}}
+    if scheme in _CLUSTERS:
+        real, (who, at, where) = "redis://", parts.netloc.rpartition("@")
+        node = redis.asyncio.cluster.ClusterNode if awaited else redis.cluster.ClusterNode
+        settings["startup_nodes"] = [node(host, port) for host, port in hosts_of(where, True)]
+        netloc = f"{who}{at}{where.partition(',')[0]}"
+    else:
+        settings |= alone
+        real, netloc = scheme.removeprefix("redis+"), parts.netloc
+    address = f"{'rediss://' if encrypted else real}{netloc}{parts.path}?{urlencode(rest)}"
+    return (cluster if scheme in _CLUSTERS else plain).from_url(address, **settings)
+
+
+def _watched(options: RedisOptions, settings: dict[str, Any], watching: Any, sentinels: list[Any]) -> Any:
+    """A client of whichever server the sentinels name; they are asked again for each new connection."""
+
+    def login(who: RedisOptions) -> dict[str, Any]:
+        encrypted = {"ssl": True, **dict(who.ssl)} if who.tls else {}
+        return {"username": who.username, "password": who.password, **settings, **encrypted}
+
+    watch = watching(options.hosts, sentinel_kwargs=login(options.for_sentinels()))
+    sentinels += watch.sentinels
+    return watch.master_for(options.service, db=options.database, **login(options))
+
+
+def _meaning(error: Exception, where: str, cluster: bool) -> Exception | None:
+    """What an exception of redis-py means here; None: what it says itself."""
+    text = str(error)
+    if isinstance(error, redis.ResponseError) and text.startswith(_REFUSED):
+        return refusal(text.removeprefix(_REFUSED).split()[0], where)
+    if isinstance(error, redis.exceptions.AskError) and not cluster:
+        return TypeError(
+            "this server is one node of a Redis Cluster: give the URL redis+cluster://host:port, or a RedisCluster"
+        )
+    word = (cause_of(text).split() or [""])[0].strip(":")
+    if isinstance(error, redis.exceptions.OutOfMemoryError) or word == "OOM":
+        return BackendUnavailable(FULL)
+    advice = tls.advice(error)[0] if "SSL" in text or "CERTIFICATE" in text else ""
+    if isinstance(error, _LOST) or word in (*AWAY_WORDS, "READONLY"):
+        return BackendUnavailable(f"the Redis server cannot be reached ({type(error).__name__}){advice}")
+    return None

@@ -1,0 +1,154 @@
+"""`consume` for plain functions: the handler runs in a thread, the caller's thread keeps its lease.
+
+The two share nothing but queues, which signal handlers may use as well (an Event may not be set from one). A handler
+that must end gets an exception raised into its thread, which takes effect at its next step in Python, and once more
+from time to time (one that comes while an object is being finalized is thrown away by the interpreter). A handler that
+does not end in its grace period is left alone, and what it returns is thrown away.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from taskharbor.omniq.consumer import STOP, Do, Ended, Happened, Start, Steps, Stop, Wait
+from taskharbor.omniq.operations import Operation
+from taskharbor.omniq.values import JobContext
+
+Handler: TypeAlias = Callable[[JobContext], object]
+AGAIN = 0.25  # seconds after which a handler that has not ended is interrupted once more
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class ThreadInbox:
+    """What happened, in order; `stop` may be called from anywhere."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[tuple[_Hand | None, Happened]] = queue.SimpleQueue()
+
+    def stop(self, *_: object) -> None:
+        self._queue.put((None, STOP))
+
+    def ended(self, hand: _Hand, error: BaseException | None) -> None:
+        self._queue.put((hand, Ended(error)))
+
+    def wait(self, seconds: float, hand: _Hand | None) -> Happened:
+        """The next thing that happened; the late end of an earlier handler is nobody's business."""
+        try:
+            whose, what = self._queue.get(timeout=seconds) if seconds > 0 else self._queue.get_nowait()
+        except queue.Empty:
+            return None
+        return what if isinstance(what, Stop) or whose is hand else None
+
+
+class _Hand:
+    """A thread that runs one handler after the other, until it is interrupted."""
+
+    def __init__(self, handler: Handler, inbox: ThreadInbox) -> None:
+        self._handler, self._inbox = handler, inbox
+        self._work: queue.SimpleQueue[JobContext | None] = queue.SimpleQueue()
+        self._context: JobContext | None = None
+        self.spent: type[BaseException] | None = None
+        self._thread = threading.Thread(target=self._run, name="taskharbor-omniq", daemon=True)
+        self._thread.start()
+
+    def start(self, context: JobContext) -> None:
+        self._context = context
+        self._work.put(context)
+
+    def retire(self) -> None:
+        self._work.put(None)
+
+    def interrupt(self, error: BaseException) -> None:
+        """Raise into the thread. It does no more work after that."""
+        self.spent = type(error)
+        if self._context is not None:
+            self._context.cancelled.set()
+        self.retire()
+        self.interrupt_again()
+
+    def interrupt_again(self) -> None:
+        thread = self._thread.ident
+        if thread is not None and self._thread.is_alive():
+            # The interpreter makes the exception itself: a class without arguments.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(self.spent))
+
+    def _run(self) -> None:
+        try:
+            while (context := self._work.get()) is not None:
+                error: BaseException | None = None
+                try:
+                    _awaited_by_nobody(self._handler(context))
+                except BaseException as raised:  # every exception is a failure, SystemExit too; none ends the consumer
+                    error = raised
+                self._inbox.ended(self, error)
+        except BaseException:
+            self._inbox.ended(self, None)  # interrupted between two steps of this loop: nobody waits for a result
+
+
+def _awaited_by_nobody(answer: object) -> None:
+    """A handler that only returned a coroutine has done nothing."""
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise TypeError("the handler returned an awaitable, which nobody awaits here; use AsyncOmniQ")
+
+
+def run(steps: Steps, inbox: ThreadInbox, handler: Handler, do: Callable[[Operation[Any]], Any]) -> None:
+    """Do what the steps say, until they end. In the main thread TERM and INT stop it."""
+    hand: _Hand | None = None
+    result: Any = None
+    error: BaseException | None = None
+    try:
+        with _signals(inbox):
+            while True:
+                try:
+                    effect = steps.send(result) if error is None else steps.throw(error)
+                except StopIteration:
+                    return
+                result, error = None, None
+                if isinstance(effect, Do):
+                    try:
+                        result = do(effect.call)
+                    except Exception as raised:
+                        error = raised
+                elif isinstance(effect, Wait):
+                    result = _wait(inbox, effect.seconds, hand)
+                elif isinstance(effect, Start):
+                    if hand is None or hand.spent:
+                        hand = _Hand(handler, inbox)
+                    hand.start(effect.context)
+                elif hand is not None:
+                    hand.interrupt(effect.error)
+    finally:
+        if hand is not None:
+            hand.retire()
+
+
+def _wait(inbox: ThreadInbox, seconds: float, hand: _Hand | None) -> Happened:
+    while hand is not None and hand.spent and seconds > AGAIN:
+        happened = inbox.wait(AGAIN, hand)
+        if happened is not None:
+            return happened
+        seconds -= AGAIN
+        hand.interrupt_again()
+    return inbox.wait(seconds, hand)
+
+
+@contextmanager
+def _signals(inbox: ThreadInbox) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, inbox.stop) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
