@@ -25,8 +25,8 @@ from taskharbor.observe.log import LogObserver
 from taskharbor.policy.retry import DEFAULT_RETRY
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.prepare import prepare
+from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.executor import Executor
-from taskharbor.worker.run import Run
 from taskharbor.worker.settings import settings
 
 ROUNDS = 5
@@ -63,9 +63,9 @@ async def _settle(jobs: int) -> Sample:
 
 async def _executor(jobs: int) -> Sample:
     batches = await _reserved(await _filled(jobs))
-    held: dict[str, Run] = {}
+    held: dict[str, Delivery] = {}
 
-    def submit(run: Run, outcome: Outcome) -> None:
+    def submit(run: Delivery, outcome: Outcome) -> None:
         del held[run.lease.token]
 
     handlers = HandlerRegistry()

@@ -96,8 +96,8 @@ CLOCKS |= {"datetime.utcnow", "datetime.today", "date.today", "datetime.datetime
 MAY_READ = {
     "src/taskharbor/drivers/sqlite/turns.py": "how long somebody has waited for the lock: when to give up",
     "src/taskharbor/drivers/sqlite/writer.py": "how long a write took: who does the next one, no answer",
-    "src/taskharbor/observe/whole.py": "how long a process has held the log's lock: when to write without it",
-    "src/taskharbor/worker/child.py": "a child process does not have its worker's clock; it stamps new jobs only",
+    "src/taskharbor/observe/line_handler.py": "how long a process has held the log's lock: when to write without it",
+    "src/taskharbor/worker/child_main.py": "a child process does not have its worker's clock; it stamps new jobs only",
 }
 
 
@@ -176,7 +176,7 @@ SKIPS = {
 MAY_SLEEP = {
     "tests/everyday": "handlers that have work to do; looks again at processes and their journal",
     "tests/processes": "handlers and imports that last until a file is there",
-    "tests/worker/program.py": "a handler that blocks its loop until it is killed",
+    "tests/worker/signal_program.py": "a handler that blocks its loop until it is killed",
     "tests/drivers/test_sqlite_abort.py": "looks again until a thread waits in line",
     "tests/drivers/test_sqlite_turns.py": "looks again until a thread waits in line",
     "tests/omniq/consumer_program.py": "a handler that is interrupted has to be at something",
@@ -195,7 +195,7 @@ MAY_SLEEP = {
     "tests/flow/simulated_kills.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
     "tests/flow/test_kills.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
     "tests/flow/test_mistakes.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
-    "tests/worker/test_patience.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
+    "tests/worker/test_stop_budget.py": "asyncio.sleep on the simulation's loop, whose time is virtual",
     "tests/unit/test_clock.py": "a sleep on the clock under test",
     "tests/supervisor": "handlers in other processes, and tests that look at these, look again",
     "tests/client": "a clock of the tests' own, and a loop that looks again",

@@ -10,7 +10,7 @@ import pytest
 
 from taskharbor.cli.banner import Greeting
 from taskharbor.drivers import JobRecord
-from taskharbor.worker.supervisor.wire import Offer
+from taskharbor.worker.supervisor.messages import Offer
 from tests.cli.shell import PATIENCE, Process, environment, program, store, taskharbor
 
 OFFER = Offer("sqlite:////srv/shop/jobs.db", ("default", "mail"), ("shop.mail", "shop.report"), ("default", "mail"))

@@ -19,7 +19,7 @@ from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.drivers.postgres.handler_connection import would_end
 from taskharbor.policy.retry import Fixed
 from tests.servers import postgres
-from tests.worker.bench import Bench, job, run
+from tests.worker.workbench import Bench, job, run
 
 pytestmark = pytest.mark.lane("postgres")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

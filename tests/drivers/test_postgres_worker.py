@@ -15,7 +15,7 @@ from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.events import LeaseLost, OutcomeRefused, StoreLost
 from taskharbor.policy.retry import Fixed
 from tests.servers import postgres
-from tests.worker.bench import Bench, job, run
+from tests.worker.workbench import Bench, job, run
 
 pytestmark = pytest.mark.lane("postgres")
 LEASE = timedelta(seconds=30)

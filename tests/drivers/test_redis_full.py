@@ -30,7 +30,7 @@ from taskharbor.events import JobStarted
 from taskharbor.omniq import OmniQ
 from tests.drivers.redis_stores import emptied
 from tests.servers import redis as servers
-from tests.worker import bench as benches
+from tests.worker import workbench as benches
 
 pytestmark = pytest.mark.lane("redis")
 

@@ -13,7 +13,7 @@ import pytest
 from taskharbor import JobContext
 from taskharbor.drivers.sqlite import SqliteDriver, database
 from taskharbor.policy.retry import Fixed
-from tests.worker.bench import Bench, job
+from tests.worker.workbench import Bench, job
 
 pytestmark = pytest.mark.lane("sqlite")
 

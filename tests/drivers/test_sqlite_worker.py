@@ -8,7 +8,7 @@ import pytest
 from taskharbor import JobContext
 from taskharbor.drivers.sqlite import SqliteDriver
 from taskharbor.policy.retry import Fixed
-from tests.worker.bench import Bench, job, run
+from tests.worker.workbench import Bench, job, run
 
 pytestmark = pytest.mark.lane("sqlite")
 

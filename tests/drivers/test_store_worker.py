@@ -13,7 +13,7 @@ from taskharbor.drivers import open_driver
 from taskharbor.events import JobStarted
 from taskharbor.policy.retry import Fixed
 from tests.servers import postgres
-from tests.worker.bench import Bench, job, run
+from tests.worker.workbench import Bench, job, run
 
 LEASE = timedelta(seconds=30)
 STORES = [pytest.param(name, marks=pytest.mark.lane(name)) for name in ("sqlite", "postgres")]

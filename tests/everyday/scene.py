@@ -16,7 +16,7 @@ from pathlib import Path
 from taskharbor.drivers import open_driver
 from tests import lanes
 from tests.everyday.journal import Journal
-from tests.supervisor.program import ROOT, children_of, exists
+from tests.supervisor.worker_run import ROOT, children_of, exists
 
 PATIENCE = 240.0  # seconds for a single thing to happen; never a figure
 LOOKS = (["stats"], ["list"], ["queue", "list"], ["dlq", "list"], ["doctor"], ["stats", "--output", "json"])

@@ -14,7 +14,7 @@ from taskharbor.tasks import results as results_module
 from taskharbor.tasks.flow_metadata import BIND_KEY, SHAPE_KEY, read_bind, shape_of, taken, write_bind
 from taskharbor.tasks.results import complete, compose
 from taskharbor.testing import Faults, ManualClock, drain
-from taskharbor.worker import binder as binder_module
+from taskharbor.worker import result_binder as binder_module
 from tests.flow.stores import MakeHarbor
 from tests.flow.tasks import Tasks
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from taskharbor.model import current_job
-from taskharbor.observe import lines
+from taskharbor.observe import formatting
 
 
 class Written:
@@ -39,13 +39,13 @@ def configure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Configure]:
     """`configure_logging` onto a stream of the test's own; everything as before at the end."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    monkeypatch.setattr(lines, "_installed", None)
-    monkeypatch.setattr(lines, "_configuration", None)
+    monkeypatch.setattr(formatting, "_installed", None)
+    monkeypatch.setattr(formatting, "_configuration", None)
     monkeypatch.setattr(current_job, "_wanted", False)
 
     def configure(format: str = "json", level: str = "INFO") -> Written:
         written = Written()
-        lines.configure_logging(format, level, written.stream)
+        formatting.configure_logging(format, level, written.stream)
         return written
 
     yield configure

@@ -11,7 +11,7 @@ import pytest
 
 from taskharbor import JobRequest
 from tests.observe.scrape import Samples, fetch, parse, value
-from tests.supervisor.program import Yard, eventually, yard
+from tests.supervisor.worker_run import Yard, eventually, yard
 
 APP = "tests.observe.app:harbor"
 CANARY = "c4n4ry"

@@ -15,7 +15,7 @@ from taskharbor.tasks.flow_metadata import BIND_KEY, JOIN_TYPE, SHAPE_KEY
 from tests.odd_endings.ending import Ending, deep
 from tests.odd_endings.hostile import Thing
 from tests.odd_endings.test_odd_endings import check
-from tests.worker.bench import Bench, bench_test, heard_test, job
+from tests.worker.workbench import Bench, bench_test, heard_test, job
 
 DEEP = deep(3000)
 
@@ -145,7 +145,6 @@ def unreadable(*args: Any) -> Any:
 
 @pytest.mark.parametrize("how", ["deep", "memory"])
 def test_a_bind_mark_that_cannot_be_read_is_a_damaged_record(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from taskharbor.worker import binder
 
     @bench_test
     async def scenario(bench: Bench) -> None:
@@ -153,7 +152,7 @@ def test_a_bind_mark_that_cannot_be_read_is_a_damaged_record(how: str, monkeypat
         worker.register("t", lambda: "fine")
         mark = f'["x",{DEEP}]' if how == "deep" else '["x"]'
         if how == "memory":
-            monkeypatch.setattr(binder, "read_bind", unreadable)
+            monkeypatch.setattr("taskharbor.worker.result_binder.read_bind", unreadable)
         bad = [job(f"bad{n}", metadata={BIND_KEY: mark}) for n in range(3)]
         await bench.enqueue(*bad, *[job(f"good{n}") for n in range(5)])
         await worker.arun(until_empty=True)

@@ -30,8 +30,8 @@ from tests.odd_endings.ending import (
     subscribe,
 )
 from tests.odd_endings.hostile import ERRORS
-from tests.worker.bench import Bench, job, run
 from tests.worker.test_transaction import Fake, SqlMemory, Table
+from tests.worker.workbench import Bench, job, run
 
 OUTCOMES = (JobSucceeded, JobRetried, JobDeadLettered, JobSnoozed, JobCancelled)
 STATES = {"done", "scheduled", "dlq", "cancelled"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.program import Yard, yard
+from tests.supervisor.worker_run import Yard, yard
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.processes.app import INTERRUPTED, WAYS
-from tests.supervisor.program import PATIENCE, ROOT, Yard
+from tests.supervisor.worker_run import PATIENCE, ROOT, Yard
 
 CODES = dict.fromkeys(WAYS, -signal.SIGTERM) | {"interrupted": -signal.SIGINT}
 IN_A_PROGRAM = CODES | {"interrupted": INTERRUPTED}  # where INT is what Python makes of it

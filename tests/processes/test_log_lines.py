@@ -12,12 +12,12 @@ from collections import Counter
 import pytest
 
 from tests.lanes import figure, seed
-from tests.supervisor.program import PATIENCE, ROOT
+from tests.supervisor.worker_run import PATIENCE, ROOT
 
 PROCESSES, LINES = 3, figure(test=150, chaos=1500)
 WRITER = """
 import logging, random, sys
-from taskharbor.observe.lines import configure_logging
+from taskharbor.observe.formatting import configure_logging
 configure_logging("json")
 chances = random.Random(int(sys.argv[1]))
 lengths = [int(each) for each in sys.argv[3:]]

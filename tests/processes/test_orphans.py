@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.program import PATIENCE, ROOT, Yard, eventually, exists
 from tests.supervisor.test_stop import LONG
+from tests.supervisor.worker_run import PATIENCE, ROOT, Yard, eventually, exists
 
 
 def test_a_process_that_has_retired_and_does_not_exit_is_killed(here: Yard) -> None:

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from taskharbor.observe.prometheus import serve, wsgi
-from taskharbor.worker.supervisor import port as port_module
+from taskharbor.observe.prometheus import bounded_server, serve
+from taskharbor.worker.supervisor import http_port as port_module
 from taskharbor.worker.supervisor import probes
-from taskharbor.worker.supervisor.port import Port
-from tests.supervisor.program import PATIENCE, Yard, eventually
+from taskharbor.worker.supervisor.http_port import HttpPort
 from tests.supervisor.test_health import free_port, get
 from tests.supervisor.test_pieces import live
+from tests.supervisor.worker_run import PATIENCE, Yard, eventually
 
 FEW = ("sh", "-c", 'ulimit -n 80; exec "$@"', "sh")  # descriptors
 
@@ -85,7 +85,7 @@ def test_a_lack_of_descriptors_is_told_once_and_waited_for(here: Yard) -> None:
 
 @live
 async def test_the_newest_connection_is_answered_and_the_oldest_closed() -> None:
-    port = Port(lambda method, path: b"%s of %s" % (method, path))
+    port = HttpPort(lambda method, path: b"%s of %s" % (method, path))
     number = free_port()
     await port.open("127.0.0.1", number)
     silent = [await asyncio.open_connection("127.0.0.1", number) for _ in range(port_module.MOST)]
@@ -103,7 +103,7 @@ async def test_the_newest_connection_is_answered_and_the_oldest_closed() -> None
 
 @live
 async def test_what_is_no_question_is_not_answered() -> None:
-    port = Port(lambda method, path: b"answered")
+    port = HttpPort(lambda method, path: b"answered")
     number = free_port()
     await port.open("localhost", number)
     for said in (b"", b"\r\n\r\n", b"x" * 2 * port_module.LIMIT):
@@ -117,10 +117,12 @@ async def test_what_is_no_question_is_not_answered() -> None:
 
 
 def test_metrics_are_served_beside_connections_that_say_nothing() -> None:
-    with closing(serve(0, registry=CollectorRegistry())) as server, idle(server.port, 3 * wsgi.MOST):
+    with closing(serve(0, registry=CollectorRegistry())) as server, idle(server.port, 3 * bounded_server.MOST):
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=PATIENCE) as answer:
             assert answer.status == 200
-        assert len([each for each in threading.enumerate() if "process_request" in each.name]) <= wsgi.MOST + 1
+        assert (
+            len([each for each in threading.enumerate() if "process_request" in each.name]) <= bounded_server.MOST + 1
+        )
 
 
 def test_the_health_file_is_never_written_through_a_link(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tests.supervisor.program import Yard, children_of, eventually, exists
 from tests.supervisor.test_stop import LONG, given_back, stopping
+from tests.supervisor.worker_run import Yard, children_of, eventually, exists
 
 STOP = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
 OTHERS = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGPWR]
@@ -49,7 +49,7 @@ def test_quit_gives_back_at_once(here: Yard, after_term: bool) -> None:
 
 @pytest.mark.parametrize("number", STOP)
 def test_a_signal_while_the_application_is_imported(here: Yard, number: signal.Signals) -> None:
-    program = here.start(*LONG, "--processes", "2", app="tests.processes.slow:harbor")
+    program = here.start(*LONG, "--processes", "2", app="tests.processes.app_slow_import:harbor")
     eventually((here.folder / "importing").exists, "it is being imported")
     workers = children_of(program.pid)
     program.send_signal(number)
@@ -70,9 +70,9 @@ def test_a_storm_of_signals_until_the_very_end(here: Yard, number: signal.Signal
 
 LATE = """
 import sys, types
-from taskharbor.worker.supervisor.signals import Signals
+from taskharbor.worker.supervisor.signals import SupervisorSignals
 sys.unraisablehook = lambda told: print(told.exc_value, file=sys.stderr)
-signals = Signals(print, print, print)
+signals = SupervisorSignals(print, print, print)
 signals.take()
 signals.end()
 for text in ("Signal 15 ignored due to race condition", "another"):

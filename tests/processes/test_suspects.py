@@ -8,8 +8,8 @@ import signal
 import subprocess
 
 from taskharbor.model.job import State
-from tests.supervisor.program import Line, Yard, eventually, exists
 from tests.supervisor.test_stop import LONG
+from tests.supervisor.worker_run import Line, Yard, eventually, exists
 
 
 def suspect(yard: Yard, *options: str) -> tuple[subprocess.Popen[bytes], str, Line]:

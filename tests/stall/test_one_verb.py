@@ -1,6 +1,6 @@
 """A store that fails in one verb only, or stands still in it: every call of a client ends in its own time, and says so.
 
-Worker: tests/worker/test_still.py.
+Worker: tests/worker/test_hanging_store.py.
 """
 
 import asyncio

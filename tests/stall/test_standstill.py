@@ -9,7 +9,7 @@ import pytest
 
 from taskharbor import BackendUnavailable, Harbor, JobContext, TaskHarborError
 from taskharbor.drivers import open_driver
-from taskharbor.worker import patience
+from taskharbor.worker import stop_budget
 from tests.stall.calls import CALLS, LONG, World, all_made
 from tests.stall.stores import Store, store
 
@@ -21,7 +21,7 @@ WRITES = {name for name in CALLS if name.rpartition(".")[2].removeprefix("a") in
 def quick(monkeypatch):
     """The times of a worker's stop, shortened: that they end it is what is tested here."""
     for name, seconds in {"STORE": 0.3, "HURRIED": 0.3, "CANCELLED": 0.1, "CLOSING": 0.2}.items():
-        monkeypatch.setattr(patience, name, seconds)
+        monkeypatch.setattr(stop_budget, name, seconds)
 
 
 @pytest.mark.parametrize("opened", [True, False], ids=["in use", "not yet open"])

@@ -9,7 +9,7 @@ import pytest
 
 from tests import lanes
 from tests.stall.stores import Store, store
-from tests.supervisor.program import ROOT, eventually, yard
+from tests.supervisor.worker_run import ROOT, eventually, yard
 
 __all__ = ["store"]
 GRACE = 1

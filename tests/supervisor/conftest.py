@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import postgres, redis
-from tests.supervisor.program import Yard, yard
+from tests.supervisor.worker_run import Yard, yard
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from taskharbor.cli.main import main
-from tests.supervisor.program import Yard, eventually
+from tests.supervisor.worker_run import Yard, eventually
 
 
 def free_port() -> int:
@@ -34,7 +34,7 @@ def get(port: int, path: str) -> tuple[int, dict[str, Any]]:
 
 
 def health(*options: str) -> tuple[int, str]:
-    """The command, in this process; test_deploy.py runs it as one of its own."""
+    """The command, in this process; test_deploy_files.py runs it as one of its own."""
     done = CliRunner().invoke(main, ["worker", "health", *options])
     assert done.exception is None or isinstance(done.exception, SystemExit)
     return done.exit_code, done.output

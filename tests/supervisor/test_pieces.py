@@ -19,17 +19,17 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.testing import ManualClock
+from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.heart import OVERDUE
-from taskharbor.worker.run import Run
 from taskharbor.worker.settings import settings
-from taskharbor.worker.supervisor import keeper as keeper_module
-from taskharbor.worker.supervisor import memory, probes, session, wire
-from taskharbor.worker.supervisor import slot as slot_module
-from taskharbor.worker.supervisor.keeper import Keeper
-from taskharbor.worker.supervisor.link import Link
+from taskharbor.worker.supervisor import heart as keeper_module
+from taskharbor.worker.supervisor import memory, messages, probes, process_session
+from taskharbor.worker.supervisor import restart_loop as slot_module
+from taskharbor.worker.supervisor.child_channel import ChildChannel
+from taskharbor.worker.supervisor.heart import FleetHeart
 from taskharbor.worker.supervisor.process import Process
-from taskharbor.worker.supervisor.slot import Slot
-from taskharbor.worker.supervisor.sources import Sources
+from taskharbor.worker.supervisor.restart_loop import RestartLoop
+from taskharbor.worker.supervisor.source_watch import SourceWatch
 from taskharbor.worker.supervisor.spare import LONGEST, SHORT, Spare
 
 LEASE = timedelta(seconds=30)
@@ -44,17 +44,17 @@ def live(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     return run
 
 
-def taken(token: str, limit: float | None = None) -> wire.TakenLease:
-    return wire.TakenLease(f"job-{token}", "default", token, 1_000_000, 0, limit)
+def taken(token: str, limit: float | None = None) -> messages.TakenLease:
+    return messages.TakenLease(f"job-{token}", "default", token, 1_000_000, 0, limit)
 
 
-def heard(process: Process, message: wire.ToParent) -> None:
+def heard(process: Process, message: messages.ToParent) -> None:
     process._hear(message, lambda ready: None)
 
 
-def tick(**changes: Any) -> wire.Tick:
+def tick(**changes: Any) -> messages.Tick:
     facts: dict[str, Any] = {"ok": True, "state": "running", "busy": False, "running": 0, "polled_seconds_ago": 0.5}
-    return wire.Tick(**{**facts, "store_error": "", "gone": [], "due": [], **changes})
+    return messages.Tick(**{**facts, "store_error": "", "gone": [], "due": [], **changes})
 
 
 # What is renewed
@@ -64,7 +64,7 @@ def tick(**changes: Any) -> wire.Tick:
 async def test_a_lease_is_renewed_until_its_job_outlives_its_timeout() -> None:
     clock = ManualClock()
     process = Process(0, clock)
-    heard(process, wire.Taken([taken("a", limit=5), taken("b")], []))
+    heard(process, messages.Taken([taken("a", limit=5), taken("b")], []))
     clock.advance(5 + OVERDUE - 1)
     assert {held.lease.token for held in process.renewable(clock.monotonic())} == {"a", "b"}
     clock.advance(2)
@@ -76,7 +76,7 @@ async def test_a_lease_is_renewed_until_its_job_outlives_its_timeout() -> None:
 @live
 async def test_nothing_is_renewed_for_a_process_that_is_stopped_or_gone() -> None:
     process = Process(0, ManualClock())
-    heard(process, wire.Taken([taken("a")], []))
+    heard(process, messages.Taken([taken("a")], []))
     assert len(process.renewable(0)) == 1
     process.stopped = True
     assert process.renewable(0) == []
@@ -89,15 +89,15 @@ async def test_nothing_is_renewed_for_a_process_that_is_stopped_or_gone() -> Non
 @live
 async def test_what_a_process_holds_follows_from_what_it_says() -> None:
     process = Process(0, ManualClock(), max_jobs=10)
-    heard(process, wire.Taken([taken("a"), taken("b")], []))
-    heard(process, wire.Taken([taken("c")], ["a"]))
+    heard(process, messages.Taken([taken("a"), taken("b")], []))
+    heard(process, messages.Taken([taken("c")], ["a"]))
     assert set(process.leases) == {"b", "c"}
     heard(process, tick(gone=["b"]))
     assert set(process.leases) == {"c"}
-    heard(process, wire.Taken([taken("d"), taken("e")], [], all=True))
+    heard(process, messages.Taken([taken("d"), taken("e")], [], all=True))
     assert set(process.leases) == {"d", "e"}
     assert not process.tired.is_set()
-    heard(process, wire.Taken([taken(str(number)) for number in range(6)], []))
+    heard(process, messages.Taken([taken(str(number)) for number in range(6)], []))
     assert process.tired.is_set()  # nine of its ten
     process.kept([], [("d", "LeaseMismatch", "")])
     assert "d" not in process.leases
@@ -108,14 +108,14 @@ async def test_the_keeper_renews_all_in_one_call_and_says_what_is_lost() -> None
     store = MemoryDriver("memory://keeper-test")
     await store.open()
     await store.enqueue([JobRecord(id=name, type="t") for name in "abc"], NOW)
-    keeper = Keeper("memory://keeper-test", lambda: processes, lease=LEASE, every=3600)
+    keeper = FleetHeart("memory://keeper-test", lambda: processes, lease=LEASE, every=3600)
     await keeper._opened.wait()
     now = keeper._clock.now()
     leases = [reserved.lease for reserved in await store.reserve(["default"], now, LEASE, 3, "w")]
     processes = [Process(number, ManualClock()) for number in (0, 1)]
     told: list[tuple[list[Any], list[Any]]] = []
     for process, own in zip(processes, (leases[:2], leases[2:]), strict=True):
-        heard(process, wire.Taken([taken(lease.token) for lease in own], []))
+        heard(process, messages.Taken([taken(lease.token) for lease in own], []))
         for lease in own:
             process.leases[lease.token].lease = lease
         process.kept = lambda renewed, lost: told.append((renewed, lost))  # type: ignore[method-assign]
@@ -131,10 +131,10 @@ async def test_the_keeper_renews_all_in_one_call_and_says_what_is_lost() -> None
 async def test_a_lease_that_cannot_be_renewed_now_is_not_lost() -> None:
     """Somebody has its record locked: it is asked for again soon, and its process hears nothing."""
     process = Process(0, ManualClock())
-    heard(process, wire.Taken([taken("a")], []))
+    heard(process, messages.Taken([taken("a")], []))
     told: list[object] = []
     process.kept = lambda renewed, lost: told.extend((*renewed, *lost))  # type: ignore[method-assign]
-    keeper = Keeper("memory://keeper-locked-test", lambda: [process], lease=LEASE, every=3600)
+    keeper = FleetHeart("memory://keeper-locked-test", lambda: [process], lease=LEASE, every=3600)
     await keeper._opened.wait()
 
     async def locked(leases: list[Lease], *given: Any) -> list[BackendUnavailable]:
@@ -152,7 +152,7 @@ async def test_the_end_does_not_wait_for_the_last_look_after_a_death(monkeypatch
     store = MemoryDriver("memory://keeper-end-test")
     await store.open()
     await store.enqueue([JobRecord(id="a", type="t")], NOW)
-    keeper = Keeper("memory://keeper-end-test", list, lease=LEASE, every=3600)
+    keeper = FleetHeart("memory://keeper-end-test", list, lease=LEASE, every=3600)
     await keeper._opened.wait()
     await store.reserve(["default"], keeper._clock.now(), LEASE, 1, "w")
     process = Process(0, ManualClock())
@@ -176,8 +176,8 @@ class Line:
     def __init__(self) -> None:
         self.parent, child = socket.socketpair()
         self.child, self.lines = child, child.makefile("rb")
-        self.link = Link(child, self.lines)
-        self.held: dict[str, Run] = {}
+        self.link = ChildChannel(child, self.lines)
+        self.held: dict[str, Delivery] = {}
         self.lost: list[tuple[str, TaskHarborError]] = []
         self.link._held = self.held
         self.link._on_lost = lambda run, error: self.lost.append((run.lease.token, error))
@@ -186,21 +186,21 @@ class Line:
         for each in (self.parent, self.lines, self.child):
             each.close()
 
-    def hold(self, token: str, limit: float | None = None) -> Run:
+    def hold(self, token: str, limit: float | None = None) -> Delivery:
         self.link.taken([taken(token, limit)])
-        run = Run(JobRecord(id=f"job-{token}", type="t"), Lease(f"job-{token}", "default", token, NOW), None)
+        run = Delivery(JobRecord(id=f"job-{token}", type="t"), Lease(f"job-{token}", "default", token, NOW), None)
         self.held[token] = run
         self.link.seen()
         return run
 
-    def said(self) -> list[wire.ToParent]:
+    def said(self) -> list[messages.ToParent]:
         self.parent.setblocking(False)
         data = b""
         while True:
             try:
                 data += self.parent.recv(1 << 20)
             except BlockingIOError:
-                return [wire.read_by_parent(line) for line in data.splitlines()]
+                return [messages.read_by_parent(line) for line in data.splitlines()]
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_what_is_held_no_longer_is_said_once(line: Line) -> None:
     del line.held["a"]
     line.hold("c")
     [*_, third] = line.said()
-    assert isinstance(third, wire.Taken)
+    assert isinstance(third, messages.Taken)
     assert (third.gone, [each.token for each in third.leases]) == (["a"], ["c"])
     assert line.link._gone() == []
 
@@ -236,7 +236,7 @@ def test_a_parent_that_does_not_listen_holds_nobody_up_and_hears_everything_late
     del line.held["token-1" * 20]
     line.said()
     line.hold("last")
-    told = [message for message in line.said() if isinstance(message, wire.Taken)]
+    told = [message for message in line.said() if isinstance(message, messages.Taken)]
     [whole] = [message for message in told if message.all]
     assert {each.token for each in whole.leases} == set(line.held)
 
@@ -244,7 +244,7 @@ def test_a_parent_that_does_not_listen_holds_nobody_up_and_hears_everything_late
 def test_what_the_parent_renewed_and_lost_reaches_the_runs(line: Line) -> None:
     kept, gone, cancelled = line.hold("kept"), line.hold("gone"), line.hold("cancelled")
     line.link._hear(
-        wire.Kept(
+        messages.Kept(
             [("kept", 5000)], [("gone", "LeaseMismatch", "m"), ("cancelled", "JobNotInflight", ""), ("x", "", "")]
         )
     )
@@ -263,7 +263,7 @@ def test_a_job_that_waits_for_its_start_has_all_of_its_time(line: Line) -> None:
 
 
 def test_what_is_asked_before_there_is_a_worker_is_not_forgotten(line: Line) -> None:
-    line.link._hear(wire.Stop())
+    line.link._hear(messages.StopOrder())
     worker = Worker("memory://")
     line.link.attach(worker)
     worker.run()  # returns at once
@@ -284,7 +284,7 @@ async def test_what_expired_on_its_way_is_not_started() -> None:
     before = clock.now()
     clock.advance(31)  # the process stood still between the question and the answer
     assert await handing.reserve(["default"], before, LEASE, 1, "w") == []
-    [told, nothing] = [message for message in line.said() if isinstance(message, wire.Taken)]
+    [told, nothing] = [message for message in line.said() if isinstance(message, messages.Taken)]
     assert ([each.limit for each in told.leases], nothing.leases) == ([7.0], [])
     await driver.close()
     line.close()
@@ -298,7 +298,7 @@ async def test_the_pauses_between_starts_grow_and_end_at_half_a_minute() -> None
     async def start(number: int) -> Process:
         raise NotImplementedError
 
-    slot = Slot(0, ManualClock(), start)
+    slot = RestartLoop(0, ManualClock(), start)
     pauses = []
     for deaths in range(12):
         slot._deaths = deaths
@@ -334,10 +334,10 @@ async def test_how_a_process_that_has_taken_its_jobs_ended_is_told(
         while len(started) < number:
             await asyncio.sleep(0)
 
-    slot = Slot(0, ManualClock(), start)
+    slot = RestartLoop(0, ManualClock(), start)
     running = asyncio.create_task(slot.run())
     await until(1)
-    heard(started[0], wire.Taken([taken("a")], []))
+    heard(started[0], messages.Taken([taken("a")], []))
     if not late:
         await until(2)  # the next one is about to start
     end(started[0])
@@ -354,7 +354,7 @@ async def test_how_a_process_that_has_taken_its_jobs_ended_is_told(
 @live
 async def test_a_slot_is_healthy_while_its_last_poll_is_recent_whoever_polled() -> None:
     clock = ManualClock()
-    slot, process = Slot(0, clock, lambda number: asyncio.sleep(0)), Process(0, clock)  # type: ignore[arg-type,return-value]
+    slot, process = RestartLoop(0, clock, lambda number: asyncio.sleep(0)), Process(0, clock)  # type: ignore[arg-type,return-value]
 
     def ok(fleet: list[Process], stopping: bool = False) -> bool:
         return probes.describe([slot], fleet, clock.monotonic(), 10.0, stopping).ok
@@ -379,7 +379,7 @@ def test_sources_see_changes_and_leave_other_peoples_code_alone(tmp_path: Path) 
     for other in ("env/pyvenv.cfg", "env/lib.py", ".git/x.py", "node_modules/y.py", "data.txt"):
         (tmp_path / other).parent.mkdir(exist_ok=True)
         (tmp_path / other).write_text("x")
-    sources = Sources(str(tmp_path))
+    sources = SourceWatch(str(tmp_path))
     assert sources.changed() is None
     (tmp_path / "tasks.py").write_text("three")
     assert sources.changed() == str(tmp_path / "tasks.py")
@@ -401,7 +401,7 @@ class Waiters:
         self.clock = ManualClock()
         self.started: list[Process] = []
         self.fails = False
-        self.slot = Slot(0, self.clock, lambda number: self.start())
+        self.slot = RestartLoop(0, self.clock, lambda number: self.start())
         self.slot.process = Process(0, self.clock)
         self.spare = Spare(self.start)
 
@@ -421,7 +421,7 @@ async def test_a_spare_is_started_when_all_others_serve_and_is_taken_once() -> N
     waiters = Waiters()
     assert await waiters.keep() == 0  # the first process is not ready
     assert waiters.slot.process is not None
-    heard(waiters.slot.process, wire.Ready("w", None))
+    heard(waiters.slot.process, messages.Ready("w", None))
     assert await waiters.keep() == 1
     assert await waiters.keep() == 1
     waiters.clock.advance(100)
@@ -440,7 +440,7 @@ async def test_a_spare_is_started_when_all_others_serve_and_is_taken_once() -> N
 async def test_after_a_spare_has_died_the_next_one_is_in_no_hurry() -> None:
     waiters = Waiters()
     assert waiters.slot.process is not None
-    heard(waiters.slot.process, wire.Ready("w", None))
+    heard(waiters.slot.process, messages.Ready("w", None))
     pauses = []
     waiters.fails = True
     for _ in range(10):
@@ -456,7 +456,7 @@ async def test_after_a_spare_has_died_the_next_one_is_in_no_hurry() -> None:
 async def test_there_is_no_spare_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     waiters = Waiters()
     assert waiters.slot.process is not None
-    heard(waiters.slot.process, wire.Ready("w", None))
+    heard(waiters.slot.process, messages.Ready("w", None))
     sizes = {"free": 199}
     monkeypatch.setattr(memory, "resident", lambda pid: 100)
     monkeypatch.setattr(memory, "free", lambda: sizes["free"])
@@ -499,7 +499,11 @@ def test_memory_is_measured() -> None:
 
 
 def test_nothing_that_travels_shows_a_payload() -> None:
-    named = {name for each in (wire.TakenLease, wire.Taken, wire.Tick, wire.Setup) for name in each.__struct_fields__}
+    named = {
+        name
+        for each in (messages.TakenLease, messages.Taken, messages.Tick, messages.Setup)
+        for name in each.__struct_fields__
+    }
     assert named.isdisjoint({"payload", "result", "metadata"})
 
 
@@ -511,5 +515,5 @@ def test_a_session_that_is_no_workers_is_left_alone(leader: int, monkeypatch: py
     monkeypatch.setattr(os, "killpg", lambda *given: sent.append(given))
     monkeypatch.setattr(os, "getsid", lambda pid: 4242)  # somebody else leads the session that we are in
     with pytest.raises(ValueError, match="leads a session"):
-        session.kill(leader)
+        process_session.kill(leader)
     assert not sent

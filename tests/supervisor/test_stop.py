@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.supervisor.program import STORES, Yard, children_of, eventually, on
+from tests.supervisor.worker_run import STORES, Yard, children_of, eventually, on
 
 LONG = ("--lease", "600", "--heartbeat", "200")
 
@@ -100,7 +100,7 @@ def test_a_process_that_is_told_to_end_by_somebody_drains_and_is_replaced(here: 
 
 def test_a_program_that_a_thread_holds_up_ends_after_all(here: Yard) -> None:
     [job] = here.enqueue("note")
-    program = here.start("--shutdown-timeout", "0", module="tests.supervisor.held_up")
+    program = here.start("--shutdown-timeout", "0", module="tests.supervisor.never_exits")
     here.done(job)
     program.terminate()
     assert here.ended(program) == 0

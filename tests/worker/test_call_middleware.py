@@ -15,7 +15,7 @@ from taskharbor.policy.retry import Fixed
 from taskharbor.testing import drain
 from taskharbor.worker.middleware import CallMiddleware
 from tests.worker import process_handlers as handlers
-from tests.worker.bench import Bench, bench_test, job, run
+from tests.worker.workbench import Bench, bench_test, job, run
 
 
 def noting(notes: list[tuple[str, str, str]], name: str) -> CallMiddleware:

@@ -18,7 +18,7 @@ from taskharbor.events import (
     JobSucceeded,
 )
 from taskharbor.policy.retry import Fixed
-from tests.worker.bench import Bench, bench_test, job
+from tests.worker.workbench import Bench, bench_test, job
 
 
 @bench_test

@@ -16,7 +16,7 @@ from taskharbor.model.events import Observers
 from taskharbor.testing import Faults
 from taskharbor.worker import heart as heart_module
 from taskharbor.worker.heart import LoopWatch
-from tests.worker.bench import Bench, bench_test, job
+from tests.worker.workbench import Bench, bench_test, job
 
 LEASE = timedelta(seconds=30)
 

@@ -12,7 +12,7 @@ from taskharbor import JobContext
 from taskharbor.events import JobGivenBack, JobRetried, JobStarted, JobSucceeded, LeaseLost
 from taskharbor.policy.retry import Fixed
 from tests.worker import process_handlers
-from tests.worker.bench import Bench, bench_test, job
+from tests.worker.workbench import Bench, bench_test, job
 
 COLOURS = ["coroutine", "function"]
 WHYS = ["timeout", "lost", "shutdown"]

@@ -9,7 +9,7 @@ import pytest
 from taskharbor.drivers import BackendUnavailable
 from taskharbor.events import JobReserved, JobStarted, JobSucceeded, OutcomeRefused, StoreBack, StoreLost
 from taskharbor.testing import Faults
-from tests.worker.bench import Bench, bench_test, job
+from tests.worker.workbench import Bench, bench_test, job
 
 
 @pytest.mark.parametrize("verb", ["reserve", "settle", "wait", "open"])

@@ -9,7 +9,7 @@ from taskharbor import JobContext, Unrecoverable
 from taskharbor.drivers import JobRecord, LeaseExpired
 from taskharbor.events import JobDeadLettered, JobFailed, JobRetried, JobStarted
 from taskharbor.policy.retry import Exponential, Fixed
-from tests.worker.bench import Bench, bench_test, job
+from tests.worker.workbench import Bench, bench_test, job
 
 LEASE = timedelta(seconds=30)
 

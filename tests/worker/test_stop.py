@@ -10,7 +10,7 @@ import pytest
 from taskharbor import BlockingCall, JobContext
 from taskharbor.events import JobGivenBack, JobStarted, StoreLost, WorkerStopped, WorkerStopping
 from taskharbor.testing import Faults
-from tests.worker.bench import Bench, bench_test, job, run
+from tests.worker.workbench import Bench, bench_test, job, run
 
 
 @bench_test

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taskharbor.events import JobDeadLettered, JobGivenBack, JobReserved, JobStarted, JobSucceeded
-from tests.worker.bench import Bench, bench_test, job
+from tests.worker.workbench import Bench, bench_test, job
 
 LEASE = timedelta(seconds=30)
 

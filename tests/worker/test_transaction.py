@@ -11,7 +11,7 @@ from taskharbor.drivers import Ack, BackendUnavailable, Lease, TaskHarborError
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.events import Event, JobDeadLettered, JobRetried, JobStarted, JobSucceeded, OutcomeRefused
 from taskharbor.policy.retry import Fixed
-from tests.worker.bench import Bench, bench_test, job
+from tests.worker.workbench import Bench, bench_test, job
 
 
 class Table(list[str]):

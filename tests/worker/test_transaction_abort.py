@@ -22,9 +22,9 @@ from taskharbor.client import Client, JobRequest
 from taskharbor.drivers import open_driver
 from taskharbor.events import HandlerFreed, JobCancelled, JobDeadLettered, JobGivenBack, JobStarted, JobSucceeded
 from taskharbor.policy.retry import Fixed
-from taskharbor.worker.transaction import HeldTransaction
-from tests.worker.bench import PATIENCE, Bench, bench_test, job, run
+from taskharbor.worker.transaction import HandlerTransaction
 from tests.worker.test_transaction import on_sql
+from tests.worker.workbench import PATIENCE, Bench, bench_test, job, run
 
 
 class Stubborn:
@@ -163,7 +163,7 @@ def test_a_loop_that_ends_before_a_rollback_begins_leaves_no_coroutine_behind() 
         begun.append(1)
 
     async def program() -> None:
-        held = HeldTransaction(commit=None, rollback=rollback, abort=None)  # type: ignore[arg-type]  # neither is called
+        held = HandlerTransaction(commit=None, rollback=rollback, abort=None)  # type: ignore[arg-type]  # neither is called
         ending = asyncio.create_task(held.rollback())
         await asyncio.sleep(0)
         others = asyncio.all_tasks() - {asyncio.current_task(), ending}

@@ -23,8 +23,8 @@ from taskharbor.events import (
 from taskharbor.policy.retry import Fixed
 from taskharbor.worker import executor
 from taskharbor.worker.worker import Worker
-from tests.worker.bench import Bench, bench_test, heard_test, job
 from tests.worker.test_transaction import Fake, FakeSync, SqlMemory, Table
+from tests.worker.workbench import Bench, bench_test, heard_test, job
 
 
 class Gate:

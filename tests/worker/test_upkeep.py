@@ -12,7 +12,7 @@ from taskharbor.testing import ManualClock
 from taskharbor.worker.outage import Outage
 from taskharbor.worker.settings import settings
 from taskharbor.worker.upkeep import BEAT_EVERY, LOOK_EVERY, ROUND_EVERY, Upkeep
-from tests.worker.bench import Bench, bench_test, job, run
+from tests.worker.workbench import Bench, bench_test, job, run
 
 
 class NoSlots:

@@ -19,7 +19,7 @@ from taskharbor.cli.builtin_handlers import TYPES
 from taskharbor.cli.target import Target
 from taskharbor.cli.text import one_line
 from taskharbor.model.job import DEFAULT_QUEUE
-from taskharbor.worker.supervisor import wire
+from taskharbor.worker.supervisor import messages
 from taskharbor.worker.supervisor.events import SupervisorServing, tell
 
 logger = logging.getLogger("taskharbor.worker")
@@ -27,14 +27,14 @@ logger = logging.getLogger("taskharbor.worker")
 NAMED = 50  # tasks that are named one by one
 
 
-def offer_of(target: Target, queues: tuple[str, ...] | None) -> wire.Offer:
+def offer_of(target: Target, queues: tuple[str, ...] | None) -> messages.Offer:
     """What a worker process can do, as it tells its supervisor, which does not import the application."""
     harbor = target.harbor
     if harbor is None:
-        return wire.Offer(target.place, queues or (DEFAULT_QUEUE,), TYPES, (), target.in_memory)
+        return messages.Offer(target.place, queues or (DEFAULT_QUEUE,), TYPES, (), target.in_memory)
     default = harbor.client.default_queue
     used = tuple(sorted({task.queue or default for task in harbor.tasks.values()}))
-    return wire.Offer(target.place, queues or harbor.queues, harbor.handlers.types(), used, target.in_memory)
+    return messages.Offer(target.place, queues or harbor.queues, harbor.handlers.types(), used, target.in_memory)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Greeting:
     processes: int
     concurrency: int
 
-    def __call__(self, offer: wire.Offer) -> None:
+    def __call__(self, offer: messages.Offer) -> None:
         if sys.stderr.isatty():
             if logger.isEnabledFor(logging.INFO):
                 click.echo("\n".join(self.lines(offer, shutil.get_terminal_size().columns)), err=True)
@@ -56,7 +56,7 @@ class Greeting:
         for text in self.warnings(offer):
             logger.warning("%s", text)
 
-    def lines(self, offer: wire.Offer, width: int) -> list[str]:
+    def lines(self, offer: messages.Offer, width: int) -> list[str]:
         """The banner."""
         import taskharbor
 
@@ -77,7 +77,7 @@ class Greeting:
             told += [f"  {name:<9}  {first}", *(f"{'':13}{line}" for line in rest)]
         return told
 
-    def warnings(self, offer: wire.Offer) -> Iterator[str]:
+    def warnings(self, offer: messages.Offer) -> Iterator[str]:
         """What keeps this worker from being of use to anybody."""
         if self.app is None:
             names = f"{', '.join(TYPES[:-1])} and {TYPES[-1]}"

@@ -21,10 +21,10 @@ from taskharbor.cli.commands.worker import ONE_PROCESS
 from taskharbor.cli.errors import explained, usage_error
 from taskharbor.cli.target import Target, family
 from taskharbor.drivers.registry import location_of
-from taskharbor.observe.lines import configure_logging
+from taskharbor.observe.formatting import configure_logging
 from taskharbor.worker import Worker
-from taskharbor.worker.supervisor import orphan, wire
-from taskharbor.worker.supervisor.link import Link
+from taskharbor.worker.supervisor import messages, orphan
+from taskharbor.worker.supervisor.child_channel import ChildChannel
 
 logger = logging.getLogger("taskharbor.worker")
 
@@ -34,11 +34,11 @@ def main(number: int) -> int:
     os.set_inheritable(number, False)
     line = socket.socket(fileno=number)
     heard = line.makefile("rb")
-    setup = wire.read_setup(heard.readline())
+    setup = messages.read_setup(heard.readline())
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the worker takes signals: no traceback of an import
     configure_logging(setup.log_format, setup.log_level)
     orphan.arm(setup.shutdown_timeout + orphan.MARGIN + orphan.EXIT)
-    link = Link(line, heard, setup.max_jobs, partial(orphan.end, setup.shutdown_timeout))
+    link = ChildChannel(line, heard, setup.max_jobs, partial(orphan.end, setup.shutdown_timeout))
     link.listen()
     try:
         worker = make(setup, link)
@@ -61,7 +61,7 @@ def main(number: int) -> int:
     return 0
 
 
-def make(setup: wire.Setup, link: Link) -> Worker:
+def make(setup: messages.Setup, link: ChildChannel) -> Worker:
     """The worker that the setup describes."""
     target = Target(dsn=setup.dsn, driver=setup.driver, app=setup.app, imports=setup.imports)
     link.offer = offer_of(target, setup.queues)

@@ -6,7 +6,8 @@ which may quote one: its class and place do, and `last_error` in the store has t
 shows it. What a driver says of a store that is away is shown: it holds no secret. A line of text stays one line: what
 has spaces or control characters in it is quoted.
 
-How lines are written, `configure_logging` and its kin, is in `taskharbor.observe.lines`, and can be imported from here.
+How lines are written, `configure_logging` and its kin, is in `taskharbor.observe.formatting`; both import from
+here, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from taskharbor.model import events as e
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.naming import class_name
 from taskharbor.model.refusal import Refusal
-from taskharbor.observe.lines import JobFilter, JsonFormatter, TextFormatter, configure_logging, written
+from taskharbor.observe.formatting import JobFilter, JsonFormatter, TextFormatter, configure_logging, written
 
 __all__ = ["LEVELS", "JobFilter", "JsonFormatter", "LogObserver", "TextFormatter", "configure_logging", "logged"]
 

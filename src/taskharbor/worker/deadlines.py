@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Callable, Collection
 
 from taskharbor.model.clock import Clock
-from taskharbor.worker.run import Run
+from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.service import Service
 
 
 class Deadlines(Service):
     """Calls `on_due(run, now)` for every running job whose `due` has come."""
 
-    def __init__(self, clock: Clock, running: Collection[Run], on_due: Callable[[Run, float], None]) -> None:
+    def __init__(self, clock: Clock, running: Collection[Delivery], on_due: Callable[[Delivery, float], None]) -> None:
         super().__init__()
         self._clock = clock
         self._running = running

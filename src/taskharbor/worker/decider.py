@@ -25,10 +25,10 @@ from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Ack, Outcome
 from taskharbor.model.refusal import Refusal
 from taskharbor.policy import decide
-from taskharbor.worker.endings import WORKFLOW_REFUSED, Endings
-from taskharbor.worker.run import SHUTDOWN, TIMEOUT, Run
+from taskharbor.worker.delivery import SHUTDOWN, TIMEOUT, Delivery
+from taskharbor.worker.outcomes import WORKFLOW_REFUSED, OutcomeBuilder
 from taskharbor.worker.settler import tell_spawned
-from taskharbor.worker.transaction import HeldTransaction
+from taskharbor.worker.transaction import HandlerTransaction
 
 
 class Decider:
@@ -38,11 +38,11 @@ class Decider:
         self,
         *,
         worker: str,
-        endings: Endings,
+        endings: OutcomeBuilder,
         clock: Clock,
         observers: Observers,
-        held: dict[str, Run],
-        submit: Callable[[Run, Outcome], None],
+        held: dict[str, Delivery],
+        submit: Callable[[Delivery, Outcome], None],
         on_settled: Callable[[], None],
     ) -> None:
         self._worker = worker
@@ -54,7 +54,7 @@ class Decider:
         self._on_settled = on_settled
         self._aborts: set[asyncio.Task[None]] = set()
 
-    def decide(self, run: Run, outcome: Outcome) -> None:
+    def decide(self, run: Delivery, outcome: Outcome) -> None:
         """This is its outcome. While its transaction is being undone it waits for that."""
         run.decided = True
         if run.ending:
@@ -62,13 +62,13 @@ class Decider:
         else:
             self.submit(run, outcome)
 
-    def returned(self, run: Run, value: Any) -> None:
+    def returned(self, run: Delivery, value: Any) -> None:
         """Its handler returned."""
         if not run.decided:
             timed_out = run.stop_reason == TIMEOUT
             self.decide(run, self.endings.timed_out(run) if timed_out else self.endings.returned(run, value))
 
-    def raised(self, run: Run, error: BaseException) -> None:
+    def raised(self, run: Delivery, error: BaseException) -> None:
         """Its handler raised."""
         if run.decided:
             return
@@ -79,23 +79,23 @@ class Decider:
         else:
             self.decide(run, self.endings.failed(run, error))
 
-    def give_back(self, run: Run, why: str, run_at: datetime | None = None) -> None:
+    def give_back(self, run: Delivery, why: str, run_at: datetime | None = None) -> None:
         """Back to the queue, with nothing recorded."""
         run.why = why
         self.decide(run, decide.give_back(run.job, run.lease, run_at))
 
-    def take_back(self, run: Run) -> None:
+    def take_back(self, run: Delivery) -> None:
         """The same at the end of a stop, whatever its handler does."""
         run.why = SHUTDOWN
         self.decide_without(run, decide.give_back(run.job, run.lease), "its worker stops")
 
-    def decide_without(self, run: Run, outcome: Outcome, why: str) -> None:
+    def decide_without(self, run: Delivery, outcome: Outcome, why: str) -> None:
         """This is its outcome, and its handler still runs: settle it once the handler's transaction is undone."""
         run.ending = run.transaction is not None
         self.decide(run, outcome)
         self.abort(run, why)
 
-    def undecided(self, run: Run, error: BaseException) -> None:
+    def undecided(self, run: Delivery, error: BaseException) -> None:
         """Something failed between the handler's end and its outcome. That ends the job, never its worker."""
         if run.decided:
             return
@@ -107,7 +107,7 @@ class Decider:
 
     # Transactions --------------------------------------------------------------------------------------------
 
-    async def commit(self, run: Run, transaction: HeldTransaction, value: Any) -> None:
+    async def commit(self, run: Delivery, transaction: HandlerTransaction, value: Any) -> None:
         """The handler's writes and the job's ack, together or not at all."""
         run.ending = True
         if run.decided or run.left_behind or run.stop_reason == TIMEOUT or not transaction.begun:
@@ -138,24 +138,24 @@ class Decider:
             self._observers.emit(OutcomeRefused(run.job, self._worker, refused))
         return self._on_settled()
 
-    async def undo(self, run: Run, transaction: HeldTransaction) -> None:
+    async def undo(self, run: Delivery, transaction: HandlerTransaction) -> None:
         """Roll back, then settle what was decided: on SQLite nobody can write before that."""
         await (transaction.abort("middleware gave it up") if run.left_behind else transaction.rollback())
         self._settle_pending(run)
 
-    def abort(self, run: Run, why: str) -> None:
+    def abort(self, run: Delivery, why: str) -> None:
         """Undo the transaction of a handler that still runs, if it has one, and settle what was decided."""
         if run.transaction is not None:
             task = asyncio.ensure_future(self._abort(run, run.transaction, why))
             self._aborts.add(task)
             task.add_done_callback(self._aborts.discard)
 
-    async def _abort(self, run: Run, transaction: HeldTransaction, why: str) -> None:
+    async def _abort(self, run: Delivery, transaction: HandlerTransaction, why: str) -> None:
         await transaction.abort(why)
         self._settle_pending(run)
         self._on_settled()
 
-    def give_up_ending(self, run: Run) -> None:
+    def give_up_ending(self, run: Delivery) -> None:
         """Its transaction does not end."""
         if run.pending is not None:
             return self._settle_pending(run)
@@ -164,7 +164,7 @@ class Decider:
         self._observers.emit(OutcomeRefused(run.job, self._worker, error))
         return self._on_settled()
 
-    def _settle_pending(self, run: Run) -> None:
+    def _settle_pending(self, run: Delivery) -> None:
         run.ending = False
         if run.pending is not None:
             outcome, run.pending = run.pending, None

@@ -44,19 +44,19 @@ from taskharbor.tasks.context import JobContext, report_early_end
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.options import PROCESS_KEY
-from taskharbor.worker.binder import Unbindable
-from taskharbor.worker.change import Change
-from taskharbor.worker.children import Children
+from taskharbor.worker.child_processes import ChildProcesses
 from taskharbor.worker.deadlines import Deadlines
 from taskharbor.worker.decider import Decider
-from taskharbor.worker.endings import Endings
+from taskharbor.worker.delivery import SHUTDOWN, TIMEOUT, Delivery
+from taskharbor.worker.loop_event import LoopEvent
 from taskharbor.worker.middleware import CallMiddleware, Middleware, await_within, call_within, wrap
-from taskharbor.worker.patience import leave_behind
-from taskharbor.worker.run import SHUTDOWN, TIMEOUT, Run
-from taskharbor.worker.settings import Settings
+from taskharbor.worker.outcomes import OutcomeBuilder
+from taskharbor.worker.result_binder import Unbindable
+from taskharbor.worker.settings import WorkerSettings
 from taskharbor.worker.settler import UNKNOWN_TYPE
+from taskharbor.worker.stop_budget import leave_behind
 from taskharbor.worker.threads import Threads, unwrap
-from taskharbor.worker.transaction import HeldTransaction
+from taskharbor.worker.transaction import HandlerTransaction
 
 UNKNOWN_TYPE_DELAY = 10.0  # seconds, plus up to a half: another worker may know the type
 UNREAD_DELAY = 1.0  # seconds, plus up to a half: the results of what came before could not be read
@@ -72,15 +72,15 @@ class Executor:
     def __init__(
         self,
         *,
-        settings: Settings,
+        settings: WorkerSettings,
         handlers: HandlerRegistry,
         middleware: Sequence[Middleware],
         call_middleware: Sequence[CallMiddleware] = (),
         retry: RetryPolicy,
         clock: Clock,
         observers: Observers,
-        held: dict[str, Run],
-        submit: Callable[[Run, Outcome], None],
+        held: dict[str, Delivery],
+        submit: Callable[[Delivery, Outcome], None],
         transactions: SqlDriver | None = None,
     ) -> None:
         self._settings = settings
@@ -93,7 +93,7 @@ class Executor:
         self._held = held
         self.decider = Decider(
             worker=settings.name,
-            endings=Endings(settings=settings, retry=retry, clock=clock, observers=observers),
+            endings=OutcomeBuilder(settings=settings, retry=retry, clock=clock, observers=observers),
             clock=clock,
             observers=observers,
             held=held,
@@ -101,16 +101,16 @@ class Executor:
             on_settled=self.on_settled,
         )
         self._transactions = transactions
-        self.running: dict[Run, None] = {}  # what takes a slot, in the order of starting
+        self.running: dict[Delivery, None] = {}  # what takes a slot, in the order of starting
         self.deadlines = Deadlines(clock, self.running, self._on_due)
         self._threads = Threads("taskharbor-job")
-        self._children = Children(self._threads)
+        self._children = ChildProcesses(self._threads)
         self.stuck = 0  # of those running: how many were decided without their handlers, which go on
-        self._suspect: Run | None = None
+        self._suspect: Delivery | None = None
         self._alone_from = alone_from(settings.max_lost)
         self._cautious = False
         self._stopping = False
-        self.changed = Change()
+        self.changed = LoopEvent()
         self._create_task = _task_maker(asyncio.get_running_loop())
         self._monotonic = clock.monotonic
 
@@ -145,7 +145,7 @@ class Executor:
         for reserved in batch:
             job, lease = reserved.job, reserved.lease
             handler = handler_of(job.type)
-            run = held[lease.token] = Run(job, lease, handler)
+            run = held[lease.token] = Delivery(job, lease, handler)
             try:
                 if plain and handler is not None and job.lost < alone:
                     timeout = job.timeout or handler.timeout
@@ -174,25 +174,25 @@ class Executor:
         if self._suspect is not None:
             self._launch_suspect()
 
-    def _without_handler(self, run: Run) -> None:
+    def _without_handler(self, run: Delivery) -> None:
         if run.job.type == JOIN_TYPE:
             self.decider.decide(run, Ack(run.lease))
         else:
             self._give_back_for(run, UNKNOWN_TYPE, UNKNOWN_TYPE_DELAY)
 
-    def _without_results(self, run: Run, problem: Exception) -> None:
+    def _without_results(self, run: Delivery, problem: Exception) -> None:
         if isinstance(problem, Unbindable):
             self.decider.decide(run, self.decider.endings.failed(run, problem.refusal))
         else:
             self._give_back_for(run, "the results that it waits for could not be read", UNREAD_DELAY)
 
-    def _give_back_for(self, run: Run, why: str, seconds: float) -> None:
+    def _give_back_for(self, run: Delivery, why: str, seconds: float) -> None:
         delay = timedelta(seconds=seconds * (1 + random.random() / 2))
         self.decider.give_back(run, why, decide.after(self._clock.now(), delay))
 
     # Suspects ------------------------------------------------------------------------------------------------
 
-    def _take_suspect(self, run: Run) -> None:
+    def _take_suspect(self, run: Delivery) -> None:
         self._cautious = True
         if run.job.lost >= self._settings.max_lost:
             self.decider.decide(
@@ -215,7 +215,7 @@ class Executor:
         """The settler has written, or given up, what it had."""
         if self._suspect is not None:
             self._look_at_suspect()
-        self.changed.give()
+        self.changed.set()
 
     def _look_at_suspect(self) -> None:
         """Something is held no longer: it may be the suspect's turn, or its place may be free again.
@@ -230,19 +230,19 @@ class Executor:
 
     # Running -------------------------------------------------------------------------------------------------
 
-    def _launch(self, run: Run, handler: Handler) -> None:
+    def _launch(self, run: Delivery, handler: Handler) -> None:
         timeout = run.job.timeout or handler.timeout
         if timeout is not None:
             self._watch(run, timeout)
         self.running[run] = None
         run.task = self._create_task(self._execute(run, handler), name=run.job.id)
 
-    def _watch(self, run: Run, timeout: timedelta) -> None:
+    def _watch(self, run: Delivery, timeout: timedelta) -> None:
         run.deadline = self._clock.now() + timeout
         run.due = self._monotonic() + timeout.total_seconds()
         self.deadlines.watch(run.due)
 
-    async def _execute(self, run: Run, handler: Handler) -> None:
+    async def _execute(self, run: Delivery, handler: Handler) -> None:
         """One job from the call of its handler to its outcome. The first branch is the hot path: no step too many.
 
         Whatever is raised, and wherever: the job gets an outcome and leaves its slot.
@@ -297,12 +297,12 @@ class Executor:
         finally:
             self._on_ended(run)
 
-    def _context(self, run: Run) -> JobContext:
+    def _context(self, run: Delivery) -> JobContext:
         begin = None if self._transactions is None else partial(self._begin, run)
         context = run.context = JobContext(run.job, self._settings.name, run.deadline, self._on_progress, begin)
         return context
 
-    async def _invoke(self, run: Run, handler: Handler, context: JobContext) -> Any:
+    async def _invoke(self, run: Delivery, handler: Handler, context: JobContext) -> Any:
         if run.stop_reason:
             raise asyncio.CancelledError  # middleware was told to stop, and goes on: the handler is not called
         wanted = run.job.metadata.get(PROCESS_KEY)
@@ -340,28 +340,28 @@ class Executor:
 
     # Transactions --------------------------------------------------------------------------------------------
 
-    def _begin(self, run: Run) -> Any:
+    def _begin(self, run: Delivery) -> Any:
         if run.transaction is not None:
             raise RuntimeError("ctx.transaction() was called before: a job has one transaction, which ends with it")
         assert self._transactions is not None
         assert run.handler is not None
-        held = HeldTransaction.begin(self._transactions, run.lease, run.handler.is_coroutine, self._threads)
+        held = HandlerTransaction.begin(self._transactions, run.lease, run.handler.is_coroutine, self._threads)
         run.transaction = held
         # Looked at after it was noted: this is the handler's thread, and what is decided meanwhile ends what is noted.
         if run.decided or run.left_behind or run not in self.running:
             raise RuntimeError("ctx.transaction() was called after its job had ended")
         return held.given
 
-    def _on_ended(self, run: Run) -> None:
+    def _on_ended(self, run: Delivery) -> None:
         self.running.pop(run, None)
         if run.stuck:
             self._on_freed(run)
-        if not self.changed.given:
-            self.changed.give()
+        if not self.changed.is_set:
+            self.changed.set()
 
     # From outside --------------------------------------------------------------------------------------------
 
-    def _on_due(self, run: Run, now: float) -> None:
+    def _on_due(self, run: Delivery, now: float) -> None:
         """A timeout. A coroutine is cancelled and may clean up for a moment; a thread can only be told.
 
         A handler whose transaction is being ended has met its timeout: that is given a moment as well, and left alone.
@@ -389,7 +389,7 @@ class Executor:
         if not first:
             run.interrupt()  # it did not end when it was cancelled; perhaps now
 
-    def lose(self, run: Run, error: TaskHarborError) -> None:
+    def lose(self, run: Delivery, error: TaskHarborError) -> None:
         """The lease of a run is gone: tell its handler, and forget what it will return."""
         if run.decided:
             return
@@ -411,7 +411,7 @@ class Executor:
         run.interrupt()
         self.on_settled()
 
-    def _on_stuck(self, run: Run) -> None:
+    def _on_stuck(self, run: Delivery) -> None:
         """It was decided without its handler, which has been told to stop for a while, and goes on."""
         run.due = None
         if run.stuck:
@@ -423,7 +423,7 @@ class Executor:
         if self.stuck == slots:
             self._observers.emit(WorkerStuck(self._settings.name, slots))
 
-    def _on_freed(self, run: Run) -> None:
+    def _on_freed(self, run: Delivery) -> None:
         self.stuck -= 1
         self._observers.emit(HandlerFreed(run.job, self._settings.name, self._monotonic() - run.began, self.stuck))
 
@@ -465,10 +465,10 @@ class Executor:
             run.stuck = False  # the slots are gone with their worker: nobody is told when it ends
         leave_behind(run.task for run in self.running if run.task is not None and run.task.cancelling())
 
-    def _undecided(self) -> list[Run]:
+    def _undecided(self) -> list[Delivery]:
         return [run for run in self.running if not run.decided]
 
-    def _ending(self) -> list[Run]:
+    def _ending(self) -> list[Delivery]:
         return [run for run in self.running if run.ending]
 
     async def _wait_until_decided(self, *limits: Any) -> None:

@@ -19,13 +19,13 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Reserved
 from taskharbor.tasks.flow_metadata import BIND_KEY
-from taskharbor.worker.agenda import Agenda
-from taskharbor.worker.binder import Binder
-from taskharbor.worker.change import Change
+from taskharbor.worker.delivery import Delivery
+from taskharbor.worker.due_times import DueTimes
+from taskharbor.worker.loop_event import LoopEvent
 from taskharbor.worker.outage import Backoff, Outage
-from taskharbor.worker.run import Run
+from taskharbor.worker.result_binder import ResultBinder
 from taskharbor.worker.service import Service
-from taskharbor.worker.settings import Settings
+from taskharbor.worker.settings import WorkerSettings
 
 
 class Fetcher(Service):
@@ -34,15 +34,15 @@ class Fetcher(Service):
     def __init__(
         self,
         *,
-        settings: Settings,
+        settings: WorkerSettings,
         driver: Driver,
         clock: Clock,
         outage: Outage,
-        held: dict[str, Run],
+        held: dict[str, Delivery],
         room: Callable[[], int],
-        changed: Change,
+        changed: LoopEvent,
         start: Callable[[list[Reserved], dict[str, Exception]], None],
-        binder: Binder,
+        binder: ResultBinder,
         until_empty: bool,
     ) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Fetcher(Service):
         self._binder = binder
         self._until_empty = until_empty
         self.polled_at: float | None = None
-        self._agenda = Agenda()
+        self._agenda = DueTimes()
         self._waiting = False
         self._anew = False  # what it waits for has changed, and nothing else
 

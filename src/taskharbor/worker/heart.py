@@ -22,9 +22,9 @@ from taskharbor.model.events import HandlerBlocked, Observers
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
 from taskharbor.worker import executor
+from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.outage import Backoff, Outage
-from taskharbor.worker.patience import Patience, close
-from taskharbor.worker.run import Run
+from taskharbor.worker.stop_budget import StopBudget, close
 
 logger = logging.getLogger("taskharbor.worker")
 
@@ -34,7 +34,7 @@ NOBODY = 1.0  # seconds more for one that is in no handler
 OVERDUE = 10.0  # seconds past a job's timeout: if that was not noticed by then, its lease is kept no longer
 
 
-def overdue(run: Run, monotonic: float) -> bool:
+def overdue(run: Delivery, monotonic: float) -> bool:
     """Whether a job has outlived its timeout and nobody could end it, because the loop that would stands still."""
     return run.due is not None and monotonic > run.due + OVERDUE
 
@@ -47,10 +47,10 @@ class Heart:
         *,
         clock: Clock,
         outage: Outage,
-        held: dict[str, Run],
+        held: dict[str, Delivery],
         lease: timedelta,
         every: float,
-        on_lost: Callable[[Run, TaskHarborError], None],
+        on_lost: Callable[[Delivery, TaskHarborError], None],
     ) -> None:
         self._clock = clock
         self.outage = outage
@@ -102,7 +102,7 @@ class LoopHeart:
         """Begin to beat."""
         self._task = asyncio.create_task(self._run(), name="taskharbor-heart")
 
-    async def stop(self, patience: Patience) -> None:
+    async def stop(self, patience: StopBudget) -> None:
         """Beat no more."""
         if self._task is not None:
             self._task.cancel()
@@ -135,7 +135,7 @@ class ThreadHeart:
         self._thread = threading.Thread(target=self._serve, args=(loop, ended), name="taskharbor-heart", daemon=True)
         self._thread.start()
 
-    async def stop(self, patience: Patience) -> None:
+    async def stop(self, patience: StopBudget) -> None:
         """Beat no more, and wait for the thread: it may be in a call that the store does not answer."""
         with self._lock:
             self._stopped = True
@@ -195,7 +195,7 @@ class ThreadHeart:
 class LoopWatch:
     """Notices, from another thread, that the worker's loop does not turn, and says which handler holds it."""
 
-    def __init__(self, worker: str, held: dict[str, Run], observers: Observers) -> None:
+    def __init__(self, worker: str, held: dict[str, Delivery], observers: Observers) -> None:
         self._worker = worker
         self._held = held
         self._observers = observers

@@ -14,7 +14,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Any
 
-from taskharbor.worker.patience import Patience
+from taskharbor.worker.stop_budget import StopBudget
 
 
 class Service(ABC):
@@ -51,7 +51,7 @@ class Service(ABC):
         if self._task is not None:
             await asyncio.wait((self._task,))
 
-    async def end(self, patience: Patience, share: float = 1.0) -> bool:
+    async def end(self, patience: StopBudget, share: float = 1.0) -> bool:
         """Ask, and wait as long as there is patience: then it is cancelled. Whether it has ended by itself."""
         self.ask_to_stop()
         return await patience.ended_or_cancelled(self.task, share)

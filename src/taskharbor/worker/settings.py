@@ -18,7 +18,7 @@ from taskharbor.model.times import Duration, duration
 from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_MAX_LOST
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker was told. Durations are seconds once they are in here, except `lease`, which drivers take."""
 
     name: str
@@ -46,7 +46,7 @@ def settings(
     max_attempts: int = DEFAULT_MAX_ATTEMPTS,
     name: str | None = None,
     heart: str = "thread",
-) -> Settings:
+) -> WorkerSettings:
     """Settings from what a user wrote, or an error that says what was expected."""
     if isinstance(queues, str):
         queues = [queues]
@@ -67,7 +67,7 @@ def settings(
         )
     label = name or socket.gethostname().replace("{", "").replace("}", "") or "worker"
     _named((label,), "name")
-    return Settings(
+    return WorkerSettings(
         # The id is unique for each process whatever it is named, so that `release` never touches a namesake's jobs.
         name=f"{label.encode()[:200].decode(errors='ignore')}:{os.getpid()}:{secrets.token_hex(4)}",
         queues=served,

@@ -36,10 +36,10 @@ from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.refusal import Refusal
 from taskharbor.policy.decide import refuse
 from taskharbor.tasks.failure_step import with_failure_steps
+from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.outage import Backoff, Outage
-from taskharbor.worker.patience import Patience
-from taskharbor.worker.run import Run
 from taskharbor.worker.service import Service
+from taskharbor.worker.stop_budget import StopBudget
 
 logger = logging.getLogger("taskharbor.worker")
 
@@ -63,7 +63,7 @@ class Settler(Service):
         clock: Clock,
         outage: Outage,
         observers: Observers,
-        held: dict[str, Run],
+        held: dict[str, Delivery],
         bound: int,
         on_settled: Callable[[], None],
         on_put_off: Callable[[datetime], None],
@@ -81,12 +81,12 @@ class Settler(Service):
         self._on_settled = on_settled
         self._on_put_off = on_put_off
         self._known = known  # the types that this worker has handlers for
-        self._pending: list[tuple[Run, Outcome]] = []
-        self._flushing: list[tuple[Run, Outcome]] = []  # what was last taken from it
-        self._apart: dict[asyncio.Task[None], tuple[Run, Outcome]] = {}  # what the store could not take, each by itself
+        self._pending: list[tuple[Delivery, Outcome]] = []
+        self._flushing: list[tuple[Delivery, Outcome]] = []  # what was last taken from it
+        self._apart: dict[asyncio.Task[None], tuple[Delivery, Outcome]] = {}  # retried one by one
         self._wanted = asyncio.Event()
 
-    def submit(self, run: Run, outcome: Outcome) -> None:
+    def submit(self, run: Delivery, outcome: Outcome) -> None:
         """Queue an outcome. Call it on the worker's loop."""
         self._pending.append((run, outcome))
         if len(self._pending) == 1:
@@ -112,7 +112,7 @@ class Settler(Service):
             del self._pending[:BATCH]
             await self._flush(batch)
 
-    async def end(self, patience: Patience, share: float = 1.0) -> bool:
+    async def end(self, patience: StopBudget, share: float = 1.0) -> bool:
         """Write what is left, and end; when the store takes too long, throw it away and say so."""
         if await super().end(patience, share):
             return True
@@ -131,7 +131,7 @@ class Settler(Service):
             seen = len(self._pending)
             await asyncio.sleep(0)
 
-    async def _flush(self, batch: list[tuple[Run, Outcome]]) -> None:
+    async def _flush(self, batch: list[tuple[Delivery, Outcome]]) -> None:
         backoff, tries = Backoff(), 0
         while batch:
             try:
@@ -159,7 +159,7 @@ class Settler(Service):
             await asyncio.sleep(backoff.next())
             batch = self._still_held(batch)
 
-    def _set_apart(self, run: Run, outcome: Outcome, reason: TaskHarborError) -> None:
+    def _set_apart(self, run: Delivery, outcome: Outcome, reason: TaskHarborError) -> None:
         task = asyncio.create_task(self._try_apart(run, outcome, reason), name="taskharbor-settle-apart")
         self._apart[task] = run, outcome
         task.add_done_callback(self._tried_apart)
@@ -168,7 +168,7 @@ class Settler(Service):
         self._apart.pop(task, None)
         self._wanted.set()
 
-    async def _try_apart(self, run: Run, outcome: Outcome, reason: TaskHarborError) -> None:
+    async def _try_apart(self, run: Delivery, outcome: Outcome, reason: TaskHarborError) -> None:
         """Try one outcome again that the store could not take, until it does or the lease is over."""
         backoff, tries = Backoff(), 0
         while True:
@@ -188,7 +188,7 @@ class Settler(Service):
                 return
             reason = left[0][2]
 
-    def _still_held(self, batch: list[tuple[Run, Outcome]]) -> list[tuple[Run, Outcome]]:
+    def _still_held(self, batch: list[tuple[Delivery, Outcome]]) -> list[tuple[Delivery, Outcome]]:
         """What is worth another try: outcomes whose lease is still valid. The rest is run again by somebody."""
         now = self._clock.now()
         kept = []
@@ -202,10 +202,10 @@ class Settler(Service):
         return kept
 
     def _close(
-        self, batch: list[tuple[Run, Outcome]], answers: list[TaskHarborError | None]
-    ) -> list[tuple[Run, Outcome, TaskHarborError]]:
+        self, batch: list[tuple[Delivery, Outcome]], answers: list[TaskHarborError | None]
+    ) -> list[tuple[Delivery, Outcome, TaskHarborError]]:
         """Tell what became of outcomes; those that the store could not take for now are answered."""
-        left: list[tuple[Run, Outcome, TaskHarborError]] = []
+        left: list[tuple[Delivery, Outcome, TaskHarborError]] = []
         held = self._held
         tells_success = self._observers.hears(JobSucceeded)
         for (run, outcome), answer in zip(batch, answers, strict=True):
@@ -230,16 +230,16 @@ class Settler(Service):
         self._on_settled()
         return left
 
-    def _note(self, run: Run, outcome: Retry) -> None:
+    def _note(self, run: Delivery, outcome: Retry) -> None:
         """A job that was put off by its failure or by itself runs here again; any other is better left to others."""
         if outcome.run_at is not None and (outcome.attempts != run.job.attempts or run.why == SNOOZED):
             self._on_put_off(outcome.run_at)
 
-    def _seconds(self, run: Run) -> float:
+    def _seconds(self, run: Delivery) -> float:
         """How long it ran. Nobody measured while nobody wanted to hear it: then, until its end was recorded."""
         return run.seconds or (self._clock.monotonic() - run.began if run.started else 0.0)
 
-    def _refused(self, run: Run, outcome: Outcome, error: TaskHarborError) -> None:
+    def _refused(self, run: Delivery, outcome: Outcome, error: TaskHarborError) -> None:
         if isinstance(error, InvalidJob) and isinstance(outcome, Ack | Fail) and outcome.spawn:
             # The handler returned a workflow that cannot be stored. Nothing was: the job itself fails instead.
             now, reason = self._clock.now(), f"its workflow cannot be stored: {error}"
@@ -255,7 +255,7 @@ class Settler(Service):
         self._observers.emit(OutcomeRefused(run.job, self._worker, error))
         self._on_settled()
 
-    def _event(self, run: Run, outcome: Outcome) -> Event:
+    def _event(self, run: Delivery, outcome: Outcome) -> Event:
         job, worker = run.job, self._worker
         if isinstance(outcome, Fail):
             return JobDeadLettered(job, worker, outcome.attempts, outcome.reason)

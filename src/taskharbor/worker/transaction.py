@@ -23,7 +23,7 @@ from taskharbor.worker.threads import Threads, unwrap
 T = TypeVar("T")
 
 
-class HeldTransaction:
+class HandlerTransaction:
     """What the handler was given, and the two ways to end it. `begun`: it has entered its block."""
 
     def __init__(
@@ -40,7 +40,7 @@ class HeldTransaction:
         self._ended = False
 
     @classmethod
-    def begin(cls, driver: SqlDriver, lease: Lease, coroutine: bool, threads: Threads) -> HeldTransaction:
+    def begin(cls, driver: SqlDriver, lease: Lease, coroutine: bool, threads: Threads) -> HandlerTransaction:
         """A transaction for one delivery, of the colour of its handler."""
         if coroutine:
             transaction = driver.transaction(lease)
@@ -89,7 +89,7 @@ class HeldTransaction:
 class _Given:
     """What a coroutine gets: `async with` begins the transaction, and leaving the block does not end it."""
 
-    def __init__(self, held: HeldTransaction, transaction: Transaction) -> None:
+    def __init__(self, held: HandlerTransaction, transaction: Transaction) -> None:
         self._held = held
         self._transaction = transaction
 
@@ -105,7 +105,7 @@ class _Given:
 class _GivenSync:
     """The same for a plain function: `with`."""
 
-    def __init__(self, held: HeldTransaction, transaction: TransactionSync) -> None:
+    def __init__(self, held: HandlerTransaction, transaction: TransactionSync) -> None:
         self._held = held
         self._transaction = transaction
 

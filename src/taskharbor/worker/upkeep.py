@@ -16,9 +16,9 @@ from taskharbor.drivers.contract import WORKER_SILENCE, Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.job import WorkerInfo
 from taskharbor.worker.outage import Outage
-from taskharbor.worker.patience import Patience
 from taskharbor.worker.service import Service
-from taskharbor.worker.settings import Settings
+from taskharbor.worker.settings import WorkerSettings
+from taskharbor.worker.stop_budget import StopBudget
 
 BEAT_EVERY = 15.0
 LOOK_EVERY = 5.0  # whether a beat would say something else than the last one did
@@ -45,7 +45,9 @@ class Upkeep(Service):
     forget a worker that stops: one that only fell silent stands in its list for a minute.
     """
 
-    def __init__(self, *, settings: Settings, driver: Driver, clock: Clock, outage: Outage, executor: Slots) -> None:
+    def __init__(
+        self, *, settings: WorkerSettings, driver: Driver, clock: Clock, outage: Outage, executor: Slots
+    ) -> None:
         super().__init__()
         self._settings = settings
         self._driver = driver
@@ -71,7 +73,7 @@ class Upkeep(Service):
                 self._outage.failed("upkeep", error)
             await self._until_next_beat()
 
-    async def end(self, patience: Patience, share: float = 1.0) -> bool:
+    async def end(self, patience: StopBudget, share: float = 1.0) -> bool:
         """End, and leave the list of those that serve."""
         if not await super().end(patience, share):
             return False

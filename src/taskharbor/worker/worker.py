@@ -25,18 +25,18 @@ from taskharbor.model.validation import callables, with_methods
 from taskharbor.observe.log import logged
 from taskharbor.policy.retry import DEFAULT_MAX_LOST, DEFAULT_RETRY, RetryPolicy, check_policy
 from taskharbor.tasks.handler import Handler, HandlerRegistry
-from taskharbor.worker.crew import Crew, uninterrupted
-from taskharbor.worker.forks import own_signals
+from taskharbor.worker.fork_signals import own_signals
 from taskharbor.worker.health import Health
 from taskharbor.worker.middleware import CallMiddleware, Middleware
 from taskharbor.worker.outage import Backoff, Outage
-from taskharbor.worker.patience import cancelled, close, end_others
+from taskharbor.worker.services import Services, uninterrupted
 from taskharbor.worker.settings import settings
-from taskharbor.worker.signals import SIGNALS, Signals
+from taskharbor.worker.stop_budget import cancelled, close, end_others
+from taskharbor.worker.stop_signals import SIGNALS, StopSignals
 from taskharbor.worker.upkeep import follow
 
 if TYPE_CHECKING:
-    from taskharbor.worker.supervisor.link import Link
+    from taskharbor.worker.supervisor.child_channel import ChildChannel
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,9 +99,9 @@ class Worker:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._retire = asyncio.Event()
-        self._crew: Crew | None = None
+        self._crew: Services | None = None
         self._signals = 0
-        self.link: Link | None = None  # to the process that keeps this worker's leases; set before it runs
+        self.link: ChildChannel | None = None  # to the process that keeps this worker's leases; set before it runs
 
     def __repr__(self) -> str:
         return f"Worker({self.name!r}, queues={list(self._settings.queues)!r})"
@@ -230,7 +230,7 @@ class Worker:
 
     async def _run_with_signals(self, until_empty: bool) -> None:
         self._signals = 0
-        with Signals(self._on_signal, self._on_signal):
+        with StopSignals(self._on_signal, self._on_signal):
             await self.arun(until_empty=until_empty)
         await end_others()
 
@@ -272,7 +272,7 @@ class Worker:
         return True
 
     async def _serve(self, driver: Driver, until_empty: bool) -> None:
-        crew = self._crew = Crew(
+        crew = self._crew = Services(
             settings=self._settings,
             driver=driver,
             handlers=self._handlers,
@@ -299,7 +299,7 @@ class Worker:
             raise
         await self._end(crew)
 
-    async def _end(self, crew: Crew) -> None:
+    async def _end(self, crew: Services) -> None:
         self._state = "stopping"
         await uninterrupted(asyncio.create_task(crew.stop(self._hurry)), self._hurry)
         if self.link is not None:

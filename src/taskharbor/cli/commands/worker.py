@@ -128,18 +128,18 @@ def run(target: Target, **options: Any) -> int:
     from contextlib import ExitStack
 
     from taskharbor.cli.banner import Greeting
-    from taskharbor.observe.lines import configure_logging
+    from taskharbor.observe.formatting import configure_logging
     from taskharbor.worker.settings import settings
-    from taskharbor.worker.supervisor import memory, wire
-    from taskharbor.worker.supervisor.supervisor import Plan, Supervisor
+    from taskharbor.worker.supervisor import memory, messages
+    from taskharbor.worker.supervisor.supervisor import Supervisor, SupervisorSettings
 
     given: dict[str, Any] = {
         name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in options.items()
     }
-    own = {name: given.pop(name) for name in wire.Setup.__struct_fields__ if name in given}
+    own = {name: given.pop(name) for name in messages.Setup.__struct_fields__ if name in given}
     dsn = _check(target, given["processes"])
     metrics_host, metrics_port = given.pop("metrics_host"), given.pop("metrics_port")
-    setup = wire.Setup(
+    setup = messages.Setup(
         app=target.app,
         imports=target.imports,
         dsn=dsn,
@@ -158,7 +158,7 @@ def run(target: Target, **options: Any) -> int:
     given["reload"] = os.getcwd() if given["reload"] else None
     configure_logging(own["log_format"], own["log_level"])
     command = [sys.executable, *_interpreter_flags(), "-P", "-m", "taskharbor.cli.worker_process"]
-    plan = Plan(settings=checked, max_jobs=setup.max_jobs, **given)
+    plan = SupervisorSettings(settings=checked, max_jobs=setup.max_jobs, **given)
     with ExitStack() as served:
         on_store = None if metrics_port is None else _metrics(metrics_host, metrics_port, served)
         greeting = Greeting(target.app, setup.queues, plan.processes, setup.concurrency)

@@ -29,7 +29,7 @@ LOOKED_AT = 10  # ready jobs of a queue, in the order of their ids, among which 
 SHARE = 20  # a look that took a second is not repeated within twenty
 
 
-class Figures(NamedTuple):
+class QueueFigures(NamedTuple):
     """What one look found: jobs by queue and state, and the age in seconds of each queue's oldest ready job."""
 
     counts: Mapping[str, Mapping[str, int]]
@@ -58,7 +58,7 @@ class QueueCollector(Collector):
         self._max_queues = max_queues
         self._told_apart: dict[str, None] = {}
         self._lock = threading.Lock()
-        self._figures: Figures | None = None
+        self._figures: QueueFigures | None = None
         self._next_look = float("-inf")
 
     def describe(self) -> Iterable[Metric]:
@@ -76,7 +76,7 @@ class QueueCollector(Collector):
                 self._next_look = ended + pause
             return _families(self._figures, up=self._figures is not None)
 
-    def _answer(self) -> Figures | None:
+    def _answer(self) -> QueueFigures | None:
         # In a thread of its own, because the one that scrapes may have an event loop that runs.
         with ThreadPoolExecutor(1, "taskharbor-metrics") as thread:
             try:
@@ -84,7 +84,7 @@ class QueueCollector(Collector):
             except Exception:  # whatever a driver raises: that the store is down is told here, why in the worker's log
                 return None
 
-    async def _look(self) -> Figures:
+    async def _look(self) -> QueueFigures:
         driver = self._driver.sibling()
         async with asyncio.timeout(self._timeout):
             try:
@@ -99,7 +99,7 @@ class QueueCollector(Collector):
                     if counts[queue].get(State.READY):
                         page = await driver.list(queue=queue, state=State.READY, limit=LOOKED_AT, now=now)
                         ages[queue] = max((_age(info.job, now) for info in page.items), default=0.0)
-                return Figures(counts, ages)
+                return QueueFigures(counts, ages)
             finally:
                 await driver.close()
 
@@ -126,7 +126,7 @@ def _age(job: JobRecord, now: datetime) -> float:
     return max(0.0, (now - since).total_seconds())
 
 
-def _families(figures: Figures | None, up: bool = False) -> list[Metric]:
+def _families(figures: QueueFigures | None, up: bool = False) -> list[Metric]:
     jobs = GaugeMetricFamily("taskharbor_queue_jobs", "Jobs in the store, by state.", labels=("queue", "state"))
     age = GaugeMetricFamily(
         "taskharbor_queue_oldest_ready_age_seconds", "How long the oldest ready job has waited.", labels=("queue",)

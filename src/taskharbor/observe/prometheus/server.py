@@ -10,10 +10,10 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
 
 from taskharbor.model.clock import Clock
+from taskharbor.observe.prometheus.bounded_server import BoundedServer, QuietRequestHandler
 from taskharbor.observe.prometheus.processes import ProcessCounter
 from taskharbor.observe.prometheus.queues import QueueCollector
 from taskharbor.observe.prometheus.shared import SharedMetrics
-from taskharbor.observe.prometheus.wsgi import BoundedServer, Handler
 
 if TYPE_CHECKING:
     from taskharbor.drivers.contract import Driver
@@ -89,4 +89,4 @@ def serve(
 def _listening(address: str, port: int) -> WSGIServer:
     [(family, _, _, _, where), *_] = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     made: type[BoundedServer] = type("MetricsServer", (BoundedServer,), {"address_family": family})
-    return made(where[:2], Handler)
+    return made(where[:2], QuietRequestHandler)

@@ -18,7 +18,7 @@ import threading
 import time
 from typing import Any
 
-from taskharbor.worker.supervisor import session
+from taskharbor.worker.supervisor import process_session
 
 MARGIN = 5.0  # seconds beyond the grace period in which a worker writes its last outcomes
 EXIT = 3.0  # seconds for a process to exit after it has stopped serving
@@ -58,7 +58,7 @@ def end(grace: float, left: threading.Event) -> None:
     disarm()
     if left.wait(grace + MARGIN):
         time.sleep(EXIT)
-    session.kill(os.getpid())
+    process_session.kill(os.getpid())
     os.kill(os.getpid(), signal.SIGKILL)  # where it leads no session
 
 

@@ -19,9 +19,9 @@ from typing import Protocol
 
 import msgspec
 
-from taskharbor.worker.supervisor.port import Port
+from taskharbor.worker.supervisor.http_port import HttpPort
 from taskharbor.worker.supervisor.process import Process
-from taskharbor.worker.supervisor.slot import Slot
+from taskharbor.worker.supervisor.restart_loop import RestartLoop
 
 logger = logging.getLogger("taskharbor")
 
@@ -44,7 +44,7 @@ class ProcessReport(msgspec.Struct, frozen=True):
     blocked_for: float = 0.0  # seconds that its event loop has not turned
 
 
-class Report(msgspec.Struct, frozen=True):
+class HealthReport(msgspec.Struct, frozen=True):
     """All of them. `ok`: every place has polled successfully within the last `within` seconds, and can run jobs."""
 
     ok: bool
@@ -55,7 +55,7 @@ class Report(msgspec.Struct, frozen=True):
     processes: list[ProcessReport]
 
 
-class Options(Protocol):
+class ProbeOptions(Protocol):
     """What of the plan matters here."""
 
     @property
@@ -71,7 +71,9 @@ class Options(Protocol):
         """Which port; 0: any."""
 
 
-def describe(slots: Sequence[Slot], fleet: Iterable[Process], now: float, within: float, stopping: bool) -> Report:
+def describe(
+    slots: Sequence[RestartLoop], fleet: Iterable[Process], now: float, within: float, stopping: bool
+) -> HealthReport:
     """How everything is now."""
     processes = list(fleet)
     for process in processes:
@@ -81,7 +83,7 @@ def describe(slots: Sequence[Slot], fleet: Iterable[Process], now: float, within
     fresh = all(slot.polled_at is not None and now - slot.polled_at <= within for slot in slots)
     served = any(process.ready.is_set() for process in processes)
     able = not any(process.stuck for process in processes if slots[process.number].process is process)
-    return Report(
+    return HealthReport(
         ok=fresh and able and not stopping,
         state="stopping" if stopping else "running" if served else "starting",
         pid=os.getpid(),
@@ -117,17 +119,17 @@ class Unusable(Exception):
 class Probes:
     """Writes the file, and answers on the port."""
 
-    def __init__(self, report: Callable[[], Report], options: Options) -> None:
+    def __init__(self, report: Callable[[], HealthReport], options: ProbeOptions) -> None:
         self._report = report
         self._file = options.health_file
         self._host, self._port = options.health_host, options.health_port
-        self._listening: Port | None = None
+        self._listening: HttpPort | None = None
         self._told = False
 
     async def start(self) -> None:
         """Begin, or say in an Unusable what is wrong with the file or the port."""
         if self._port is not None:
-            self._listening = Port(self._response)
+            self._listening = HttpPort(self._response)
             try:
                 await self._listening.open(self._host, self._port)
             except OSError as error:

@@ -23,7 +23,7 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Lease
 from taskharbor.model.times import from_ms
 from taskharbor.worker.heart import OVERDUE
-from taskharbor.worker.supervisor import session, wire
+from taskharbor.worker.supervisor import messages, process_session
 from taskharbor.worker.supervisor.events import ProcessWaiting, tell
 
 LAST_WORDS = 0.5  # seconds for what a dead process had said; only a stray copy of its socket makes that last
@@ -40,7 +40,7 @@ class HeldLease(msgspec.Struct):
     until: float | None
 
 
-def held(taken: wire.TakenLease, now: float) -> HeldLease:
+def held(taken: messages.TakenLease, now: float) -> HeldLease:
     """A lease as its worker has handed it over."""
     until = None if taken.limit is None else now + taken.limit + OVERDUE
     lease = Lease(taken.job_id, taken.queue, taken.token, from_ms(taken.expires_ms))
@@ -57,8 +57,8 @@ class Process:
         self.worker = ""
         self.leases: dict[str, HeldLease] = {}
         self.taken = 0
-        self.tick: wire.Tick | None = None
-        self.failure: wire.Failed | None = None
+        self.tick: messages.Tick | None = None
+        self.failure: messages.StartFailed | None = None
         self.code: int | None = None
         self.stopped = False  # by SIGSTOP
         self.killed = False  # by us
@@ -67,7 +67,7 @@ class Process:
         self.silence_told = False
         self.elsewhere = False  # its jobs are in another store than the one that we know
         self.left_at: float | None = None  # when it said that it has stopped serving
-        self.on_suspect: Callable[[wire.TakenLease], None] | None = None  # told of a job that it hands on
+        self.on_suspect: Callable[[messages.TakenLease], None] | None = None  # told of a job that it hands on
         self.ready, self.tired, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._clock = clock
         self._max_jobs = max_jobs
@@ -77,12 +77,12 @@ class Process:
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
 
-    async def connect(self, setup: wire.Setup, on_ready: Callable[[wire.Ready], None]) -> None:
+    async def connect(self, setup: messages.Setup, on_ready: Callable[[messages.Ready], None]) -> None:
         """Make the line and put the setup on it; `spawn` follows."""
         ours, theirs = socket.socketpair()
         self._theirs = theirs
         ours.setblocking(False)
-        reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=wire.LIMIT)
+        reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=messages.LIMIT)
         self._say(setup)
         self._reading = asyncio.create_task(self._read(reader, on_ready))
 
@@ -103,27 +103,27 @@ class Process:
 
     # Orders --------------------------------------------------------------------------------------------------
 
-    def serve(self, suspect: wire.TakenLease | None = None) -> None:
+    def serve(self, suspect: messages.TakenLease | None = None) -> None:
         """End the waiting of a spare: from here on it is like one that was started now. `suspect`: it runs that job."""
         self.state = "starting"
         self.started_at = self._clock.monotonic()
-        self._say(wire.Serve(suspect))
+        self._say(messages.Serve(suspect))
 
     def release(self, keep: list[str]) -> None:
         """Let it give back what it took and holds no longer, except these."""
-        self._say(wire.Release(keep))
+        self._say(messages.Release(keep))
 
     def retire(self) -> None:
         """Let it take no more jobs, and end when its last one has."""
         self.state, self.told_to_end = "retiring", True
-        self._say(wire.Retire())
+        self._say(messages.Retire())
 
     def stop(self, *, hurry: bool = False) -> None:
         """Let it finish within its grace period and give back the rest; `hurry`: at once."""
         if self.state == "gone":
             return
         self.state, self.told_to_end = "stopping", True
-        self._say(wire.Stop(hurry))
+        self._say(messages.StopOrder(hurry))
         if not self.ready.is_set():
             self._signal(signal.SIGTERM)  # it may be busy importing, and holds nothing yet
         if self.stopped:
@@ -134,7 +134,7 @@ class Process:
         if self.state != "gone":
             self.killed = self.told_to_end = True
             if self.pid and self.code is None:
-                session.kill(self.pid)
+                process_session.kill(self.pid)
 
     def tire(self, why: str) -> None:
         """Have it replaced."""
@@ -147,7 +147,7 @@ class Process:
         for token, *_ in lost:
             self.leases.pop(token, None)
         if self._writer is not None and self._writer.transport.get_write_buffer_size() < UNHEARD:
-            self._say(wire.Kept(renewed, lost))
+            self._say(messages.Kept(renewed, lost))
 
     # Facts ---------------------------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Process:
         if self._popen is not None:
             self._popen.returncode = code
         if self.pid and (not self.told_to_end or self.killed):
-            session.kill(self.pid)
+            process_session.kill(self.pid)
 
     async def finish(self) -> None:
         """Hear what it still had to say, and close the line."""
@@ -206,7 +206,7 @@ class Process:
         if self._reading is not None and self._reading.done() and not self._reading.cancelled():
             self._reading.result()
 
-    async def _read(self, reader: asyncio.StreamReader, on_ready: Callable[[wire.Ready], None]) -> None:
+    async def _read(self, reader: asyncio.StreamReader, on_ready: Callable[[messages.Ready], None]) -> None:
         while True:
             try:
                 line = await reader.readline()
@@ -214,33 +214,33 @@ class Process:
                 return
             if not line.endswith(b"\n"):
                 return  # it died, perhaps in the middle of a message
-            self._hear(wire.read_by_parent(line), on_ready)
+            self._hear(messages.read_by_parent(line), on_ready)
 
-    def _hear(self, message: wire.ToParent, on_ready: Callable[[wire.Ready], None]) -> None:
+    def _hear(self, message: messages.ToParent, on_ready: Callable[[messages.Ready], None]) -> None:
         self.heard_at = self._clock.monotonic()
         self.silence_told = False
-        if isinstance(message, wire.Taken):
+        if isinstance(message, messages.Taken):
             self._on_taken(message)
-        elif isinstance(message, wire.Tick):
+        elif isinstance(message, messages.Tick):
             self._on_tick(message)
-        elif isinstance(message, wire.Ready):
+        elif isinstance(message, messages.Ready):
             self.worker = message.worker
             if self.state == "starting":
                 self.state = "running"
             on_ready(message)
             self.ready.set()
-        elif isinstance(message, wire.Waiting):
+        elif isinstance(message, messages.Waiting):
             tell(ProcessWaiting(self.pid))
-        elif isinstance(message, wire.Suspect):
+        elif isinstance(message, messages.SuspectTaken):
             if self.on_suspect is not None:
                 self.on_suspect(message.lease)
-        elif isinstance(message, wire.Left):
+        elif isinstance(message, messages.StoppedServing):
             self.left_at = self.heard_at
         else:
             self.failure = message
             self.left_at = self.heard_at
 
-    def _on_taken(self, message: wire.Taken) -> None:
+    def _on_taken(self, message: messages.Taken) -> None:
         if message.all:
             self.leases.clear()
         for each in message.leases:
@@ -253,7 +253,7 @@ class Process:
             if self._max_jobs is not None and self.taken >= self._max_jobs * EARLY:
                 self.tire(f"{self.taken} jobs")
 
-    def _on_tick(self, message: wire.Tick) -> None:
+    def _on_tick(self, message: messages.Tick) -> None:
         self.tick = message
         for token in message.gone:
             self.leases.pop(token, None)
@@ -265,9 +265,9 @@ class Process:
         elif message.polled_seconds_ago is not None:
             self.polled_at = self.heard_at - message.polled_seconds_ago
 
-    def _say(self, message: wire.Setup | wire.ToChild) -> None:
+    def _say(self, message: messages.Setup | messages.ToChild) -> None:
         if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(wire.line(message))
+            self._writer.write(messages.line(message))
 
     def _signal(self, number: signal.Signals) -> None:
         if self.pid and self.code is None:  # else its number may be another process's by now

@@ -22,7 +22,7 @@ STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _OTHERS = ("SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGPWR", "SIGSTKFLT")
 
 
-class Signals:
+class SupervisorSignals:
     """Passes signals on to a loop, once there is one."""
 
     def __init__(

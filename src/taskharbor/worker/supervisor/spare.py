@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from taskharbor.worker.supervisor import memory
 from taskharbor.worker.supervisor.process import Process
-from taskharbor.worker.supervisor.slot import Slot
+from taskharbor.worker.supervisor.restart_loop import RestartLoop
 
 FIRST, LONGEST = 5.0, 600.0  # seconds without a spare after one has died
 SHORT = 60.0  # seconds until memory is looked at again
@@ -30,7 +30,7 @@ class Spare:
         self._not_before = 0.0
         self._deaths = 0
 
-    async def keep(self, slots: Iterable[Slot], now: float) -> None:
+    async def keep(self, slots: Iterable[RestartLoop], now: float) -> None:
         """Called about every second: start one, if there is none and nothing else has to start first."""
         if self.process is not None or now < self._not_before:
             return

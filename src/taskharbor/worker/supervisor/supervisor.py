@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from taskharbor.model.clock import StoreClock
-from taskharbor.worker.settings import Settings
-from taskharbor.worker.supervisor import memory, wire
+from taskharbor.worker.settings import WorkerSettings
+from taskharbor.worker.supervisor import memory, messages
 from taskharbor.worker.supervisor.events import (
     ProcessContinued,
     ProcessKilled,
@@ -34,12 +34,12 @@ from taskharbor.worker.supervisor.events import (
     SupervisorStopping,
     tell,
 )
-from taskharbor.worker.supervisor.keeper import Keeper
-from taskharbor.worker.supervisor.probes import Probes, Report, Unusable, describe
+from taskharbor.worker.supervisor.heart import FleetHeart
+from taskharbor.worker.supervisor.probes import HealthReport, Probes, Unusable, describe
 from taskharbor.worker.supervisor.process import Process
-from taskharbor.worker.supervisor.signals import Signals
-from taskharbor.worker.supervisor.slot import Slot
-from taskharbor.worker.supervisor.sources import Sources
+from taskharbor.worker.supervisor.restart_loop import RestartLoop
+from taskharbor.worker.supervisor.signals import SupervisorSignals
+from taskharbor.worker.supervisor.source_watch import SourceWatch
 from taskharbor.worker.supervisor.spare import Spare
 from taskharbor.worker.supervisor.suspects import Suspects
 
@@ -54,10 +54,10 @@ CLOSE = 1.0  # seconds for closing the connection to a store that does not answe
 SHOWN = 10  # jobs of a silent process that the log names
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class SupervisorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the supervisor was told."""
 
-    settings: Settings
+    settings: WorkerSettings
     processes: int = 1
     max_jobs: int | None = None
     max_memory: int | None = None  # bytes
@@ -74,12 +74,12 @@ class Supervisor:
 
     def __init__(
         self,
-        plan: Plan,
-        setup: wire.Setup,
+        plan: SupervisorSettings,
+        setup: messages.Setup,
         command: Sequence[str],
         complain: Callable[[str], None],
         on_store: Callable[[str], None] | None = None,
-        on_offer: Callable[[wire.Offer], None] | None = None,
+        on_offer: Callable[[messages.Offer], None] | None = None,
         on_end: Callable[[float, int], None] | None = None,
     ) -> None:
         self._plan = plan
@@ -89,10 +89,10 @@ class Supervisor:
         self._on_store = on_store  # told the address of the store when a process is ready that uses it
         self._on_offer = on_offer  # told what worker processes can do, whenever that has changed
         self._on_end = on_end  # told when it begins to end: how many seconds that may take, and the exit code
-        self._offer: wire.Offer | None = None
+        self._offer: messages.Offer | None = None
         self._clock = StoreClock()
         self._fleet: dict[int, Process] = {}
-        self._keeper: Keeper | None = None
+        self._keeper: FleetHeart | None = None
         self._served = False  # some process was ready once: the command line is right
         self._code = 0
         self._signals = 0
@@ -103,16 +103,16 @@ class Supervisor:
 
     def run(self) -> int:
         """Until a signal ends it; answers the exit code. No signal changes that any more."""
-        signals = Signals(self._on_signal, self._reap, lambda number: tell(SignalIgnored(number.name)))
+        signals = SupervisorSignals(self._on_signal, self._reap, lambda number: tell(SignalIgnored(number.name)))
         signals.take()
         try:
             return asyncio.run(self._main(signals))
         finally:
             signals.end()
 
-    async def _main(self, signals: Signals) -> int:
+    async def _main(self, signals: SupervisorSignals) -> int:
         self._ending, self._changed = asyncio.Event(), asyncio.Event()
-        self._slots = [Slot(number, self._clock, self._start) for number in range(self._plan.processes)]
+        self._slots = [RestartLoop(number, self._clock, self._start) for number in range(self._plan.processes)]
         signals.attach(asyncio.get_running_loop())
         probes = Probes(self._report, self._plan)
         try:
@@ -156,13 +156,13 @@ class Supervisor:
         process.state = "spare"
         return await self._launch(process, msgspec.structs.replace(self._setup, waits=True))
 
-    async def _launch(self, process: Process, setup: wire.Setup) -> Process:
-        def on_ready(ready: wire.Ready) -> None:
+    async def _launch(self, process: Process, setup: messages.Setup) -> Process:
+        def on_ready(ready: messages.Ready) -> None:
             self._served = True
             self._slots[process.number].waits_for_change = False
             if self._keeper is None and ready.dsn is not None:
                 settings = self._plan.settings
-                self._keeper = Keeper(
+                self._keeper = FleetHeart(
                     ready.dsn,
                     self._fleet.values,
                     lease=settings.lease,
@@ -176,7 +176,7 @@ class Supervisor:
                 self._on_offer(ready.offer)
             tell(ProcessStarted(process.pid, process.number, ready.worker))
 
-        def on_suspect(lease: wire.TakenLease) -> None:
+        def on_suspect(lease: messages.TakenLease) -> None:
             self._recover(self._suspects.take(process, lease, ending=self._ending.is_set()))
 
         process.on_suspect = on_suspect
@@ -193,7 +193,7 @@ class Supervisor:
             process.stop()
         return process
 
-    def _give_up(self, failure: wire.Failed) -> None:
+    def _give_up(self, failure: messages.StartFailed) -> None:
         """It cannot start, and starting it again would not help."""
         if not self._ending.is_set():
             self._complain(failure.text)
@@ -261,7 +261,7 @@ class Supervisor:
         if self._keeper is not None:
             await self._keeper.recover(process)
 
-    def _on_failure(self, process: Process, failure: wire.Failed) -> None:
+    def _on_failure(self, process: Process, failure: messages.StartFailed) -> None:
         if process in self._suspects:
             self._complain(failure.text)
         elif self._plan.reload is not None:
@@ -275,7 +275,7 @@ class Supervisor:
     # Watching ------------------------------------------------------------------------------------------------
 
     async def _watch(self, probes: Probes) -> None:
-        sources = Sources(self._plan.reload) if self._plan.reload is not None else None
+        sources = SourceWatch(self._plan.reload) if self._plan.reload is not None else None
         while True:
             await asyncio.sleep(LOOK)
             self._reap()
@@ -310,7 +310,7 @@ class Supervisor:
         if process.stuck and process.state == "running":
             process.tire("every slot is held by a handler that does not end")
 
-    def _report(self) -> Report:
+    def _report(self) -> HealthReport:
         serving = [
             process
             for process in self._fleet.values()

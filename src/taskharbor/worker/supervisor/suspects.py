@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from taskharbor.worker.supervisor import wire
+from taskharbor.worker.supervisor import messages
 from taskharbor.worker.supervisor.events import SuspectDied, SuspectStarted, tell
 from taskharbor.worker.supervisor.process import HeldLease, Process, held
 
@@ -32,10 +32,10 @@ class Keeps(Protocol):
         """Give back what a worker held that is gone."""
 
 
-class Suspect(msgspec.Struct, eq=False):
+class SuspectJob(msgspec.Struct, eq=False):
     """One job, the process that took it, and the one that runs it, once that is known."""
 
-    lease: wire.TakenLease
+    lease: messages.TakenLease
     taker: Process
     runner: Process | None = None
 
@@ -47,7 +47,7 @@ class Suspects:
         self._start = start
         self._keeper = keeper
         self._most = most
-        self._all: list[Suspect] = []
+        self._all: list[SuspectJob] = []
 
     def __contains__(self, process: Process) -> bool:
         return self._run_by(process) is not None
@@ -56,9 +56,9 @@ class Suspects:
         """The leases that a worker took and another process holds, or is about to."""
         return [each.lease.token for each in self._all if each.taker.worker == worker]
 
-    async def take(self, taker: Process, lease: wire.TakenLease, *, ending: bool) -> None:
+    async def take(self, taker: Process, lease: messages.TakenLease, *, ending: bool) -> None:
         """Run a job that a worker has handed on, or give it back."""
-        suspect = Suspect(lease, taker)
+        suspect = SuspectJob(lease, taker)
         self._all.append(suspect)  # at once: its taker may die at any moment
         runner = None if ending or len(self._all) > self._most else await self._start()
         if runner is None or runner.code is not None:  # no room, or the system gave no process
@@ -88,11 +88,11 @@ class Suspects:
         elif keeper is not None:
             await keeper.release(taker.worker)
 
-    async def _give_back(self, suspect: Suspect) -> None:
+    async def _give_back(self, suspect: SuspectJob) -> None:
         keeper = self._keeper()
         if keeper is not None:
             await keeper.give_back(held(suspect.lease, 0.0), LATER * (1 + random.random()))
         self._all.remove(suspect)
 
-    def _run_by(self, process: Process) -> Suspect | None:
+    def _run_by(self, process: Process) -> SuspectJob | None:
         return next((each for each in self._all if each.runner is process), None)

@@ -1,0 +1,171 @@
+"""Log lines for people (text) and for programs (JSON), with the job that wrote them bound to each.
+
+`configure_logging` is all that a program needs. `JobFilter` and the two formatters are for programs that configure
+logging themselves. What a handler says is its own affair; but no text, whatever is in it, passes for a line of
+another record, and a JSON line is always one JSON object, also where several processes write to one pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TextIO
+
+from taskharbor.model import current_job
+from taskharbor.observe.line_handler import WholeLineHandler
+
+FORMATS = ("text", "json")
+FACTS = ("job_id", "job_type", "queue", "attempt")
+OWN_LOGGER = "taskharbor"  # what LogObserver writes there tells its facts in its message already
+
+_PLAIN = re.compile(r"[^\s\"'=\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+").fullmatch
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_DEEPEST = 8
+
+
+class JobFilter(logging.Filter):
+    """Puts `job_id`, `job_type`, `queue` and `attempt` on every record that is made while a handler runs.
+
+    It works for any logger. Add it to a handler, not to a logger: filters of a logger do not see what its children
+    write. With a QueueHandler, add it to that one: it still runs where the line was written.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        current_job.want()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not hasattr(record, "job_id"):
+            vars(record).update(self.facts())
+        return True
+
+    def facts(self) -> dict[str, str | int]:
+        """The same for a library that does not use records: of the job whose handler calls this, or nothing."""
+        job = current_job.CURRENT.get()
+        if job is None:
+            return {}
+        return dict(zip(FACTS, (job.id, job.type, job.queue, job.attempts + 1), strict=True))
+
+
+class TextFormatter(logging.Formatter):
+    """`time level logger message job_id=… job_type=… queue=… attempt=…`; what follows a first line is indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = _message(record)
+        if not (record.name == OWN_LOGGER and hasattr(record, "event")):
+            bound = ((name, getattr(record, name, None)) for name in FACTS)
+            text += "".join(f" {name}={written(value)}" for name, value in bound if value is not None)
+        text += "".join(f"\n{more}" for more in _tracebacks(self, record))
+        lines = [_CONTROL.sub(_escaped, line) for line in text.split("\n")]
+        return f"{_time(record)} {record.levelname:<7} {record.name} " + "\n  ".join(lines)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: `time`, `level`, `logger`, `message`, then every fact of the record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {"time": _time(record), "level": record.levelname, "logger": record.name}
+        line["message"] = _message(record)
+        for name, value in vars(record).items():
+            if name not in _USUAL and name not in line:
+                line[name] = _json_value(value)
+        trace = "\n".join(_tracebacks(self, record))
+        if trace:
+            line["exception"] = trace
+        return json.dumps(line)  # ASCII, so that no encoding of a stream and no lone surrogate can spoil it
+
+
+class Configuration(NamedTuple):
+    """What `configure_logging` was told, as it is handed on to child processes."""
+
+    format: str
+    level: int | str
+    stdout: bool
+
+
+_installed: logging.Handler | None = None
+_configuration: Configuration | None = None
+
+
+def configure_logging(format: str = "text", level: int | str = "INFO", stream: TextIO | None = None) -> None:
+    """Write everything that is logged in this process, from `level` on, to a stream (stderr), as `text` or `json`.
+
+    It adds a handler to the root logger and sets its level. Called again it replaces its own handler; others are
+    left alone. The child processes of `process=True` tasks do the same.
+    """
+    global _installed, _configuration
+    if format not in FORMATS:
+        raise ValueError(f"format: expected {' or '.join(map(repr, FORMATS))}, got {format!r}")
+    root = logging.getLogger()
+    root.setLevel(level.upper() if isinstance(level, str) else level)
+    handler = WholeLineHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    handler.addFilter(JobFilter())
+    if _installed is not None:
+        root.removeHandler(_installed)
+    root.addHandler(handler)
+    _installed = handler
+    _configuration = Configuration(format, level, stream is not None and stream is sys.stdout)
+
+
+def configuration() -> Configuration | None:
+    """What `configure_logging` was last told in this process, if it was called."""
+    return _configuration
+
+
+def configure_like(parent: Configuration | None) -> None:
+    """Configure logging as a parent process did; not at all if it did not."""
+    if parent is not None:
+        configure_logging(parent.format, parent.level, sys.stdout if parent.stdout else None)
+
+
+def written(value: Any) -> str:
+    """A fact as a line of text shows it: what could be taken for two facts, or for two lines, is quoted.
+
+    >>> written("mail"), written("two words")
+    ('mail', '"two words"')
+    """
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if _PLAIN(text) else json.dumps(text)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception as error:  # arguments that do not fit must not cost the line
+        return f"{record.msg!s} (its arguments cannot be shown: {type(error).__name__})"
+
+
+def _tracebacks(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
+    trace = record.exc_text or (formatter.formatException(record.exc_info) if record.exc_info else "")
+    return [text for text in (trace, record.stack_info) if text]
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1]
+
+
+def _json_value(value: Any, depth: int = 0) -> Any:
+    """A fact as JSON can hold it; anything else by its text."""
+    if value is None or type(value) in (str, bool) or (type(value) is int and value.bit_length() <= 128):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else str(value)
+    if depth < _DEEPEST and isinstance(value, Mapping):
+        return {str(key): _json_value(item, depth + 1) for key, item in value.items()}
+    if depth < _DEEPEST and isinstance(value, list | tuple):
+        return [_json_value(item, depth + 1) for item in value]
+    try:
+        return str(value)
+    except Exception as error:
+        return f"<{type(value).__qualname__}: {type(error).__name__}>"

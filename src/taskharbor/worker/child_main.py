@@ -1,0 +1,192 @@
+"""What runs in the child process of a `process=True` job: one job at a time, over a pipe.
+
+    parent → ("run", request)   ("cancel", reason)   None: end
+    child  → ("ready",), then for each job   ("progress", done, total, note) …   ("returned", result, jobs, handover)
+                                                                                 or ("raised", …)
+
+The function is found by the module and name that the parent's registry gave, never by anything in the job. A child
+leads a process group, so that whatever its handlers start ends with it. When the parent is gone, all of them end at
+once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import threading
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, NoReturn
+
+import msgspec
+
+from taskharbor.model.codec import Codec
+from taskharbor.model.current_job import CURRENT, note_handler_thread
+from taskharbor.model.errors import Unrecoverable
+from taskharbor.model.job import JobRecord
+from taskharbor.model.safe_repr import shown
+from taskharbor.model.times import truncate
+from taskharbor.observe.formatting import Configuration, configure_like
+from taskharbor.policy.describe import describe, summary
+from taskharbor.policy.metadata import UNRECOVERABLE_KEY, is_unrecoverable
+from taskharbor.tasks.context import JobContext, report_early_end
+from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
+from taskharbor.tasks.workflow import is_workflow
+from taskharbor.worker.middleware import CallMiddleware, call_within
+
+LOOK = 5.0  # seconds between two looks at the parent, when it says nothing
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One job for a child."""
+
+    reference: tuple[str, str]
+    codec: Codec | None
+    job: JobRecord
+    deadline: datetime | None
+    unrecoverable: str = "[]"  # the handler's types, as `write_unrecoverable` names them
+    layers: bytes = b""  # call middleware, pickled; read where a failure to read it is the job's
+
+    def __repr__(self) -> str:
+        return shown(self, "reference", "job", "deadline")
+
+
+class _Pipe:
+    """The child's end: threads of a handler may speak at the same time; when their job has ended nobody hears them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.recv, self.poll = connection.recv, connection.poll
+        self._send = connection.send
+        self._lock = threading.Lock()
+        self._running: JobContext | None = None
+        self._reason = ""  # why the job is to stop that is about to begin, or runs
+
+    def say(self, *message: Any) -> None:
+        with self._lock:
+            self._send(message)
+
+    def expect(self) -> None:
+        """A job has come; what is asked from now on is asked of it."""
+        with self._lock:
+            self._reason = ""
+
+    def begin(self, context: JobContext) -> None:
+        """It begins."""
+        with self._lock:
+            self._running, reason = context, self._reason
+        if reason:
+            context.cancelled.set(reason)
+
+    def cancel(self, reason: str) -> None:
+        """It is to stop."""
+        with self._lock:
+            self._reason, context = reason, self._running
+        if context is not None:
+            context.cancelled.set(reason)
+
+    def progress(self, context: JobContext, done: float, total: float | None, note: str) -> None:
+        with self._lock:
+            if self._running is context:
+                self._send(("progress", done, total, note))
+
+    def answer(self, message: tuple[Any, ...]) -> None:
+        """The last word about a job."""
+        with self._lock:
+            self._running = None
+            self._send(message)
+
+
+def serve(connection: Connection, logs: Configuration | None = None) -> None:
+    """The child's main function. `logs`: how its parent writes log lines, if it was told how."""
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
+        os.set_inheritable(connection.fileno(), False)  # else it would stay open in what the handlers start
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    configure_like(logs)
+    note_handler_thread()
+    requests: SimpleQueue[Request | None] = SimpleQueue()
+    pipe = _Pipe(connection)
+    threading.Thread(target=_listen, args=(pipe, requests, os.getppid()), daemon=True).start()
+    pipe.say("ready")
+    while (request := requests.get()) is not None:
+        pipe.answer(_perform(pipe, request))
+
+
+def _listen(pipe: _Pipe, requests: SimpleQueue[Request | None], parent: int) -> None:
+    while True:
+        try:
+            while not pipe.poll(LOOK):
+                if os.getppid() != parent:  # something that it had forked holds its end of the pipe open
+                    _end()
+            message = pipe.recv()
+        except (EOFError, OSError):
+            _end()
+        if message is None:
+            requests.put(None)
+            return
+        kind, content = message
+        if kind == "run":
+            pipe.expect()
+            requests.put(content)
+        else:
+            pipe.cancel(content)
+
+
+def _end() -> NoReturn:
+    """End at once, with everything that the handlers have started."""
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _perform(pipe: _Pipe, request: Request) -> tuple[Any, ...]:
+    def progress(_: JobRecord, done: float, total: float | None, note: str) -> None:
+        pipe.progress(context, done, total, note)
+
+    context = JobContext(request.job, deadline=request.deadline, _progress=progress)
+    pipe.begin(context)
+    CURRENT.set(request.job)
+    try:
+        handler = Handler(request.job.type, load_reference(*request.reference), codec=request.codec)
+        handler.results_to_read = 0  # its parent does
+        args, kwargs = handler.bind(request.job.payload, context)
+
+        def call() -> Any:
+            value = handler.function(*args, **kwargs)
+            return asyncio.run(value) if handler.is_coroutine else value
+
+        layers: tuple[CallMiddleware, ...] = pickle.loads(request.layers) if request.layers else ()
+        value = call_within(layers, context, call)
+        report_early_end(context)
+        if is_workflow(value):
+            spawned = value.compile(request.job, truncate(datetime.now(UTC)))
+            return ("returned", None, spawned.jobs, spawned.handover)
+        return ("returned", handler.encode_result(value), (), None)
+    except BaseException as error:
+        travels = _pickled(error) or _pickled(_stand_in(error, request))
+        return ("raised", travels, issubclass(type(error), PayloadMismatch), describe(error))
+    finally:
+        CURRENT.set(None)
+
+
+def _stand_in(error: BaseException, request: Request) -> BaseException | None:
+    """For an exception that cannot travel: one that is decided as it would be, if its type is unrecoverable."""
+    try:
+        named = request.job.metadata.get(UNRECOVERABLE_KEY, request.unrecoverable)
+        return Unrecoverable(f"unrecoverable {summary(error)}") if is_unrecoverable(named, error) else None
+    except ValueError:  # another program wrote what cannot be read: the parent tells of it
+        return None
+
+
+def _pickled(error: BaseException | None) -> bytes | None:
+    """The exception for the parent's retry policy, if it can travel; both ends are this program."""
+    if error is None:
+        return None
+    try:
+        data = pickle.dumps(error)
+        return data if type(pickle.loads(data)) is type(error) else None
+    except BaseException:
+        return None

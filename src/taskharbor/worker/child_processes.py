@@ -1,0 +1,295 @@
+"""Child processes for `process=True` jobs: started when first needed, used again, really killed at a timeout.
+
+Each runs one job at a time and is watched by a thread of the worker's pool, which waits at its pipe. It leads a process
+group: what a handler has started there ends with it. (Python's own ProcessPoolExecutor is unusable after one child was
+killed.)
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from taskharbor.model.codec import JsonCodec
+from taskharbor.model.errors import Unrecoverable
+from taskharbor.model.job import JobRecord
+from taskharbor.observe.formatting import configuration
+from taskharbor.policy.metadata import write_unrecoverable
+from taskharbor.tasks.context import JobContext
+from taskharbor.tasks.handler import Handler, PayloadMismatch
+from taskharbor.tasks.signature import Signature
+from taskharbor.tasks.workflow import Spawned, Workflow
+from taskharbor.worker.child_main import Request, serve
+from taskharbor.worker.delivery import Delivery
+from taskharbor.worker.middleware import CallMiddleware
+from taskharbor.worker.threads import Threads
+
+LOOK = 1.0  # seconds between two looks at a child, where the system does not tell of its end
+
+
+class ChildDied(Exception):
+    """The child process ended without an answer: killed, out of memory, or it left by itself."""
+
+
+class RemoteError(Exception):
+    """An exception of a child process that cannot travel to its parent; the text is its description."""
+
+
+class _Child:
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")  # fork would copy locks that other threads hold
+        self.pipe, other = context.Pipe()
+        self.process: SpawnProcess = context.Process(
+            target=serve, args=(other, configuration()), daemon=True, name="taskharbor-child"
+        )
+        self.process.start()
+        assert self.process.pid
+        self._pid = self.process.pid
+        other.close()
+        self._death = _death_of(self._pid)  # readable once it is dead
+        self.ready = False
+
+    def hear(self) -> tuple[Any, ...]:
+        """The next thing it says, or EOFError when it is dead, also if what it has started holds its pipe open."""
+        heard: list[Any] = []
+        while self.pipe not in heard:
+            if heard or not self.is_alive():
+                if self.pipe.poll(0):
+                    break  # its last words
+                raise EOFError
+            heard = wait([self.pipe, *self._death], None if self._death else LOOK)
+        message: tuple[Any, ...] = self.pipe.recv()
+        self.ready = True
+        return message
+
+    def is_alive(self) -> bool:
+        """Whether it lives. One that is dead is not reaped here: its number is that of its process group."""
+        if not hasattr(os, "waitid"):
+            return self.process.is_alive()
+        try:
+            return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:
+            return False  # somebody else has reaped it
+
+    def await_end(self) -> None:
+        """Let it end its own way first, for a moment: its exit code tells how it died."""
+        wait(self._death or [self.process.sentinel], 1.0)
+
+    def kill(self) -> None:
+        """Kill it, with everything it has started."""
+        try:
+            os.killpg(self._pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError, AttributeError):
+            self.process.kill()  # it has no group yet, and has started nothing
+
+    def end(self) -> None:
+        """Kill it, and leave neither a zombie nor a descriptor behind."""
+        self.kill()
+        self.process.join()
+        self.pipe.close()
+        for number in self._death:
+            os.close(number)
+
+
+class ChildProcesses:
+    """The worker's idle child processes, and the way to run a job in one."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._idle: list[_Child] = []
+        self._closed = False
+
+    async def run(
+        self, run: Delivery, handler: Handler, context: JobContext, call_middleware: tuple[CallMiddleware, ...] = ()
+    ) -> Any:
+        """Run a job in a child and answer what its handler returned, or raise what it raised."""
+        stop = _Stop()
+        run.kill = stop.kill
+        context.cancelled.subscribe(
+            lambda: stop.tell(context.cancelled._reason or "")
+        )  # it is not the handler that asks
+        codec = handler.signature.codec
+        own = None if type(codec) is JsonCodec else codec  # the default is made anew there; another one must pickle
+        unrecoverable = write_unrecoverable(handler.unrecoverable)
+        layers = _packed(call_middleware) if call_middleware else b""
+        request = Request(handler.reference, own, run.job, context.deadline, unrecoverable, layers)
+        answer = await self._threads.run(lambda: self._perform(request, context, stop))
+        return _value_of(answer, handler)
+
+    def close(self) -> None:
+        """End the idle children; busy ones were killed, or end with this process."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().end()
+
+    def _perform(self, request: Request, context: JobContext, stop: _Stop) -> tuple[Any, ...]:
+        """In a thread: send the job, pass progress on, wait for the end."""
+        child = self._take()
+        try:
+            stop.begin(child, request)
+            while (message := child.hear())[0] == "progress":
+                context.progress(*message[1:])
+        except (EOFError, OSError):
+            child.await_end()
+            child.end()
+            raise _died(child) from None
+        except BaseException:
+            child.end()
+            raise
+        finally:
+            stop.end()
+        if self._closed:
+            child.end()
+        else:
+            self._idle.append(child)
+        answer: tuple[Any, ...] = message
+        return answer
+
+    def _take(self) -> _Child:
+        """An idle child that still lives, or a new one."""
+        while True:
+            try:
+                child = self._idle.pop()
+            except IndexError:
+                return _Child()
+            if child.is_alive():
+                return child
+            child.end()
+
+
+class _Stop:
+    """Reaches a child from the worker's loop, also when it is asked to before the child has started."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # a child that went back to the idle ones must be out of reach
+        self._child: _Child | None = None
+        self._killed = False
+        self._sent = False
+        self._reason = ""
+
+    def begin(self, child: _Child, request: Request) -> None:
+        """Send the job, and what was asked of it meanwhile. Nobody waits for the child but the thread that is here."""
+        with self._lock:
+            self._child = child
+            if self._killed:
+                child.kill()
+        if not child.ready:
+            child.hear()
+        child.pipe.send(("run", request))  # large ones wait until the child has read them
+        with self._lock:
+            self._sent = True
+            if self._reason:
+                _send(child.pipe, ("cancel", self._reason))
+
+    def end(self) -> None:
+        with self._lock:
+            self._child = None
+
+    def kill(self) -> None:
+        with self._lock:
+            self._killed = True
+            if self._child is not None:
+                self._child.kill()
+
+    def tell(self, reason: str) -> None:
+        with self._lock:
+            self._reason = reason
+            if self._child is not None and self._sent:
+                _send(self._child.pipe, ("cancel", reason))
+
+
+class _Compiled(Workflow):
+    """A workflow that the child has compiled already."""
+
+    def __init__(self, spawned: Spawned) -> None:
+        self._spawned = spawned
+
+    def compile(self, parent: JobRecord, now: Any) -> Spawned:
+        return self._spawned
+
+
+def _value_of(answer: tuple[Any, ...], handler: Handler) -> Any:
+    if answer[0] == "returned":
+        _, result, jobs, handover = answer
+        if handover is not None:
+            return _Compiled(Spawned(jobs, handover))
+        return None if result is None else _read(result, handler.signature)
+    _, pickled, mismatch, description = answer
+    if mismatch:
+        raise PayloadMismatch(description.split("\n", 1)[0].removeprefix("PayloadMismatch: "))
+    raise _remote(pickled, description)
+
+
+def _remote(pickled: bytes | None, description: str) -> BaseException:
+    """What the handler raised. The frames were left behind in the child: a note keeps them for the record."""
+    try:
+        error: BaseException = RemoteError(description) if pickled is None else pickle.loads(pickled)
+        assert isinstance(error, BaseException)
+    except Exception:  # it came to pieces on its way
+        error = RemoteError(description)
+    try:
+        BaseException.__setattr__(error, "__notes__", [*description.split("\n\n")[1:]])
+    except Exception:
+        return error  # its class will have none
+    return error
+
+
+def _read(result: bytes, signature: Signature) -> Any:
+    """A result as it is annotated; one that does not fit is done all the same, as it is without a child process."""
+    try:
+        return signature.codec.decode(result, signature.return_type)
+    except ValueError:
+        return signature.codec.decode(result)
+
+
+def _packed(call_middleware: tuple[CallMiddleware, ...]) -> bytes:
+    """The layers as a child finds them again: by their names."""
+    for layer in call_middleware:
+        try:
+            pickle.dumps(layer)
+        except Exception:
+            name = getattr(layer, "__qualname__", None) or type(layer).__qualname__
+            raise TypeError(
+                f"call_middleware: process=True: expected functions that a child process can import, got {name}; "
+                "move it to its module"
+            ) from None
+    return pickle.dumps(call_middleware)
+
+
+def _died(child: _Child) -> Exception:
+    code = child.process.exitcode
+    if code is not None and code < 0:
+        return ChildDied(f"its process ended with signal {-code}")
+    if child.ready:
+        return ChildDied(f"its process ended with exit code {code}")
+    # It would end so each time. Nothing of the job has run.
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    return Unrecoverable(
+        f"process=True: its child process ended with exit code {code} before it could begin: it could not import the "
+        f"program's main script {main}; its own error stands in the log. What starts the program (enqueueing, "
+        'worker.run()) has to stand below: if __name__ == "__main__":'
+    )
+
+
+def _death_of(pid: int) -> list[int]:
+    """A descriptor that tells of a process's end, where the system has such."""
+    if not hasattr(os, "pidfd_open"):
+        return []
+    try:
+        return [os.pidfd_open(pid)]
+    except OSError:  # an older kernel, or no descriptor is left
+        return []
+
+
+def _send(pipe: Connection, message: Any) -> None:
+    try:
+        pipe.send(message)
+    except (OSError, ValueError):
+        return  # the child is gone; whoever waits for it learns that from the pipe

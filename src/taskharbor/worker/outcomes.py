@@ -1,0 +1,136 @@
+"""How a handler ended, as the outcome to settle: the bridge from values and exceptions to `policy.decide`.
+
+It touches no storage and starts nothing; it tells observers of failures, because only here they are seen whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from taskharbor.model.clock import Clock
+from taskharbor.model.errors import Cancel, Snooze
+from taskharbor.model.events import JobFailed, Observers, PolicyFailed
+from taskharbor.model.job import JobRecord
+from taskharbor.model.naming import class_name
+from taskharbor.model.outcome import Ack, Fail, Outcome
+from taskharbor.model.refusal import Refusal
+from taskharbor.policy import decide
+from taskharbor.policy.describe import summary
+from taskharbor.policy.retry import RetryPolicy
+from taskharbor.tasks.failure_step import ON_FAILURE_KEY, with_failure_steps
+from taskharbor.tasks.handler import PayloadMismatch
+from taskharbor.tasks.workflow import Spawned, Workflow, is_workflow
+from taskharbor.worker.delivery import Delivery
+from taskharbor.worker.error_masking import masked_outcome, masked_summary
+from taskharbor.worker.settings import WorkerSettings
+from taskharbor.worker.settler import SNOOZED
+
+WORKFLOW_REFUSED = "its workflow cannot be stored"
+
+
+class OutcomeBuilder:
+    """Turns endings into outcomes, by the worker's settings and the handler's own terms."""
+
+    def __init__(self, *, settings: WorkerSettings, retry: RetryPolicy, clock: Clock, observers: Observers) -> None:
+        self._settings = settings
+        self._retry = retry
+        self._clock = clock
+        self._observers = observers
+
+    def returned(self, run: Delivery, value: Any) -> Outcome:
+        """The handler returned: done, or dead if what it returned cannot be stored."""
+        if value is None:
+            return Ack(run.lease)
+        try:
+            return self._ack(run, value)
+        except Refusal as refused:
+            return self.failed(run, refused)
+
+    def timed_out(self, run: Delivery, error: BaseException | None = None) -> Outcome:
+        """The handler outlived its timeout; `error` is what it raised when it was told to stop."""
+        handler = run.handler
+        limit = run.job.timeout or (handler.timeout if handler else None) or timedelta()
+        timeout = TimeoutError(f"timed out after {limit.total_seconds():g} s")
+        if error is not None and not issubclass(type(error), asyncio.CancelledError):
+            timeout.__cause__ = error
+        return self.failed(run, timeout)
+
+    def failed(self, run: Delivery, error: BaseException) -> Outcome:
+        """The handler raised, or core refuses to go on with the job."""
+        job, now, handler = run.job, self._clock.now(), run.handler
+        kind = type(error)  # asked by isinstance, it would answer with a `__class__` of its own, or raise
+        if not issubclass(kind, Snooze | Cancel):
+            self._observers.emit(JobFailed(job, self._settings.name, error, run.seconds))
+        if issubclass(kind, PayloadMismatch | Refusal):
+            return self.final(run, decide.refuse(job, run.lease, _text(error), now))
+        if issubclass(kind, Snooze):
+            run.why = SNOOZED
+        declared = decide.Terms(
+            handler.retry if handler and handler.retry else self._retry,
+            self._settings.max_attempts,
+            handler.unrecoverable if handler else (),
+        )
+        terms, unreadable = decide.terms_of(job, declared, error)
+        verdict = decide.on_error(job, run.lease, error, terms, now)
+        for problem in (unreadable, verdict.policy_error):
+            if problem is not None:
+                self._observers.emit(PolicyFailed(job, self._settings.name, problem))
+        outcome = verdict.outcome if handler is None else masked_outcome(job, handler.signature.codec, verdict.outcome)
+        return self.final(run, outcome)
+
+    def undecided(self, run: Delivery, error: BaseException) -> Outcome:
+        """Core could not make an outcome of how the handler ended: the job fails for that."""
+        return self.failed(run, refusal("its outcome could not be decided", error))
+
+    def final(self, run: Delivery, outcome: Outcome) -> Outcome:
+        """The outcome, with the failure step of the job's flow if it is to release one."""
+        if type(outcome) is Fail and ON_FAILURE_KEY in run.job.metadata and run.handler is not None:
+            return with_failure_steps(run.job, outcome, run.handler.signature.codec, self._clock.now())
+        return outcome
+
+    def _ack(self, run: Delivery, value: Any) -> Ack:
+        """What the handler returned, as an Ack. It may be anything, and may fail in any way when it is looked at."""
+        handler, limit = run.handler, self._settings.max_result
+        assert handler is not None
+        if is_workflow(value):
+            spawned = self._compiled(run, value)
+            return Ack(run.lease, None, spawned.jobs, spawned.handover)
+        try:
+            result = handler.encode_result(value)
+        except BaseException as error:
+            raise refusal("its result cannot be stored", error, masked_summary(error, value)) from error
+        if result is None:
+            return Ack(run.lease)
+        if type(result) is not bytes:
+            raise Refusal(f"its result cannot be stored: its codec answered {class_name(result)}, expected bytes")
+        if len(result) > limit:
+            raise Refusal(
+                f"its result of {len(result)} bytes is over the limit of {limit}; "
+                "keep it elsewhere and return a reference"
+            )
+        return Ack(run.lease, result)
+
+    def _compiled(self, run: Delivery, workflow: Workflow) -> Spawned:
+        try:
+            spawned = workflow.compile(run.job, self._clock.now())
+            jobs = tuple(spawned.jobs)
+            if not all(type(job) is JobRecord for job in jobs) or type(spawned.handover) is not str:
+                raise TypeError("expected job records and the id of one of them")
+            return Spawned(jobs, spawned.handover)
+        except BaseException as error:
+            raise refusal(WORKFLOW_REFUSED, error) from error
+
+
+def refusal(what: str, error: BaseException, text: str | None = None) -> Refusal:
+    """Core's own failure because of somebody's exception, whose text belongs to the reason but not into a log."""
+    return Refusal(f"{what}: {summary(error) if text is None else text}", f"{what}: {class_name(error)}")
+
+
+def _text(error: BaseException) -> str:
+    """The text of a failure that core found; a handler may raise a kind of its own of it."""
+    try:
+        return str.__str__(str(error))
+    except BaseException:
+        return class_name(error)

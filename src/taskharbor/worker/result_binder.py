@@ -1,0 +1,125 @@
+"""The binder: gives steps of workflows the results that they wait for, between the reserve and the start.
+
+Only for jobs that carry the mark, one call for all of a batch; others cost a look into their metadata. The payload that
+the executor then sees is complete, so that neither it nor a child process knows of workflows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import TypeAlias
+
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.clock import Clock
+from taskharbor.model.codec import Codec
+from taskharbor.model.job import JobRecord, replace
+from taskharbor.model.lease import Reserved
+from taskharbor.model.naming import class_name
+from taskharbor.model.refusal import Refusal
+from taskharbor.tasks.flow_metadata import BIND_KEY, MAX_BOUND, Bind, read_bind, taken
+from taskharbor.tasks.handler import HandlerRegistry
+from taskharbor.tasks.results import Results, TooMuch, complete
+from taskharbor.worker.outage import Outage
+
+Wanted: TypeAlias = dict[str, tuple[Bind, tuple[str, ...]]]
+"""By the token of a lease: the mark of its job, and the jobs whose results it takes."""
+
+
+class Unbindable(Exception):
+    """The results can never be given to the job, and this is why."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+class ResultBinder:
+    """Completes payloads. What it cannot complete is answered with the reason, by the token of its lease."""
+
+    def __init__(
+        self,
+        *,
+        driver: Driver,
+        clock: Clock,
+        handlers: HandlerRegistry,
+        codec: Codec,
+        outage: Outage,
+        max_lost: int,
+    ) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._handlers = handlers
+        self._codec = codec
+        self._outage = outage
+        self._max_lost = max_lost
+
+    async def bind(self, batch: Sequence[Reserved]) -> tuple[list[Reserved], dict[str, Exception]]:
+        """The batch with complete payloads, and what went wrong: an Unbindable, or what the store raised."""
+        wanted: Wanted = {}
+        problems: dict[str, Exception] = {}
+        for reserved in batch:
+            mark = reserved.job.metadata.get(BIND_KEY)
+            # One that took its workers down too often will not be run: perhaps this is where it did.
+            if mark is not None and reserved.job.lost < self._max_lost:
+                try:
+                    wanted[reserved.lease.token] = _asked(reserved.job, mark)
+                except Exception as error:
+                    reason = f"its mark {BIND_KEY} cannot be read: {error}"
+                    problems[reserved.lease.token] = Unbindable(Refusal(reason))
+        bound = []
+        together: Results | None = None
+        for reserved in batch:
+            asked = wanted.get(reserved.lease.token)
+            if asked is not None:
+                try:
+                    if together is None:
+                        together = await self._together(batch, wanted)
+                    results = together if together.found or together.joins else await self._alone(reserved.job, *asked)
+                    reserved = Reserved(self._completed(reserved.job, *asked, results), reserved.lease)
+                except Unbindable as error:
+                    problems[reserved.lease.token] = error
+                except Exception as error:
+                    self._outage.failed("results", error)
+                    problems.update((token, error) for token in wanted)
+                    return list(batch), problems
+            bound.append(reserved)
+        self._outage.answered("results")
+        return bound, problems
+
+    async def _together(self, batch: Sequence[Reserved], wanted: Wanted) -> Results:
+        """The results of all, in one call; nothing if they are so large that each is better read alone."""
+        flow_ids = {reserved.job.flow_id for reserved in batch if reserved.lease.token in wanted}
+        results = Results(MAX_BOUND)
+        try:
+            ids = chain.from_iterable(members for _, members in wanted.values())
+            await results.load(self._driver, ids, self._clock.now(), flow_ids.pop() if len(flow_ids) == 1 else None)
+        except TooMuch:
+            return Results()
+        return results
+
+    async def _alone(self, job: JobRecord, mark: Bind, ids: tuple[str, ...]) -> Results:
+        results = Results(MAX_BOUND)
+        try:
+            await results.load(self._driver, ids, self._clock.now(), job.flow_id)
+        except TooMuch:
+            reason = f"the results it waits for have over {MAX_BOUND} bytes together"
+            raise Unbindable(Refusal(f"{reason}; keep them elsewhere and return references")) from None
+        return results
+
+    def _completed(self, job: JobRecord, mark: Bind, ids: tuple[str, ...], results: Results) -> JobRecord:
+        handler = self._handlers.get(job.type)
+        codec = self._codec if handler is None else handler.signature.codec
+        try:
+            payload = complete(codec, job.payload, mark.into, results.tree(mark.shape, ids))
+        except Exception as error:
+            raise Unbindable(Refusal(f"the results it waits for cannot be read: {class_name(error)}")) from error
+        return replace(job, payload=payload)
+
+
+def _asked(job: JobRecord, text: str) -> tuple[Bind, tuple[str, ...]]:
+    mark = read_bind(text)
+    number = taken(mark.shape)
+    if number > len(job.depends_on):
+        raise ValueError(f"expected at most {len(job.depends_on)} results, got {number}")
+    return mark, job.depends_on[:number]

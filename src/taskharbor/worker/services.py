@@ -1,0 +1,208 @@
+"""The crew: the services of one run, wired together, started and stopped in order.
+
+start: heart ► settler ► deadlines ► upkeep ► fetcher
+stop:  fetcher ► executor (grace, then give back) ► settler ► upkeep ► heart
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from taskharbor.drivers.contract import Driver, SqlDriver
+from taskharbor.model.clock import Clock
+from taskharbor.model.codec import Codec
+from taskharbor.model.errors import TaskHarborError
+from taskharbor.model.events import Observers, WorkerStarted, WorkerStopped, WorkerStopping
+from taskharbor.policy.retry import RetryPolicy
+from taskharbor.tasks.handler import HandlerRegistry
+from taskharbor.worker.delivery import Delivery
+from taskharbor.worker.executor import Executor
+from taskharbor.worker.fetcher import Fetcher
+from taskharbor.worker.heart import Heart, LoopHeart, LoopWatch, ThreadHeart
+from taskharbor.worker.middleware import CallMiddleware, Middleware
+from taskharbor.worker.outage import Outage
+from taskharbor.worker.result_binder import ResultBinder
+from taskharbor.worker.settings import WorkerSettings
+from taskharbor.worker.settler import Settler
+from taskharbor.worker.stop_budget import StopBudget
+from taskharbor.worker.upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from taskharbor.worker.supervisor.child_channel import ChildChannel
+
+
+class Services:
+    """Everything that runs jobs between one start and one stop. Made on the loop it runs on."""
+
+    def __init__(
+        self,
+        *,
+        settings: WorkerSettings,
+        driver: Driver,
+        handlers: HandlerRegistry,
+        middleware: Sequence[Middleware],
+        call_middleware: Sequence[CallMiddleware],
+        retry: RetryPolicy,
+        codec: Codec,
+        clock: Clock,
+        observers: Observers,
+        outage: Outage,
+        until_empty: bool,
+        link: ChildChannel | None = None,
+    ) -> None:
+        self._settings = settings
+        self._observers = observers
+        self._held = held = dict[str, Delivery]()  # every delivery in this worker's hands, by the token of its lease
+        self.executor = Executor(
+            settings=settings,
+            handlers=handlers,
+            middleware=middleware,
+            call_middleware=call_middleware,
+            retry=retry,
+            clock=clock,
+            observers=observers,
+            held=held,
+            submit=lambda run, outcome: self._settler.submit(run, outcome),  # made below; then bound directly
+            transactions=cast(SqlDriver, driver) if hasattr(driver, "transaction") else None,
+        )
+        self._settler = Settler(
+            worker=settings.name,
+            driver=driver,
+            clock=clock,
+            outage=outage,
+            observers=observers,
+            held=held,
+            bound=max(64, settings.concurrency * 4),
+            on_settled=self.executor.on_settled,
+            on_put_off=lambda moment: self.fetcher.expect(moment),  # made below
+            known=handlers.types,
+        )
+        self.executor.decider.submit = self._settler.submit
+        self._upkeep = Upkeep(
+            settings=settings,
+            driver=driver,
+            clock=clock,
+            outage=outage,
+            executor=self.executor,
+        )
+        self.fetcher = Fetcher(
+            settings=settings,
+            driver=driver if link is None else link.hand_over(driver, clock, handlers, settings),
+            clock=clock,
+            outage=outage,
+            held=held,
+            room=lambda: 0 if self._settler.behind else self.executor.room(),
+            changed=self.executor.changed,
+            start=self.executor.start,
+            binder=ResultBinder(
+                driver=driver,
+                clock=clock,
+                handlers=handlers,
+                codec=codec,
+                outage=outage,
+                max_lost=settings.max_lost,
+            ),
+            until_empty=until_empty,
+        )
+        self._services = (self._settler, self.executor.deadlines, self._upkeep, self.fetcher)
+        self._heart = self._make_heart(driver, clock, outage, held, link)
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        await self._heart.start()
+        for service in self._services:
+            service.start()
+        self._observers.emit(WorkerStarted(self._settings.name, self._settings.queues))
+
+    async def until(self, stop: asyncio.Event, retire: asyncio.Event) -> None:
+        """Until `stop`, until `retire` and nothing is held any more, or until the fetcher has ended by itself.
+
+        A service that broke is raised here.
+        """
+        asked, retiring = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(retire.wait())
+        try:
+            tasks = (asked, retiring, *(service.task for service in self._services))
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for finished in tasks:
+                if finished in done:
+                    await finished
+            if retire.is_set() and not stop.is_set():
+                self.fetcher.ask_to_stop()
+                await asyncio.wait((self.fetcher.task, asked), return_when=asyncio.FIRST_COMPLETED)
+                await self._until_nothing_is_held(asked)
+        finally:
+            asked.cancel()
+            retiring.cancel()
+
+    async def _until_nothing_is_held(self, stop: asyncio.Future[Any]) -> None:
+        ends: list[asyncio.Future[Any]] = [service.task for service in self._services if service is not self.fetcher]
+        while self._held and not stop.done() and not any(end.done() for end in ends):
+            self.executor.changed.clear()
+            change = asyncio.ensure_future(self.executor.changed.wait())
+            await asyncio.wait((change, stop, *ends), return_when=asyncio.FIRST_COMPLETED)
+            change.cancel()
+        for end in ends:
+            if end.done():
+                await end
+
+    async def stop(self, hurry: asyncio.Event) -> None:
+        """Take no more, finish or give back what is held, and end. No order but this one loses nothing.
+
+        The handlers are told at once, also while a reserve is under way: nobody knows when the store answers it.
+        """
+        self.executor.close()
+        self._observers.emit(WorkerStopping(self._settings.name, len(self.executor.running)))
+        self.fetcher.ask_to_stop()
+        self._upkeep.ask_to_stop()
+        patience = StopBudget(hurry)
+        steps: tuple[Callable[[], Awaitable[object]], ...] = (
+            partial(self.executor.stop, hurry),
+            partial(self.fetcher.end, patience, 0.5),  # what a reserve leaves is needed to write outcomes
+            partial(self._settler.end, patience, 0.8),
+            partial(self._upkeep.end, patience),
+            partial(self._heart.stop, patience),
+        )
+        problems: list[BaseException] = []
+        for step in steps:
+            try:  # each has its turn, whatever another raises: above all the heart, which would keep the leases
+                await step()
+            except (Exception, asyncio.CancelledError) as error:
+                problems.append(error)
+        self._observers.emit(WorkerStopped(self._settings.name))
+        if problems:
+            raise problems[0]
+
+    def _make_heart(
+        self, driver: Driver, clock: Clock, outage: Outage, held: dict[str, Delivery], link: ChildChannel | None
+    ) -> LoopHeart | ThreadHeart:
+        settings, loop = self._settings, asyncio.get_running_loop()
+
+        def on_lost(run: Delivery, error: TaskHarborError) -> None:
+            loop.call_soon_threadsafe(self.executor.lose, run, error)
+
+        heart = Heart(
+            clock=clock, outage=outage, held=held, lease=settings.lease, every=settings.heartbeat, on_lost=on_lost
+        )
+        watch = self.watch = LoopWatch(settings.name, held, self._observers)
+        if link is not None:
+            return link.heart(settings, heart, driver.sibling(), clock, watch, held, on_lost)
+        if settings.heart == "thread":
+            return ThreadHeart(heart, driver.sibling(), clock, watch)
+        return LoopHeart(heart, driver, clock)
+
+
+async def uninterrupted(stopping: asyncio.Task[None], hurry: asyncio.Event) -> None:
+    """Wait for the end of the stop, whoever cancels the wait: a cancel only hurries it, and is passed on afterwards."""
+    cancelled = False
+    while not stopping.done():
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            cancelled = True
+            hurry.set()
+    stopping.result()
+    if cancelled:
+        raise asyncio.CancelledError

@@ -1,0 +1,124 @@
+"""A slot: one place for a worker process, which is never left empty for longer than it must.
+
+start ──► serving ──died──► wait (0, 0.5, 1, 2 … 30 s) ──► start
+             │ tired (so many jobs, so much memory): the next one starts, and when that serves this one retires
+             └ told to start anew (--reload): stop in a hurry, then start at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from taskharbor.model.clock import Clock
+from taskharbor.worker.supervisor.events import ProcessDied, ProcessEnded, ProcessReplaced, tell
+from taskharbor.worker.supervisor.process import Process
+
+STEADY = 10.0  # seconds of service after which a death counts as the first again
+FIRST, LONGEST = 0.5, 30.0
+
+
+class RestartLoop:
+    """Keeps one process in its place until `close`."""
+
+    def __init__(self, number: int, clock: Clock, start: Callable[[int], Awaitable[Process]]) -> None:
+        self.number = number
+        self.process: Process | None = None
+        self.restarts = -1
+        self.polled_at: float | None = None
+        self._clock = clock
+        self._start = start
+        self._closed = asyncio.Event()
+        self._anew = asyncio.Event()
+        self._deaths = 0
+        self.waits_for_change = False  # with --reload: it cannot start before a source has changed
+
+    def close(self) -> None:
+        """Start no more."""
+        self._closed.set()
+
+    def anew(self) -> None:
+        """The program has changed: end what serves, and start at once."""
+        self._deaths = 0
+        self._anew.set()
+        if self.process is not None:
+            self.process.stop(hurry=True)
+
+    async def run(self) -> None:
+        """Until it is closed."""
+        process = await self._next()
+        while not self._closed.is_set():
+            await self._first_of(process.gone.wait(), process.tired.wait())
+            if process.gone.is_set():
+                await self._rest(process)
+                if not self._closed.is_set():
+                    process = await self._next()
+            elif process.tired.is_set():
+                process = await self._replace(process)
+
+    async def _next(self) -> Process:
+        self._anew.clear()
+        self.restarts += 1
+        self.process = await self._start(self.number)
+        return self.process
+
+    async def _replace(self, old: Process) -> Process:
+        """Nothing is missed: the old one goes on until the new one serves."""
+        new = await self._start(self.number)
+        await self._first_of(new.ready.wait(), new.gone.wait(), old.gone.wait())
+        if not new.ready.is_set() and not old.gone.is_set():
+            if not self._closed.is_set():
+                self._deaths += 1
+                await self._first_of(asyncio.sleep(self._pause()), old.gone.wait())
+            return old
+        self.process = new
+        self.restarts += 1
+        if old.gone.is_set():
+            self._tell_end(old, 0.0)
+        elif old.state == "running":
+            tell(ProcessReplaced(old.pid, self.number, old.why))
+            old.retire()
+        return new
+
+    async def _rest(self, process: Process) -> None:
+        """After an end: how long to wait before the next start."""
+        if self._closed.is_set():
+            return
+        if self.waits_for_change:
+            await self._first_of(self._anew.wait())
+        elif process.told_to_end or process.done:
+            self._tell_end(process, 0.0)
+        else:
+            if self._clock.monotonic() - process.started_at > STEADY:
+                self._deaths = 0
+            seconds = self._pause()
+            self._deaths += 1
+            self._tell_end(process, seconds)
+            await self._first_of(asyncio.sleep(seconds), self._anew.wait())
+
+    def _tell_end(self, process: Process, seconds: float) -> None:
+        if not process.pid:
+            return  # that there was none has been told
+        if process.told_to_end:
+            tell(ProcessEnded(process.pid, self.number, process.cause))
+        elif process.done:
+            tell(ProcessReplaced(process.pid, self.number, process.why))
+        else:
+            tell(ProcessDied(process.pid, self.number, process.cause, round(seconds, 1)))
+
+    def _pause(self) -> float:
+        if self._deaths == 0:
+            return 0.0
+        seconds: float = min(LONGEST, FIRST * 2.0 ** min(self._deaths - 1, 16))
+        return seconds * (1 + random.random() / 4)
+
+    async def _first_of(self, *waiters: Awaitable[object]) -> None:
+        """Wait for the first of these, or for the end."""
+        tasks = [asyncio.ensure_future(each) for each in (*waiters, self._closed.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,234 @@
+"""The files to deploy with: each is checked by its own rules, and every command in them is run as a plain process."""
+
+import configparser
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from ruamel.yaml import YAML
+
+from taskharbor.model import events as model_events
+from taskharbor.worker import heart
+from taskharbor.worker.supervisor import events, orphan, probes, process, restart_loop, supervisor
+from tests.servers import postgres
+from tests.supervisor.worker_run import PATIENCE, ROOT, Yard, eventually
+
+INSTRUCTIONS = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
+RUNTIME = "/run/taskharbor"
+STOPS_WITHIN = 30 + supervisor.PROMISED  # the default grace period, hurry, kill, give back
+
+
+class Step(NamedTuple):
+    """One instruction of the Dockerfile."""
+
+    name: str
+    value: str
+
+
+def dockerfile() -> list[Step]:
+    text = (ROOT / "Dockerfile").read_text()
+    lines = "\n".join(line for line in text.splitlines() if not line.startswith("#")).replace("\\\n", " ")
+    return [Step(*line.split(maxsplit=1)) for line in lines.splitlines() if line.strip()]
+
+
+def last(name: str) -> str:
+    return next(step.value for step in reversed(dockerfile()) if step.name == name)
+
+
+def compose() -> dict[str, Any]:
+    found: dict[str, Any] = YAML(typ="safe").load(ROOT / "compose.yaml")
+    return found
+
+
+def unit() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(ROOT / "deploy" / "taskharbor-worker.service")
+    return parser
+
+
+# The files by their own rules
+
+
+def test_the_dockerfile_is_well_made() -> None:
+    steps = dockerfile()
+    assert {step.name for step in steps} <= INSTRUCTIONS  # ADD, MAINTAINER, a typing mistake
+    images = [step.value.split()[0] for step in steps if step.name == "FROM"]
+    assert all(re.fullmatch(r"[\w./-]+:[\w.-]*\d[\w.-]*", image) for image in images), "an image without its version"
+    stage = steps[max(at for at, step in enumerate(steps) if step.name == "FROM") :]
+    assert [step.value for step in stage if step.name == "USER"] == ["harbor"]
+    last_run = max(at for at, step in enumerate(stage) if step.name == "RUN")
+    assert last_run < next(at for at, step in enumerate(stage) if step.name == "USER"), "something is run after USER"
+    for step in steps:
+        if step.name in ("ENTRYPOINT", "CMD"):
+            assert isinstance(json.loads(step.value), list), "a shell in between would swallow signals"
+        if step.name == "WORKDIR":
+            assert step.value.startswith("/")
+        if step.name == "RUN" and re.search(r"\bpip (install|wheel)\b", step.value):
+            assert "--no-cache-dir" in step.value
+    assert last("STOPSIGNAL") == "SIGTERM"
+    assert not re.search(r"(?i)password|secret|token|://", "".join(step.value for step in steps))
+
+
+def test_what_the_dockerfile_copies_is_there_and_nothing_else_is_sent() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().split("\n")
+    for step in dockerfile():
+        if step.name == "COPY":
+            *sources, _ = step.value.split()
+            for source in sources:
+                assert (ROOT / source).exists(), source
+                assert f"!{source}" in ignored
+    assert ignored[1] == "*"
+
+
+def test_the_compose_file_keeps_the_schema_of_the_specification(tmp_path: Path) -> None:
+    def check(path: Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = check(ROOT / "compose.yaml")
+    assert done.returncode == 0, done.stdout
+    wrong = tmp_path / "compose.yaml"
+    wrong.write_text((ROOT / "compose.yaml").read_text().replace("stop_grace_period:", "stop_graceful:"))
+    assert check(wrong).returncode == 1
+
+
+def test_everybody_waits_long_enough_for_the_end_and_names_exist() -> None:
+    service = compose()["services"]["worker"]
+    assert int(service["stop_grace_period"].removesuffix("s")) > STOPS_WITHIN
+    assert int(unit()["Service"]["TimeoutStopSec"]) > STOPS_WITHIN
+    for name, each in compose()["services"].items():
+        for needed in each.get("depends_on", {}):
+            assert needed in compose()["services"], f"{name} depends on {needed}"
+        for volume in each.get("volumes", []):
+            assert volume.partition(":")[0] in compose()["volumes"]
+
+
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    text = (ROOT / "deploy" / "taskharbor-worker.service").read_text()
+    assert {*unit().sections()} == {"Unit", "Service", "Install"}
+    program = unit()["Service"]["ExecStart"].split()[0]
+    assert Path(program).is_absolute()
+    if shutil.which("systemd-analyze"):
+        copy = tmp_path / "taskharbor-worker.service"
+        copy.write_text(text.replace(program, "/bin/true"))
+        done = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True, check=False)
+        assert done.stdout + done.stderr == ""
+
+
+# Their commands, run
+
+
+class Deployed:
+    """Runs the commands of the files as plain processes, on a real store."""
+
+    def __init__(self, yard: Yard) -> None:
+        self.yard = yard
+        self.address = yard.dsn
+        (yard.folder / "tasks.py").write_text("from tests.supervisor.app import harbor\n")
+
+    def command(self, arguments: list[str]) -> list[str]:
+        """The same command, with our program and our folder in the place of the container's."""
+        program, *rest = arguments
+        assert Path(program).name == "taskharbor", program
+        return [sys.executable, "-m", "taskharbor", *(each.replace(RUNTIME, str(self.yard.folder)) for each in rest)]
+
+    def start(self, arguments: list[str]) -> subprocess.Popen[bytes]:
+        with open(self.yard.folder / "log", "ab") as log:
+            program = subprocess.Popen(
+                self.command(arguments),
+                cwd=self.yard.folder,
+                env={
+                    **os.environ,
+                    "TASKHARBOR_DSN": self.address,
+                    "FOLDER": str(self.yard.folder),
+                    "PYTHONPATH": str(ROOT),
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.yard.programs.append(program)
+        return program
+
+    def run(self, arguments: list[str]) -> int:
+        return self.start(arguments).wait(PATIENCE)
+
+
+@pytest.fixture
+def deployed(tmp_path: Path) -> Any:
+    from tests.supervisor.worker_run import yard
+
+    server = postgres.shared()
+    with yard(server.address(server.database()), tmp_path) as made:
+        yield Deployed(made)
+
+
+def healthcheck() -> list[str]:
+    words: list[str] = json.loads(last("HEALTHCHECK").partition(" CMD ")[2])
+    return words
+
+
+def serve_and_end(deployed: Deployed, arguments: list[str], type: str) -> None:
+    """A worker starts, is healthy by the image's own check, runs a job, and ends with 0."""
+    yard = deployed.yard
+    assert deployed.run(healthcheck()) == 1  # nothing runs yet
+    program = deployed.start(arguments)
+    [job] = yard.enqueue(type)
+    yard.done(job)
+    eventually(lambda: deployed.run(healthcheck()) == 0, "it is healthy")
+    program.terminate()
+    assert yard.ended(program) == 0
+
+
+def test_what_the_image_runs_works(deployed: Deployed) -> None:
+    entry = json.loads(last("ENTRYPOINT"))
+    serve_and_end(deployed, [*entry, *json.loads(last("CMD"))], "echo")
+
+
+def test_what_the_compose_file_runs_works(deployed: Deployed) -> None:
+    services = compose()["services"]
+    entry = json.loads(last("ENTRYPOINT"))
+    ready = services["postgres"]["healthcheck"]["test"]
+    assert ready[0] == "CMD"
+    where = {"PGHOST": "127.0.0.1", "PGPORT": str(postgres.shared().port)}
+    found = [postgres.binary(ready[1]), *ready[2:]]
+    assert subprocess.run(found, env={**os.environ, **where}, capture_output=True, check=False).returncode == 0
+    assert deployed.run([*entry, *services["migrate"]["command"]]) == 0
+    serve_and_end(deployed, [*entry, *services["worker"]["command"]], "echo")
+
+
+def test_what_the_unit_runs_works(deployed: Deployed) -> None:
+    serve_and_end(deployed, shlex.split(unit()["Service"]["ExecStart"]), "note")
+
+
+# The page about it
+
+
+def test_what_the_page_says_of_times_and_answers_is_so() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    shown = json.loads(page.partition("The body is the same for all:\n\n```text\n")[2].partition("```")[0])
+    assert shown.keys() == set(probes.HealthReport.__struct_fields__)
+    assert shown["processes"][0].keys() == set(probes.ProcessReport.__struct_fields__)
+    steps = supervisor.MARGIN + supervisor.HURRY + supervisor.LAST + supervisor.CLOSE
+    assert steps + 1 <= supervisor.PROMISED < 15  # exiting takes a moment, too
+    assert "at most `--shutdown-timeout` and 15 s more" in page
+    assert f"or {supervisor.HURRY:g} s after the hurry" in page
+    assert f"kills itself {orphan.MARGIN:g} s later" in page
+    assert f"has {process.EXIT:g} s to exit" in page
+    assert f"{signal.SIGRTMIN.value} to {signal.SIGRTMAX.value} s after the supervisor" in page
+    assert f"for {supervisor.SILENT:g} s the log says so" in page
+    assert f"that is {heart.OVERDUE:g} s past its timeout" in page
+    pauses = f"after {restart_loop.FIRST:g}, 1, 2 … {restart_loop.LONGEST:g} s"
+    assert f"{pauses} if it keeps dying within {restart_loop.STEADY:g} s" in page
+    for event in re.findall(r"event=(\w+)", page):
+        assert hasattr(model_events, event) or hasattr(events, event), event

@@ -1,0 +1,118 @@
+"""Suspects one step at a time: who gives a job back that another process was to run, and who is told that it died."""
+
+import pytest
+
+from taskharbor.testing import ManualClock
+from taskharbor.worker.supervisor import messages
+from taskharbor.worker.supervisor.process import HeldLease, Process
+from taskharbor.worker.supervisor.suspects import Suspects
+from tests.supervisor.test_pieces import heard, live, taken
+
+LEASE = taken("s")
+
+
+class Yard:
+    """Suspects of one taker, with a keeper that only notes what is asked of it."""
+
+    def __init__(self, most: int = 1) -> None:
+        self.given: list[str] = []
+        self.released: list[str] = []
+        self.told: list[list[str]] = []
+        self.started: list[Process] = []
+        self.starts = True
+        self.suspects = Suspects(self.start, lambda: self, most)
+        self.taker = Process(0, ManualClock())
+        self.taker.worker = "taker"
+        self.taker.release = self.told.append  # type: ignore[assignment,method-assign]
+
+    async def start(self) -> Process:
+        self.started.append(Process(0, ManualClock()))
+        if not self.starts:
+            self.started[-1].not_started()
+        return self.started[-1]
+
+    async def give_back(self, lease: HeldLease, seconds: float) -> None:
+        assert seconds > 0
+        self.given.append(lease.lease.token)
+
+    async def release(self, worker: str) -> None:
+        self.released.append(worker)
+
+    async def take(self, lease: messages.TakenLease = LEASE, ending: bool = False) -> None:
+        await self.suspects.take(self.taker, lease, ending=ending)
+
+    async def ended(self, code: int) -> None:
+        self.started[0].ended(code)
+        await self.suspects.gone(self.started[0])
+        assert self.suspects.tokens("taker") == []
+        assert self.started[0] not in self.suspects
+
+
+@live
+async def test_a_suspect_is_renewed_as_the_runners_and_kept_from_a_release_of_the_takers() -> None:
+    yard = Yard()
+    await yard.take()
+    [runner] = yard.started
+    assert [lease.lease.token for lease in runner.renewable(0)] == ["s"]
+    assert yard.suspects.tokens("taker") == ["s"]
+    assert runner in yard.suspects
+    await yard.take(taken("second"))  # there is no room
+    assert (yard.given, len(yard.started)) == (["second"], 1)
+
+
+@live
+async def test_its_taker_may_die_while_the_process_is_started() -> None:
+    yard = Yard()
+    seen: list[list[str]] = []
+    start = yard.start
+
+    async def slow() -> Process:
+        seen.append(yard.suspects.tokens("taker"))
+        return await start()
+
+    yard.suspects._start = slow
+    await yard.take()
+    assert seen == [["s"]]
+
+
+@live
+async def test_at_the_end_and_without_a_process_it_is_given_back() -> None:
+    yard = Yard(most=5)
+    await yard.take(ending=True)
+    yard.starts = False
+    await yard.take(taken("t"))
+    assert yard.given == ["s", "t"]
+    assert yard.suspects.tokens("taker") == []
+
+
+@pytest.mark.parametrize("code", [0, -9, 2])
+@live
+async def test_a_process_that_never_began_blames_nobody(code: int) -> None:
+    yard = Yard()
+    await yard.take()
+    yard.started[0].killed = code == -9
+    await yard.ended(code)
+    assert (yard.given, yard.told, yard.released) == (["s"], [], [])
+
+
+@pytest.mark.parametrize("gone", [False, True])
+@live
+async def test_the_death_of_its_process_is_told_to_its_taker_or_to_the_store(gone: bool) -> None:
+    yard = Yard(most=2)
+    await yard.take()
+    heard(yard.started[0], messages.Taken([LEASE], []))
+    if gone:
+        yard.taker.ended(-9)
+    await yard.ended(-9)
+    assert (yard.given, yard.told, yard.released) == (([], [], ["taker"]) if gone else ([], [[]], []))
+
+
+@live
+async def test_one_that_ended_well_or_that_we_killed_is_left_to_others() -> None:
+    for code, killed in ((0, False), (-9, True)):
+        yard = Yard()
+        await yard.take()
+        heard(yard.started[0], messages.Taken([LEASE], []))
+        yard.started[0].killed = killed
+        await yard.ended(code)
+        assert (yard.given, yard.told, yard.released) == ([], [], [])

@@ -1,0 +1,208 @@
+"""A store that stands still: whichever verb never answers, and whatever a worker does meanwhile, every stop ends.
+
+The times in which it must end are shortened here, so that a test is quick; that they end it is what is tested. Their
+sum is documented in docs/operations.md, and test_the_bound_is_the_documented_one adds them up.
+"""
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from taskharbor import JobContext
+from taskharbor.drivers import Driver
+from taskharbor.events import JobGivenBack, JobStarted, JobSucceeded, OutcomeRefused, WorkerStopped
+from taskharbor.testing import Faults
+from taskharbor.worker import Worker, executor, stop_budget
+from tests.lanes import ROOT
+from tests.worker.workbench import Bench, heard_test, job
+
+VERBS = ("open", "close", "server_time", "reserve", "wait", "extend", "settle", "results", "beat", "prune")
+
+
+class Still:
+    """A store whose verbs stand still from the moment they are named; shared by a driver and its siblings.
+
+    `deaf`: a call does not even end when it is cancelled.
+    """
+
+    def __init__(self, deaf: bool = False) -> None:
+        self.verbs: set[str] = set()
+        self.entered: asyncio.Queue[str] = asyncio.Queue()
+        self.deaf = deaf
+        self.over = asyncio.Event()  # the test has ended: let go of the loop
+
+    def wrap(self, driver: Driver) -> Driver:
+        return cast(Driver, _Standing(driver, self))
+
+    async def wait(self, verb: str) -> None:
+        self.entered.put_nowait(verb)
+        while not self.over.is_set():
+            try:
+                await self.over.wait()
+            except asyncio.CancelledError:
+                if not self.deaf:
+                    raise
+        raise asyncio.CancelledError
+
+
+class _Standing:
+    def __init__(self, driver: Driver, still: Still) -> None:
+        self._driver = driver
+        self._still = still
+
+    def sibling(self) -> Driver:
+        return self._still.wrap(self._driver.sibling())
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._driver, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            if name in self._still.verbs:
+                await self._still.wait(name)
+            return await found(*args, **kwargs)
+
+        return call
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {"STORE": 0.3, "HURRIED": 0.3, "CANCELLED": 0.02, "CLOSING": 0.05}.items():
+        monkeypatch.setattr(stop_budget, name, seconds)
+
+
+def stop(worker: Worker, task: asyncio.Task[None]) -> None:
+    worker.stop()
+
+
+def hurry(worker: Worker, task: asyncio.Task[None]) -> None:
+    worker.hurry()
+
+
+def cancel(worker: Worker, task: asyncio.Task[None]) -> None:
+    task.cancel()
+
+
+def retire(worker: Worker, task: asyncio.Task[None]) -> None:
+    worker.retire()
+    worker.stop()
+
+
+WAYS: list[Callable[[Worker, asyncio.Task[None]], None]] = [stop, hurry, cancel, retire]
+
+
+async def end(still: Still, task: asyncio.Task[None]) -> None:
+    """The run ends, whatever it ends with; then the deaf calls may."""
+    await asyncio.wait((task,))
+    still.over.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("verb", "deaf", "way"),
+    [*((verb, False, stop) for verb in VERBS), *(("all", deaf, way) for deaf in (False, True) for way in WAYS)],
+)
+def test_an_idle_worker_ends(verb: str, deaf: bool, way: Callable[..., None]) -> None:
+    @heard_test
+    async def scenario(bench: Bench) -> None:
+        still = Still(deaf)
+        still.verbs = set(VERBS) if verb == "all" else {verb}
+        bench.driver = still.wrap(bench.driver)
+        worker = bench.worker(poll_interval=0.01, heart="thread" if verb == "extend" else "loop")
+        task = asyncio.create_task(worker.arun())
+        if verb in ("open", "server_time", "reserve", "wait", "beat", "all") and not _lenient(worker, verb):
+            await still.entered.get()
+        else:
+            await bench.heard_any()
+        way(worker, task)
+        await end(still, task)
+        assert worker.health().state == "stopped"
+
+    scenario()
+
+
+def _lenient(worker: Worker, verb: str) -> bool:
+    """A manual clock follows no store, so nobody asks for its time."""
+    return verb == "server_time" and not hasattr(worker._clock, "follow")
+
+
+@pytest.mark.parametrize(
+    ("verb", "deaf", "way"),
+    [
+        *((verb, True, way) for verb in ("reserve", "settle", "close") for way in (stop, hurry)),
+        *(("all", deaf, way) for deaf in (False, True) for way in WAYS),
+    ],
+)
+def test_a_busy_worker_ends_and_tells_what_it_could_not_store(verb: str, deaf: bool, way: Callable[..., None]) -> None:
+    """The handlers are told at once, although a reserve is under way; what cannot be given back is reported."""
+
+    @heard_test
+    async def scenario(bench: Bench) -> None:
+        still = Still(deaf)
+        inner, bench.driver = bench.driver, still.wrap(bench.driver)
+        worker = bench.worker(poll_interval=0.01, shutdown_timeout=3600, concurrency=2)
+
+        async def handler(ctx: JobContext) -> None:
+            await (ctx.cancelled.hit() if way in (stop, retire) else asyncio.Event().wait())
+
+        worker.register("t", handler)
+        await inner.enqueue([job("j")], bench.clock.now())
+        task = asyncio.create_task(worker.arun())
+        await bench.heard(JobStarted)
+        still.verbs = set(VERBS) if verb == "all" else {verb}
+        if verb in ("reserve", "all"):
+            await still.entered.get()
+        way(worker, task)
+        await end(still, task)
+        info = await inner.inspect("j", bench.clock.now())
+        if verb in ("settle", "all"):
+            assert [event.job.id for event in bench.of(OutcomeRefused)] == ["j"]
+            assert info.state == "inflight"  # until its lease is over: nobody could tell the store
+        else:
+            assert info.state == ("done" if way in (stop, retire) else "ready")
+            assert len(bench.of(JobSucceeded)) + len(bench.of(JobGivenBack)) == 1
+        assert type(bench.events[-1]) is WorkerStopped
+
+    scenario()
+
+
+@pytest.mark.parametrize("way", [stop, hurry])
+def test_a_settle_that_fails_while_leases_are_renewed_ends_with_the_stop(way: Callable[..., None]) -> None:
+    """A store that is full takes no outcome and renews every lease: without a limit the settler would try for ever."""
+
+    @heard_test
+    async def scenario(bench: Bench) -> None:
+        faults = Faults()
+        bench.driver = faults.wrap(bench.driver)
+        faults.fail("settle", times=100_000)
+        worker = bench.worker(lease=300)
+        worker.register("t", lambda: None)
+        await bench.enqueue(job("j"))
+        task = asyncio.create_task(worker.arun())
+        while faults.pending()["settle"] == 100_000:
+            await asyncio.sleep(0)
+        way(worker, task)
+        await task
+        assert [event.job.id for event in bench.of(OutcomeRefused)] == ["j"]
+        assert await bench.state("j") == "inflight"
+
+    scenario()
+
+
+def test_the_bound_is_the_documented_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What operations.md promises is at least what the code may take, step by step."""
+    monkeypatch.undo()
+    text = Path(ROOT, "docs/operations.md").read_text(encoding="utf-8")
+    found = re.search(r"at most\s+`shutdown_timeout` and (\d+) s more.*?within (\d+) s", text, re.DOTALL)
+    assert found is not None
+    handlers = 1.0 + executor.ENDING_GRACE  # for those interrupted; for their transactions
+    ends = 3 * stop_budget.CANCELLED + stop_budget.CLOSING + stop_budget.CANCELLED  # the services, the driver
+    assert handlers + stop_budget.STORE + ends <= float(found[1])
+    assert handlers + stop_budget.HURRIED + ends <= float(found[2])
