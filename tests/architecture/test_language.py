@@ -1,0 +1,191 @@
+"""Plain English: phrases that readers had to read twice stay out of everything that a person reads.
+
+docs/glossary.md says which word stands for which idea. This test holds the other half: the patterns below are
+counted in docstrings, comments, strings (command-line help, errors, log lines), names of tests, SQL, Lua and
+documents. Each entry of `PATTERNS` names what to write instead.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PATTERNS = {
+    r"what is no (?!longer)": "what is not an X; an invalid X",
+    r"(?:for|to|of|by|from|with) who": "the caller, the worker, another process",
+    r"whoever|somebody|of nobody|to nobody|by nobody": "the caller, the worker, another process",
+    r"so (?:long|many|often)(?! as| that)": "the name of the parameter; this long, at most N",
+    r"(?:is|are|was|were|be|been|being) told": "is reported, is logged; the caller learns",
+    r"(?:is|are|was|were|be|been|being|ever) heard": "sent a heartbeat, was received",
+    r"look(?:s|ed)? again": "checks again, polls",
+    r"in no time": "at once; in less than N ms",
+    r"(?:that|which|what) (?:is|are) none": "that is not one",
+    r"(?<!there )(?:is|are|was|were) no (?:failure|error|job|task|accident|DSN|JSON|text|markup|reason|quota|lease)":
+        "is not a failure, is not a job",
+    r"answers (?:with|the|how|what|whether|who)|is answered|are answered": "returns",
+    r"to be had": "available",
+    r"but for": "except for",
+}  # fmt: skip
+FORBIDDEN = re.compile("|".join(rf"\b(?:{each})\b" for each in PATTERNS).replace(" ", "[ \n]"), re.IGNORECASE)
+
+WRITTEN = [
+    "src/taskharbor/**/*.py",
+    "src/taskharbor/**/*.sql",
+    "src/taskharbor/**/*.lua",
+    "tests/**/*.py",
+    "bench/**/*.py",
+    "examples/**/*.py",
+    "examples/**/*.md",
+    "docs/*.md",
+    "README.md",
+    "CONTRIBUTING.md",
+    "ROADMAP.md",
+    "SECURITY.md",
+    "Makefile",
+]
+QUOTES = {Path(__file__), ROOT / "docs/glossary.md"}
+FILES = sorted({path for pattern in WRITTEN for path in ROOT.glob(pattern)} - QUOTES)
+
+# Room → how many are still there. These numbers may only become smaller.
+ALLOWED: dict[str, int] = {
+    "CONTRIBUTING.md": 1,
+    "SECURITY.md": 1,
+    "bench": 6,
+    "bench/handwritten": 3,
+    "bench/peers": 2,
+    "bench/stores": 4,
+    "docs": 103,
+    "examples": 3,
+    "examples/driver_template": 1,
+    "src/taskharbor/cli": 35,
+    "src/taskharbor/client": 18,
+    "src/taskharbor/conformance": 34,
+    "src/taskharbor/drivers": 9,
+    "src/taskharbor/drivers/memory": 14,
+    "src/taskharbor/drivers/postgres": 59,
+    "src/taskharbor/drivers/redis": 92,
+    "src/taskharbor/drivers/sqlite": 61,
+    "src/taskharbor/flow": 4,
+    "src/taskharbor/model": 17,
+    "src/taskharbor/observe": 11,
+    "src/taskharbor/omniq": 20,
+    "src/taskharbor/policy": 7,
+    "src/taskharbor/tasks": 16,
+    "src/taskharbor/testing": 1,
+    "src/taskharbor/worker": 65,
+    "tests": 3,
+    "tests/architecture": 14,
+    "tests/bench": 2,
+    "tests/cli": 28,
+    "tests/client": 11,
+    "tests/cost": 9,
+    "tests/docs": 1,
+    "tests/drivers": 88,
+    "tests/everyday": 9,
+    "tests/flow": 16,
+    "tests/observe": 11,
+    "tests/odd_endings": 5,
+    "tests/omniq": 12,
+    "tests/processes": 7,
+    "tests/secrecy": 4,
+    "tests/servers": 3,
+    "tests/simulation": 15,
+    "tests/stall": 5,
+    "tests/supervisor": 29,
+    "tests/unit": 43,
+    "tests/worker": 27,
+}
+
+
+def room(path: Path) -> str:
+    """The part of the repository that a file belongs to."""
+    parts = path.relative_to(ROOT).parts
+    deep = 4 if parts[:3] == ("src", "taskharbor", "drivers") else 3 if parts[0] == "src" else 2
+    return "/".join(parts[: min(deep, len(parts) - 1)]) or parts[0]
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """What a person reads in a file: pieces of text, each with the line it begins at."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        yield from _strings_and_names(text)
+        yield from _comments(text)
+    else:
+        number = 1
+        for paragraph in re.split(r"(\n\s*\n)", text):
+            yield number, re.sub(r"^\s*(?:--|#)", "", paragraph, flags=re.MULTILINE)
+            number += paragraph.count("\n")
+
+
+def _strings_and_names(text: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node.lineno, node.name.replace("_", " ")
+
+
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    block: list[str] = []
+    first = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        if token.start[0] != last + 1 and block:
+            yield first, " ".join(block)
+            block = []
+        first = token.start[0] if not block else first
+        last = token.start[0]
+        block.append(token.string.lstrip("# "))
+    if block:
+        yield first, " ".join(block)
+
+
+def phrases(path: Path) -> list[str]:
+    """The forbidden phrases of a file, as `file:line: phrase`."""
+    place = path.relative_to(ROOT).as_posix()
+    return [
+        f"{place}:{number + found.string.count(chr(10), 0, found.start())}: {' '.join(found.group().split())}"
+        for number, piece in prose(path)
+        for found in FORBIDDEN.finditer(re.sub(r"[ \t]*\n[ \t]*", "\n", piece))
+    ]
+
+
+@pytest.mark.parametrize("name", sorted({room(path) for path in FILES}))
+def test_a_room_holds_no_more_odd_phrases_than_it_is_allowed(name: str):
+    here = [phrase for path in FILES if room(path) == name for phrase in phrases(path)]
+    assert len(here) <= ALLOWED.get(name, 0), "\n".join(["write instead:", *PATTERNS.values(), "", *here])
+
+
+def test_an_allowance_is_for_a_room_that_exists():
+    assert set(ALLOWED) <= {room(path) for path in FILES}
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase"),
+    [
+        ("what is no DSN fails here", "what is no DSN"),
+        ("kept for who waits", "for who"),
+        ("renewed so often", "so often"),
+        ("the caller is told", "is told"),
+        ("no worker was\nheard", "was heard"),
+        ("that is no failure", "is no failure"),
+    ],
+)
+def test_the_patterns_find_what_they_are_for(text: str, phrase: str):
+    found = FORBIDDEN.search(text)
+    assert found is not None
+    assert " ".join(found.group().split()) in phrase
+
+
+@pytest.mark.parametrize(
+    "text", ["as long as it runs", "there is no job", "a queue so long that it", "what it returns"]
+)
+def test_the_patterns_leave_plain_english_alone(text: str):
+    assert FORBIDDEN.search(text) is None
