@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError, NoScriptError, ReadOnlyError, ResponseError
 
-from taskharbor.drivers.redis.connection import packed
 from taskharbor.drivers.redis.options import parse
 from taskharbor.drivers.redis.pool import RedisPool
+from taskharbor.drivers.redis.resp import packed
 
 pytestmark = pytest.mark.lane("unit")
 

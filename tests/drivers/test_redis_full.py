@@ -23,7 +23,7 @@ from taskharbor.drivers import (
     WorkerInfo,
     open_driver,
 )
-from taskharbor.drivers.redis import RedisDriver, connection
+from taskharbor.drivers.redis import RedisDriver, resp
 from taskharbor.drivers.redis.endpoint import AWAY, Endpoint, refused
 from taskharbor.drivers.redis.options import parse
 from taskharbor.events import JobStarted
@@ -312,13 +312,13 @@ def test_errors_inside_a_script_are_known_on_every_version(word):
     older = f"ERR Error running script (call to f_{'0' * 40}): @user_script:3: @user_script: 3: -{said}\n"
     newer = f"{said} script: {'0' * 40}, on @user_script:3."
     for text in (said, older, newer):
-        error = connection.error_of(text)
+        error = resp.error_of(text)
         known = refused(Endpoint(parse("redis://localhost/0"), ""), error) if type(error) is ResponseError else error
         assert isinstance(known, (BackendUnavailable, *AWAY)), text
 
 
 def test_an_error_of_a_script_itself_is_not_taken_for_another():
     for said in ("attempt to index a nil value", "Write commands are not allowed -OOM", "-not a word"):
-        error = connection.error_of(f"ERR Error running script (call to f_00): @user_script:3: user_script:3: {said}")
+        error = resp.error_of(f"ERR Error running script (call to f_00): @user_script:3: user_script:3: {said}")
         assert isinstance(error, ResponseError)
         assert type(refused(Endpoint(parse("redis://localhost/0"), ""), error)) is DriverError

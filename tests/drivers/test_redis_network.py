@@ -161,7 +161,7 @@ def test_a_connection_that_nobody_used_for_long_is_not_trusted(monkeypatch):
         pool = RedisPool(parse(emptied()), ("127.0.0.1", servers.shared().port))
         first = await pool.ask("CLIENT", "ID")
         assert await pool.ask("CLIENT", "ID") == first
-        monkeypatch.setattr(connection, "IDLE", 0.0)
+        monkeypatch.setattr(connection, "MAX_IDLE_S", 0.0)
         assert await pool.ask("CLIENT", "ID") != first
         await pool.close()
 

@@ -149,9 +149,9 @@ def test_a_port_without_tls(server, folder):
     assert "did not answer" in told(f"redis://127.0.0.1:{server.settings['tls-port']}")
 
 
-def test_whichever_limit_ends_a_handshake_that_nobody_answers():
-    said = ("Timeout connecting to server", "no connection within 0.2 s")  # redis-py's, and our own
-    assert {tls.advice(TimeoutError(each)) for each in said} == {("; does the server speak TLS at this port?", False)}
+def test_advice_for_a_handshake_that_times_out():
+    error = TimeoutError("no connection within 0.2 s")
+    assert tls.advice(error) == ("; does the server speak TLS at this port?", False)
 
 
 @pytest.mark.parametrize(

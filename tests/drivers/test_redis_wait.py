@@ -1,8 +1,7 @@
-"""Hints: which channels they go over; closing what listens for them, at the worst moment."""
+"""Hints: which channels carry them, and when a wait ends."""
 
 import asyncio
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,54 +9,11 @@ import pytest
 from taskharbor.conformance.cases.argument_bounds import NOBODY
 from taskharbor.drivers import JobRecord
 from taskharbor.drivers.redis import RedisDriver
-from taskharbor.drivers.redis.wait import ArrivalHints
 from taskharbor.omniq import OmniQ
 from tests.drivers.redis_stores import emptied
 from tests.servers import redis as servers
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-
-
-class SilentTransport(asyncio.Transport):
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Nothing."""
-
-    def write(self, data: object) -> None:
-        """Nothing."""
-
-
-class SilentConnection:
-    _writer = SimpleNamespace(transport=SilentTransport())
-
-    async def disconnect(self, nowait: bool = False) -> None:
-        """Nothing."""
-
-
-async def nothing_arrived(queues: object) -> dict[str, int]:
-    return {}
-
-
-@pytest.mark.lane("unit")
-def test_closing_ends_a_listener_whose_connection_swallowed_the_cancel() -> None:
-    connecting = asyncio.Event()
-
-    async def connect() -> Any:
-        connecting.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            pass  # as asyncio.wait_for does when what it waits for is done in the same turn
-        return SilentConnection()
-
-    async def scenario() -> None:
-        hints = ArrivalHints(connect, nothing_arrived)
-        waiting = asyncio.create_task(hints.wait(("default",), 30))
-        await connecting.wait()
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        await asyncio.wait_for(hints.close(), 30)
-
-    asyncio.run(scenario())
 
 
 @pytest.mark.lane("redis")

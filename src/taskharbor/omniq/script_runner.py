@@ -23,9 +23,9 @@ from redis.backoff import NoBackoff
 from redis.client import NEVER_DECODE
 
 from taskharbor.drivers.redis import tls
-from taskharbor.drivers.redis.connection import cause_of
 from taskharbor.drivers.redis.endpoint import AWAY, AWAY_WORDS, FULL
 from taskharbor.drivers.redis.options import OURS, RedisOptions, hosts_of, parse
+from taskharbor.drivers.redis.resp import cause_of
 from taskharbor.drivers.redis.scripts import Script, compose, pack, tuned
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import BackendUnavailable

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from redis.asyncio.connection import AbstractConnection
-
 from taskharbor.drivers.redis.connection import RespConnection
 from taskharbor.drivers.redis.options import RedisOptions
 
@@ -59,10 +57,9 @@ def rule() -> str:
     return f"resetkeys ~{KEYS} resetchannels &{CHANNELS} -@all +" + " +".join(names)
 
 
-async def denied(connection: AbstractConnection, options: RedisOptions) -> list[str]:
+async def denied(connection: RespConnection, options: RedisOptions) -> list[str]:
     """What the user of a connection lacks at its server, a sentence each. The connection is of no more use then."""
-    wire = RespConnection(connection, options.timeout)
-    (begun,) = await wire.call([("MULTI",)])
+    (begun,) = await connection.call([("MULTI",)])
     if isinstance(begun, Exception):
         return ["what this user may do cannot be asked: allow +multi +discard"]
     needs = ["every store"]
@@ -71,7 +68,7 @@ async def denied(connection: AbstractConnection, options: RedisOptions) -> list[
     needs += ["sentinel"] if options.service is not None else []
     asked = [_spelled(example, _KEYS[0]) for example in examples(*needs)]
     asked += [["EXISTS", key] for key in _KEYS[1:]]
-    replies = await wire.call([*asked, ["DISCARD"]])
+    replies = await connection.call([*asked, ["DISCARD"]])
     commands: dict[str, None] = {}
     keys: dict[str, None] = {}
     channels = False

@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from redis.asyncio.connection import AbstractConnection
 from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError, NoScriptError, RedisError, ResponseError
 
-from taskharbor.drivers.redis.connection import hang_up
+from taskharbor.drivers.redis.connection import RespConnection, dial
 from taskharbor.drivers.redis.endpoint import AWAY, LOST, Commands, Endpoint, refused
 from taskharbor.drivers.redis.options import RedisOptions
-from taskharbor.drivers.redis.pool import Address, Command, RedisPool, connect, dial
+from taskharbor.drivers.redis.pool import RedisPool
+from taskharbor.drivers.redis.resp import Address, Command
 from taskharbor.model.errors import BackendUnavailable
 
 PAUSE = 0.1  # seconds between two tries
@@ -185,19 +185,13 @@ class ClusterEndpoint(Endpoint):
                 if cursor == b"0":
                     break
 
-    async def connection(self) -> AbstractConnection:
+    async def connection(self) -> RespConnection:
         """A connection of its own to whichever node answers: what is published anywhere is heard everywhere."""
         last: Exception | None = None
         for address in self._nodes:
-            made = connect(self.options, address)
             try:
-                await dial(self.options, made)
-                return made
+                return await dial(self.options, address)
             except (RedisError, OSError) as error:
                 last = error
-                await hang_up(made)
-            except BaseException:
-                await hang_up(made)
-                raise
         await self._quietly_refresh()
         raise last or OSError("no node is known")

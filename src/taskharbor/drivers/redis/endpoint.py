@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
-from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -29,10 +28,11 @@ from redis.exceptions import (
 
 from taskharbor.drivers.dsn import conceals
 from taskharbor.drivers.redis import acl, server_checks, tls
-from taskharbor.drivers.redis.connection import hang_up
+from taskharbor.drivers.redis.connection import RespConnection, dial
 from taskharbor.drivers.redis.options import RedisOptions
-from taskharbor.drivers.redis.pool import Address, Command, RedisPool, by_hash, by_text, connect, dial
-from taskharbor.drivers.redis.scripts import Script, binary, load, pack, tuned
+from taskharbor.drivers.redis.pool import RedisPool
+from taskharbor.drivers.redis.resp import Address, Command
+from taskharbor.drivers.redis.scripts import Script, binary, by_hash, by_text, load, pack, tuned
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
 LOST = (ConnectionError, TimeoutError, OSError)
@@ -87,12 +87,11 @@ class Endpoint:
         found: list[str] = []
         for address in await self.addresses():
             # Neither a name nor a database: that may be what is not allowed.
-            made = connect(replace(self.options, database=0), address, client_name=None)
+            made = await dial(replace(self.options, database=0), address, client_name=None)
             try:
-                await dial(self.options, made)
                 found += await acl.denied(made, self.options)
             finally:
-                await hang_up(made)
+                await made.disconnect()
         return list(dict.fromkeys(found))
 
     async def close(self) -> None:
@@ -162,15 +161,9 @@ class Endpoint:
             if cursor == b"0":
                 return
 
-    async def connection(self) -> AbstractConnection:
+    async def connection(self) -> RespConnection:
         """A connection of its own, for a subscription."""
-        made = connect(self.options, self.options.hosts[0])
-        try:
-            await dial(self.options, made)
-        except BaseException:
-            await hang_up(made)
-            raise
-        return made
+        return await dial(self.options, self.options.hosts[0])
 
     async def _send(self, key: str, commands: Commands, *, repeat: bool, within: float | None = None) -> list[Any]:
         for turn in range(2):

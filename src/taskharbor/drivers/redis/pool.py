@@ -1,77 +1,22 @@
-"""Connections to one server: a small pool of our own over connections that redis-py makes (see wire.py).
+"""Connections of one event loop to one server: a bounded pool.
 
-A call takes a connection, sends, reads, and gives it back; one whose reply was not read whole is closed, so a cancelled
-call never leaves its reply to the next. Nothing runs beside the commands, and nothing is sent twice here.
+A call takes a connection, sends, reads, and returns the connection. A connection whose reply was not read completely is
+closed, so that a cancelled call never leaves its reply to the next one. The pool runs nothing in the background and
+sends nothing twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any
 
-from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError
 
-from taskharbor.drivers.redis.connection import RespConnection, hang_up
+from taskharbor.drivers.redis.connection import RespConnection, dial
 from taskharbor.drivers.redis.options import RedisOptions
-from taskharbor.drivers.redis.scripts import Script, anchors
+from taskharbor.drivers.redis.resp import TOO_MANY_CLIENTS, Address, Command, server_name
 
-Address = tuple[str, int]
-Command = Sequence[Any]
-FULL = "max number of clients reached"  # what a server says that takes no more connections
-LEAST = 0.1  # seconds that a call has at least, however long it waited for a connection
-# redis-py tells the server its name and version, and looks for them among the installed packages each time: 2 ms.
-NAMELESS: dict[str, Any] = {"driver_info": None} if find_spec("redis.driver_info") else {}
-
-# A connection that leads nowhere is known after some seconds, in time to try another one.
-KEEPALIVE = {
-    getattr(socket, name): value
-    for name, value in (
-        ("TCP_KEEPIDLE", 4),
-        ("TCP_KEEPINTVL", 1),
-        ("TCP_KEEPCNT", 4),
-        ("TCP_USER_TIMEOUT", 4_000),
-    )
-    if hasattr(socket, name)
-}
-
-
-def connect(options: RedisOptions, address: Address, **changes: Any) -> AbstractConnection:
-    """A connection, not yet made: no call may hang on a network that is gone."""
-    settings: dict[str, Any] = {
-        "db": options.database,
-        "username": options.username,
-        "password": options.password,
-        "socket_timeout": None,  # redis-py's own may swallow a cancellation (asyncio.wait_for); ours is in `call`
-        "socket_connect_timeout": options.connect_timeout,
-        "retry": Retry(NoBackoff(), 0),
-        "protocol": 2,
-        "client_name": "taskharbor",
-        **NAMELESS,
-        **changes,
-    }
-    if options.socket is not None:
-        return UnixDomainSocketConnection(path=options.socket, **settings)
-    settings |= {
-        "host": address[0],
-        "port": address[1],
-        "socket_keepalive": True,
-        "socket_keepalive_options": KEEPALIVE,
-    }
-    if options.tls:
-        return SSLConnection(**settings, **dict(options.ssl))
-    return Connection(**settings)
-
-
-async def dial(options: RedisOptions, connection: AbstractConnection) -> None:
-    """Make the connection: reach the server, shake hands, log in."""
-    async with asyncio.timeout(options.connect_timeout):
-        await connection.connect()  # type: ignore[no-untyped-call]
+MIN_CALL_S = 0.1  # a call has at least this long, however long it waited for a connection
 
 
 class RedisPool:
@@ -89,7 +34,7 @@ class RedisPool:
     @property
     def name(self) -> str:
         """The server, for people."""
-        return self._options.socket or f"{self.address[0]}:{self.address[1]}"
+        return server_name(self._options, self.address)
 
     async def close(self) -> None:
         self._closed = True
@@ -109,13 +54,13 @@ class RedisPool:
         end = None if within is None else loop.time() + within
         if self._idle and self._idle[-1].usable and not self._room.locked():
             await self._room.acquire()  # at once
-            wire = self._idle.pop()
+            connection = self._idle.pop()
         else:
-            wire = await self._waited(self._options.connect_timeout if within is None else within)
+            connection = await self._waited(self._options.connect_timeout if within is None else within)
         self._under_way += 1
         whole = False
         try:
-            replies = await wire.call(commands, None if end is None else max(end - loop.time(), LEAST))
+            replies = await connection.call(commands, None if end is None else max(end - loop.time(), MIN_CALL_S))
             whole = True
             return replies
         finally:
@@ -123,9 +68,9 @@ class RedisPool:
             self._room.release()
             self._freed.set()
             if whole and not self._closed:
-                self._idle.append(wire)
+                self._idle.append(connection)
             else:
-                await wire.disconnect()
+                await connection.disconnect()
 
     async def _waited(self, seconds: float) -> RespConnection:
         """A place in the pool, and a connection: a new one, or one that another call gives back."""
@@ -134,7 +79,7 @@ class RedisPool:
         try:
             async with asyncio.timeout(seconds):
                 entered = await self._room.acquire()
-                return await self._wire()
+                return await self._usable()
         except BaseException as error:
             if entered:
                 self._room.release()
@@ -143,33 +88,30 @@ class RedisPool:
                 raise TimeoutError(f"{what} within {seconds:g} s") from error
             raise
 
-    async def _wire(self) -> RespConnection:
+    async def _usable(self) -> RespConnection:
         while True:
             while self._idle:
-                wire = self._idle.pop()
-                if wire.usable:
-                    return wire
-                await wire.disconnect()
+                connection = self._idle.pop()
+                if connection.usable:
+                    return connection
+                await connection.disconnect()
             try:
                 return await self._dialled()
             except ConnectionError as error:
-                if FULL not in str(error):
+                if TOO_MANY_CLIENTS not in str(error):
                     raise
                 if not self._under_way and not self._idle:
-                    raise ConnectionError(f"{FULL}; raise maxclients on the server, or lower pool_size") from error
+                    raise ConnectionError(
+                        f"{TOO_MANY_CLIENTS}; raise maxclients on the server, or lower pool_size"
+                    ) from error
             if not self._idle:  # one of those that there are will do
                 self._freed.clear()
                 await self._freed.wait()
 
     async def _dialled(self) -> RespConnection:
-        connection = connect(self._options, self.address)
         self._under_way += 1
         try:
-            await dial(self._options, connection)
-            return RespConnection(connection, self._options.timeout)
-        except BaseException:
-            await hang_up(connection)
-            raise
+            return await dial(self._options, self.address)
         finally:
             self._under_way -= 1
             self._freed.set()
@@ -180,13 +122,3 @@ class RedisPool:
         if isinstance(reply, Exception):
             raise reply
         return reply
-
-
-def by_hash(script: Script, queue: str, argument: bytes, cluster: bool = False) -> Command:
-    keys = anchors(queue, cluster)
-    return ("EVALSHA", script.sha, len(keys), *keys, argument)
-
-
-def by_text(script: Script, queue: str, argument: bytes, cluster: bool = False) -> Command:
-    keys = anchors(queue, cluster)
-    return ("EVAL", script.text, len(keys), *keys, argument)

@@ -13,6 +13,8 @@ from importlib.resources import files
 
 import msgspec
 
+from taskharbor.drivers.redis.resp import Command
+
 PACKAGE = "taskharbor.drivers.redis"
 pack = msgspec.msgpack.Encoder().encode
 _WITHOUT = re.compile(r"^-- without: (.*)$", re.MULTILINE)
@@ -103,3 +105,15 @@ def anchors(queue: str, cluster: bool) -> tuple[str, ...]:
     keys refuses a script with two missing ones (TRYAGAIN), and would run one with a single key on what it has."""
     first = anchor(queue)
     return (first, f"{{{queue}}}:th:meta") if cluster else (first,)
+
+
+def by_hash(script: Script, queue: str, argument: bytes, cluster: bool = False) -> Command:
+    """The command that runs a script which the server knows."""
+    keys = anchors(queue, cluster)
+    return ("EVALSHA", script.sha, len(keys), *keys, argument)
+
+
+def by_text(script: Script, queue: str, argument: bytes, cluster: bool = False) -> Command:
+    """The command that runs a script and makes it known."""
+    keys = anchors(queue, cluster)
+    return ("EVAL", script.text, len(keys), *keys, argument)

@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import AuthenticationError, ConnectionError, NoScriptError, ReadOnlyError, ResponseError
 
-from taskharbor.drivers.redis.connection import RespConnection, hang_up
+from taskharbor.drivers.redis.connection import RespConnection, dial
 from taskharbor.drivers.redis.endpoint import AWAY, LOST, Commands, Endpoint, checked, refused
 from taskharbor.drivers.redis.options import RedisOptions
-from taskharbor.drivers.redis.pool import Address, RedisPool, connect, dial
+from taskharbor.drivers.redis.pool import RedisPool
+from taskharbor.drivers.redis.resp import Address
 from taskharbor.model.errors import BackendUnavailable
 
 PAUSE = 0.1  # seconds between two looks for a primary
@@ -39,16 +39,16 @@ class PrimaryPool(RedisPool):
     """Connections to a server that says on each of them that it is a primary."""
 
     async def _dialled(self) -> RespConnection:
-        wire = await super()._dialled()
+        connection = await super()._dialled()
         try:
-            (role,) = await wire.call([("ROLE",)], self._options.connect_timeout)
+            (role,) = await connection.call([("ROLE",)], self._options.connect_timeout)
         except BaseException:
-            await wire.disconnect()
+            await connection.disconnect()
             raise
         if isinstance(role, list) and role[0] != b"master":  # a user who may not ask learns it by READONLY
-            await wire.disconnect()
+            await connection.disconnect()
             raise ReadOnlyError(f"{self.name}, which the sentinels name, is a replica")
-        return wire
+        return connection
 
 
 class SentinelEndpoint(Endpoint):
@@ -190,16 +190,13 @@ class SentinelEndpoint(Endpoint):
             except ResponseError as error:
                 raise refused(self, error) from error
 
-    async def connection(self) -> AbstractConnection:
+    async def connection(self) -> RespConnection:
         pool = await self._found()
-        made = connect(self.options, pool.address)
         try:
-            await dial(self.options, made)
+            return await dial(self.options, pool.address)
         except BaseException:
-            await hang_up(made)
             await self._left(pool)
             raise
-        return made
 
     def unavailable(self, error: BaseException) -> BackendUnavailable:
         made = super().unavailable(error)

@@ -5,9 +5,11 @@ The server's certificate and its name are checked unless the address says otherw
 
 from __future__ import annotations
 
+import ssl
 from typing import Any
 
 OPTIONS = frozenset({"ssl_cert_reqs", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname"})
+_VERIFY = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 CHECKS = ("required", "optional", "none")
 
 _TRUST = "name the CA that signed the server's certificate with ssl_ca_certs=/path/to/ca.pem"
@@ -27,8 +29,7 @@ _ADVICE = (
     ("CERTIFICATE_REQUIRED", _OWN, True),
     ("alert", _OWN, False),
     ("reset by peer", _OWN, False),
-    ("Timeout connecting", _PORT, False),
-    ("no connection within", _PORT, False),  # our own limit, which may come first
+    ("no connection within", _PORT, False),
     ("WRONG_VERSION_NUMBER", _PORT, False),
     ("RECORD_LAYER_FAILURE", _PORT, False),
 )
@@ -49,6 +50,20 @@ def settings(given: dict[str, str], tls: bool) -> tuple[tuple[str, Any], ...]:
         raise ValueError(f"ssl_check_hostname: expected 0 or 1, got {text[:40]!r}")
     found["ssl_check_hostname"] = text == "1"
     return tuple(found.items())
+
+
+def context(given: tuple[tuple[str, Any], ...]) -> ssl.SSLContext:
+    """A TLS context from the result of `settings`; OSError if a file cannot be read or is not PEM. It is made for each
+    connection, so that certificates may be renewed while the process runs."""
+    options = dict(given)
+    made = ssl.create_default_context()
+    made.check_hostname = options["ssl_check_hostname"]
+    made.verify_mode = _VERIFY[options["ssl_cert_reqs"]]
+    if "ssl_certfile" in options or "ssl_keyfile" in options:
+        made.load_cert_chain(options.get("ssl_certfile") or "", options.get("ssl_keyfile"))
+    if "ssl_ca_certs" in options:
+        made.load_verify_locations(options["ssl_ca_certs"])
+    return made
 
 
 def advice(error: BaseException) -> tuple[str, bool]:

@@ -11,15 +11,13 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
-from taskharbor.drivers.redis.connection import PubSubListener, hang_up
+from taskharbor.drivers.redis.connection import PubSubListener, RespConnection
 from taskharbor.drivers.redis.scripts import wake
 
 LOOK_EVERY = 1.0  # seconds
 FIRST = 2.0  # seconds for which a wait lets the subscription come up
-CANCEL_AGAIN = 0.05  # seconds
 
 Look = Callable[[Sequence[str]], Awaitable[dict[str, int]]]
 
@@ -27,14 +25,14 @@ Look = Callable[[Sequence[str]], Awaitable[dict[str, int]]]
 class ArrivalHints:
     """The waiters of one driver."""
 
-    def __init__(self, connect: Callable[[], Awaitable[AbstractConnection]], look: Look, database: int = 0) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[RespConnection]], look: Look, database: int = 0) -> None:
         self._connect = connect
         self._look = look
         self._wake = wake(database)
         self._seen: dict[str, int] = {}  # queue → its last arrival when a reserve of this driver left nothing there
         self._waiters: dict[asyncio.Future[bool], frozenset[str]] = {}
         self._task: asyncio.Task[None] | None = None
-        self._ear: PubSubListener | None = None
+        self._listener: PubSubListener | None = None
         self._heard: dict[str, asyncio.Event] = {}
 
     def drained(self, queue: str, arrival: int) -> None:
@@ -86,8 +84,8 @@ class ArrivalHints:
                         await event.wait()
 
     def _ask(self, queues: Sequence[str]) -> None:
-        if self._ear is not None:
-            self._ear.send("SUBSCRIBE", *(f"{{{queue}}}:{self._wake}" for queue in queues))
+        if self._listener is not None:
+            self._listener.send("SUBSCRIBE", *(f"{{{queue}}}:{self._wake}" for queue in queues))
 
     async def _keep_listening(self) -> None:
         pause = 0.1
@@ -95,19 +93,19 @@ class ArrivalHints:
             connection = None
             try:
                 connection = await self._connect()
-                self._ear = PubSubListener(connection, self._hear)
+                self._listener = PubSubListener(connection, self._hear)
                 self._ask(list(self._heard))
-                await self._ear.over
+                await self._listener.over
             except (RedisError, OSError):
                 pass
             finally:
-                self._ear = None
+                self._listener = None
                 if any(event.is_set() for event in self._heard.values()):
                     pause = 0.1
                 for event in self._heard.values():
                     event.clear()
                 if connection is not None:
-                    await hang_up(connection)
+                    await connection.disconnect()
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
 
@@ -125,9 +123,7 @@ class ArrivalHints:
         """Stop listening."""
         task, self._task = self._task, None
         if task is not None:
-            while not task.done():
-                task.cancel()  # again: a connection that is just made may swallow one (asyncio.wait_for before 3.12)
-                await asyncio.wait([task], timeout=CANCEL_AGAIN)
+            task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         self._heard.clear()
 
