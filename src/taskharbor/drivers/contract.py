@@ -17,7 +17,10 @@ from taskharbor.model.outcome import Ack, Fail, Outcome, Retry
 
 DEFAULT_RETENTION = timedelta(hours=24)
 WORKER_SILENCE = timedelta(minutes=1)
-"""A worker not heard for so long is left out of `workers`."""
+"""A worker whose last heartbeat is older is left out of `workers`."""
+WORKER_FORGOTTEN_AFTER = 10 * WORKER_SILENCE
+"""A worker whose last heartbeat is older is deleted by the next `beat`. Not sooner: a worker with a fast clock must not
+forget one with a slow clock."""
 
 CANCELLED_REASON = "cancelled"
 FLOW_CANCELLED_REASON = "flow cancelled"

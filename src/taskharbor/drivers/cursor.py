@@ -11,13 +11,13 @@ import zlib
 
 
 def encode_cursor(id: str) -> str:
-    """The cursor that goes on after this id."""
+    """The cursor of the page that begins behind this id."""
     data = id.encode()
     return base64.urlsafe_b64encode(b"1" + zlib.crc32(data).to_bytes(4, "big") + data).decode()
 
 
 def decode_cursor(cursor: str) -> str:
-    """The id after which a cursor goes on, or ValueError.
+    """The id behind which a page begins, or ValueError.
 
     >>> decode_cursor(encode_cursor("01J"))
     '01J'
@@ -26,7 +26,11 @@ def decode_cursor(cursor: str) -> str:
         data = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
         id = data[5:].decode()
     except (AttributeError, UnicodeError, binascii.Error):
-        raise ValueError("cursor: expected one that list answered, got a damaged one") from None
-    if encode_cursor(id) != cursor:
-        raise ValueError("cursor: expected one that list answered, got a damaged one")
+        raise _damaged() from None
+    if encode_cursor(id) != cursor or "\x00" in id:  # no store has such an id, and PostgreSQL cannot be asked for it
+        raise _damaged()
     return id
+
+
+def _damaged() -> ValueError:
+    return ValueError("cursor: expected one that list returned, got a damaged one")

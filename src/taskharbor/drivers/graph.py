@@ -1,4 +1,4 @@
-"""Jobs as a graph: what drivers refuse before they store it, and how a run reads as a whole. No store is asked."""
+"""Jobs as a graph: cycles among the jobs of a call, and a flow as it reads as a whole. Nothing here asks a store."""
 
 from __future__ import annotations
 
@@ -16,8 +16,21 @@ def unknown_dependency(id: str, dependency: str) -> InvalidJob:
 
 
 def refuse_cycle(waits_for: Mapping[str, Iterable[str]]) -> None:
-    """InvalidJob if one of the jobs of a call waits for itself. Only edges between them count: what is stored already
-    cannot wait for what is not. Takes away what waits for nothing, again and again; what is left waits for itself."""
+    """InvalidJob if one of the jobs of a call waits for itself. `waits_for`: job → its dependencies."""
+    stuck = in_cycle(waits_for)
+    if stuck is not None:
+        raise InvalidJob(f"depends_on: {stuck} waits for itself over its dependencies; leave one of the edges out")
+
+
+def in_cycle(waits_for: Mapping[str, Iterable[str]]) -> str | None:
+    """A job that waits for itself, over however many edges; None if there is none.
+
+    Only edges between the jobs of a call count: what is stored already cannot wait for what is not. The jobs that wait
+    for nothing are taken away, again and again; what is left waits for itself.
+
+    >>> in_cycle({"a": ["b"], "b": ["a"], "c": ["a", "stored"]})
+    'a'
+    """
     waits: dict[str, int] = {}
     dependents: dict[str, list[str]] = {}
     for id, dependencies in waits_for.items():
@@ -31,9 +44,7 @@ def refuse_cycle(waits_for: Mapping[str, Iterable[str]]) -> None:
             waits[dependent] -= 1
             if not waits[dependent]:
                 free.append(dependent)
-    if len(free) < len(waits):
-        stuck = next(id for id, count in waits.items() if count)
-        raise InvalidJob(f"depends_on: {stuck} waits for itself over its dependencies; leave one of the edges out")
+    return next((id for id, count in waits.items() if count), None)
 
 
 def refuse_cycle_by_handover(new: str, dependents: Collection[str], waits_for: Callable[[str], Iterable[str]]) -> None:
@@ -60,7 +71,7 @@ def own_heir(handover: str, acked: str) -> InvalidJob:
 
 
 def flow_info(flow_id: str, nodes: tuple[JobInfo, ...]) -> FlowInfo:
-    """A run from its jobs, of which there is at least one."""
+    """A flow from its jobs, of which there is at least one."""
     jobs = [node.job for node in nodes]
     times = [at for job in jobs for at in (job.created_at, job.failed_at, job.finished_at) if at is not None]
     return FlowInfo(

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord, replace
+from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
 MAX_NAME = 255
 MAX_KEY = 512
@@ -140,6 +141,27 @@ def check_spawn(spawn: Sequence[JobRecord]) -> None:
         raise InvalidJob(
             f"spawn: expected at most {MAX_SPAWN} jobs, got {len(spawn)}; spawn a job that spawns the rest"
         )
+
+
+def check_outcome(outcome: Outcome, max_payload: int = MAX_PAYLOAD) -> None:
+    """Raise InvalidJob if an outcome cannot be applied, whatever the store holds."""
+    if isinstance(outcome, Ack):
+        if outcome.result is not None and type(outcome.result) is not bytes:
+            raise InvalidJob(
+                f"result: expected bytes or None, got {type(outcome.result).__name__}; encode it with a codec"
+            )
+    elif isinstance(outcome, Retry | Fail):
+        check_number(outcome.attempts, "attempts", 0)
+        if outcome.failed_at is not None:
+            check_moment(outcome.failed_at, "failed_at")
+        if isinstance(outcome, Retry) and outcome.run_at is not None:
+            check_moment(outcome.run_at, "run_at")
+    elif not isinstance(outcome, Cancelled):
+        raise InvalidJob(f"outcome: expected Ack, Retry, Fail or Cancelled, got {type(outcome).__name__}")
+    if isinstance(outcome, Ack | Fail) and outcome.spawn:
+        check_spawn(outcome.spawn)
+        for job in outcome.spawn:
+            check_job(job, max_payload)
 
 
 def clean_error(text: str) -> str:

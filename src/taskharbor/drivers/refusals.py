@@ -1,0 +1,74 @@
+"""Why a driver refuses a lease, a requeue, a cancel or a delete: the same errors and sentences on every driver."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import IntEnum
+from typing import Literal
+
+from taskharbor.model.errors import DriverError, JobNotFound, JobNotInflight, LeaseExpired, LeaseMismatch, WrongState
+from taskharbor.model.lease import Lease
+
+
+class LeaseCode(IntEnum):
+    """Why a lease may not be extended or settled, in the order in which the contract checks. Stores return these."""
+
+    NOT_FOUND = 1
+    NOT_INFLIGHT = 2
+    MISMATCH = 3
+    EXPIRED = 4
+
+
+def lease_refusal(code: int, job_id: str, ended_at: datetime | None = None) -> DriverError:
+    """The error for a code. `ended_at`: when the lease ended, if it has."""
+    if code == LeaseCode.NOT_FOUND:
+        return no_job(job_id)
+    if code == LeaseCode.NOT_INFLIGHT:
+        return JobNotInflight(f"job {job_id} is not inflight")
+    if code == LeaseCode.MISMATCH:
+        return LeaseMismatch(f"job {job_id} was reserved again: another lease holds it")
+    if code == LeaseCode.EXPIRED:
+        return LeaseExpired(f"the lease on job {job_id} ended at {ended_at or 'an unknown time'}")
+    raise ValueError(f"code: expected 1 to 4, got {code!r}")
+
+
+def check_lease(
+    lease: Lease, now: datetime, *, stored: bool, inflight: bool, token: str | None, ends_at: datetime | None
+) -> DriverError | None:
+    """Why `lease` may not be extended or settled at `now`; None if it may.
+
+    `stored`: whether its job exists. `inflight`: whether a lease was granted on it that nothing has ended since, be it
+    over or not. `token` and `ends_at` are that lease's.
+    """
+    if not stored:
+        return lease_refusal(LeaseCode.NOT_FOUND, lease.job_id)
+    if not inflight:
+        return lease_refusal(LeaseCode.NOT_INFLIGHT, lease.job_id)
+    if token != lease.token:
+        return lease_refusal(LeaseCode.MISMATCH, lease.job_id)
+    if ends_at is None or ends_at <= now:
+        return lease_refusal(LeaseCode.EXPIRED, lease.job_id, ends_at)
+    return None
+
+
+def no_job(id: str) -> JobNotFound:
+    """No job has this id."""
+    return JobNotFound(f"no job {id}")
+
+
+def no_flow(flow_id: str) -> JobNotFound:
+    """No job belongs to a flow of this id."""
+    return JobNotFound(f"no flow {flow_id}")
+
+
+_TAKES = {"requeue": "requeue takes dlq and cancelled", "cancel": "cancel takes what is not terminal"}
+
+
+def wrong_state(id: str, state: str, verb: Literal["requeue", "cancel"]) -> WrongState:
+    """A job is in a state that `verb` does not take."""
+    return WrongState(f"job {id} is {state}; {_TAKES[verb]}")
+
+
+def still_needed(id: str, dependents: int) -> WrongState:
+    """A job cannot be deleted while unfinished jobs depend on it."""
+    return WrongState(f"job {id} is needed: {dependents} unfinished job(s) depend on it")
