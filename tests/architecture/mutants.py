@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from taskharbor import drivers
 from taskharbor.drivers import memory
 
 SOURCE = Path(memory.__file__).parent
 PACKAGE = memory.__name__
+SHARED = ("planning", "refusals")  # logic that all drivers share, copied into the package
 
 
 class Edit(NamedTuple):
@@ -39,46 +41,46 @@ LENIENT = Edit(
     "        group = self._groups[name]\n        group.inflight -= 1\n",
     "        group = self._get(name)\n        group.inflight = max(group.inflight - 1, 0)\n",
 )
-REPEATED = "                answers.append(None)\n                continue\n            refused = "
+REPEATED = "                results.append(None)\n                continue\n            refused = "
 
 # Those that must always be here: the mistakes that lose jobs or run them twice.
 REQUIRED = (
     Mutant(
         "token check dropped",
         (
-            Edit("leases", "if held is None or held.token != lease.token:", "if held is None:"),
+            Edit("refusals", "if token != lease.token:", "if token is None:"),
             Edit("settle", "            or held.token != lease.token\n", ""),
         ),
     ),
     Mutant(
         "expiry compared with <",
         (
-            Edit("leases", "entry.moment <= now", "entry.moment < now"),
+            Edit("refusals", "ends_at <= now", "ends_at < now"),
             Edit("settle", "entry.moment <= moment", "entry.moment < moment"),
         ),
     ),
     Mutant(
         "expiry compared the wrong way round",
         (
-            Edit("leases", "entry.moment <= now", "entry.moment > now"),
+            Edit("refusals", "ends_at <= now", "ends_at > now"),
             Edit("settle", "entry.moment <= moment", "entry.moment > moment"),
         ),
     ),
     one(
         "runnable a millisecond after its time",
-        "leases",
+        "reserve",
         "    for queue in queues:\n        queue.move(moment)\n",
         "    for queue in queues:\n        queue.move(moment - 1000)\n",
     ),
-    one("lost leases not counted", "leases", " lost=record.lost + 1, run_at=None", " run_at=None"),
+    one("lost leases not counted", "reserve", " lost=record.lost + 1, run_at=None", " run_at=None"),
     Mutant(
         "a slot freed twice: at expiry, and when the expired job leaves",
         (
             LENIENT,
             Edit(
                 "queue",
-                "        if standing in IN_LINE:\n",
-                "        if standing in IN_LINE:\n"
+                "        if standing in DUE:\n",
+                "        if standing in DUE:\n"
                 "            if entry.lease and entry.record.group:\n"
                 "                self.groups.free(entry.record.group)\n",
             ),
@@ -101,7 +103,7 @@ REQUIRED = (
         "settle applied twice",
         "settle",
         REPEATED,
-        "                _apply(store, entry, outcome, now, moment, max_payload)\n" + REPEATED,
+        "                _apply(store, entry, outcome, now, moment)\n" + REPEATED,
     ),
 )
 
@@ -138,20 +140,21 @@ OTHERS = (
         "return False",
     ),
     one("cancel takes dead jobs", "admin", "if state is State.DONE or state is State.DLQ:", "if state is State.DONE:"),
-    one("cancel_flow sets no flag", "admin", "found.cancelled = True", "pass"),
+    one("cancel_flow sets no flag", "admin", "flow.cancelled = True", "pass"),
     one(
         "one space of keys for all queues",
         "enqueue",
-        "known = queue.keys.get(key) if queue is not None else None",
-        "known = next((q.keys[key] for q in store.queues.values() if key in q.keys), None)",
+        "        if queue is not None and key in queue.keys:\n",
+        "        queue = next((q for q in store.queues.values() if key in q.keys), queue)\n"
+        "        if queue is not None and key in queue.keys:\n",
     ),
     one(
         "the key decides before the id",
-        "enqueue",
-        "    if job.id in store.entries or job.id in made.fresh:\n        return job.id\n",
-        "    if (job.id in store.entries or job.id in made.fresh) and (job.idempotency_key is None or not (\n"
-        "        job.queue in store.queues and job.idempotency_key in store.queues[job.queue].keys)):\n"
-        "        return job.id\n",
+        "planning",
+        "    stored = plan.stored.get(job.id)\n",
+        "    stored = plan.stored.get(job.id)\n"
+        "    if (job.queue, job.idempotency_key) in taken:\n"
+        "        return taken[job.queue, job.idempotency_key]\n",
     ),
     one(
         "ordered by id",
@@ -189,7 +192,7 @@ OTHERS = (
         "entry.time = entry.moment\n",
         "entry.time = self.calendar.now\n",
     ),
-    one("paused ignored", "leases", " and not queue.paused]", "]"),
+    one("paused ignored", "reserve", " and not queue.paused]", "]"),
     Mutant(
         "group limit off by one",
         (
@@ -214,42 +217,42 @@ OTHERS = (
     one("handed_to not noted", "settle", "lost=0, handed_to=heir)", "lost=0)"),
     one(
         "a new dependency on the job that was handed over",
-        "enqueue",
-        "return last_of(store, entry).record.id",
-        "return entry.record.id",
+        "planning",
+        "    if stored.handed_to is None:\n        return dependency\n",
+        "    return dependency\n",
     ),
     one("prune at equality", "admin", ">= moment:\n            break", "> moment:\n            break"),
     one("prune takes dead letters", "store", "        if standing != DLQ:\n", "        if True:\n"),
     one(
         "prune takes what is needed",
         "admin",
-        "if entry.holds or (run is not None and run.open):",
-        "if run is not None and run.open:",
+        "if entry.holds or (flow is not None and flow.open):",
+        "if flow is not None and flow.open:",
     ),
-    one("prune takes half a flow", "admin", "if entry.holds or (run is not None and run.open):", "if entry.holds:"),
+    one("prune takes half a flow", "admin", "if entry.holds or (flow is not None and flow.open):", "if entry.holds:"),
     one("delete takes what is needed", "admin", "        if entry.holds:\n", "        if False:\n"),
     one("extend shortens", "leases", "if until > entry.moment:", "if True:"),
     one(
         "scheduled at equality",
-        "entry",
+        "records",
         "return State.SCHEDULED if moment is not None and moment > now else State.READY",
         "return State.SCHEDULED if moment is not None and moment >= now else State.READY",
     ),
     one(
         "inflight at equality",
-        "entry",
+        "records",
         "return State.INFLIGHT if moment is not None and moment > now else State.READY",
         "return State.INFLIGHT if moment is not None and moment >= now else State.READY",
     ),
     one(
         "a cycle is stored",
-        "enqueue",
-        "        refuse_cycle({id: record.depends_on for id, record in made.fresh.items()})\n",
+        "planning",
+        "        refuse_cycle({id: job.depends_on for id, job in plan.fresh.items()})\n",
         "",
     ),
     one(
         "the same token for a whole batch",
-        "leases",
+        "reserve",
         "zip(taken, new_tokens(len(taken)), strict=True)",
         "zip(taken, [*new_tokens(1)] * len(taken), strict=True)",
     ),
@@ -267,15 +270,15 @@ OTHERS = (
     ),
     one(
         "damaged records are handed out",
-        "entry",
+        "records",
         "    if not entry.tampered:\n        return None\n    try:",
         "    if entry.standing != UNKNOWN:\n        return None\n    try:",
     ),
     one(
         "wait hears nothing of an ack",
         "driver",
-        "            answers = settle(self.store, outcomes, now, self._max_payload)\n            self._wake()\n",
-        "            answers = settle(self.store, outcomes, now, self._max_payload)\n",
+        "            results = settle(self.store, outcomes, now, self._max_payload)\n            self._wake()\n",
+        "            results = settle(self.store, outcomes, now, self._max_payload)\n",
     ),
 )
 
@@ -286,10 +289,15 @@ def copied(mutant: Mutant | None, folder: Path) -> Iterator[Any]:
     name = f"memory_copy_{abs(hash((mutant, str(folder))))}"
     target = folder / name
     shutil.copytree(SOURCE, target, ignore=shutil.ignore_patterns("__pycache__"))
+    for shared in SHARED:
+        shutil.copy(SOURCE.parent / f"{shared}.py", target)
     for edit in mutant.edits if mutant else ():
         _apply(target / f"{edit.module}.py", edit)
     for file in target.glob("*.py"):
-        file.write_text(file.read_text(encoding="utf-8").replace(PACKAGE, name), encoding="utf-8")
+        text = file.read_text(encoding="utf-8").replace(PACKAGE, name)
+        for shared in SHARED:
+            text = text.replace(f"{drivers.__name__}.{shared} ", f"{name}.{shared} ")
+        file.write_text(text, encoding="utf-8")
     sys.path.insert(0, str(folder))
     try:
         importlib.invalidate_caches()
@@ -306,7 +314,7 @@ def _apply(file: Path, edit: Edit) -> None:
     found = text.count(edit.old)
     if found != 1:
         raise LookupError(
-            f"{SOURCE / file.name} holds the text to be mutated {found} times, expected once. "
+            f"{file.name} of {SOURCE} or its parent holds the text to be mutated {found} times, expected once. "
             f"Say this mistake again in the words that stand there now:\n{edit.old}"
         )
     file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")

@@ -7,8 +7,8 @@ from taskharbor.drivers.memory.flows import dependencies
 from taskharbor.drivers.memory.records import (
     BLOCKED,
     DONE,
+    DUE,
     EXPIRED,
-    IN_LINE,
     INFLIGHT,
     LEASED,
     READY,
@@ -17,10 +17,10 @@ from taskharbor.drivers.memory.records import (
     finished,
     ticks,
 )
-from taskharbor.drivers.memory.store import Store
+from taskharbor.drivers.memory.store import MemoryStore
 
 
-def recount(store: Store) -> None:
+def recount(store: MemoryStore) -> None:
     """Every number and every index of the store, worked out again from the jobs alone."""
     entries = list(store.entries.values())
     for name, queue in store.queues.items():
@@ -53,9 +53,9 @@ def recount(store: Store) -> None:
         assert all(moment <= now for moment in calendar.behind)
         assert set(calendar.ahead) <= set(calendar._next)
         assert {-moment for moment in calendar.behind} <= set(calendar._past)
-        live = [item[-1] for item in [*queue.line.run, *queue.line.heap] if item[-1].place == item[-2]]
-        assert len(live) == len(set(live)) == queue.line.size() - queue.line.stale
-        assert set(live) == {entry for entry in own if entry.standing in IN_LINE and entry.record.group is None}
+        live = [item[-1] for item in [*queue.ungrouped.run, *queue.ungrouped.heap] if item[-1].place == item[-2]]
+        assert len(live) == len(set(live)) == queue.ungrouped.size() - queue.ungrouped.stale
+        assert set(live) == {entry for entry in own if entry.standing in DUE and entry.record.group is None}
         recount_groups(queue, [entry for entry in own if entry.record.group is not None])
     for entry in entries:
         recount_edges(store, entry)
@@ -74,7 +74,7 @@ def recount_groups(queue, members):
     due: dict[Any, set[Any]] = {}
     held = Counter(entry.record.group for entry in members if entry.standing == INFLIGHT)
     for entry in members:
-        if entry.standing in IN_LINE:
+        if entry.standing in DUE:
             due.setdefault(entry.record.group, set()).add(entry)
     assert set(groups._groups) == due.keys() | held.keys()
     for name, group in groups._groups.items():

@@ -51,8 +51,8 @@ def test_a_store_that_is_dropped_takes_its_jobs_along() -> None:
 
 
 def test_entries_are_untracked() -> None:
-    from taskharbor.drivers.memory.queue import Queue
+    from taskharbor.drivers.memory.queue import JobQueue
     from taskharbor.drivers.memory.records import Entry
 
-    entry = Entry(JobRecord(id="j", type="t"), Queue("default"), 1)
+    entry = Entry(JobRecord(id="j", type="t"), JobQueue("default"), 1)
     assert not gc.is_tracked(entry)

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from taskharbor.drivers import Ack, Fail, JobRecord, Retry
-from taskharbor.drivers.memory import MemoryDriver, admin, enqueue, leases, records, settle
-from taskharbor.drivers.memory.queue import Queue
+from taskharbor.drivers.memory import MemoryDriver, admin, enqueue, leases, reading, records, reserve, settle
+from taskharbor.drivers.memory.queue import JobQueue
 from tests.drivers.memory_recount import recount
 
 pytestmark = pytest.mark.lane("unit")
@@ -45,7 +45,7 @@ class Time(int):
 
 @pytest.fixture(autouse=True)
 def counting_times(monkeypatch):
-    for module in (admin, enqueue, leases, settle):
+    for module in (admin, enqueue, leases, reading, reserve, settle):
         monkeypatch.setattr(module, "ticks", lambda moment: Time(records.ticks(moment)))
 
 
@@ -268,7 +268,7 @@ def test_lines_forget_what_left_them_from_the_middle(group):
 
     run(come_and_go())
     queue = driver.store.queues["default"]
-    line = queue.groups._groups[group] if group else queue.line
+    line = queue.groups._groups[group] if group else queue.ungrouped
     assert line.size() <= 150
     first = line.peek()
     assert first is not None
@@ -301,4 +301,6 @@ def test_queues_that_came_and_went_are_collected(group):
 
     run(come_and_go())
     gc.collect()
-    assert [thing.name for thing in gc.get_objects() if type(thing) is Queue and thing.name.startswith("gone-")] == []
+    assert [
+        thing.name for thing in gc.get_objects() if type(thing) is JobQueue and thing.name.startswith("gone-")
+    ] == []

@@ -1,142 +1,33 @@
-"""Looking at jobs and deciding over them. Nothing here is on a worker's way."""
+"""What an operator does with jobs and queues, and the heartbeats of workers."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_SILENCE
-from taskharbor.drivers.cursor import decode_cursor, encode_cursor
-from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.memory.enqueue import last_of
-from taskharbor.drivers.memory.flows import link, waiting_for
-from taskharbor.drivers.memory.records import (
-    BLOCKED,
-    CANCELLED,
-    STATES,
-    Entry,
-    damage_of,
-    finished,
-    outward,
-    readable,
-    state_at,
-    ticks,
-)
-from taskharbor.drivers.memory.store import Store
+from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
+from taskharbor.drivers.memory.flows import link
+from taskharbor.drivers.memory.records import BLOCKED, CANCELLED, Entry, finished, state_at, ticks
+from taskharbor.drivers.memory.store import MemoryStore
+from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
 from taskharbor.model.bounds import check_moment, check_name
-from taskharbor.model.errors import DriverError, JobNotFound, WrongState
-from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo
-
-_REMEMBERED = 10 * WORKER_SILENCE  # a worker with a slow clock must not be forgotten by one with a fast clock
-
-# Looking
+from taskharbor.model.errors import DriverError
+from taskharbor.model.job import State, WorkerInfo
 
 
-def info(store: Store, entry: Entry, now: int) -> JobInfo:
-    """A job as it reads at a moment."""
-    state = state_at(entry, now)
-    record = outward(entry.record) if damage_of(entry) is None else readable(entry)
-    if state is State.INFLIGHT:
-        return JobInfo(record, state, entry.worker, entry.lease.expires_at if entry.lease else None)
-    if state is State.BLOCKED:
-        return JobInfo(record, state, waiting_for=waiting_for(store, entry))
-    if state is State.READY and entry.lease:  # its lease is over
-        return JobInfo(replace(record, run_at=None), state)
-    return JobInfo(record, state)
-
-
-def inspect(store: Store, id: str, now: datetime) -> JobInfo:
-    entry = store.entries.get(id)
-    if entry is None:
-        raise JobNotFound(f"no job {id}")
-    return info(store, entry, ticks(now))
-
-
-def list_jobs(
-    store: Store,
-    now: datetime,
-    *,
-    queue: str | None,
-    state: State | str | None,
-    type: str | None,
-    group: str | None,
-    flow_id: str | None,
-    cursor: str | None,
-    limit: int,
-) -> Page:
-    if limit < 1:
-        raise ValueError(f"limit: expected at least 1, got {limit}")
-    moment = ticks(now)
-    wanted = State(state) if state is not None else None
-    if flow_id is None:
-        ids = store.sorted_ids()
-    else:
-        flow = store.flows.get(flow_id)
-        ids = sorted(entry.record.id for entry in flow.members) if flow is not None else []
-    items: list[JobInfo] = []
-    for index in range(bisect_right(ids, decode_cursor(cursor)) if cursor is not None else 0, len(ids)):
-        entry = store.entries.get(ids[index])
-        if (
-            entry is None
-            or (queue is not None and entry.record.queue != queue)
-            or (type is not None and entry.record.type != type)
-            or (group is not None and entry.record.group != group)
-            or (wanted is not None and state_at(entry, moment) is not wanted)
-        ):
-            continue
-        if len(items) == limit:
-            return Page(tuple(items), encode_cursor(items[-1].job.id))
-        items.append(info(store, entry, moment))
-    return Page(tuple(items))
-
-
-def counts(store: Store, now: datetime) -> dict[str, dict[str, int]]:
-    moment = ticks(now)
-    answer: dict[str, dict[str, int]] = {}
-    for name, queue in sorted(store.queues.items()):
-        queue.move(moment)
-        states: dict[str, int] = {}
-        for standing, number in enumerate(queue.counts):
-            if number:
-                state = STATES[standing].value
-                states[state] = states.get(state, 0) + number
-        if states:
-            answer[name] = states
-    return answer
-
-
-def flow(store: Store, flow_id: str, now: datetime) -> FlowInfo:
-    found = store.flows.get(flow_id)
-    if found is None:
-        raise JobNotFound(f"no flow {flow_id}")
-    moment = ticks(now)
-    nodes = tuple(info(store, entry, moment) for entry in sorted(found.members, key=_id))
-    return flow_info(flow_id, nodes)
-
-
-def results(store: Store, ids: Sequence[str]) -> dict[str, bytes | None]:
-    entries = {id: store.entries.get(id) for id in ids}
-    return {id: last_of(store, entry).record.result if entry is not None else None for id, entry in entries.items()}
-
-
-# Deciding
-
-
-def each(store: Store, ids: Sequence[str], act: Callable[[Entry], DriverError | None]) -> list[DriverError | None]:
-    """The same for each job, one after the other; an unknown one is answered for."""
-    answers: list[DriverError | None] = []
-    for id in ids:
-        entry = store.entries.get(id)
-        answers.append(JobNotFound(f"no job {id}") if entry is None else act(entry))
-    return answers
+def _for_each(
+    store: MemoryStore, ids: Sequence[str], act: Callable[[Entry], DriverError | None]
+) -> list[DriverError | None]:
+    """`act` on each job, one after the other; JobNotFound in the place of an unknown one."""
+    return [no_job(id) if (entry := store.entries.get(id)) is None else act(entry) for id in ids]
 
 
 def requeue(
-    store: Store, ids: Sequence[str], now: datetime, run_at: datetime | None, reset_attempts: bool
+    store: MemoryStore, ids: Sequence[str], now: datetime, run_at: datetime | None, reset_attempts: bool
 ) -> list[DriverError | None]:
+    """Bring dead and cancelled jobs back."""
     moment = ticks(now)
     if run_at is not None:
         check_moment(run_at, "run_at")
@@ -144,14 +35,14 @@ def requeue(
     def act(entry: Entry) -> DriverError | None:
         state = state_at(entry, moment)
         if state is not State.DLQ and state is not State.CANCELLED:
-            return WrongState(f"job {entry.record.id} is {state}; requeue takes dlq and cancelled")
+            return wrong_state(entry.record.id, state, "requeue")
         record = replace(entry.record, reason="", finished_at=None, lost=0, run_at=run_at)
         if reset_attempts:
             record = replace(record, attempts=0)
         if record.flow_id is not None:
             store.flows[record.flow_id].cancelled = False
         was_finished = finished(entry)
-        store.stand(entry, record, BLOCKED)
+        store.take_out(entry, record, BLOCKED)
         store.unmet.pop(record.id, None)
         if was_finished:
             store.reopen(entry)
@@ -161,10 +52,13 @@ def requeue(
             store.join(entry, record, moment)
         return None
 
-    return each(store, ids, act)
+    return _for_each(store, ids, act)
 
 
-def cancel(store: Store, ids: Sequence[str], now: datetime, reason: str = CANCELLED_REASON) -> list[DriverError | None]:
+def cancel(
+    store: MemoryStore, ids: Sequence[str], now: datetime, reason: str = CANCELLED_REASON
+) -> list[DriverError | None]:
+    """Cancel what is not terminal."""
     moment = ticks(now)
 
     def act(entry: Entry) -> DriverError | None:
@@ -172,68 +66,74 @@ def cancel(store: Store, ids: Sequence[str], now: datetime, reason: str = CANCEL
         if state is State.CANCELLED:
             return None
         if state is State.DONE or state is State.DLQ:
-            return WrongState(f"job {entry.record.id} is {state}; cancel takes what is not terminal")
+            return wrong_state(entry.record.id, state, "cancel")
         store.finish(entry, CANCELLED, replace(entry.record, reason=reason, finished_at=now), moment)
         return None
 
-    return each(store, ids, act)
+    return _for_each(store, ids, act)
 
 
-def cancel_flow(store: Store, flow_id: str, now: datetime) -> int:
-    found = store.flows.get(flow_id)
-    if found is None:
+def cancel_flow(store: MemoryStore, flow_id: str, now: datetime) -> int:
+    """Cancel what is not terminal in a flow, and whatever is stored in it from now on."""
+    flow = store.flows.get(flow_id)
+    if flow is None:
         return 0
-    found.cancelled = True
+    flow.cancelled = True
     moment = ticks(now)
-    running = [entry.record.id for entry in found.members if not state_at(entry, moment).terminal]
-    cancel(store, running, now, FLOW_CANCELLED_REASON)
-    return len(running)
+    open_ids = [entry.record.id for entry in flow.members if not state_at(entry, moment).terminal]
+    cancel(store, open_ids, now, FLOW_CANCELLED_REASON)
+    return len(open_ids)
 
 
-def delete(store: Store, ids: Sequence[str]) -> list[DriverError | None]:
+def delete(store: MemoryStore, ids: Sequence[str]) -> list[DriverError | None]:
+    """Forget jobs that no unfinished job depends on."""
+
     def act(entry: Entry) -> DriverError | None:
         if entry.holds:
-            return WrongState(f"job {entry.record.id} is needed: {entry.holds} unfinished job(s) depend on it")
+            return still_needed(entry.record.id, entry.holds)
         store.remove(entry)
         return None
 
-    return each(store, ids, act)
+    return _for_each(store, ids, act)
 
 
-def prune(store: Store, before: datetime, limit: int) -> int:
-    moment, gone = ticks(before), 0
-    line = store.finished
-    while gone < limit and (entry := line.peek()) is not None:
+def prune(store: MemoryStore, before: datetime, limit: int) -> int:
+    """Forget up to `limit` jobs that finished before a moment, the oldest first."""
+    moment, pruned = ticks(before), 0
+    while pruned < limit and (entry := store.finished.peek()) is not None:
         assert entry.record.finished_at is not None
         if ticks(entry.record.finished_at) >= moment:
             break
-        line.pop()
-        run = store.flows[entry.record.flow_id] if entry.record.flow_id is not None else None
-        if entry.holds or (run is not None and run.open):
-            # Not looked at again before what holds it has finished, or each prune would wade through all of these.
+        store.finished.pop()
+        flow = store.flows[entry.record.flow_id] if entry.record.flow_id is not None else None
+        if entry.holds or (flow is not None and flow.open):
+            # Parked until what needs it has finished, or each prune would wade through all of these again.
             entry.parked = True
-            if run is not None and run.open:
-                run.parked[entry] = None
+            if flow is not None and flow.open:
+                flow.parked[entry] = None
             continue
         store.remove(entry)
-        gone += 1
-    return gone
+        pruned += 1
+    return pruned
 
 
-# Workers
+def pause(store: MemoryStore, name: str) -> None:
+    """Stop new reservations from a queue, which need not exist yet."""
+    check_name(name, "queue")
+    store.queue(name).paused = True
 
 
-def beat(store: Store, worker: WorkerInfo, now: datetime) -> None:
+def resume(store: MemoryStore, name: str) -> None:
+    """Allow reservations from a queue again."""
+    queue = store.queues.get(name)
+    if queue is not None and queue.paused:
+        queue.paused = False
+        queue.arrived = store.next_number()
+
+
+def beat(store: MemoryStore, worker: WorkerInfo, now: datetime) -> None:
+    """Note that a worker is alive, and forget those that have been silent for long."""
     check_name(worker.worker, "worker")
     store.workers[worker.worker] = replace(worker, seen_at=now)
-    for name in [name for name, heard in store.workers.items() if heard.seen_at <= now - _REMEMBERED]:
+    for name in [name for name, seen in store.workers.items() if seen.seen_at <= now - WORKER_FORGOTTEN_AFTER]:
         del store.workers[name]
-
-
-def workers(store: Store, now: datetime) -> list[WorkerInfo]:
-    heard = [worker for worker in store.workers.values() if worker.seen_at > now - WORKER_SILENCE]
-    return sorted(heard, key=lambda worker: worker.worker)
-
-
-def _id(entry: Entry) -> str:
-    return entry.record.id

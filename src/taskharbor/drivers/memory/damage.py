@@ -16,7 +16,7 @@ from taskharbor.drivers.memory.records import UNKNOWN, finished
 if TYPE_CHECKING:
     from taskharbor.drivers.memory.driver import MemoryDriver
     from taskharbor.drivers.memory.records import Entry
-    from taskharbor.drivers.memory.store import Store
+    from taskharbor.drivers.memory.store import MemoryStore
 
 Damage: TypeAlias = Literal["type", "payload", "number", "state"]
 KINDS: tuple[Damage, ...] = ("type", "payload", "number", "state")
@@ -68,9 +68,9 @@ def damage_field(driver: MemoryDriver, id: str, field: str, kind: str) -> bool:
         return True
 
 
-def _lose_state(store: Store, entry: Entry) -> None:
+def _lose_state(store: MemoryStore, entry: Entry) -> None:
     if finished(entry):
         store.reopen(entry)
-    store.stand(entry, entry.record, UNKNOWN)
+    store.take_out(entry, entry.record, UNKNOWN)
     entry.tampered = True
     store.unmet[entry.record.id] = entry

@@ -1,37 +1,36 @@
-"""The face of the memory driver: the calls of the contract, each one transaction under the store's lock.
+"""The memory driver: the calls of the contract, each one transaction under the store's lock.
 
-Every call does its work at once and awaits nothing, `wait` excepted; so a call cannot be cancelled half-way, and a
+Every call does its work at once and awaits nothing, `wait` excepted. So a call cannot be cancelled half-way, and a
 driver may be used from any thread and any event loop, opened or not. `memory://` is private to the driver and its
-siblings, `memory://name` is shared by all drivers of that name in the process.
+siblings; `memory://name` is shared by all drivers of that name in the process.
 """
 
 from __future__ import annotations
 
-import builtins
 import threading
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from urllib.parse import urlsplit
 
-from taskharbor.drivers.contract import DEFAULT_RETENTION, SingleVerbs
-from taskharbor.drivers.dsn import options_of, scheme_of, span
-from taskharbor.drivers.memory import admin, replay
-from taskharbor.drivers.memory.enqueue import carry_out, plan
-from taskharbor.drivers.memory.leases import extend, release, reserve
+from taskharbor.drivers.contract import SingleVerbs
+from taskharbor.drivers.listing import job_filter
+from taskharbor.drivers.memory import admin, reading, replay
+from taskharbor.drivers.memory.enqueue import enqueue
+from taskharbor.drivers.memory.leases import extend, release
+from taskharbor.drivers.memory.options import parse
+from taskharbor.drivers.memory.reserve import reserve
 from taskharbor.drivers.memory.settle import settle
-from taskharbor.drivers.memory.store import Store
-from taskharbor.drivers.memory.wait import Waiter
-from taskharbor.model.bounds import MAX_PAYLOAD, check_name
+from taskharbor.drivers.memory.store import MemoryStore
+from taskharbor.drivers.memory.wait import WaitCall
+from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import DriverError, TaskHarborError
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import from_ms
 
-_STORES: dict[str, Store] = {}  # memory://name: kept for the life of the process, as its users come and go
+_STORES: dict[str, MemoryStore] = {}  # memory://name: kept for the life of the process, as drivers come and go
 _STORES_LOCK = threading.Lock()
-_OPTIONS = frozenset({"retention", "max_payload"})
 
 
 class MemoryDriver(SingleVerbs):
@@ -42,11 +41,11 @@ class MemoryDriver(SingleVerbs):
     """
 
     def __init__(self, dsn: str = "memory://") -> None:
-        name, self._retention, self._max_payload = _parse(dsn)
+        name, self._retention, self._max_payload = parse(dsn)
         self._dsn = dsn
-        self.store = _shared(name) if name else Store()
-        self._worker = ""  # whose name was found to be one
-        self._seen: dict[str, int] = {}  # queue → its last arrival when a reserve of this driver left nothing there
+        self.store = _store_named(name) if name else MemoryStore()
+        self._worker = ""  # the last worker name that was checked
+        self._drained: dict[str, int] = {}  # queue → its last arrival when a reserve of this driver left nothing there
 
     @property
     def retention(self) -> timedelta:
@@ -71,46 +70,42 @@ class MemoryDriver(SingleVerbs):
 
     # The four verbs
 
-    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
-        store = self.store
-        with store.lock:
-            made = plan(store, jobs, now, self._max_payload)
-            carry_out(store, made, now)
+    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
+        with self.store.lock:
+            results = enqueue(self.store, jobs, now, self._max_payload)
             self._wake()
-            return made.answers
+            return results
 
     async def reserve(
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
-    ) -> builtins.list[Reserved]:
+    ) -> list[Reserved]:
         if worker and worker != self._worker:
             check_name(worker, "worker")
-            self._worker = worker  # the same one asks again and again
+            self._worker = worker  # the same worker calls again and again
         store = self.store
         with store.lock:
             reserved = reserve(store, queues, now, lease_for, limit, worker) if limit > 0 else []
             for name in queues:
                 queue = store.queues.get(name)
                 if queue is not None and queue.drained():
-                    self._seen[name] = queue.arrived
+                    self._drained[name] = queue.arrived
             return reserved
 
-    async def extend(
-        self, leases: Sequence[Lease], now: datetime, lease_for: timedelta
-    ) -> builtins.list[Lease | DriverError]:
+    async def extend(self, leases: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Lease | DriverError]:
         with self.store.lock:
             return extend(self.store, leases, now, lease_for)
 
-    async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> builtins.list[TaskHarborError | None]:
+    async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         with self.store.lock:
-            answers = settle(self.store, outcomes, now, self._max_payload)
+            results = settle(self.store, outcomes, now, self._max_payload)
             self._wake()
-            return answers
+            return results
 
     # Beside the verbs
 
     async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
         with self.store.lock:
-            return admin.results(self.store, ids)
+            return reading.results(self.store, ids)
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
         with self.store.lock:
@@ -121,20 +116,20 @@ class MemoryDriver(SingleVerbs):
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         store = self.store
         with store.lock:
-            # What came between the last empty reserve and this call must not be slept through.
+            # A job that arrived between the last empty reserve and this call must not be waited through.
             for name in queues:
                 queue = store.queues.get(name)
-                if queue is not None and queue.arrived > self._seen.get(name, 0):
+                if queue is not None and queue.arrived > self._drained.get(name, 0):
                     return True
-            waiter = Waiter(queues, store.number)
-            store.waiters.add(waiter)
-        timer = waiter.loop.call_later(timeout, waiter.answer, False)
+            waiting = WaitCall(queues, store.number)
+            store.waiters.add(waiting)
+        timer = waiting.loop.call_later(timeout, waiting.end, False)
         try:
-            return await waiter.future
+            return await waiting.future
         finally:
             timer.cancel()
             with store.lock:
-                store.waiters.remove(waiter)
+                store.waiters.remove(waiting)
 
     def _wake(self) -> None:
         if self.store.waiters:
@@ -143,31 +138,91 @@ class MemoryDriver(SingleVerbs):
     # Pause
 
     async def pause(self, queue: str) -> None:
-        check_name(queue, "queue")
         with self.store.lock:
-            self.store.queue(queue).paused = True
+            admin.pause(self.store, queue)
 
     async def resume(self, queue: str) -> None:
-        store = self.store
-        with store.lock:
-            found = store.queues.get(queue)
-            if found is not None and found.paused:
-                found.paused = False
-                found.arrived = store.next_number()
-                self._wake()
-                store.forget_if_empty(found)
+        with self.store.lock:
+            admin.resume(self.store, queue)
+            self._wake()
+            if queue in self.store.queues:
+                self.store.forget_if_empty(self.store.queues[queue])
 
     async def is_paused(self, queue: str) -> bool:
         with self.store.lock:
-            found = self.store.queues.get(queue)
-            return found is not None and found.paused
+            return reading.is_paused(self.store, queue)
 
     # Admin
 
     async def inspect(self, id: str, now: datetime) -> JobInfo:
         with self.store.lock:
-            return admin.inspect(self.store, id, now)
+            return reading.inspect(self.store, id, now)
 
+    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
+        with self.store.lock:
+            return reading.counts(self.store, now)
+
+    async def queues(self) -> list[str]:
+        with self.store.lock:
+            return reading.queues(self.store)
+
+    async def requeue(
+        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+    ) -> list[DriverError | None]:
+        with self.store.lock:
+            results = admin.requeue(self.store, ids, now, run_at, reset_attempts)
+            self._wake()
+            return results
+
+    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
+        with self.store.lock:
+            results = admin.cancel(self.store, ids, now)
+            self._wake()
+            return results
+
+    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
+        with self.store.lock:
+            results = admin.delete(self.store, ids)
+            self._wake()
+            return results
+
+    async def prune(self, before: datetime, limit: int) -> int:
+        with self.store.lock:
+            return admin.prune(self.store, before, limit)
+
+    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
+        with self.store.lock:
+            return reading.flow(self.store, flow_id, now)
+
+    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
+        with self.store.lock:
+            number = admin.cancel_flow(self.store, flow_id, now)
+            self._wake()
+            return number
+
+    async def beat(self, info: WorkerInfo, now: datetime) -> None:
+        with self.store.lock:
+            admin.beat(self.store, info, now)
+
+    async def workers(self, now: datetime) -> list[WorkerInfo]:
+        with self.store.lock:
+            return reading.workers(self.store, now)
+
+    # Outside the contract: for tests that compare another driver with this one
+
+    async def replay(
+        self, queue: str, ids: Sequence[str], now: datetime, lease_for: timedelta, worker: str = ""
+    ) -> list[Reserved]:
+        """Reserve exactly these jobs in this order; AssertionError if one of them is not a legal choice."""
+        with self.store.lock:
+            return replay.replay(self.store, queue, ids, now, lease_for, worker)
+
+    async def runnable(self, queue: str, now: datetime) -> bool:
+        """Whether `reserve` would give anything from this queue."""
+        with self.store.lock:
+            return replay.runnable(self.store, queue, now)
+
+    # Last, because it hides the type of the same name from the annotations that follow it.
     async def list(
         self,
         *,
@@ -180,103 +235,13 @@ class MemoryDriver(SingleVerbs):
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page:
+        wanted = job_filter(
+            queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
+        )
         with self.store.lock:
-            return admin.list_jobs(
-                self.store,
-                now,
-                queue=queue,
-                state=state,
-                type=type,
-                group=group,
-                flow_id=flow_id,
-                cursor=cursor,
-                limit=limit,
-            )
-
-    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
-        with self.store.lock:
-            return admin.counts(self.store, now)
-
-    async def queues(self) -> builtins.list[str]:
-        with self.store.lock:
-            return sorted(name for name, queue in self.store.queues.items() if queue.paused or not queue.empty())
-
-    async def requeue(
-        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
-    ) -> builtins.list[DriverError | None]:
-        with self.store.lock:
-            answers = admin.requeue(self.store, ids, now, run_at, reset_attempts)
-            self._wake()
-            return answers
-
-    async def cancel(self, ids: Sequence[str], now: datetime) -> builtins.list[DriverError | None]:
-        with self.store.lock:
-            answers = admin.cancel(self.store, ids, now)
-            self._wake()
-            return answers
-
-    async def delete(self, ids: Sequence[str]) -> builtins.list[DriverError | None]:
-        with self.store.lock:
-            answers = admin.delete(self.store, ids)
-            self._wake()
-            return answers
-
-    async def prune(self, before: datetime, limit: int) -> int:
-        with self.store.lock:
-            return admin.prune(self.store, before, limit)
-
-    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
-        with self.store.lock:
-            return admin.flow(self.store, flow_id, now)
-
-    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
-        with self.store.lock:
-            number = admin.cancel_flow(self.store, flow_id, now)
-            self._wake()
-            return number
-
-    async def beat(self, info: WorkerInfo, now: datetime) -> None:
-        with self.store.lock:
-            admin.beat(self.store, info, now)
-
-    async def workers(self, now: datetime) -> builtins.list[WorkerInfo]:
-        with self.store.lock:
-            return admin.workers(self.store, now)
-
-    # Outside the contract: for tests that compare another driver with this one
-
-    async def replay(
-        self, queue: str, ids: Sequence[str], now: datetime, lease_for: timedelta, worker: str = ""
-    ) -> builtins.list[Reserved]:
-        """Reserve exactly these jobs in this order; AssertionError if one of them is not a legal choice."""
-        with self.store.lock:
-            return replay.replay(self.store, queue, ids, now, lease_for, worker)
-
-    async def runnable(self, queue: str, now: datetime) -> bool:
-        """Whether `reserve` would give anything from this queue."""
-        with self.store.lock:
-            return replay.runnable(self.store, queue, now)
+            return reading.list_jobs(self.store, now, wanted)
 
 
-def _parse(dsn: str) -> tuple[str, timedelta, int]:
-    parts = urlsplit(dsn)
-    if scheme_of(dsn) != "memory" or not dsn[len("memory:") :].startswith("//"):
-        raise ValueError("expected memory:// or memory://name")
-    if parts.path or parts.fragment:
-        raise ValueError("expected memory:// or memory://name, got more than a name")
-    if parts.netloc:
-        check_name(parts.netloc, "name")
-    options = options_of(dsn, _OPTIONS)
-    retention = span(options["retention"], "retention") if "retention" in options else DEFAULT_RETENTION
-    max_payload = options.get("max_payload", str(MAX_PAYLOAD))
-    if not max_payload.isascii() or not max_payload.isdigit() or int(max_payload) < 1:
-        raise ValueError(f"max_payload: expected a number of bytes, got {max_payload!r}")
-    return parts.netloc, retention, int(max_payload)
-
-
-def _shared(name: str) -> Store:
+def _store_named(name: str) -> MemoryStore:
     with _STORES_LOCK:
-        found = _STORES.get(name)
-        if found is None:
-            found = _STORES[name] = Store()
-        return found
+        return _STORES.setdefault(name, MemoryStore()) if name not in _STORES else _STORES[name]

@@ -1,8 +1,8 @@
-"""Edges between jobs, and the runs they belong to.
+"""Edges between jobs, and the flows they belong to.
 
-`dependents` of a job are those that name it in their `depends_on`; the value tells whether that one is unfinished
+`dependents` of a job are those that name it in their `depends_on`; the value says whether that one is unfinished
 (neither done nor cancelled). `open` of a blocked job is how many of its dependencies are not done. Both are counted,
-never searched for: a join of twenty thousand costs each of them the same as a join of two.
+never searched for: a join of twenty thousand jobs costs each of them the same as a join of two.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from taskharbor.drivers.memory.records import BLOCKED, DONE, Entry, finished
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.memory.store import Store
+    from taskharbor.drivers.memory.store import MemoryStore
 
 
-class Flow:
-    """One workflow run. It exists as long as a record of it does."""
+class StoredFlow:
+    """One flow. It exists as long as a record of it does."""
 
     __slots__ = ("cancelled", "members", "open", "parked")
 
@@ -26,19 +26,19 @@ class Flow:
         self.members: dict[Entry, None] = {}
         self.open = 0  # members neither done nor cancelled
         self.cancelled = False
-        self.parked: dict[Entry, None] = {}  # finished members that prune met while the run was open
+        self.parked: dict[Entry, None] = {}  # finished members that prune met while the flow was open
 
 
-def dependencies(store: Store, entry: Entry) -> list[Entry]:
+def dependencies(store: MemoryStore, entry: Entry) -> list[Entry]:
     """The jobs it depends on that are still there, each once."""
     found = [store.entries.get(id) for id in dict.fromkeys(entry.record.depends_on)]
     return [dependency for dependency in found if dependency is not None]
 
 
-def waiting_for(store: Store, entry: Entry) -> tuple[str, ...]:
+def waiting_for(store: MemoryStore, entry: Entry) -> tuple[str, ...]:
     """The dependencies that are not done, in their order, each once.
 
-    A job that was enqueued under the id of a dependency that is gone is not that dependency: it does not know this one.
+    A dependency may be gone and its id enqueued again: that job does not have this one among its dependents.
     """
     return tuple(
         dependency.record.id
@@ -47,7 +47,14 @@ def waiting_for(store: Store, entry: Entry) -> tuple[str, ...]:
     )
 
 
-def link(store: Store, entry: Entry) -> None:
+def last_in_place(store: MemoryStore, entry: Entry) -> Entry:
+    """The job that has the place of this one now, over however many handovers, as far as its heirs still exist."""
+    while entry.record.handed_to is not None and (heir := store.entries.get(entry.record.handed_to)) is not None:
+        entry = heir
+    return entry
+
+
+def link(store: MemoryStore, entry: Entry) -> None:
     """Make an unfinished job known to its dependencies, and count those that are not done."""
     entry.open = 0
     for dependency in dependencies(store, entry):
@@ -55,21 +62,21 @@ def link(store: Store, entry: Entry) -> None:
         entry.open += dependency.standing != DONE
 
 
-def unlink(store: Store, entry: Entry) -> None:
+def unlink(store: MemoryStore, entry: Entry) -> None:
     """The job is being forgotten: its dependencies forget it too."""
     for dependency in dependencies(store, entry):
         if dependency.dependents is not None:
             dependency.dependents.pop(entry, None)
 
 
-def hold(store: Store, entry: Entry) -> None:
+def hold(store: MemoryStore, entry: Entry) -> None:
     """The job is unfinished again: what it depends on must stay."""
     for dependency in dependencies(store, entry):
         _hold(dependency, entry)
 
 
-def unhold(store: Store, entry: Entry) -> list[Entry]:
-    """The job is finished; answers the dependencies that no unfinished job needs any more."""
+def unhold(store: MemoryStore, entry: Entry) -> list[Entry]:
+    """The job is finished; returns the dependencies that no unfinished job needs any more."""
     let_go = []
     for dependency in dependencies(store, entry):
         if dependency.dependents is not None and dependency.dependents.get(entry):
@@ -93,14 +100,14 @@ def _dependents(dependency: Entry) -> dict[Entry, bool]:
     return dependency.dependents
 
 
-def release_dependents(store: Store, entry: Entry, now: int) -> None:
-    """The job is done: those that waited for nothing else join the line, in the order in which they were stored."""
+def release_dependents(store: MemoryStore, entry: Entry, now: int) -> None:
+    """The job is done: those that waited for nothing else join their queues, in the order in which they were stored."""
     if entry.dependents:
         for dependent in sorted(entry.dependents, key=_stored):
             _one_less(store, dependent, now)
 
 
-def hand_over(store: Store, old: Entry, dependents: list[Entry], new: Entry, now: int) -> None:
+def hand_over(store: MemoryStore, old: Entry, dependents: list[Entry], new: Entry, now: int) -> None:
     """`new` takes the place of `old` in the `depends_on` of these dependents."""
     leaving, joining = _dependents(old), _dependents(new)
     for dependent in sorted(dependents, key=_stored):
@@ -117,7 +124,7 @@ def hand_over(store: Store, old: Entry, dependents: list[Entry], new: Entry, now
             _one_less(store, dependent, now)
 
 
-def _one_less(store: Store, dependent: Entry, now: int) -> None:
+def _one_less(store: MemoryStore, dependent: Entry, now: int) -> None:
     if dependent.standing == BLOCKED:
         dependent.open -= 1
         if not dependent.open:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 
-from taskharbor.drivers.memory.heaps import Heap
+from taskharbor.drivers.memory.heaps import EntryHeap
 from taskharbor.drivers.memory.records import Entry
 
 _SLACK = 64
 
 
-class Group(Heap):
+class Group(EntryHeap):
     """The due members of a group, and how many of the others are inflight."""
 
     __slots__ = ("inflight", "limit", "name", "waiting")

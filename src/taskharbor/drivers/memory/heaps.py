@@ -7,7 +7,6 @@ are rebuilt when more than half of them is stale, so they grow with what they ho
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, TypeAlias
@@ -22,7 +21,7 @@ _next_ticket = count(1).__next__  # for all lines together: an entry moves from 
 _SLACK = 64  # below this many stale items rebuilding costs more than it saves
 
 
-class Heap:
+class EntryHeap:
     """Entries in order, for lines that are short: a group's, mostly."""
 
     __slots__ = ("heap", "stale")
@@ -76,7 +75,7 @@ class Heap:
         self.stale = 0
 
 
-class Line(Heap):
+class OrderedEntries(EntryHeap):
     """Entries in order, for lines that are long: what comes in order, as nearly all does, never sees the heap.
 
     `run` is sorted because only greater items are appended to it; the rest goes to the heap. So a line of one
@@ -169,76 +168,3 @@ class Line(Heap):
     def rebuild(self) -> None:
         super().rebuild()
         self.run = deque(item for item in self.run if item[-1].place == item[-2])
-
-
-class Calendar:
-    """Entries by a moment, divided by `now` into those ahead and those behind. `now` may be moved either way.
-
-    One bucket holds all entries of a moment. A heap holds moments, not entries: a hundred thousand leases a second
-    that end in the same few thousand milliseconds must not leave a trace each.
-    """
-
-    __slots__ = ("_next", "_past", "ahead", "behind", "now")
-
-    def __init__(self) -> None:
-        self.now = 0
-        self.ahead: dict[int, dict[Entry, None]] = {}
-        self.behind: dict[int, dict[Entry, None]] = {}
-        self._next: list[int] = []  # the moments ahead, and some that are gone; the earliest first
-        self._past: list[int] = []  # the moments behind, negated; the latest first
-
-    def bucket(self, moment: int) -> dict[Entry, None]:
-        """Where the entries of a moment are. Whoever puts one there sets its `moment`."""
-        side = self.ahead if moment > self.now else self.behind
-        found = side.get(moment)
-        if found is None:
-            found = side[moment] = {}
-            self._note(moment)
-        return found
-
-    def add(self, entry: Entry, moment: int) -> None:
-        entry.moment = moment
-        self.bucket(moment)[entry] = None
-
-    def remove(self, entry: Entry) -> None:
-        moment = entry.moment
-        if moment is None:
-            return
-        entry.moment = None
-        side = self.ahead if moment > self.now else self.behind
-        bucket = side[moment]
-        del bucket[entry]
-        if not bucket:
-            del side[moment]
-
-    def forward(self, now: int) -> Iterator[Entry]:
-        """Move on to a later moment; yields what has come to lie behind."""
-        self.now = now
-        while self._next and self._next[0] <= now:
-            moment = heappop(self._next)
-            bucket = self.ahead.pop(moment, None)
-            if bucket is not None:
-                self.behind[moment] = bucket
-                self._note(moment)
-                yield from bucket
-
-    def back(self, now: int) -> Iterator[Entry]:
-        """Move back to an earlier moment; yields what has come to lie ahead again."""
-        self.now = now
-        while self._past and -self._past[0] > now:
-            moment = -heappop(self._past)
-            bucket = self.behind.pop(moment, None)
-            if bucket is not None:
-                self.ahead[moment] = bucket
-                self._note(moment)
-                yield from bucket
-
-    def _note(self, moment: int) -> None:
-        if moment > self.now:
-            heappush(self._next, moment)
-            if len(self._next) > 2 * len(self.ahead) + _SLACK:
-                self._next = sorted(self.ahead)
-        else:
-            heappush(self._past, -moment)
-            if len(self._past) > 2 * len(self.behind) + _SLACK:
-                self._past = sorted([-moment for moment in self.behind])

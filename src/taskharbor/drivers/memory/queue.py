@@ -1,19 +1,20 @@
-"""One queue: who may run, who will, who does. It stands at a moment, and `move` brings it to another, either way.
+"""One queue: its jobs that are due, scheduled or inflight. It stands at a moment; `move` brings it to another.
 
-    SCHEDULED ──(run_at behind)──► READY ──take, grant──► INFLIGHT ──(lease behind)──► EXPIRED ──take, grant──► INFLIGHT
-              ◄──(ahead again)───                                  ◄──(ahead again)───
+    SCHEDULED ──(run_at past)──► READY ──take, grant──► INFLIGHT ──(lease past)──► EXPIRED ──take, grant──► INFLIGHT
+              ◄──(ahead again)──                                  ◄──(ahead again)─
 
-Workers' clocks differ, so `now` may go back between two calls: moving back undoes exactly what moving on did, and
-so nothing starts early and a lease that holds again is held. Everything else is left to the store.
+Workers' clocks differ, so `now` may go back between two calls. Moving back undoes exactly what moving on did: no job
+starts early, and a lease that is valid again at the earlier moment is valid.
 """
 
 from __future__ import annotations
 
+from taskharbor.drivers.memory.calendar import Calendar
 from taskharbor.drivers.memory.groups import Groups
-from taskharbor.drivers.memory.heaps import Calendar, Line
+from taskharbor.drivers.memory.heaps import OrderedEntries
 from taskharbor.drivers.memory.records import (
+    DUE,
     EXPIRED,
-    IN_LINE,
     INFLIGHT,
     READY,
     SCHEDULED,
@@ -24,17 +25,28 @@ from taskharbor.drivers.memory.records import (
 )
 
 
-class Queue:
-    """The lines of one queue, and how many of its jobs stand where."""
+class JobQueue:
+    """The jobs of one queue that wait or run, and how many of all its jobs have which standing."""
 
-    __slots__ = ("arrived", "calendar", "counts", "groups", "groups_next", "keys", "line", "name", "paused", "served")
+    __slots__ = (
+        "arrived",
+        "calendar",
+        "counts",
+        "groups",
+        "groups_next",
+        "keys",
+        "name",
+        "paused",
+        "served",
+        "ungrouped",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.line = Line()  # what is due and has no group, by priority, time and arrival
+        self.ungrouped = OrderedEntries()  # due jobs without a group, by priority, time and arrival
         self.groups = Groups()
-        self.groups_next = True  # whose turn it is: the groups' or the line's
-        self.calendar = Calendar()  # leases by their end; what has a run_at and waits, by that
+        self.groups_next = True  # whose turn it is: the groups' or the ungrouped jobs'
+        self.calendar = Calendar()  # leased jobs by the end of the lease, scheduled ones by `run_at`
         self.counts = [0 for _ in STANDINGS]
         self.keys: dict[str, str] = {}  # idempotency key → id
         self.paused = False
@@ -43,9 +55,9 @@ class Queue:
 
     def clear(self) -> None:
         """Let go of all entries."""
-        self.line, self.groups, self.calendar = Line(), Groups(), Calendar()
+        self.ungrouped, self.groups, self.calendar = OrderedEntries(), Groups(), Calendar()
 
-    def stand(self, entry: Entry, standing: int) -> None:
+    def set_standing(self, entry: Entry, standing: int) -> None:
         self.counts[entry.standing] -= 1
         self.counts[standing] += 1
         entry.standing = standing
@@ -56,38 +68,38 @@ class Queue:
     # Moving in time
 
     def move(self, now: int) -> None:
-        """Stand at this moment: afterwards READY, SCHEDULED, INFLIGHT and EXPIRED are true as they are."""
+        """Stand at this moment: afterwards READY, SCHEDULED, INFLIGHT and EXPIRED are true for it."""
         calendar = self.calendar
         if now > calendar.now:
             for entry in calendar.forward(now):
                 if entry.standing == INFLIGHT:
                     self.expire(entry)
                 else:
-                    self.stand(entry, READY)
-                    self._line_up(entry)
+                    self.set_standing(entry, READY)
+                    self._enter(entry)
         elif now < calendar.now:
             for entry in calendar.back(now):
-                self._step_out(entry)
+                self._withdraw(entry)
                 if entry.standing == EXPIRED:
-                    self.stand(entry, INFLIGHT)
+                    self.set_standing(entry, INFLIGHT)
                     if entry.record.group is not None:
                         self.groups.hold(entry.record.group)
                 else:
-                    self.stand(entry, SCHEDULED)
+                    self.set_standing(entry, SCHEDULED)
 
     def expire(self, entry: Entry) -> None:
-        """The lease is over: back into the line at the time it ended, with its old arrival and still with its token."""
-        self.stand(entry, EXPIRED)
+        """The lease is over: the job is due again since that moment, with its old arrival and still with its token."""
+        self.set_standing(entry, EXPIRED)
         assert entry.moment is not None
         entry.time = entry.moment
         if entry.record.group is not None:
             self.groups.free(entry.record.group)
-        self._line_up(entry)
+        self._enter(entry)
 
     # Coming and going
 
     def join(self, entry: Entry, now: int, arrival: int) -> None:
-        """A job of no standing may run from its `run_at` on: it joins the line, or waits for that moment."""
+        """A job may run from its `run_at` on: it becomes due, or waits for that moment."""
         entry.arrival = arrival
         run_at = entry.record.run_at
         if run_at is None:
@@ -99,46 +111,46 @@ class Queue:
             if moment > self.calendar.now:
                 if moment <= now:
                     self.arrived = arrival
-                self.stand(entry, SCHEDULED)
+                self.set_standing(entry, SCHEDULED)
                 return
         if entry.time == now:
             self.arrived = arrival
-        self.stand(entry, READY)
-        self._line_up(entry)
+        self.set_standing(entry, READY)
+        self._enter(entry)
 
     def leave(self, entry: Entry) -> bool:
-        """Take a job out of whatever it stands in; answers whether that freed a slot that another can use."""
+        """Take a job out of whatever it is in; returns whether another job of its group may run now."""
         standing = entry.standing
         if entry.moment is not None:
             self.calendar.remove(entry)
-        if standing == INFLIGHT:  # first, because it is what a worker's outcomes meet
+        if standing == INFLIGHT:  # first, because this is what an outcome finds
             entry.lease = None
             group = entry.record.group
             return group is not None and self.groups.free(group)
-        if standing in IN_LINE:
-            self._step_out(entry)
+        if standing in DUE:
+            self._withdraw(entry)
             entry.lease = None
         return False
 
-    def _line_up(self, entry: Entry) -> None:
+    def _enter(self, entry: Entry) -> None:
         record = entry.record
         if record.group is None:
-            self.line.push((-record.priority, entry.time, entry.arrival), entry)
+            self.ungrouped.push((-record.priority, entry.time, entry.arrival), entry)
         else:
             self.groups.push(record.group, entry)
 
-    def _step_out(self, entry: Entry) -> None:
-        if entry.place is None:  # it was just taken from there
+    def _withdraw(self, entry: Entry) -> None:
+        if entry.place is None:  # it was just taken out
             return
         if entry.record.group is None:
-            self.line.discard(entry)
+            self.ungrouped.discard(entry)
         else:
             self.groups.discard(entry.record.group, entry)
 
     # Reserving
 
     def take(self, limit: int, damaged: list[Entry]) -> list[Entry]:
-        """Up to `limit` sound jobs, out of the line and with their slots held; grouped and ungrouped ones in turn."""
+        """Take out up to `limit` due jobs, grouped and ungrouped ones in turn. Damaged ones are put into `damaged`."""
         taken: list[Entry] = []
         while len(taken) < limit:
             if self.groups_next:
@@ -154,8 +166,8 @@ class Queue:
         return taken
 
     def _take_ungrouped(self, taken: list[Entry], limit: int, damaged: list[Entry]) -> None:
-        # No group has anything to give: the whole rest from the line, without asking them again for each job.
-        while len(taken) < limit and (popped := self.line.pop_many(limit - len(taken))):
+        # No group has a job that may run: all others without a group, without checking the groups again for each.
+        while len(taken) < limit and (popped := self.ungrouped.pop_many(limit - len(taken))):
             for entry in popped:
                 if entry.tampered and damage_of(entry) is not None:
                     damaged.append(entry)
@@ -163,7 +175,7 @@ class Queue:
                     taken.append(entry)
 
     def _next_ungrouped(self, damaged: list[Entry]) -> Entry | None:
-        while (entry := self.line.pop()) is not None and entry.tampered and damage_of(entry) is not None:
+        while (entry := self.ungrouped.pop()) is not None and entry.tampered and damage_of(entry) is not None:
             damaged.append(entry)
         return entry
 
@@ -177,4 +189,4 @@ class Queue:
 
     def drained(self) -> bool:
         """Whether a reserve at the moment it stands at would find nothing."""
-        return self.paused or (self.line.peek() is None and self.groups.turn() is None)
+        return self.paused or (self.ungrouped.peek() is None and self.groups.turn() is None)

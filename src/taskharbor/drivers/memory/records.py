@@ -27,7 +27,7 @@ from taskharbor.model.outcome import Ack
 from taskharbor.model.safe_repr import shown
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.memory.queue import Queue
+    from taskharbor.drivers.memory.queue import JobQueue
 
 BLOCKED, SCHEDULED, READY, EXPIRED, INFLIGHT, DONE, DLQ, CANCELLED, UNKNOWN = STANDINGS = range(9)
 
@@ -43,7 +43,7 @@ STATES = {
     UNKNOWN: State.DLQ,
 }
 
-IN_LINE = frozenset({READY, EXPIRED})
+DUE = frozenset({READY, EXPIRED})
 LEASED = frozenset({INFLIGHT, EXPIRED})
 WAITING = frozenset({READY, SCHEDULED})
 _FINISHED = frozenset({DONE, CANCELLED})
@@ -74,7 +74,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """
 
     record: JobRecord
-    queue: Queue
+    queue: JobQueue
     stored: int  # the number of its enqueue: dependents released together join in this order
     standing: int = UNKNOWN
     time: int = 0  # when it joined the line

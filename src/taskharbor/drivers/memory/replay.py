@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from taskharbor.drivers.memory.leases import grant
-from taskharbor.drivers.memory.queue import Queue
-from taskharbor.drivers.memory.records import IN_LINE, damage_of, ticks
-from taskharbor.drivers.memory.store import Store
+from taskharbor.drivers.memory.queue import JobQueue
+from taskharbor.drivers.memory.records import DUE, damage_of, ticks
+from taskharbor.drivers.memory.reserve import grant
+from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.model.lease import Reserved
 
 
 def replay(
-    store: Store, name: str, ids: Sequence[str], now: datetime, lease_for: timedelta, worker: str
+    store: MemoryStore, name: str, ids: Sequence[str], now: datetime, lease_for: timedelta, worker: str
 ) -> list[Reserved]:
     """Reserve exactly these jobs of a queue in this order, or AssertionError at the first that was no legal choice."""
     granted: list[Reserved] = []
@@ -32,7 +32,7 @@ def replay(
     return granted
 
 
-def runnable(store: Store, name: str, now: datetime) -> bool:
+def runnable(store: MemoryStore, name: str, now: datetime) -> bool:
     """Whether reserve would give anything from a queue. Looks at every job: for tests."""
     queue = store.queues.get(name)
     if queue is None or queue.paused:
@@ -40,23 +40,23 @@ def runnable(store: Store, name: str, now: datetime) -> bool:
     queue.move(ticks(now))
     return any(
         entry.queue is queue
-        and entry.standing in IN_LINE
+        and entry.standing in DUE
         and damage_of(entry) is None
         and (entry.record.group is None or queue.groups.room(entry.record.group))
         for entry in store.entries.values()
     )
 
 
-def _take(store: Store, queue: Queue, id: str) -> None:
+def _take(store: MemoryStore, queue: JobQueue, id: str) -> None:
     entry = store.entries.get(id)
     assert entry is not None, f"{id}: there is no such job"
     assert entry.queue is queue, f"{id}: is in queue {entry.queue.name}, not in {queue.name}"
-    assert entry.standing in IN_LINE, f"{id}: is not ready"
+    assert entry.standing in DUE, f"{id}: is not ready"
     group = entry.record.group
     if group is None:
-        head = queue.line.peek()
+        head = queue.ungrouped.peek()
         assert head is entry, f"{id}: {head.record.id if head else None} stands before it in the line"
-        queue.line.pop()
+        queue.ungrouped.pop()
     else:
         assert queue.groups.room(group), f"{id}: group {group} is full"
         head = queue.groups.head(group)
@@ -65,10 +65,8 @@ def _take(store: Store, queue: Queue, id: str) -> None:
     queue.groups_next = group is None
 
 
-def _set_damaged_aside(store: Store, queue: Queue, now: datetime) -> None:
+def _set_damaged_aside(store: MemoryStore, queue: JobQueue, now: datetime) -> None:
     for entry in [entry for entry in store.entries.values() if entry.queue is queue and damage_of(entry) is not None]:
-        if entry.standing in IN_LINE:
+        if entry.standing in DUE:
             store.set_aside(entry, now)
-    for entry in list(store.unmet.values()):
-        store.set_aside(entry, now)
-    store.unmet.clear()
+    store.set_unmet_aside(now)

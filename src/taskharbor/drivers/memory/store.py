@@ -1,7 +1,8 @@
 """The store: all jobs, and the few transitions of which every call is made.
 
-Nothing here is asynchronous and nothing locks: the driver holds `lock` around each call, so each is one transaction.
-Every job is in `entries`; its queue knows its place in line, its flow and its dependencies know that it is unfinished.
+Nothing here is asynchronous and nothing locks: the driver has `lock` around each call, so each is one transaction.
+Every job is in `entries`. Its queue knows its place in the order, its flow and its dependencies whether it is
+unfinished.
 """
 
 from __future__ import annotations
@@ -11,33 +12,33 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.memory.flows import Flow, hold, unhold, unlink
-from taskharbor.drivers.memory.heaps import Line
-from taskharbor.drivers.memory.queue import Queue
+from taskharbor.drivers.memory.flows import StoredFlow, hold, unhold, unlink
+from taskharbor.drivers.memory.heaps import OrderedEntries
+from taskharbor.drivers.memory.queue import JobQueue
 from taskharbor.drivers.memory.records import DLQ, DONE, INFLIGHT, UNKNOWN, Entry, damaged, finished, ticks
-from taskharbor.drivers.memory.wait import Waiters
+from taskharbor.drivers.memory.wait import WaitCalls
 from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
 
 
-class Store:
-    """What several memory drivers share."""
+class MemoryStore:
+    """The state that all drivers of one DSN share."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.entries: dict[str, Entry] = {}
-        self.queues: dict[str, Queue] = {}
-        self.flows: dict[str, Flow] = {}
-        self.finished = Line()  # done and cancelled jobs by the time they finished, for prune
+        self.queues: dict[str, JobQueue] = {}
+        self.flows: dict[str, StoredFlow] = {}
+        self.finished = OrderedEntries()  # done and cancelled jobs by the time they finished, for prune
         self.workers: dict[str, WorkerInfo] = {}
-        self.waiters = Waiters()
+        self.waiters = WaitCalls()
         self.number = 0  # the last number given; everything that has an order of arrival takes one
-        self.unmet: dict[str, Entry] = {}  # damaged in a way that takes them out of every line; see damage.py
+        self.unmet: dict[str, Entry] = {}  # damaged so that no queue would ever reach them; see damage.py
         self.time = EPOCH
         self._ids: list[str] | None = []  # sorted, some of them gone; None: to be made again
         self._gone = 0
 
     def __del__(self) -> None:
-        # Queues and entries refer to each other, and the collector does not see entries: part them by hand.
+        # Queues and entries refer to each other, and the garbage collector does not see entries: separate them by hand.
         for queue in self.queues.values():
             queue.clear()
 
@@ -45,22 +46,22 @@ class Store:
         self.number += 1
         return self.number
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> JobQueue:
         found = self.queues.get(name)
         if found is None:
-            found = self.queues[name] = Queue(name)
+            found = self.queues[name] = JobQueue(name)
         return found
 
-    def forget_if_empty(self, queue: Queue) -> None:
-        """A queue's name is worth remembering while it holds a job, is paused or has limits of groups."""
+    def forget_if_empty(self, queue: JobQueue) -> None:
+        """Forget a queue unless it holds a job, is paused or has limits for its groups."""
         if not queue.paused and queue.empty() and not queue.groups.has_limits():
             self.queues.pop(queue.name, None)
-            queue.clear()  # stale items of its lines would keep it alive for good: see Entry
+            queue.clear()  # its stale items would keep it alive for good: see Entry
 
     # Coming and going
 
     def add(self, record: JobRecord) -> Entry:
-        """A new job, not yet standing anywhere."""
+        """A new job, which has no standing yet."""
         queue = self.queue(record.queue)
         entry = self.entries[record.id] = Entry(record, queue, self.next_number())
         queue.counts[UNKNOWN] += 1
@@ -75,7 +76,7 @@ class Store:
         if record.flow_id is not None:
             flow = self.flows.get(record.flow_id)
             if flow is None:
-                flow = self.flows[record.flow_id] = Flow()
+                flow = self.flows[record.flow_id] = StoredFlow()
             flow.members[entry] = None
             flow.open += 1
         ids = self._ids
@@ -116,28 +117,28 @@ class Store:
     # Transitions
 
     def join(self, entry: Entry, record: JobRecord, now: int) -> None:
-        """Into the line, from wherever it stands."""
+        """Out of whatever it is in, and due again from its `run_at` on."""
         self._leave(entry)
         entry.record = record
         entry.queue.join(entry, now, self.next_number())
 
     def finish(self, entry: Entry, standing: int, record: JobRecord, now: int) -> None:
-        """To a terminal state, from whatever is not finished."""
+        """To a terminal state, from any that is not finished."""
         queue = entry.queue
         if queue.leave(entry):
             queue.arrived = self.next_number()
         entry.record = record
-        queue.stand(entry, standing)
+        queue.set_standing(entry, standing)
         if standing != DLQ:
             self.finished.append(now, entry)
             if record.flow_id is not None or record.depends_on:
                 self.close(entry)
 
-    def done(self, entry: Entry, record: JobRecord, now: int) -> None:
-        """`finish` of a job that is held by a lease: the same, in one piece, because every job comes through here."""
+    def finish_leased(self, entry: Entry, record: JobRecord, now: int) -> None:
+        """`finish` as DONE for a job that is leased: the same in one piece, because nearly every job takes this way."""
         queue, moment = entry.queue, entry.moment
         assert moment is not None
-        leases = queue.calendar.ahead  # its lease is over for nobody yet
+        leases = queue.calendar.ahead  # the lease is valid at the moment where the queue stands
         bucket = leases[moment]
         del bucket[entry]
         if not bucket:
@@ -154,11 +155,11 @@ class Store:
         if record.flow_id is not None or record.depends_on:
             self.close(entry)
 
-    def stand(self, entry: Entry, record: JobRecord, standing: int) -> None:
-        """Out of every line, to a standing that needs none."""
+    def take_out(self, entry: Entry, record: JobRecord, standing: int) -> None:
+        """Out of whatever it is in, to a standing that no queue orders."""
         self._leave(entry)
         entry.record = record
-        entry.queue.stand(entry, standing)
+        entry.queue.set_standing(entry, standing)
 
     def _leave(self, entry: Entry) -> None:
         if finished(entry):
@@ -192,7 +193,7 @@ class Store:
             hold(self, entry)
 
     def unpark(self, entry: Entry) -> None:
-        """Whatever kept it from being pruned is gone: prune may look at it again."""
+        """What kept it from being pruned is gone: prune may take it again."""
         if entry.parked and entry.record.finished_at is not None:
             self._forget_parked(entry)
             self.finished.push((ticks(entry.record.finished_at),), entry)
@@ -205,6 +206,12 @@ class Store:
     # Damage
 
     def set_aside(self, entry: Entry, now: datetime) -> None:
-        """A record that no worker can run goes to the dead letter queue, and says why."""
+        """A record that no worker can run goes to the dead letter queue, with what is wrong as its reason."""
         record = replace(entry.record, reason=damaged(entry), finished_at=now)
         self.finish(entry, DLQ, record, ticks(now))
+
+    def set_unmet_aside(self, now: datetime) -> None:
+        """The same for all damaged records that no queue would ever reach."""
+        for entry in list(self.unmet.values()):
+            self.set_aside(entry, now)
+        self.unmet.clear()

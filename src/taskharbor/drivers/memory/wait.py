@@ -1,7 +1,7 @@
-"""Who waits for work: across threads and event loops, and free of charge while nobody does.
+"""Calls of `wait`, across threads and event loops. They cost the other calls nothing while there is none.
 
-A waiter is woken when one of its queues counts an arrival after its mark. `Queue.arrived` is written by whatever may
-give a reserve more than it found before: a job that joins the line, a slot that is freed, a queue that is resumed.
+A call is woken when one of its queues counts an arrival after the call began. `JobQueue.arrived` is written by all that
+may give a reserve more than before: a job that becomes due, capacity of a group that is freed, a queue that is resumed.
 """
 
 from __future__ import annotations
@@ -11,52 +11,51 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.memory.queue import Queue
+    from taskharbor.drivers.memory.queue import JobQueue
 
 
-class Waiter:
-    """One call of `wait`."""
+class WaitCall:
+    """One call of `wait`. `since`: the number of the last arrival that it need not be woken for."""
 
-    __slots__ = ("future", "loop", "mark", "queues")
+    __slots__ = ("future", "loop", "queues", "since")
 
-    def __init__(self, queues: Sequence[str], mark: int) -> None:
+    def __init__(self, queues: Sequence[str], since: int) -> None:
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[bool] = self.loop.create_future()
         self.queues = tuple(queues)
-        self.mark = mark
+        self.since = since
 
-    def answer(self, value: bool) -> None:
-        """On the waiter's own loop only."""
+    def end(self, arrived: bool) -> None:
+        """Let `wait` return. To be called on the event loop that it waits on."""
         if not self.future.done():
-            self.future.set_result(value)
+            self.future.set_result(arrived)
+
+    def has_arrivals(self, queues: dict[str, JobQueue]) -> bool:
+        return any(name in queues and queues[name].arrived > self.since for name in self.queues)
 
 
-class Waiters:
-    """The waiters of a store; used under its lock."""
+class WaitCalls:
+    """The calls of `wait` on a store; used under its lock."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_calls",)
 
     def __init__(self) -> None:
-        self._waiting: dict[Waiter, None] = {}
+        self._calls: dict[WaitCall, None] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._calls)
 
-    def add(self, waiter: Waiter) -> None:
-        self._waiting[waiter] = None
+    def add(self, call: WaitCall) -> None:
+        self._calls[call] = None
 
-    def remove(self, waiter: Waiter) -> None:
-        self._waiting.pop(waiter, None)
+    def remove(self, call: WaitCall) -> None:
+        self._calls.pop(call, None)
 
-    def wake(self, queues: dict[str, Queue]) -> None:
-        """Wake those for whom something has arrived."""
-        for waiter in [waiter for waiter in self._waiting if arrived(queues, waiter)]:
-            del self._waiting[waiter]
+    def wake(self, queues: dict[str, JobQueue]) -> None:
+        """End the calls for which something has arrived."""
+        for call in [call for call in self._calls if call.has_arrivals(queues)]:
+            del self._calls[call]
             try:
-                waiter.loop.call_soon_threadsafe(waiter.answer, True)
+                call.loop.call_soon_threadsafe(call.end, True)
             except RuntimeError:
-                pass  # its loop was closed without cancelling it: nobody is waiting any more
-
-
-def arrived(queues: dict[str, Queue], waiter: Waiter) -> bool:
-    return any(name in queues and queues[name].arrived > waiter.mark for name in waiter.queues)
+                pass  # its loop was closed without cancelling it: nothing waits any more

@@ -1,0 +1,116 @@
+"""Reading jobs, flows, queues and workers. Nothing here changes a job."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from taskharbor.drivers.contract import WORKER_SILENCE
+from taskharbor.drivers.cursor import encode_cursor
+from taskharbor.drivers.graph import flow_info
+from taskharbor.drivers.listing import JobFilter
+from taskharbor.drivers.memory.flows import last_in_place, waiting_for
+from taskharbor.drivers.memory.records import STATES, Entry, damage_of, outward, readable, state_at, ticks
+from taskharbor.drivers.memory.store import MemoryStore
+from taskharbor.drivers.refusals import no_flow, no_job
+from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo
+
+
+def info(store: MemoryStore, entry: Entry, now: int) -> JobInfo:
+    """A job as it reads at a moment."""
+    state = state_at(entry, now)
+    record = outward(entry.record) if damage_of(entry) is None else readable(entry)
+    if state is State.INFLIGHT:
+        return JobInfo(record, state, entry.worker, entry.lease.expires_at if entry.lease else None)
+    if state is State.BLOCKED:
+        return JobInfo(record, state, waiting_for=waiting_for(store, entry))
+    if state is State.READY and entry.lease:  # its lease is over
+        return JobInfo(replace(record, run_at=None), state)
+    return JobInfo(record, state)
+
+
+def inspect(store: MemoryStore, id: str, now: datetime) -> JobInfo:
+    """One job, or JobNotFound."""
+    entry = store.entries.get(id)
+    if entry is None:
+        raise no_job(id)
+    return info(store, entry, ticks(now))
+
+
+def list_jobs(store: MemoryStore, now: datetime, wanted: JobFilter) -> Page:
+    """A page of jobs in the order of their ids."""
+    moment = ticks(now)
+    if wanted.flow_id is None:
+        ids = store.sorted_ids()
+    else:
+        flow = store.flows.get(wanted.flow_id)
+        ids = sorted(entry.record.id for entry in flow.members) if flow is not None else []
+    items: list[JobInfo] = []
+    for index in range(bisect_right(ids, wanted.after) if wanted.after is not None else 0, len(ids)):
+        entry = store.entries.get(ids[index])
+        if (
+            entry is None
+            or (wanted.queue is not None and entry.record.queue != wanted.queue)
+            or (wanted.type is not None and entry.record.type != wanted.type)
+            or (wanted.group is not None and entry.record.group != wanted.group)
+            or (wanted.state is not None and state_at(entry, moment) is not wanted.state)
+        ):
+            continue
+        if len(items) == wanted.limit:
+            return Page(tuple(items), encode_cursor(items[-1].job.id))
+        items.append(info(store, entry, moment))
+    return Page(tuple(items))
+
+
+def counts(store: MemoryStore, now: datetime) -> dict[str, dict[str, int]]:
+    """How many jobs each queue has in each state."""
+    moment = ticks(now)
+    by_queue: dict[str, dict[str, int]] = {}
+    for name, queue in sorted(store.queues.items()):
+        queue.move(moment)
+        states: dict[str, int] = {}
+        for standing, number in enumerate(queue.counts):
+            if number:
+                state = STATES[standing].value
+                states[state] = states.get(state, 0) + number
+        if states:
+            by_queue[name] = states
+    return by_queue
+
+
+def queues(store: MemoryStore) -> list[str]:
+    """The queues that hold a job or are paused."""
+    return sorted(name for name, queue in store.queues.items() if queue.paused or not queue.empty())
+
+
+def is_paused(store: MemoryStore, name: str) -> bool:
+    """Whether a queue is paused."""
+    queue = store.queues.get(name)
+    return queue is not None and queue.paused
+
+
+def flow(store: MemoryStore, flow_id: str, now: datetime) -> FlowInfo:
+    """One flow, or JobNotFound."""
+    found = store.flows.get(flow_id)
+    if found is None:
+        raise no_flow(flow_id)
+    moment = ticks(now)
+    members = sorted(found.members, key=lambda entry: entry.record.id)
+    return flow_info(flow_id, tuple(info(store, entry, moment) for entry in members))
+
+
+def results(store: MemoryStore, ids: Sequence[str]) -> dict[str, bytes | None]:
+    """Results by id, each of the job that has the place of the one asked for."""
+    entries = {id: store.entries.get(id) for id in ids}
+    return {
+        id: last_in_place(store, entry).record.result if entry is not None else None for id, entry in entries.items()
+    }
+
+
+def workers(store: MemoryStore, now: datetime) -> list[WorkerInfo]:
+    """The workers with a heartbeat in the last minute."""
+    alive = [worker for worker in store.workers.values() if worker.seen_at > now - WORKER_SILENCE]
+    return sorted(alive, key=lambda worker: worker.worker)
