@@ -144,9 +144,8 @@ OTHERS = (
     one(
         "one space of keys for all queues",
         "enqueue",
-        "        if queue is not None and key in queue.keys:\n",
-        "        queue = next((q for q in store.queues.values() if key in q.keys), queue)\n"
-        "        if queue is not None and key in queue.keys:\n",
+        "    return queue.keys.get(key) if queue is not None else None\n",
+        "    return next((queue.keys[key] for queue in store.queues.values() if key in queue.keys), None)\n",
     ),
     one(
         "the key decides before the id",

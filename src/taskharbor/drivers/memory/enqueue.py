@@ -1,7 +1,7 @@
 """Enqueueing: planned first (`drivers/planning.py`), which may refuse; stored then, which cannot fail.
 
-So a call stores all or none, and an outcome with a spawn is refused before anything of it has happened. Jobs without
-a key and without dependencies need no plan: nothing but their ids can be known already.
+So a call stores all or none, and an outcome with a spawn is refused before anything of it has happened. One job without
+dependencies, and several that have no keys either, need no plan: it would be half of what such an enqueue costs.
 """
 
 from __future__ import annotations
@@ -25,22 +25,24 @@ from taskharbor.model.outcome import Ack
 
 def enqueue(store: MemoryStore, jobs: Sequence[JobRecord], now: datetime, max_payload: int) -> list[Enqueued]:
     """Store jobs, all or none; InvalidJob if one of them cannot be stored."""
-    plain = True
+    needs_plan, several = False, len(jobs) > 1
     for job in jobs:
         check_job(job, max_payload)
-        if job.depends_on or job.idempotency_key is not None:
-            plain = False
-    if not plain:
+        if job.depends_on or (several and job.idempotency_key is not None):
+            needs_plan = True
+    if needs_plan:
         plan = plan_of(store, jobs)
         store_jobs(store, plan.fresh.values(), now)
         return plan.results
     results = []
     moment, entries = ticks(now), store.entries
     for job in jobs:
-        existed = job.id in entries
-        if not existed:
+        known = job.id if job.id in entries else None
+        if known is None and job.idempotency_key is not None:
+            known = _known_by_key(store, job.queue, job.idempotency_key)
+        if known is None:
             _place(store, store.add(_as_new(job, now)), now, moment)
-        results.append(Enqueued(job.id, existed))
+        results.append(Enqueued(known or job.id, known is not None))
     return results
 
 
@@ -86,12 +88,13 @@ def _look_up(store: MemoryStore, lookup: Lookup) -> Facts[JobFacts]:
     jobs = {
         id: JobFacts(entry.standing == DONE, entry.record.handed_to, entry.record.depends_on) for id, entry in found
     }
-    keys = {}
-    for name, key in lookup.keys:
-        queue = store.queues.get(name)
-        if queue is not None and key in queue.keys:
-            keys[name, key] = queue.keys[key]
+    keys = {(queue, key): id for queue, key in lookup.keys if (id := _known_by_key(store, queue, key)) is not None}
     return Facts(jobs, keys)
+
+
+def _known_by_key(store: MemoryStore, name: str, key: str) -> str | None:
+    queue = store.queues.get(name)
+    return queue.keys.get(key) if queue is not None else None
 
 
 def _as_new(job: JobRecord, now: datetime) -> JobRecord:
