@@ -1,8 +1,8 @@
 """The clock: the only place where core reads the time.
 
 `StoreClock`, the default, follows the store's clock, so that machines whose own clocks are wrong still agree about
-a lease. Between two looks at the store it counts with the machine's monotonic clock, so that a step of the
-system's clock (NTP, a suspended laptop's catch-up) moves no lease.
+a lease. Between two readings of the store's clock it counts with the machine's monotonic clock, so that a step of
+the system's clock (NTP, a suspended laptop's catch-up) moves no lease.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Protocol, runtime_checkable
 
 from taskharbor.model.times import from_ms, to_ms
 
-LOOKS = 5
-GOOD_LOOK = 1.0  # seconds
-LOOK_EVERY = 60.0  # seconds for which a look is good
+MAX_READINGS = 5
+GOOD_READING_S = 1.0  # a reading of the store's clock that took longer is repeated
+READING_VALID_S = 60.0
 CLOCK_METHODS = ("now", "monotonic", "sleep")
-STEP = 1.0  # seconds by which the machine's two clocks may drift apart before it must have slept or been set
+STEP_S = 1.0  # the machine's two clocks drift further apart only if it has slept or its clock was set
 
 
 @runtime_checkable
 class Clock(Protocol):
-    """What core needs of time. `taskharbor.testing.ManualClock` is one that moves only when told to."""
+    """What core needs of time. `taskharbor.testing.ManualClock` is one that moves only when a test moves it."""
 
     def now(self) -> datetime:
         """The present, aware, UTC, in whole milliseconds."""
@@ -33,7 +33,29 @@ class Clock(Protocol):
         """Seconds from an arbitrary start, never going back."""
 
     async def sleep(self, seconds: float) -> None:
-        """Return after so many seconds of this clock."""
+        """Return after `seconds` of this clock."""
+
+
+@runtime_checkable
+class FollowingClock(Clock, Protocol):
+    """A clock that takes over the store's time."""
+
+    def stale(self) -> bool:
+        """Whether it is time to read the store's clock again."""
+
+    async def follow(self, server_time: Callable[[], Awaitable[datetime]]) -> timedelta:
+        """Read the store's clock, take it over, and return by how much this one was moved."""
+
+
+async def follow(clock: Clock, server_time: Callable[[], Awaitable[datetime]]) -> None:
+    """Take over the store's time, if the clock is one that follows."""
+    if isinstance(clock, FollowingClock):
+        await clock.follow(server_time)
+
+
+def is_stale(clock: Clock) -> bool:
+    """Whether a clock that follows the store's has to read it again."""
+    return isinstance(clock, FollowingClock) and clock.stale()
 
 
 class StoreClock:
@@ -42,8 +64,10 @@ class StoreClock:
     def __init__(self) -> None:
         self._base_ms = time.time() * 1000 - time.monotonic() * 1000
         self._last = (0, from_ms(0))
-        self.monotonic = time.monotonic  # itself, not a method around it: it is asked twice for each job
-        self._looked = self._apart = float("-inf")  # when the store was last looked at, and the clocks' difference then
+        self.monotonic = time.monotonic  # itself, not a method around it: it is read twice for each job
+        self._read_at = self._apart = float(
+            "-inf"
+        )  # when the store's clock was last read, and how far the machine's were apart
 
     def now(self) -> datetime:
         ms = int(self._base_ms + time.monotonic() * 1000)
@@ -58,27 +82,27 @@ class StoreClock:
         await asyncio.sleep(seconds)
 
     def stale(self) -> bool:
-        """Whether it is time to look at the store again: a minute has passed, or the machine was asleep meanwhile.
+        """Whether it is time to read the store's clock again: a minute has passed, or the machine was asleep.
 
         A sleeping machine's monotonic clock stands still, and so does this one: only the difference to the wall
         clock shows it.
         """
         up = time.monotonic()
-        return up - self._looked >= LOOK_EVERY or abs(time.time() - up - self._apart) > STEP
+        return up - self._read_at >= READING_VALID_S or abs(time.time() - up - self._apart) > STEP_S
 
     async def follow(self, server_time: Callable[[], Awaitable[datetime]]) -> timedelta:
-        """Look at the store's clock, take it over, and answer by how much this one was moved.
+        """Read the store's clock, take it over, and return by how much this one was moved.
 
-        The answer was true somewhere between asking and hearing; the middle halves the error. A look that took
-        more than a second is repeated, because its error could be longer than a lease; the quickest one counts, and
-        only for a difference that is larger than its error.
+        The store read its clock somewhere between our request and its reply; assuming the middle halves the error. A
+        reading that took more than a second is repeated, because its error could be longer than a lease. The quickest
+        one counts, and only for a difference that is larger than its error.
         """
-        self._looked, self._apart = time.monotonic(), time.time() - time.monotonic()
-        took, base_ms = await self._look(server_time)
-        for _ in range(LOOKS - 1):
-            if took <= GOOD_LOOK:
+        self._read_at, self._apart = time.monotonic(), time.time() - time.monotonic()
+        took, base_ms = await self._read(server_time)
+        for _ in range(MAX_READINGS - 1):
+            if took <= GOOD_READING_S:
                 break
-            took, base_ms = min((took, base_ms), await self._look(server_time))
+            took, base_ms = min((took, base_ms), await self._read(server_time))
         moved = base_ms - self._base_ms
         if abs(moved) > took * 500:
             self._base_ms = base_ms
@@ -86,8 +110,9 @@ class StoreClock:
             moved = 0
         return timedelta(milliseconds=moved)
 
-    async def _look(self, server_time: Callable[[], Awaitable[datetime]]) -> tuple[float, float]:
-        asked = time.monotonic()
-        answer = await server_time()
-        heard = time.monotonic()
-        return heard - asked, to_ms(answer) - (asked + heard) * 500
+    async def _read(self, server_time: Callable[[], Awaitable[datetime]]) -> tuple[float, float]:
+        """How many seconds a reading took, and the store's time in ms where our monotonic clock is 0."""
+        sent = time.monotonic()
+        store_time = await server_time()
+        received = time.monotonic()
+        return received - sent, to_ms(store_time) - (sent + received) * 500

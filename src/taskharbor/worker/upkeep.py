@@ -13,7 +13,7 @@ from collections.abc import Sized
 from typing import Protocol
 
 from taskharbor.drivers.contract import WORKER_SILENCE, Driver
-from taskharbor.model.clock import Clock
+from taskharbor.model.clock import Clock, follow, is_stale
 from taskharbor.model.job import WorkerInfo
 from taskharbor.worker.outage import Outage
 from taskharbor.worker.service import Service
@@ -64,7 +64,7 @@ class Upkeep(Service):
                 await self._beat()
                 due = self._clock.monotonic() >= self._next_round
                 if due or is_stale(self._clock):
-                    await follow(self._clock, self._driver)
+                    await follow(self._clock, self._driver.server_time)
                 if due:
                     self._next_round = self._clock.monotonic() + ROUND_EVERY
                     await self._prune()
@@ -119,16 +119,3 @@ class Upkeep(Service):
         while pruned == PRUNE_BATCH and not self.stopping:
             pruned = await self._driver.prune(before, PRUNE_BATCH)
             await asyncio.sleep(0)
-
-
-async def follow(clock: Clock, driver: Driver) -> None:
-    """Take over the store's time, if the clock is one that follows."""
-    take = getattr(clock, "follow", None)
-    if take is not None:
-        await take(driver.server_time)
-
-
-def is_stale(clock: Clock) -> bool:
-    """Whether the clock says that it is time to look at the store's, as one does whose machine was asleep."""
-    stale = getattr(clock, "stale", None)
-    return stale is not None and bool(stale())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.registry import open_driver
-from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock
+from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock, follow
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.errors import BackendUnavailable, BlockingCall
 from taskharbor.model.events import Observer, Observers
@@ -33,7 +33,6 @@ from taskharbor.worker.services import Services, uninterrupted
 from taskharbor.worker.settings import settings
 from taskharbor.worker.stop_budget import cancelled, close, end_others
 from taskharbor.worker.stop_signals import SIGNALS, StopSignals
-from taskharbor.worker.upkeep import follow
 
 if TYPE_CHECKING:
     from taskharbor.worker.supervisor.child_channel import ChildChannel
@@ -262,7 +261,7 @@ class Worker:
     async def _open_once(self, driver: Driver) -> bool:
         try:
             await driver.open()
-            await follow(self._clock, driver)
+            await follow(self._clock, driver.server_time)
         except (BackendUnavailable, OSError) as error:
             if isinstance(error, BackendUnavailable) and error.lasting:
                 raise

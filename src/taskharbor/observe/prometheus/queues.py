@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from taskharbor.model.clock import Clock, StoreClock
+from taskharbor.model.clock import Clock, StoreClock, follow
 from taskharbor.model.job import JobRecord, State
 from taskharbor.observe.prometheus.observer import OTHER
 
@@ -89,9 +89,7 @@ class QueueCollector(Collector):
         async with asyncio.timeout(self._timeout):
             try:
                 await driver.open()
-                follow = getattr(self._clock, "follow", None)
-                if follow is not None:
-                    await follow(driver.server_time)
+                await follow(self._clock, driver.server_time)
                 now = self._clock.now()
                 counts = self._bounded(await driver.counts(now))
                 ages = {queue: 0.0 for queue in counts if queue != OTHER}

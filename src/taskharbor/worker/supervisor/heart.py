@@ -17,7 +17,7 @@ from functools import partial
 
 from taskharbor.drivers.contract import Driver, open_existing
 from taskharbor.drivers.registry import open_driver
-from taskharbor.model.clock import StoreClock
+from taskharbor.model.clock import StoreClock, follow, is_stale
 from taskharbor.model.errors import BackendUnavailable, JobNotFound
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Retry
@@ -25,7 +25,7 @@ from taskharbor.model.times import to_ms
 from taskharbor.worker.outage import Backoff
 from taskharbor.worker.supervisor.events import JobsReleased, LeasesNotKept, StoreDiffers, tell
 from taskharbor.worker.supervisor.process import HeldLease, Process
-from taskharbor.worker.upkeep import ROUND_EVERY, follow, is_stale
+from taskharbor.worker.upkeep import ROUND_EVERY
 
 AGAIN = (1.0, 5.0)  # seconds: a reserve that a process had sent before it died may be carried out after its death
 
@@ -64,7 +64,7 @@ class FleetHeart:
         while not self._opened.is_set():
             try:
                 await open_existing(self._driver)  # the worker has made it
-                await follow(self._clock, self._driver)
+                await follow(self._clock, self._driver.server_time)
                 self._opened.set()
             except Exception as error:
                 self._failed("open", error)
@@ -76,7 +76,7 @@ class FleetHeart:
             await asyncio.sleep(seconds)
             try:
                 if is_stale(self._clock) or self._clock.monotonic() - followed > ROUND_EVERY:
-                    await follow(self._clock, self._driver)
+                    await follow(self._clock, self._driver.server_time)
                     followed = self._clock.monotonic()
                 again = await self.beat()
             except Exception as error:
