@@ -25,22 +25,22 @@ forget one with a slow clock."""
 CANCELLED_REASON = "cancelled"
 FLOW_CANCELLED_REASON = "flow cancelled"
 DAMAGED_PREFIX = "damaged record"
-"""The reason of a record that was set aside begins with this."""
+"""The reason of a damaged record in the dead letter queue begins with this."""
 
 
 @runtime_checkable
 class Driver(Protocol):
-    """A store for jobs. Batches come back as values in the order asked: one bad item never spoils the rest."""
+    """A store for jobs. A batch returns its results in the order of the call: one bad item never spoils the rest."""
 
     @property
     def retention(self) -> timedelta:
-        """How long done and cancelled records stay before `prune` may take them."""
+        """How long done and cancelled records are kept before a worker prunes them."""
 
     async def open(self) -> None:
         """Connect, and create what an empty store lacks. Binds the driver to the running event loop."""
 
     async def close(self) -> None:
-        """Let go of everything. Closing twice, or before `open`, does nothing."""
+        """Close all connections. Closing twice, or before `open`, does nothing."""
 
     def sibling(self) -> Driver:
         """Another driver on the same store, not yet opened: for another event loop, thread or process."""
@@ -51,12 +51,12 @@ class Driver(Protocol):
     # The four verbs ------------------------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
-        """Store jobs, all or none. A known key or id writes nothing and answers with the job already there."""
+        """Store jobs, all or none. A known key or id writes nothing and returns the id of the job already there."""
 
     async def reserve(
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
     ) -> list[Reserved]:
-        """Take up to `limit` runnable jobs under a lease each. Never blocks."""
+        """Take up to `limit` runnable jobs, each under a lease. Never blocks."""
 
     async def extend(self, leases: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Lease | DriverError]:
         """Move the end of leases to `now + lease_for`, never earlier than it was."""
@@ -64,7 +64,7 @@ class Driver(Protocol):
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         """Apply outcomes, each in a transaction, each fenced by its lease."""
 
-    # One job at a time: these raise instead of answering with an error ---------------------------------------
+    # One job at a time: these raise an error instead of returning it (`SingleVerbs` implements them) ------------
 
     async def ack(self, lease: Lease, now: datetime, result: bytes | None = None) -> None:
         """Settle one job as done."""
@@ -102,7 +102,7 @@ class Driver(Protocol):
         """The stored results by id, following `handed_to`; None where there is none."""
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
-        """Give back at once what a dead worker held under valid leases, except the tokens in `keep`."""
+        """Give back at once what a dead worker has under valid leases, except the tokens in `keep`."""
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         """Return True as soon as work may have arrived, False after `timeout` seconds. Only a hint."""
@@ -113,7 +113,7 @@ class Driver(Protocol):
         """Stop new reservations from a queue."""
 
     async def resume(self, queue: str) -> None:
-        """Allow them again."""
+        """Allow reservations again."""
 
     async def is_paused(self, queue: str) -> bool:
         """Whether the queue is paused."""
@@ -144,16 +144,16 @@ class Driver(Protocol):
         """Forget up to `limit` done and cancelled jobs that finished before a moment."""
 
     async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
-        """One workflow run, or JobNotFound."""
+        """One flow, or JobNotFound."""
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
-        """Cancel what is not terminal in a run, and whatever is spawned into it from now on."""
+        """Cancel what is not terminal in a flow, and whatever is stored in it from now on."""
 
     async def beat(self, info: WorkerInfo, now: datetime) -> None:
         """Note that a worker is alive."""
 
     async def workers(self, now: datetime) -> list[WorkerInfo]:
-        """The workers heard in the last minute, in the order of their names."""
+        """The workers with a heartbeat in the last minute, in the order of their names."""
 
     # Last, because it hides the type of the same name from the annotations that follow it.
     async def list(
@@ -172,23 +172,24 @@ class Driver(Protocol):
 
 
 def within_lease(lease_for: timedelta) -> float:
-    """Seconds after which a driver gives up a reserve or an extend, if its own limit is not sooner: an answer that
-    comes when the lease is nearly over helps nobody, and there must be time to ask again."""
+    """Seconds after which a driver gives up a reserve or an extend, if its own timeout is not sooner: a reply that
+    comes when the lease is nearly over is useless, and there must be time for another try."""
     return max(lease_for.total_seconds() / 3, 2.0)
 
 
 async def open_existing(driver: Driver) -> None:
-    """Open a driver for somebody who only looks: where there is no store yet it is StoreMissing, and nothing is made.
+    """Open a driver for a program that only reads: StoreMissing where there is no store yet, and nothing is created.
 
     A store of an older schema is refused as well, whatever its DSN says about upgrades. A driver whose `open` creates
-    nothing needs no `open_existing` of its own.
+    nothing needs no `open_existing` of its own. Not an isinstance check: that would miss the method of a driver that
+    is wrapped in one that delegates with `__getattr__` (Python 3.12 and later), and create the store.
     """
     opens = getattr(driver, "open_existing", None)
     await (driver.open if opens is None else opens)()
 
 
 def aborted(lease: Lease, why: str) -> str:
-    """What a handler is told that goes on with a transaction which is over."""
+    """The text of the error that a handler gets if it uses a transaction that is over."""
     return (
         f"the transaction of job {lease.job_id} was rolled back, because {why}: "
         "nothing more can be read or written through it"
@@ -202,21 +203,23 @@ class Transaction(Protocol):
     """
 
     async def __aenter__(self) -> Any:
-        """Begin, and give the connection."""
+        """Begin, and return the connection."""
 
     async def __aexit__(self, *raised: object) -> None:
         """The handler's block has ended; the transaction stays open."""
 
     async def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
-        """Apply the Ack on the same connection and commit both. A refusal rolls both back and is answered; so is a
-        commit that the store refuses for good, as TransactionFailed. Any other error leaves it open which it was."""
+        """Apply the Ack on the same connection and commit both. A refusal rolls both back and is returned; so is a
+        commit that the store refuses for good, as TransactionFailed. After any other error, which is raised, it may
+        have been committed or not."""
 
     async def rollback(self) -> None:
-        """Undo everything and give the connection back. Without effect when it has ended."""
+        """Undo everything and return the connection to its pool. Without effect when it has ended."""
 
     async def abort(self, why: str) -> None:
-        """Undo everything now, though the handler still runs, and let go of every lock; or, if it has not begun, let
-        it never begin. What the handler does later is refused with `why`. Without effect when it has ended."""
+        """Undo everything now, though the handler still runs, and free every lock. If it has not begun, it never
+        will. What the handler does with the connection later is refused with `why`. Without effect when it has
+        ended."""
 
 
 class TransactionSync(Protocol):
@@ -224,22 +227,23 @@ class TransactionSync(Protocol):
     come from different threads: the handler's and another one for its end."""
 
     def __enter__(self) -> Any:
-        """Begin, and give the connection."""
+        """Begin, and return the connection."""
 
     def __exit__(self, *raised: object) -> None:
         """The handler's block has ended; the transaction stays open."""
 
     def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
-        """Apply the Ack on the same connection and commit both. A refusal rolls both back and is answered; so is a
-        commit that the store refuses for good, as TransactionFailed. Any other error leaves it open which it was."""
+        """Apply the Ack on the same connection and commit both. A refusal rolls both back and is returned; so is a
+        commit that the store refuses for good, as TransactionFailed. After any other error, which is raised, it may
+        have been committed or not."""
 
     def rollback(self) -> None:
-        """Undo everything and give the connection back. Without effect when it has ended."""
+        """Undo everything and return the connection to its pool. Without effect when it has ended."""
 
     def abort(self, why: str) -> None:
-        """Undo everything now, though the handler still runs in its own thread, and let go of every lock; or, if it has
-        not begun, let it never begin. What the handler does later is refused with `why`. Without effect when it has
-        ended. May be called from any thread at any moment."""
+        """Undo everything now, though the handler still runs in its own thread, and free every lock. If it has not
+        begun, it never will. What the handler does with the connection later is refused with `why`. Without effect
+        when it has ended. May be called from any thread at any moment."""
 
 
 @runtime_checkable
@@ -263,10 +267,13 @@ class SqlDriver(Driver, Protocol):
 
 
 class SingleVerbs:
-    """The one-job verbs, written once on top of the batch verbs: drivers inherit them."""
+    """The verbs for one job, on top of `settle` and `extend`: a driver inherits them and implements the batches only.
+
+    Workers use the batches. These are for programs that have one job and want an exception if it is refused.
+    """
 
     async def ack(self: Driver, lease: Lease, now: datetime, result: bytes | None = None) -> None:
-        _raise(await self.settle([Ack(lease, result)], now))
+        await _settle_one(self, Ack(lease, result), now)
 
     async def retry(
         self: Driver,
@@ -278,7 +285,7 @@ class SingleVerbs:
         last_error: str = "",
         failed_at: datetime | None = None,
     ) -> None:
-        _raise(await self.settle([Retry(lease, run_at, attempts, last_error, failed_at)], now))
+        await _settle_one(self, Retry(lease, run_at, attempts, last_error, failed_at), now)
 
     async def fail(
         self: Driver,
@@ -290,15 +297,16 @@ class SingleVerbs:
         failed_at: datetime | None = None,
         last_error: str = "",
     ) -> None:
-        _raise(await self.settle([Fail(lease, reason, attempts, failed_at or now, last_error)], now))
+        await _settle_one(self, Fail(lease, reason, attempts, failed_at or now, last_error), now)
 
     async def extend_lease(self: Driver, lease: Lease, now: datetime, lease_for: timedelta) -> Lease:
-        answer = (await self.extend([lease], now, lease_for))[0]
-        if isinstance(answer, Lease):
-            return answer
-        raise answer
+        (result,) = await self.extend([lease], now, lease_for)
+        if isinstance(result, Lease):
+            return result
+        raise result
 
 
-def _raise(answers: list[TaskHarborError | None]) -> None:
-    if answers[0] is not None:
-        raise answers[0]
+async def _settle_one(driver: Driver, outcome: Outcome, now: datetime) -> None:
+    (refused,) = await driver.settle([outcome], now)
+    if refused is not None:
+        raise refused
