@@ -9,7 +9,6 @@ alter table history add column note text not null default 'old';
 create or replace view records as select * from jobs union all select * from history;
 create index jobs_note on jobs (note) where state = 2;
 """
-RETURNING = "returning j.id, j.queue, j.type, j.payload, j.run_at, j.timeout, j.priority, j.attempts,\n"
 
 
 def become_newer(*, alone: bool = False) -> None:
@@ -19,15 +18,16 @@ def become_newer(*, alone: bool = False) -> None:
     more = MORE + (f"update meta set oldest = {statement.VERSION};" if alone else "")
 
     def sources(folder: str) -> list[tuple[str, str]]:
-        """Our files, one more migration, and a reserve that answers another column, before the others."""
+        """Our files, one more migration, and reserve functions that return another column before the others."""
         if folder == "migrations":
             return [*ours(folder), (f"{statement.VERSION:04d}_more.sql", more)]
         files = dict(ours(folder))
-        files = {name: text.replace("returns table (id text,", "returns table (note text, id text,")
-                 for name, text in files.items()}  # fmt: skip
-        reserve = files["05_reserve.sql"]
-        for before in ("select j.id, j.queue, j.type", RETURNING):
-            reserve = reserve.replace(before, before.replace("j.id", "j.note, j.id"))
-        return [*{**files, "05_reserve.sql": reserve}.items()]
+        for file, before, after in (
+            ("reserved_job.sql", "    id text", "    note text,\n    id text"),
+            ("as_reserved.sql", "row(j.id,", "row(j.note, j.id,"),
+        ):
+            assert before in files[file]
+            files[file] = files[file].replace(before, after, 1)
+        return [*files.items()]
 
     schema.sources = sources

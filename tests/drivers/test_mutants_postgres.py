@@ -1,7 +1,7 @@
-"""Deliberate mistakes in the SQL of the Postgres driver are noticed by the contract's cases.
+"""Deliberate mistakes in the SQL of the Postgres driver: the contract's cases notice each of them.
 
-A mistake is a piece of a function's text and what stands there instead, and the themes of the suite that shall notice
-it. A text that is no longer there is an error of its own: whoever rewrites a function says the mistake again.
+A mutant names functions, a piece of their text, what replaces it, and the themes of the suite that must notice. A text
+that is no longer there fails the test: rewrite the mutant together with the function.
 """
 
 import asyncio
@@ -21,178 +21,137 @@ pytestmark = pytest.mark.lane("mutants-postgres")
 
 class Mutant(NamedTuple):
     name: str
-    file: str
+    functions: str
     old: str
     new: str
     themes: tuple[str, ...]
 
 
-FENCE = 'and y.token = i.token collate "C" and y.state in (3, 4) and y.wake > p_now'
+SETTLES = "ack finish retry_jobs"
+FENCE = 'and y.token = i.token collate "C" and y.state in (@leased@, @expired@) and y.wake > p_now'
+LINE = "order by j.priority desc, j.due, j.seq"
+LINES = "reserve_queue take_ungrouped"
+LEFT = "row(p_queue, p_grp, -1, 0)"
 MUTANTS = (
-    Mutant("token check dropped", "06_settle", FENCE, "and y.state in (3, 4) and y.wake > p_now", ("fence",)),
-    Mutant("settled after expiry", "06_settle", FENCE, FENCE.replace(" and y.wake > p_now", ""), ("lease",)),
-    Mutant("expiry compared with <", "06_settle", FENCE, FENCE.replace("wake >", "wake >="), ("lease",)),
-    Mutant("extended with any token", "07_extend", 'and y.token = i.token collate "C" ', "", ("lease", "fence")),
-    Mutant("a lease may shrink", "07_extend", "and y.wake < p_until", "", ("lease",)),
-    Mutant(
-        "runnable a millisecond late",
-        "05_reserve",
-        "and x.wake <= p_now and (x.wake <= 0",
-        "and x.wake < p_now and (x.wake <= 0",
-        ("run_at",),
-    ),
-    Mutant(
-        "leases end a millisecond late",
-        "05_reserve",
-        "x.state = 3 and x.wake <= p_now",
-        "x.state = 3 and x.wake < p_now",
-        ("lease",),
-    ),
+    Mutant("token check dropped", SETTLES, FENCE, FENCE.replace('y.token = i.token collate "C" and ', ""), ("fence",)),
+    Mutant("settled after expiry", SETTLES, FENCE, FENCE.replace(" and y.wake > p_now", ""), ("lease",)),
+    Mutant("expiry compared with <", SETTLES, FENCE, FENCE.replace("wake >", "wake >="), ("lease",)),
+    Mutant("extended with any token", "extend", 'and y.token = i.token collate "C" ', "", ("lease", "fence")),
+    Mutant("a lease may shrink", "extend", "and y.wake < p_until", "", ("lease",)),
+    Mutant("runnable a millisecond late", "promote_scheduled", "x.wake <= p_now", "x.wake < p_now", ("run_at",)),
+    Mutant("leases end a millisecond late", "promote_expired", "x.wake <= p_now", "x.wake < p_now", ("lease",)),
     Mutant(
         "lost leases not counted",
-        "05_reserve",
-        "lost = j.lost + case when j.state = 4 then 1 else 0 end,",
+        "lease reserve_queue",
+        "lost = j.lost + case when j.state = @expired@ then 1 else 0 end,",
         "lost = j.lost,",
         ("lost",),
     ),
     Mutant(
         "deliveries not counted",
-        "05_reserve",
+        "lease reserve_queue",
         "deliveries = j.deliveries + 1",
         "deliveries = j.deliveries",
         ("reserve",),
     ),
+    Mutant("priority the wrong way round", LINES, LINE, "order by j.priority, j.due, j.seq", ("order",)),
+    Mutant("arrival forgotten", LINES, LINE, "order by j.priority desc, j.due, j.id desc", ("order",)),
+    Mutant("time forgotten", LINES, LINE, "order by j.priority desc, j.seq", ("order",)),
     Mutant(
-        "priority the wrong way round",
-        "05_reserve",
-        "order by j.priority desc, j.due, j.seq",
-        "order by j.priority, j.due, j.seq",
-        ("order",),
+        "pause ignored",
+        "in_turn",
+        "not exists (select from queues q",
+        "true or exists (select from queues q",
+        ("pause",),
     ),
-    Mutant(
-        "arrival forgotten",
-        "05_reserve",
-        "order by j.priority desc, j.due, j.seq",
-        "order by j.priority desc, j.due, j.id desc",
-        ("order",),
-    ),
-    Mutant(
-        "time forgotten",
-        "05_reserve",
-        "order by j.priority desc, j.due, j.seq",
-        "order by j.priority desc, j.seq",
-        ("order",),
-    ),
-    Mutant("pause ignored", "05_reserve", "where not coalesce(q.paused, false)", "where true", ("pause",)),
+    Mutant("pause of several ignored", "in_turn", "where not coalesce(q.paused, false)", "where true", ("pause",)),
     Mutant(
         "group limit ignored",
-        "05_reserve",
+        "admit",
         "inflight = g.inflight + cardinality(sound)",
         "inflight = g.inflight",
         ("groups",),
     ),
+    Mutant("capacity not freed at expiry", "promote_expired", "up.grp, -1, 1)", "up.grp, 0, 1)", ("group_capacity",)),
+    Mutant("capacity not freed", "left_group", LEFT, LEFT.replace("-1", "0"), ("group_capacity", "groups")),
+    Mutant("capacity freed twice", "left_group", LEFT, LEFT.replace("-1", "-2"), ("group_capacity", "groups")),
     Mutant(
-        "slot not freed at expiry",
-        "05_reserve",
-        "freed || array_fill(-1,",
-        "freed || array_fill(0,",
+        "capacity not freed by release",
+        "release",
+        "if changes is not null then",
+        "if false then",
         ("group_capacity",),
     ),
+    Mutant("limits never applied", "regroup", "lim = excluded.lim", "lim = g.lim", ("groups",)),
+    Mutant("dependents not released", "ack settle", "exists (select from edges)", "false", ("flows",)),
+    Mutant("dependents released too early", "release_dependents", "where f.open <= 0", "where true", ("flows",)),
     Mutant(
-        "slot not freed by settle", "06_settle", "case when s = 3 then -1 else 0 end", "0", ("group_capacity", "groups")
+        "repeats not remembered",
+        "refusals",
+        "is not true then @already_applied@",
+        "is not true and false then @already_applied@",
+        ("repeat",),
     ),
-    Mutant("slot not freed by release", "07_extend", "case when s = 3 then -1 else 0 end", "0", ("group_capacity",)),
-    Mutant("slot not freed by cancel", "08_admin", "case when s = 3 then -1 else 0 end", "0", ("group_capacity",)),
+    Mutant("repeats of any kind", "refusals", "and coalesce(j.settled_as, h.settled_as) = g.was", "", ("repeat",)),
     Mutant(
-        "slot freed twice by settle",
-        "06_settle",
-        "case when s = 3 then -1 else 0 end",
-        "-2",
-        ("group_capacity", "groups"),
+        "done ids stored again", "enqueue_one", "if is_late then", "if false then", ("enqueue", "idempotency", "repeat")
     ),
     Mutant(
-        "limits never applied",
-        "01_regroup",
-        "lim = excluded.lim",
-        "lim = g.lim",
-        ("groups",),
-    ),
-    Mutant("dependents not released", "06_settle", "exists (select from edges)", "false", ("flows",)),
-    Mutant("dependents released too early", "06_settle", "where f.open <= 0", "where true", ("flows",)),
-    Mutant("repeats not remembered", "06_settle", "is not true then 0", "is not true and false then 0", ("repeat",)),
-    Mutant("repeats of any kind", "06_settle", "and coalesce(j.settled_as, h.settled_as) = g.was", "", ("repeat",)),
-    Mutant(
-        "done ids stored again",
-        "04_enqueue",
+        "done ids stored again by a larger call",
+        "insert_jobs",
         "if late <> '{}' then",
         "if false then",
         ("enqueue", "idempotency", "repeat"),
     ),
     Mutant(
         "keys of any queue",
-        "04_enqueue",
-        "on conflict do nothing;\n            select coalesce",
-        "on conflict do nothing;\n            delete from keys;\n            select coalesce",
+        "claim_keys",
+        "on conflict do nothing;\n        select coalesce",
+        "on conflict do nothing;\n        delete from keys;\n        select coalesce",
         ("idempotency",),
     ),
-    Mutant(
-        "a key outlives its record",
-        "08_admin",
-        "and z.key = x.key and z.id = x.id",
-        "and false",
-        ("idempotency",),
-    ),
+    Mutant("a key outlives its record", "forget", "and z.key = x.key and z.id = x.id", "and false", ("idempotency",)),
     Mutant(
         "stored into a cancelled flow",
-        "04_enqueue",
+        "cancel_in_cancelled_flows",
         "if cancelled <> '{}' then",
         "if false then",
         ("flow_status",),
     ),
-    Mutant(
-        "unknown dependencies taken", "04_enqueue", "where n.new is null limit 1", "where false limit 1", ("flows",)
-    ),
-    Mutant("prune takes what is needed", "09_prune", " and not is_needed(h.id)", "", ("retention",)),
+    Mutant("unknown dependencies taken", "link", "where n.new is null limit 1", "where false limit 1", ("flows",)),
+    Mutant("prune takes what is needed", "prune_flow", " and not has_dependents(h.id)", "", ("retention",)),
     Mutant(
         "prune takes what is open",
-        "09_prune",
-        "if here.flow <> '' and is_held(here.flow) then",
-        "if false then",
+        "prune",
+        "if here.flow = '' or not is_held(here.flow) then",
+        "if true then",
         ("retention", "flow_status"),
     ),
-    Mutant("prune takes what a dead job holds", "09_prune", "h.state + 0 = 6", "false", ("retention",)),
+    Mutant("prune takes what a dead job holds", "is_held", "h.state + 0 = @dead@", "false", ("retention",)),
     Mutant(
         "prune takes the moment itself",
-        "09_prune",
+        "prune_flow",
         "h.finished_at < p_before",
         "h.finished_at <= p_before",
         ("retention",),
     ),
-    Mutant("delete takes what is needed", "08_admin", "if needed > 0 then", "if false then", ("admin",)),
+    Mutant("delete takes what is needed", "delete_jobs", "if needed > 0 then", "if false then", ("admin",)),
     Mutant(
-        "cancel forgets the slot",
-        "08_admin",
-        "if j.grp is not null and j.state > 1 then",
+        "cancel frees no capacity",
+        "cancel",
+        "if j.grp is not null and j.state > @scheduled@ then",
         "if false then",
         ("group_capacity",),
     ),
+    Mutant("release takes the jobs of all", "release", "worker = p_worker", "worker is not null", ("release",)),
+    Mutant("release takes what is kept", "release", "and j.token <> all(kept)", "", ("release",)),
+    Mutant("damaged records handed out", LINES, "is_sound(j) as sound", "true as sound", ("damaged",)),
     Mutant(
-        "release takes everybody's",
-        "07_extend",
-        "worker = p_worker",
-        "worker is not null",
-        ("release",),
-    ),
-    Mutant("release takes what is kept", "07_extend", "and j.token <> all(kept)", "", ("release",)),
-    Mutant(
-        "damaged records handed out",
-        "05_reserve",
-        "else 'damaged' end as damage",
-        "else null end as damage",
-        ("damaged",),
-    ),
-    Mutant(
-        "handed over nowhere", "06_settle", "update history h set handed_to = p_new where h.id = p_old;", "", ("spawn",)
+        "handed over to no job",
+        "hand_over",
+        "update history h set handed_to = p_new where h.id = p_old;",
+        "",
+        ("spawn",),
     ),
 )
 
@@ -206,20 +165,24 @@ def address() -> str:
     return postgres.shared().address(database())
 
 
-def source(file: str) -> str:
-    (text,) = (text for name, text in schema.sources("functions") if name == f"{file}.sql")
-    return text
+def sources(functions: str) -> list[str]:
+    files = dict(schema.sources("functions"))
+    return [files[f"{name}.sql"] for name in functions.split()]
 
 
-def install(text: str) -> None:
+def install(texts: list[str]) -> None:
     with psycopg.connect(address()) as connection:
         connection.execute("set local search_path = taskharbor, pg_temp")
-        connection.execute(schema.versioned(text).replace("@schema@", "taskharbor").encode())
+        for text in texts:
+            connection.execute(schema.versioned(text).replace("@schema@", "taskharbor").encode())
 
 
 def judged(themes):
     postgres.empty(address())
-    hook = lambda driver, id, how: damage(address(), id, how)  # noqa: E731
+
+    def hook(driver, id, how):
+        return damage(address(), id, how)
+
     return run(lambda: PostgresDriver(address()), themes=themes, damage=hook, stop_at_first=True)
 
 
@@ -236,13 +199,14 @@ def _made():
 @pytest.mark.rotates(3)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_cases_notice(mutant):
-    text = source(mutant.file)
-    assert mutant.old in text, f"{mutant.name}: {mutant.old!r} is not in {mutant.file} any more"
-    install(text.replace(mutant.old, mutant.new))
+    texts = sources(mutant.functions)
+    for text in texts:
+        assert mutant.old in text, f"{mutant.name}: {mutant.old!r} is no longer in one of {mutant.functions}"
+    install([text.replace(mutant.old, mutant.new) for text in texts])
     try:
         assert judged(mutant.themes).failed, f"survived: {mutant.name}"
     finally:
-        install(text)
+        install(texts)
 
 
 @pytest.mark.rotates(6)

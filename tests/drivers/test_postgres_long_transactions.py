@@ -51,8 +51,8 @@ LEASE = timedelta(seconds=30)
 
 def pages(address: str, floors: str | None) -> int:
     tokens = ",".join(f"{n:032x}" for n in range(100))
-    given = f"'[\"q0\"]', {TICKS}, {TICKS + 60_000_000}, 100, 'w', '{tokens}', false, %s, true"
-    return explained(address, f"select * from taskharbor.reserve_v1({given})", (floors,))[1]
+    given = f"'[\"q0\"]', {TICKS}, {TICKS + 60_000_000}, 100, 'w', '{tokens}', %s, true"
+    return explained(address, f"select * from taskharbor.reserve_queues_v2({given})", (floors,))[1]
 
 
 def test_what_was_claimed_under_an_open_transaction_is_not_stepped_over_again():

@@ -54,7 +54,7 @@ def test_older_and_newer(address):
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("update taskharbor.meta set version = 9, oldest = 8")
     words = (
-        r"is number 9, for programs that know number 8 or later; this version .* knows 1\. .* upgrade TaskHarbor here"
+        r"is number 9, for programs that know number 8 or later; this version .* knows 2\. .* upgrade TaskHarbor here"
     )
     with pytest.raises(DriverError, match=words):
         asyncio.run(opened_and_used(address))
@@ -65,12 +65,12 @@ def test_an_older_one_is_refused_or_upgraded(address, monkeypatch):
     monkeypatch.setattr(statement, "VERSION", statement.VERSION + 1)
     for query in ("", "?migrate=create", "?migrate=manual"):
         with pytest.raises(
-            DriverError, match=r"is number 1, this version of TaskHarbor needs 2\. Run `taskharbor migrate`"
+            DriverError, match=r"is number 2, this version of TaskHarbor needs 3\. Run `taskharbor migrate`"
         ):
             asyncio.run(PostgresDriver(address + query).open())
     asyncio.run(finds(f"{address}?migrate=auto"))
     with psycopg.connect(address) as connection:
-        assert connection.execute("select version from taskharbor.meta order by 1").fetchall() == [(1,), (2,)]
+        assert connection.execute("select version from taskharbor.meta order by 1").fetchall() == [(1,), (2,), (3,)]
 
 
 def test_manual_creates_nothing(address):
@@ -109,7 +109,7 @@ def test_many_processes_at_once(address, isolation):
         assert (out, child.returncode) == (b"0\n", 0), err.decode()
     children[0].communicate(timeout=60)
     with psycopg.connect(address) as connection:
-        assert connection.execute("select count(*) from taskharbor.meta").fetchone() == (1,)
+        assert connection.execute("select count(*) from taskharbor.meta").fetchone() == (2,)
 
 
 def test_killed_in_the_middle_leaves_nothing(address):
@@ -150,7 +150,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {1: "6b07192f3a4bfb17389df3874e0eb8ba4a690f698d0476e0c7bf4cde16d8d802"}
+DIGESTS = {2: "851f26acce272328fe4049d39316e5cb59511ce15042ff5ad5ad41d6e7248735"}
 
 
 def test_the_functions_belong_to_their_version():

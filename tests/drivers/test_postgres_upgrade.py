@@ -6,12 +6,14 @@ import re
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from taskharbor.drivers import Ack, DriverError, Fail, JobRecord, Retry
 from taskharbor.drivers.postgres import PostgresDriver, statement
+from taskharbor.model.job import EPOCH
 from tests.drivers.postgres_recount import mistakes
 from tests.servers import postgres
 
@@ -107,12 +109,54 @@ def test_a_schema_for_newer_programs_only_says_so(address):
     with newer_program(address, "raises") as go_on:
         assert go_on() == "by the new one"
         for query in ("", "?migrate=auto", "?migrate=manual"):
-            with pytest.raises(DriverError, match=r"for programs that know number 2 or later; this version .* knows 1"):
+            with pytest.raises(DriverError, match=r"for programs that know number 3 or later; this version .* knows 2"):
                 asyncio.run(opened(address + query))
     with psycopg.connect(address) as connection:
         query = "select distinct substring(proname from '_v[0-9]+$') from pg_proc p join pg_namespace n on "
         found = connection.execute(f"{query} n.oid = pronamespace where nspname = 'taskharbor'").fetchall()
-        assert found == [("_v2",)], "the functions of the older version are gone"
+        assert found == [("_v3",)], "the functions of the older version are gone"
+
+
+V1_SCRIPT = Path(__file__).with_name("postgres_schema_v1.sql")  # `taskharbor migrate --sql` of the first schema
+
+
+def test_a_program_of_number_1_works_beside_this_one(address):
+    """The functions that it calls are still there, with their arguments, and see each other's jobs."""
+    with psycopg.connect(address, autocommit=True) as old:
+        old.execute(V1_SCRIPT.read_bytes())
+        now = 1_000_000_000_000_000
+        stored = "enqueue_one_v1(%s, 'q', 't', '', null, null, 0, 0, 0, null, null, null, %s, false)"
+        reserved = "id from taskharbor.reserve_v1('[\"q\"]', %s, %s, 1, 'old', %s, false, null, true)"
+        acked = "ack_v1(%s, %s, null, %s)"
+
+        async def scenario():
+            with pytest.raises(DriverError, match="is number 1, this version of TaskHarbor needs 2"):
+                await PostgresDriver(address).open()
+            new = PostgresDriver(f"{address}?migrate=auto")
+            await new.open()
+            at = EPOCH + timedelta(microseconds=now)
+            old.execute(f"select taskharbor.{stored}", ("by the old one", now))
+            (held,) = await new.reserve(["q"], at, LEASE, 1)
+            assert held.job.id == "by the old one"
+            assert await new.settle([Ack(held.lease)], at) == [None]
+            await new.enqueue([JobRecord(id="by the new one", type="t", queue="q")], at)
+            rows = old.execute(f"select {reserved}", (now, now + 60_000_000, "a" * 32)).fetchall()
+            assert rows == [("by the new one",)]
+            rows = old.execute(f"select taskharbor.{acked}", ("by the new one", "a" * 32, now)).fetchall()
+            assert rows == [(None,)]
+            assert await new.counts(at) == {"q": {"done": 2}}
+            await new.close()
+
+        asyncio.run(scenario())
+    assert mistakes(address) == []
+
+
+def test_a_new_schema_refuses_programs_whose_functions_it_lacks(address):
+    """A schema that is created anew has the functions of one number only."""
+    asyncio.run(PostgresDriver(address).migrate())
+    with psycopg.connect(address) as connection:
+        rows = connection.execute("select max(version), max(oldest) from taskharbor.meta").fetchall()
+    assert rows == [(statement.VERSION, statement.VERSION)]
 
 
 def test_every_function_has_its_version(address):
@@ -121,7 +165,12 @@ def test_every_function_has_its_version(address):
     with psycopg.connect(address) as connection:
         query = "select proname, prosrc from pg_proc p join pg_namespace n on n.oid = pronamespace"
         found: dict[str, str] = dict(connection.execute(f"{query} where nspname = 'taskharbor'").fetchall())
+        types = connection.execute(
+            "select typname from pg_type t join pg_class c on c.oid = typrelid "
+            "where relkind = 'c' and typnamespace = 'taskharbor'::regnamespace"
+        ).fetchall()
     assert len(found) > 40
+    assert sorted(name for (name,) in types) == ["deleted_job_v2", "group_change_v2", "reserved_job_v2"]
     ending = f"_v{statement.VERSION}"
     for name, body in found.items():
         assert name.endswith(ending)

@@ -168,32 +168,25 @@ class PostgresDriver(SingleVerbs):
         tokens = ",".join(sorted(new_tokens(limit)))  # given out in the order of the line: so it can be told from them
         ends = now + lease_for
         loop, sent = asyncio.get_running_loop(), 0
+        one_queue = names[0] if len(names) == 1 else None
+        times = ((micros(now), "bigint"), (micros(ends), "bigint"), (limit, "integer"), (worker, "text"))
 
         def make() -> Program[Any]:
             nonlocal sent
             sent += 1
-            return _rows(
-                call(
-                    self._schema,
-                    "reserve",
-                    (array(names), "text"),
-                    (micros(now), "bigint"),
-                    (micros(ends), "bigint"),
-                    (limit, "integer"),
-                    (worker, "text"),
-                    (tokens, "text"),
-                    (sent > 1, "boolean"),
-                    (floors, "text"),
-                    (self._options.durable_reserve, "boolean"),
-                    columns=RESERVED_COLUMNS,
-                )
-            )
+            durable = (self._options.durable_reserve, "boolean")
+            if one_queue is not None and scan_from is None and sent == 1:
+                parameters = ((one_queue, "text"), *times, (tokens, "text"), durable)
+                return _rows(call(self._schema, "reserve_queue", *parameters, columns=RESERVED_COLUMNS))
+            function = "reserve_queues" if sent == 1 else "reserve_again"
+            several = ((array(names), "text"), *times, (tokens, "text"), (scan_from, "text"), durable)
+            return _rows(call(self._schema, function, *several, columns=RESERVED_COLUMNS))
 
         while True:
-            floors, began = self._slope.floors(), loop.time()
+            scan_from, began = self._slope.floors(), loop.time()
             rows = await self._run(make, within=within_lease(lease_for))
-            self._slope.heard(rows, floors, began)
-            if rows or floors is None:
+            self._slope.heard(rows, scan_from, began)
+            if rows or scan_from is None:
                 break
             self._slope = ScanStart()
             sent = 0
@@ -217,7 +210,7 @@ class PostgresDriver(SingleVerbs):
             except DamagedRecord as error:
                 broken.append({"id": row[0], "token": row[-1], "reason": str(error)})
         await self._run(
-            lambda: _rows(value(self._schema, "set_broken", (to_json(broken), "text"), (micros(now), "bigint")))
+            lambda: _rows(value(self._schema, "set_reserved_aside", (to_json(broken), "text"), (micros(now), "bigint")))
         )
         return whole + await self.reserve(queues, now, lease_for, limit - len(whole), worker)
 
@@ -311,7 +304,7 @@ class PostgresDriver(SingleVerbs):
 
     async def resume(self, queue: str) -> None:
         await self._do(f"update {quoted(self._schema)}.queues set paused = false where queue = ? and paused", queue)
-        await self._do(f"select {named(self._schema, 'tell')}(cast(? as text))", queue)
+        await self._do(f"select {named(self._schema, 'hint_queue')}(cast(? as text))", queue)
 
     async def is_paused(self, queue: str) -> bool:
         rows = await self._do(f"select 1 from {quoted(self._schema)}.queues where queue = ? and paused", queue)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from enum import IntEnum
 from typing import Any
 
 import msgspec
@@ -30,11 +31,39 @@ COLUMNS = (
 )
 WIDTH = 24
 RESERVED_COLUMNS = (
-    "id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, created_at, more, "
+    "id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, created_at, rare, "
     "token"
 )
 LAST = 253_402_300_799_999_999  # the last microsecond of the year 9999
 _NO_RECORD = (InvalidJob, OverflowError, msgspec.MsgspecError, UnicodeError, TypeError, ValueError)
+
+
+class StoredState(IntEnum):
+    """The column `state`; 0001_tables.sql says what each means. SQL files name them in lower case, as `@leased@`."""
+
+    BLOCKED = 0
+    SCHEDULED = 1
+    QUEUED = 2
+    LEASED = 3
+    EXPIRED = 4
+    DONE = 5
+    DEAD = 6
+    CANCELLED = 7
+
+
+class RefusalCode(IntEnum):
+    """Why an outcome or an extension of a lease was not applied; see settle/refusals.sql."""
+
+    ALREADY_APPLIED = 0
+    UNKNOWN_JOB = 1
+    NOT_INFLIGHT = 2
+    OTHER_TOKEN = 3
+    LEASE_ENDED = 4
+    HOLDS = 5
+    IS_LOCKED = 6
+
+
+ACK, RETRY, FAIL, CANCEL = 1, 2, 3, 4  # kinds of outcomes
 
 
 class JobRow(msgspec.Struct, omit_defaults=True, gc=False):
@@ -164,12 +193,12 @@ class DamagedRecord(Exception):
 def from_reserved_row(row: Sequence[Any]) -> JobRecord:
     """A record as `reserve` answers it: what few jobs have comes in one column, which is mostly empty. The numbers of
     the others are right: the store has looked at them."""
-    id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, made, more, _ = row
+    id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, made, rare, _ = row
     try:
-        if more is None:
+        if rare is None:
             check_name(type, "type")
         else:
-            key, group, limit, depends_on, flow, heir, metadata, error, failed, why, finished, result = _from_json(more)
+            key, group, limit, depends_on, flow, heir, metadata, error, failed, why, finished, result = _from_json(rare)
             record = _record(
                 (id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost,
                  None if key is None else bytes.fromhex(key), group, limit, depends_on, flow, heir, metadata, error,
@@ -200,14 +229,14 @@ def info_from(row: Sequence[Any], now: int) -> JobInfo:
     """A job as it reads at a moment: the record's columns, then state, wake, worker and what it waits for."""
     state, wake, worker, waiting_for = row[WIDTH : WIDTH + 4]
     record = from_row(row)
-    if state in (3, 4):
+    if state in (StoredState.LEASED, StoredState.EXPIRED):
         if wake > now:
             return JobInfo(record, State.INFLIGHT, worker or "", moment_of(wake))
         return JobInfo(msgspec.structs.replace(record, run_at=None), State.READY)
-    if state in (1, 2):
+    if state in (StoredState.SCHEDULED, StoredState.QUEUED):
         ahead = row[_RUN_AT] is not None and row[_RUN_AT] > now
         return JobInfo(record, State.SCHEDULED if ahead else State.READY)
-    if state == 0:
+    if state == StoredState.BLOCKED:
         return JobInfo(record, State.BLOCKED, waiting_for=tuple(waiting_for or ()))
     if state in _FINISHED:
         return JobInfo(record, _FINISHED[state])
@@ -215,7 +244,11 @@ def info_from(row: Sequence[Any], now: int) -> JobInfo:
 
 
 _RUN_AT = _NAMES.index("run_at")
-_FINISHED = {5: State.DONE, 6: State.DLQ, 7: State.CANCELLED}
+_FINISHED = {
+    StoredState.DONE: State.DONE,
+    StoredState.DEAD: State.DLQ,
+    StoredState.CANCELLED: State.CANCELLED,
+}
 
 
 def base64_of(data: bytes) -> str:

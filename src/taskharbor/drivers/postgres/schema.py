@@ -1,15 +1,16 @@
-"""The schema: what has to be there, how it gets there, and whether this server will do.
+"""The schema: create it, migrate it, and check whether this server is usable.
 
-Migrations are numbered files, each applied once. All of it is one transaction under one advisory lock: twenty processes
-that start at once do it once, and one that is killed leaves nothing.
+Migrations are numbered files, each applied once. A migration is one transaction under one advisory lock: of twenty
+processes that start at once, one migrates, and one that is killed leaves nothing behind.
 
-Old and new programs use one schema side by side during a deploy. So beside its number a schema says which programs may
-still use it: `oldest`, the lowest number that a program may have been written for. A migration that older programs can
-live with (a new table, a column with a default, added to `jobs` and `history` alike) leaves `oldest` as it is; any
-other one raises it, `update meta set oldest = …`, and is better split: first add, in a later version take away.
+Old and new programs use one schema side by side during a deploy. So beside its number a schema stores `oldest`: the
+lowest number that a program may have been written for. A migration with which older programs still work (it adds a
+table, an index, or a column with a default to both `jobs` and `history`) leaves `oldest` as it is. Any other migration
+raises it (`update meta set oldest = …`), and is better split in two: add first, remove in a later version.
 
-Functions have the number in their names (reserve_v1). Whatever changes in the SQL is another number, and the functions
-that an older program calls stay as they were until `oldest` is above them.
+Functions and types have the number in their names (reserve_queue_v2). Any change of them in a release is a new number;
+the functions that an older program calls stay as they were until `oldest` is above them. A schema that is created anew
+has only the functions of its number, and says so in `oldest`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ import functools
 import hashlib
 import logging
 import re
+from collections.abc import Iterator
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taskharbor.drivers.postgres import statement
 from taskharbor.drivers.postgres.options import PostgresOptions
+from taskharbor.drivers.postgres.records import ACK, CANCEL, FAIL, RETRY, RefusalCode, StoredState
 from taskharbor.drivers.postgres.statement import quoted
 from taskharbor.model.errors import DriverError, StoreMissing
 
@@ -37,9 +41,17 @@ _told: set[tuple[object, ...]] = set()  # a program opens many drivers on one da
 
 
 def sources(folder: str) -> list[tuple[str, str]]:
-    """The SQL files of a folder with their names, in order."""
-    found = resources.files(__package__).joinpath("sql", folder)
-    return sorted((file.name, file.read_text("utf-8")) for file in found.iterdir() if file.name.endswith(".sql"))
+    """The SQL files of a folder and of the folders in it, with their names; types come before functions."""
+    files = _files(resources.files(__package__).joinpath("sql", folder))
+    return sorted(files, key=lambda file: ("create type" not in file[1], file[0]))
+
+
+def _files(folder: Traversable) -> Iterator[tuple[str, str]]:
+    for file in folder.iterdir():
+        if file.is_dir():
+            yield from _files(file)
+        elif file.name.endswith(".sql"):
+            yield file.name, file.read_text("utf-8")
 
 
 async def check_server(connection: psycopg.AsyncConnection[Any]) -> None:
@@ -148,42 +160,73 @@ async def migrate(connection: psycopg.AsyncConnection[Any], options: PostgresOpt
 
 
 def statements(schema: str, found: int) -> list[str]:
-    """What brings a schema from a version to this one, inside a transaction."""
+    """The statements that bring a schema from the number `found` (0: none) to this program's, inside a transaction."""
     texts = [f"set local search_path = {quoted(schema)}, pg_temp", "set local check_function_bodies = off"]
     for number in range(found + 1, statement.VERSION + 1):
         texts += [text for name, text in sources("migrations") if int(name[:4]) == number]
         texts.append(f"insert into meta (version, oldest) select {number}, coalesce(max(oldest), 1) from meta")
+    if not found:
+        texts.append(f"update meta set oldest = {statement.VERSION}")
     texts += [versioned(text) for _, text in sources("functions")]
     return [text.replace("@schema@", quoted(schema)) for text in (*texts, _DROP_OLD)]
 
 
-# Functions that no program may call any more.
+# Functions and types that no program may use any more.
 _DROP_OLD = """do $body$
 declare
-    old regprocedure;
+    oldest constant integer := (select max(m.oldest) from meta m);
+    old text;
 begin
     for old in
         select p.oid::regprocedure from pg_proc p join pg_namespace n on n.oid = p.pronamespace
         where n.nspname = current_schema() and p.proname ~ '_v[0-9]+$'
-          and substring(p.proname from '_v([0-9]+)$')::integer < (select max(m.oldest) from meta m)
+          and substring(p.proname from '_v([0-9]+)$')::integer < oldest
     loop
         execute format('drop function %s', old);
+    end loop;
+    for old in
+        select t.oid::regtype from pg_type t join pg_namespace n on n.oid = t.typnamespace
+        join pg_class c on c.oid = t.typrelid
+        where n.nspname = current_schema() and c.relkind = 'c' and t.typname ~ '_v[0-9]+$'
+          and substring(t.typname from '_v([0-9]+)$')::integer < oldest
+    loop
+        execute format('drop type %s', old);
     end loop;
 end
 $body$"""
 
+# Numbers that have names in the SQL files (`@leased@`): written into the functions as they are created.
+CONSTANTS = {
+    **{state.name.lower(): int(state) for state in StoredState},
+    "ack": ACK,
+    "retry": RETRY,
+    "fail": FAIL,
+    "cancel": CANCEL,
+    **{code.name.lower(): int(code) for code in RefusalCode},
+}
+
 
 def versioned(text: str) -> str:
-    """Functions as they are named in the schema: where they are created, and where one calls another."""
-    return _calls().sub(rf"\1_v{statement.VERSION}", text)
+    """A function as it is created: names of functions and types with the number, constants as numbers."""
+    functions, types = _names()
+    text = functions.sub(rf"\1_v{statement.VERSION}", text)
+    text = types.sub(rf"\1_v{statement.VERSION}", text)
+    return _CONSTANT.sub(lambda found: str(CONSTANTS[found[1]]), text)
+
+
+_CONSTANT = re.compile(rf"@({'|'.join(CONSTANTS)})@")
 
 
 @functools.cache
-def _calls() -> re.Pattern[str]:
-    names = {
-        name for _, text in sources("functions") for name in re.findall(r"create or replace function (\w+)\(", text)
-    }
-    return re.compile(rf"(?<![\w.])({'|'.join(sorted(names))})(?=\()")
+def _names() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Patterns for calls of our functions, and for uses of our types."""
+    texts = [text for _, text in sources("functions")]
+    functions = {name for text in texts for name in re.findall(r"create or replace function (\w+)\(", text)}
+    types = {name for text in texts for name in re.findall(r"create type (\w+)", text)}
+    return (
+        re.compile(rf"(?<![\w.])({'|'.join(sorted(functions))})(?=\()"),
+        re.compile(rf"(?<![\w.])({'|'.join(sorted(types))})(?![\w(])"),
+    )
 
 
 def script(schema: str, found: int) -> str:

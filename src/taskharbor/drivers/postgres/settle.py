@@ -16,7 +16,17 @@ import msgspec
 from taskharbor.drivers.graph import no_heir, own_heir
 from taskharbor.drivers.postgres.enqueue import enqueue
 from taskharbor.drivers.postgres.lock_retry import JobLocked
-from taskharbor.drivers.postgres.records import base64_of, micros, moment_of, to_json
+from taskharbor.drivers.postgres.records import (
+    ACK,
+    CANCEL,
+    FAIL,
+    RETRY,
+    RefusalCode,
+    base64_of,
+    micros,
+    moment_of,
+    to_json,
+)
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
 from taskharbor.model.bounds import check_job, check_moment, check_number, check_spawn, clean_error
 from taskharbor.model.errors import (
@@ -32,9 +42,8 @@ from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.safe_repr import shown
 
-ACK, RETRY, FAIL, CANCELLED = 1, 2, 3, 4
-_KINDS: dict[type, int] = {Ack: ACK, Retry: RETRY, Fail: FAIL, Cancelled: CANCELLED}
-_APPLIED_BEFORE, _HOLDS, _LOCKED = 0, 5, 6
+_KINDS: dict[type, int] = {Ack: ACK, Retry: RETRY, Fail: FAIL, Cancelled: CANCEL}
+_APPLIED_BEFORE, _HOLDS, _LOCKED = RefusalCode.ALREADY_APPLIED, RefusalCode.HOLDS, RefusalCode.IS_LOCKED
 
 
 class OutcomeRow(msgspec.Struct, omit_defaults=True, gc=False):
@@ -346,9 +355,7 @@ def _given(place: int, outcome: Outcome) -> OutcomeRow:
             reason=clean_error(outcome.reason) or None,
         )
     if type(outcome) is Cancelled:
-        return OutcomeRow(
-            place, lease.job_id, lease.token, CANCELLED, CANCELLED, reason=clean_error(outcome.reason) or None
-        )
+        return OutcomeRow(place, lease.job_id, lease.token, CANCEL, CANCEL, reason=clean_error(outcome.reason) or None)
     raise InvalidJob(f"outcome: expected Ack, Retry, Fail or Cancelled, got {type(outcome).__name__}")
 
 

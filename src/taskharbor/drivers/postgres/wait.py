@@ -84,7 +84,7 @@ class HintListener:
         self._noted = True
         names = "array(select json_array_elements_text(cast(? as json)))"
         rows = yield Statement(
-            f"select {named(self._options.schema, 'watch')}({names}, ?)",
+            f"select {named(self._options.schema, 'register_waiter')}({names}, ?)",
             (array(list(dict.fromkeys(queues))), self._name),
         )
         return bool(rows[0][0])

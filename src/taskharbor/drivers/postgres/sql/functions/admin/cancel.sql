@@ -1,0 +1,45 @@
+-- Cancel jobs that have not ended.
+-- in:  a JSON array of ids; the time; the reason
+-- out: a text for each id, in order, as all functions of admin return it: null: done (cancelled before, too); 'unknown';
+--      'needed N': N unfinished jobs depend on it; 'locked': another call has it locked, to be sent again; else the state
+--      that does not allow the change
+-- locks: the jobs that no other call has locked (none is waited for while others are locked), then groups in the order
+--      of names
+create or replace function cancel(p_ids text, p_now bigint, p_reason text)
+returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
+declare
+    results text[] := '{}';
+    one text;
+    j jobs;
+    was integer;
+    changes group_change[] := '{}';
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
+    for one in select json_array_elements_text(p_ids::json) loop
+        perform from jobs x where x.id = one and x.state + 0 between @blocked@ and @expired@ for update skip locked;
+        if found then
+            delete from jobs x where x.id = one returning x.* into j;
+        end if;
+        if found then
+            if j.grp is not null and j.state > @scheduled@ then
+                changes := changes || left_group(j.queue, j.grp, j.state);
+            end if;
+            j := set_finished(j, @cancelled@::smallint, p_reason, p_now);
+            insert into history select (j).*;
+            results := results || null::text;
+        else
+            select r.state into was from records r where r.id = one;
+            results := results || case when not found then 'unknown' when was = @cancelled@ then null
+                                       when was = @done@ then 'done'
+                                       when was between @blocked@ and @expired@ then 'locked' else 'dlq' end;
+        end if;
+    end loop;
+    if cardinality(changes) > 0 then
+        perform regroup(changes);
+        perform hint(array(select c.queue from unnest(changes) as c), false);
+    end if;
+    return results;
+end
+$body$;

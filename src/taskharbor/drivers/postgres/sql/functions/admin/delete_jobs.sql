@@ -1,0 +1,46 @@
+-- Delete records, in any state. in: a JSON array of ids; out: as cancel
+-- locks: the jobs that no other call has locked; then see forget; then groups in the order of names
+create or replace function delete_jobs(p_ids text)
+returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
+declare
+    results text[] := '{}';
+    deleted deleted_job[] := '{}';
+    changes group_change[] := '{}';
+    one text;
+    j jobs;
+    needed bigint;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
+    for one in select json_array_elements_text(p_ids::json) loop
+        select x.* into j from jobs x where x.id = one for update skip locked;
+        if not found then
+            select x.* into j from history x where x.id = one for update skip locked;
+        end if;
+        if not found then
+            results := results || case when exists (select from records r where r.id = one) then 'locked'
+                                       else 'unknown' end;
+            continue;
+        end if;
+        needed := count_dependents(one);
+        if needed > 0 then
+            results := results || ('needed ' || needed);
+            continue;
+        end if;
+        delete from history x where x.id = one;
+        delete from jobs x where x.id = one;
+        if found and j.grp is not null and (j.state in (@queued@, @leased@, @expired@) or j.token is not null) then
+            changes := changes || left_group(j.queue, j.grp, j.state);
+        end if;
+        deleted := deleted || row(j.id, j.queue, j.key, j.flow_id)::deleted_job;
+        results := results || null::text;
+    end loop;
+    perform forget(deleted);
+    if cardinality(changes) > 0 then
+        perform regroup(changes);
+        perform hint(array(select c.queue from unnest(changes) as c), false);
+    end if;
+    return results;
+end
+$body$;

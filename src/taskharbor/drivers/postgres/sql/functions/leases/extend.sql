@@ -1,0 +1,43 @@
+-- Extend leases.
+-- in:  JSON array of o (position), id, token, each job once; the time; the new end of the leases
+-- out: (o, code, ends) for each. holds: until `ends`; the other codes are those of refusals
+-- locks: the jobs that no other call has locked. It waits for none, so that no lease is lost because of another job
+create or replace function extend(p_given text, p_now bigint, p_until bigint)
+returns table (o integer, code integer, ends bigint) language plpgsql
+set search_path = @schema@, pg_temp set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $body$
+#variable_conflict use_column
+declare
+    changes group_change[];
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
+    with extended as (
+        update jobs j set wake = p_until, due = p_until, state = @leased@, open = j.state  -- its state before
+        from (select x.place, i.token from json_to_recordset(p_given::json) as i(id text, token text),
+                     lateral (select y.ctid as place from jobs y where y.id = i.id collate "C"
+                              and y.token = i.token collate "C" and y.state in (@leased@, @expired@)
+                              and y.wake > p_now and y.wake < p_until
+                              limit 1 for no key update skip locked) as x) as g
+        where j.ctid = g.place
+        returning j.queue, j.grp, j.open as was
+    )
+    select array_agg(row(e.queue, e.grp, 1, -1)::group_change) into changes
+    from extended e where e.grp is not null and e.was = @expired@;
+    if changes is not null then  -- for a faster clock their leases had ended
+        perform regroup(changes);
+    end if;
+    return query
+        select g.o,
+               case when j.id is null and h.id is null then @unknown_job@
+                    when j.id is null or j.state not in (@leased@, @expired@) then @not_inflight@
+                    when j.token <> g.token then @other_token@
+                    when j.wake <= p_now then @lease_ended@
+                    when j.wake >= p_until then @holds@
+                    else @is_locked@ end,
+               j.wake
+        from json_to_recordset(p_given::json) as g(o integer, id text, token text)
+        left join jobs j on j.id = g.id collate "C"
+        left join history h on h.id = g.id collate "C";
+end
+$body$;

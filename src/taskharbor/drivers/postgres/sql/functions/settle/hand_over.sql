@@ -1,0 +1,56 @@
+-- A spawned job takes the place of a done one in the depends_on of its dependents.
+-- in: the done job, its successor, the dependents (JSON array), the time
+-- out: a message if that would close a cycle, else null
+-- locks: the dependents, in the order of ids
+create or replace function hand_over(p_old text, p_new text, p_dependents text, p_now bigint)
+returns text language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
+declare
+    base bigint := nextval('arrival') << 20;
+    dependents text[] := array(select json_array_elements_text(p_dependents::json));
+    met text;
+    one record;
+    n integer := 0;
+    is_known boolean;
+    is_done boolean := exists (select from history h where h.id = p_new and h.state + 0 = @done@);
+    hinted text[] := '{}';
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
+    with recursive walk(id) as (
+        select p_new collate "C"
+        union
+        select d collate "C" from walk w join records r on r.id = w.id and r.state <> @done@, unnest(r.depends_on) as d
+    )
+    select w.id into met from walk w where w.id = any(dependents) limit 1;
+    if met is not null then
+        return format('handover: %s depends on %s, which would depend on it; remove one of the edges', p_new, met);
+    end if;
+    perform from jobs j where j.id = any(dependents) order by j.id for no key update;
+    perform from history h where h.id = any(dependents) order by h.id for no key update;
+    update history h set handed_to = p_new where h.id = p_old;
+    for one in select r.id, r.stored from records r where r.id = any(dependents) order by r.stored loop
+        delete from edges e where e.dependency = p_old and e.dependent = one.id;
+        continue when not found;
+        insert into edges (dependency, dependent) values (p_new, one.id) on conflict do nothing;
+        is_known := not found;
+        update history h set depends_on = array_replace(h.depends_on, p_old collate "C", p_new collate "C")
+        where h.id = one.id;
+        update jobs j set depends_on = array_replace(j.depends_on, p_old collate "C", p_new collate "C"),
+            open = greatest(coalesce(j.open, 0)::bigint - case when is_known or is_done then 1 else 0 end, -1)
+        where j.id = one.id;
+        n := n + 1;
+        update jobs j
+        set state = first_state(j.grp, j.run_at, p_now),
+            wake = coalesce(j.run_at, 0), due = greatest(coalesce(j.run_at, 0), p_now), seq = base + n
+        where j.id = one.id and j.state = @blocked@ and j.open <= 0;
+        if found then
+            hinted := hinted || array(select j.queue from jobs j where j.id = one.id);
+        end if;
+    end loop;
+    if hinted <> '{}' then
+        perform hint(hinted, false);
+    end if;
+    return null;
+end
+$body$;
