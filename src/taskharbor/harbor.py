@@ -28,6 +28,7 @@ from taskharbor.tasks.prepare import Call
 from taskharbor.tasks.task import Step
 
 if TYPE_CHECKING:
+    from taskharbor.client.access import StoreAccess
     from taskharbor.flow.run import FlowRun
     from taskharbor.worker import CallMiddleware, Middleware, Worker
 
@@ -70,7 +71,7 @@ class Harbor(Declaring):
             call_timeout=call_timeout,
         )
         super().__init__(self.client, self.client.codec, Queues(queues, self._declared_queues))
-        self.client.on_stored = self._on_stored
+        self.client.enqueuer.on_stored = self._on_stored
 
     def __repr__(self) -> str:
         return f"Harbor({self.client._drivers!r})"
@@ -142,14 +143,18 @@ class Harbor(Declaring):
 
     def flow(self, id: str, *, call_timeout: Duration | None = None) -> FlowRun:
         """A flow by its id, with its nodes and edges, and a handle; blocks for one look at the store."""
-        return self.client.blocking(lambda: self.aflow(id, call_timeout=call_timeout), "harbor.flow", call_timeout)
+        return self.client.blocking(lambda access: self._flow(access, id, call_timeout), "harbor.flow", call_timeout)
 
     async def aflow(self, id: str, *, call_timeout: Duration | None = None) -> FlowRun:
         """A flow by its id, with its nodes and edges, and a handle."""
+        return await self._flow(self.client.awaited, id, call_timeout)
+
+    async def _flow(self, access: StoreAccess, id: str, call_timeout: Duration | None) -> FlowRun:
         from taskharbor.flow.handle import FlowHandle
         from taskharbor.flow.run import FlowRun
 
-        return FlowRun.of(await self.client.aflow(id, call_timeout=call_timeout), FlowHandle(self.client, id))
+        budget = self.client.budget(access, call_timeout, "flow")
+        return FlowRun.of(await self.client.lookup.flow(id, budget), FlowHandle(self.client, id))
 
     def close(self) -> None:
         """Close what blocking calls opened, and end their thread."""

@@ -17,6 +17,8 @@ from taskharbor.model.job import JobRecord
 from taskharbor.testing import Faults, ManualClock
 from tests.client.tools import Sql, Waits, Watched
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 
 def record(client: Client, id: str) -> JobRecord:
     return asyncio.run(client.driver.sibling().inspect(id, client.clock.now())).job

@@ -1,5 +1,6 @@
 """Enqueue middleware: around every way to store jobs, and with the last word on what they carry."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,8 @@ from taskharbor.drivers import BackendUnavailable, JobRecord
 from taskharbor.flow import chain
 from taskharbor.testing import Faults
 from tests.client.tools import Sql, Waits
+
+pytestmark = pytest.mark.usefixtures("each_way")
 
 
 def noting(log: list[str], name: str) -> EnqueueMiddleware:
@@ -40,7 +43,7 @@ def test_the_first_is_outermost_and_the_records_pass_through_all():
     log: list[str] = []
     with Client("memory://", enqueue_middleware=[noting(log, "a"), noting(log, "b")]) as client:
         handle = client.enqueue(JobRequest(type="t", metadata={"own": "1"}))
-        info = client.portal.call(lambda: client.look(handle.id), "look")
+        info = asyncio.run(client.driver.inspect(handle.id, client.clock.now()))
     assert log == ["a enters", "b enters", "b stamps 1", "a stamps 1", "b leaves", "a leaves"]
     assert info.job.metadata == {"own": "1", "by": "ba"}
 
@@ -80,9 +83,8 @@ def test_jobs_on_the_callers_connection_go_through_it(asynchronous: bool):
     assert log == ["a enters", "a stamps 1", "a leaves"]
 
 
-def test_it_sees_why_nothing_was_stored_and_stamps_once_however_often_it_is_sent(monkeypatch: pytest.MonkeyPatch):
+def test_it_sees_why_nothing_was_stored_and_stamps_once_however_often_it_is_sent(waits: Waits):
     log: list[str] = []
-    monkeypatch.setattr("taskharbor.client.client.polling", Waits())
     faults = Faults()
     with Client(faults.wrap("memory://"), enqueue_middleware=[noting(log, "a")]) as client:
         faults.fail("enqueue", times=2)

@@ -15,6 +15,8 @@ from taskharbor.model.job import JobRecord
 from taskharbor.testing import ManualClock
 from tests.client.tools import Waits, settle
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 
 @dataclass
 class Point:

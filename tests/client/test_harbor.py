@@ -14,6 +14,8 @@ from taskharbor.model.job import JobRecord
 from taskharbor.testing import ManualClock
 from tests.client.tools import Watched
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 
 def test_from_enqueue_to_result_in_both_colours() -> None:
     seen: list[Event] = []

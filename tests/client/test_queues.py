@@ -13,6 +13,8 @@ from taskharbor.flow import chain
 from taskharbor.tasks.declared_queues import MOST_TOLD
 from taskharbor.testing import adrain, drain
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 UNSERVED = r"which no task declares: harbor\.worker\(\) would not have run them; list them in"
 
 

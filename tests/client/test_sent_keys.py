@@ -12,6 +12,8 @@ from taskharbor.client.sent_keys import REMEMBERED, SentKeys
 from taskharbor.drivers import Enqueued, JobRecord
 from taskharbor.events import Event, KeyConflict
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 
 def record(key: str | None, payload: bytes, queue: str = "q", type: str = "t") -> JobRecord:
     return JobRecord(id="new", type=type, queue=queue, payload=payload, idempotency_key=key)

@@ -25,7 +25,8 @@ class Waits:
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
-        await asyncio.sleep(0)
+        if asyncio._get_running_loop() is not None:  # a blocking call has none, and must not suspend
+            await asyncio.sleep(0)
 
 
 class Watched(MemoryDriver):

@@ -4,10 +4,12 @@ A line is a name and a function of a fresh folder that answers a DSN of an empty
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
-from taskharbor import Harbor
+from taskharbor import Client, Harbor
+from taskharbor.client.retries import with_retries
 
 MakeHarbor = Callable[..., Harbor]
 
@@ -49,3 +51,10 @@ STORES: dict[str, Callable[[Path], str | None]] = {
 }
 DURABLE = ("sqlite", "postgresql", "redis")
 NAMES = list(STORES)
+
+
+def call_store(client: Client, call: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Make a call of the driver, on the portal's loop and retried as the client's own calls are."""
+    return client.portal.call(
+        lambda: with_retries(call, client.budget(client.awaited, None, "test")), "test.call_store"
+    )

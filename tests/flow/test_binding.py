@@ -15,7 +15,7 @@ from taskharbor.tasks.flow_metadata import BIND_KEY, SHAPE_KEY, read_bind, shape
 from taskharbor.tasks.results import complete, compose
 from taskharbor.testing import Faults, ManualClock, drain
 from taskharbor.worker import result_binder as binder_module
-from tests.flow.stores import MakeHarbor
+from tests.flow.stores import MakeHarbor, call_store
 from tests.flow.tasks import Tasks
 
 
@@ -134,7 +134,7 @@ def test_a_damaged_mark_kills_the_job_and_nothing_else(dsn: str, harbor_on: Make
     tasks = Tasks(harbor)
     for mark in ("nonsense", '["x",3]', '["x",-1]', '["x",true]', '["x",[[null],"a"]]'):
         record = JobRecord(id="a", type="add", metadata={BIND_KEY: mark})
-        harbor.client.enqueue_made(lambda now, record=record: [record], None, "test")  # type: ignore[misc]
+        harbor.client.store(lambda now, record=record: [record], None, "test")  # type: ignore[misc]
         drain(harbor)
         handle = harbor.client.handle("a")
         with pytest.raises(JobDead, match=r"its mark taskharbor\.bind cannot be read"):
@@ -144,7 +144,7 @@ def test_a_damaged_mark_kills_the_job_and_nothing_else(dsn: str, harbor_on: Make
 
 
 def _delete(harbor: Harbor, id: str) -> None:
-    harbor.client.portal.call(lambda: harbor.client._steadily(lambda driver: driver.delete([id])), "test.delete")
+    call_store(harbor.client, lambda driver: driver.delete([id]))
 
 
 class Tagged:
@@ -208,7 +208,7 @@ def test_results_are_kept_while_a_step_needs_them(harbor: Harbor, tasks: Tasks) 
     drain(harbor)
     harbor.clock.advance(3 * 24 * 3600)
     now = harbor.clock.now()
-    pruned = harbor.client.portal.call(lambda: harbor.client._steadily(lambda d: d.prune(now, 100)), "test.prune")
+    pruned = call_store(harbor.client, lambda d: d.prune(now, 100))
     assert pruned == 0
     drain(harbor)
     assert handle.result(1) == 2
@@ -249,7 +249,7 @@ def test_a_join_that_is_gone_gives_nothing_like_any_job_that_is_gone() -> None:
     mark = {BIND_KEY: write_bind("value", None)}
     missing = JobRecord(id="n", type="nothing")
     waits = JobRecord(id="c", type="collect", depends_on=("n",), metadata=mark)
-    harbor.client.enqueue_made(lambda now: [missing, waits], None, "test")
+    harbor.client.store(lambda now: [missing, waits], None, "test")
     store = harbor.driver.store  # type: ignore[attr-defined]
     entry = store.entries["c"]
     entry.record = replace(entry.record, depends_on=("gone.join",))
@@ -267,7 +267,7 @@ def test_an_id_that_looks_like_a_joins_is_a_jobs_like_any_other(harbor: Harbor, 
     jobs = [JobRecord(id=id, type="echo", payload=json.dumps({"value": value}).encode(), flow_id="f") for id in ids]
     jobs.append(JobRecord(id="c", type="collect", depends_on=tuple(ids), metadata=mark, flow_id="f"))
     harbor.task(name="echo")(echo)
-    harbor.client.enqueue_made(lambda now: jobs, None, "test")
+    harbor.client.store(lambda now: jobs, None, "test")
     drain(harbor)
     assert [harbor.client.handle(id).result(1) for id in ids] == [value] * 7
     assert harbor.client.handle("c").result(1) == [value, [value] * 6]

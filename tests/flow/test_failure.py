@@ -10,15 +10,14 @@ from taskharbor.drivers import DriverError, JobRecord
 from taskharbor.flow import chain, chord, group
 from taskharbor.tasks.failure_step import ON_FAILURE_KEY
 from taskharbor.testing import ManualClock, drain
+from tests.flow.stores import call_store
 from tests.flow.tasks import Tasks
 
 
 def requeue(harbor: Harbor, *ids: str) -> list[DriverError | None]:
     client = harbor.client
     now = harbor.clock.now()
-    return client.portal.call(
-        lambda: client._steadily(lambda driver: driver.requeue(ids, now, reset_attempts=True)), "test.requeue"
-    )
+    return call_store(client, lambda driver: driver.requeue(ids, now, reset_attempts=True))
 
 
 def dead(harbor: Harbor, flow_id: str) -> list[str]:
@@ -148,10 +147,7 @@ def test_a_job_that_crashes_its_workers_makes_the_flow_fail(harbor: Harbor, task
 
 def _reserve_and_die(harbor: Harbor) -> None:
     client, now = harbor.client, harbor.clock.now()
-    client.portal.call(
-        lambda: client._steadily(lambda d: d.reserve(["default"], now, timedelta(seconds=30), 1, "dead")),
-        "test.reserve",
-    )
+    call_store(client, lambda d: d.reserve(["default"], now, timedelta(seconds=30), 1, "dead"))
 
 
 def test_a_failure_step_keeps_its_options(harbor: Harbor, tasks: Tasks) -> None:
@@ -174,7 +170,7 @@ def test_a_failure_step_that_carries_too_much_is_refused(tasks: Tasks) -> None:
 def test_a_damaged_mark_releases_nothing_and_the_job_dies_all_the_same(harbor: Harbor, tasks: Tasks) -> None:
     tasks.broken = {1}
     record = JobRecord(id="a", type="add", payload=b'{"x":1}', metadata={ON_FAILURE_KEY: "nonsense"})
-    harbor.client.enqueue_made(lambda now: [record], None, "test")
+    harbor.client.store(lambda now: [record], None, "test")
     drain(harbor)
     assert harbor.client.handle("a").status() == "dlq"
 
@@ -187,7 +183,7 @@ def test_a_failure_step_that_cannot_be_stored_does_not_keep_the_job_alive(harbor
     def dies() -> None:
         raise Unrecoverable("as it should")
 
-    harbor.client.enqueue_made(lambda now: [record], None, "test")
+    harbor.client.store(lambda now: [record], None, "test")
     drain(harbor)
     with pytest.raises(JobDead, match="as it should"):
         harbor.client.handle("a").result(1)

@@ -8,6 +8,7 @@ from taskharbor import Harbor, JobCancelled, JobDead, JobNotFound
 from taskharbor.drivers import FlowInfo, FlowStatus, JobInfo, JobRecord, State
 from taskharbor.flow import chain, chord, group, mermaid
 from taskharbor.testing import ManualClock, drain
+from tests.flow.stores import call_store
 from tests.flow.tasks import Tasks
 
 
@@ -61,7 +62,7 @@ def test_records_that_are_gone(harbor: Harbor, tasks: Tasks) -> None:
     assert isinstance(clock, ManualClock)
     clock.advance(48 * 3600)
     client, now = harbor.client, clock.now()
-    assert client.portal.call(lambda: client._steadily(lambda d: d.prune(now, 10)), "test.prune") == 1
+    assert call_store(client, lambda d: d.prune(now, 10)) == 1
     for ask in (handle.status, handle.result, handle.progress):
         with pytest.raises(JobNotFound, match=f"flow {handle.id} has no records"):
             ask()

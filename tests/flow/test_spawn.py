@@ -127,7 +127,7 @@ def test_what_is_spawned_while_the_flow_is_cancelled_never_runs(harbor: Harbor, 
     @harbor.task(name="late")
     async def late(n: int) -> Any:
         tasks.ran.append("late")
-        await harbor.client.cancel_flow(handle.id)  # while it runs; its own ack is then refused
+        await handle.acancel()  # while it runs; its own ack is then refused
         await harbor.client._drivers.close()  # the one that this loop has opened
         return group(tasks.number.s(i) for i in range(n))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from taskharbor import Harbor
+from tests.flow.stores import call_store
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 3
@@ -69,4 +70,4 @@ def crew(module: str, dsn: str, journal: Path) -> Iterator[Crew]:
 
 def store(harbor: Harbor, call: Any) -> Any:
     """A call of the driver with the store's time."""
-    return harbor.client.portal.call(lambda: harbor.client._steadily(lambda d: call(d, harbor.clock.now())), "test")
+    return call_store(harbor.client, lambda d: call(d, harbor.clock.now()))

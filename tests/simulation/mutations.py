@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from taskharbor.client.client import Client
+from taskharbor.client.enqueue import _Batch
 from taskharbor.drivers.memory import flows
 from taskharbor.drivers.memory import leases as leases_module
 from taskharbor.drivers.memory import settle as settle_module
@@ -14,7 +14,6 @@ from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import LeaseExpired, LeaseMismatch
 from taskharbor.model.outcome import Ack
 from taskharbor.policy import decide
-from taskharbor.tasks.prepare import prepare
 from taskharbor.worker.executor import Executor
 from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.heart import Heart
@@ -168,14 +167,12 @@ def the_stores_clock_is_not_followed(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_repeated_enqueue_has_new_ids(patch: pytest.MonkeyPatch) -> None:
-    async def enqueue(self: Any, calls: Any, call_timeout: Any = None) -> Any:
-        async def send(driver: Any) -> Any:
-            records = [prepare(call, self.clock.now(), self.default_queue) for call in calls]
-            return await driver.enqueue(records, self.clock.now())
+    async def send(self: Any, driver: Any) -> Any:
+        now = self._clock.now()
+        self.records = self._prepare(now)
+        return await driver.enqueue(self.records, now)
 
-        return self._handles(calls, await self._steadily(send))
-
-    patch.setattr(Client, "aenqueue_calls", enqueue)
+    patch.setattr(_Batch, "send", send)
 
 
 @mutation

@@ -1,80 +1,95 @@
-"""How long one call of a client may take: opening the store and all of its tries together, whatever the store does.
+"""How long one call of a client may take: opening the store and all tries together, whatever the store does.
 
-A store that refuses is asked again, five times in all; one that stands still is waited for until the budget is spent.
-Either way the caller hears what was tried, for how long, and what is in doubt.
+A store that refuses is asked again, five times in all. One that does not respond is waited for until the budget is
+spent. Either way the error says what was tried, for how long, and what is unknown now.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from taskharbor.client.access import StoreAccess
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.job import JobRecord
 from taskharbor.model.times import Duration, duration
 
 CALL_TIMEOUT = timedelta(seconds=10)
+RESOLUTION_S = 0.001  # of every clock here: what is left after rounding is not worth waiting for
 
 
 def seconds_of(call_timeout: Duration | None, default: float) -> float:
-    """A call's own budget, or the default; ValueError or TypeError for what is none."""
+    """A call's own budget, or the default; ValueError or TypeError for an invalid one."""
     return default if call_timeout is None else duration(call_timeout, "call_timeout", zero=False).total_seconds()
 
 
 class Budget:
-    """The time of one call, on the running loop. `what` names the call, `doubt` says what nobody knows if it fails."""
+    """The time of one call, by the clock of its `access`. `what` names the call; `doubt` says what is unknown if the
+    call fails after the store was reached."""
 
-    __slots__ = ("_began", "doubt", "last", "reached", "tries", "until", "what")
+    __slots__ = ("_began", "access", "deadline", "doubt", "last", "reached", "tries", "what")
 
-    def __init__(self, seconds: float, what: str, doubt: Callable[[], str] | None = None) -> None:
-        self._began = asyncio.get_running_loop().time()
-        self.until = self._began + seconds
+    def __init__(self, access: StoreAccess, seconds: float, what: str, doubt: Callable[[], str] | None = None) -> None:
+        self.access = access
+        self._began = access.time()
+        self.deadline = self._began + seconds
         self.what = what
         self.doubt = doubt
         self.tries = 0
         self.reached = False  # whether the store was open, so that something may have been sent to it
-        self.last: BackendUnavailable | None = None
+        self.last: BackendUnavailable | None = None  # the error of the last try that failed in time
 
-    def refused(self, error: BackendUnavailable) -> BackendUnavailable:
-        """It was tried often enough."""
-        return self._made(
-            f"{str(error).rstrip('.')} ({self.what}, tried {self._times()} in {self._spent():.1f} s)", error
-        )
+    def left(self) -> float:
+        """Seconds until the deadline, never less than 0."""
+        return max(self.deadline - self.access.time(), 0.0)
+
+    def is_spent(self) -> bool:
+        """Whether the deadline has come."""
+        return self.left() < RESOLUTION_S
+
+    def cause(self, error: BackendUnavailable | None = None) -> BaseException | None:
+        """What the error of this call is raised from: the driver's own error, or what that was raised from."""
+        error = error or self.last
+        return None if error is None else error.__cause__ or error
+
+    def refused(self, error: BackendUnavailable | None) -> BackendUnavailable:
+        """The error for a call that was tried often enough."""
+        text = str(error).rstrip(".")
+        return self._error(f"{text} ({self.what}, tried {self._times()} in {self._spent():.1f} s)", error)
 
     def spent(self) -> BackendUnavailable:
-        """The time is over while the store was asked, or during a pause."""
+        """The error for a call whose time is over."""
         how = "did not answer" if self.reached else "could not be opened"
         last = f"; before that: {str(self.last).rstrip('.')}" if self.last is not None else ""
-        text = f"{self.what}: the store {how} within {self.until - self._began:g} s (tried {self._times()}{last})"
-        return self._made(text, self.last)
+        text = f"{self.what}: the store {how} within {self.deadline - self._began:g} s (tried {self._times()}{last})"
+        return self._error(text, self.last)
 
-    def _made(self, text: str, error: BackendUnavailable | None) -> BackendUnavailable:
+    def _error(self, text: str, error: BackendUnavailable | None) -> BackendUnavailable:
         doubt = f". {self.doubt()}" if self.doubt is not None and self.reached else ""
         made = BackendUnavailable(text + doubt)
         if error is not None:
             made.lasting = error.lasting
-            made.__cause__ = error.__cause__ or error
+            made.__cause__ = self.cause(error)
         return made
 
     def _times(self) -> str:
         return "once" if self.tries == 1 else f"{self.tries} times"
 
     def _spent(self) -> float:
-        return asyncio.get_running_loop().time() - self._began
+        return self.access.time() - self._began
 
 
 def in_doubt(records: Sequence[JobRecord]) -> str:
-    """What nobody knows if the answer to an enqueue is lost, and what to do about it."""
+    """What is unknown if the reply to an enqueue is lost, and what to do about it."""
     first = records[0]
     if len(records) > 1:
         what, others = "The jobs", f" and the {len(records) - 1} other(s)"
     else:
         what, others = "The job", ""
-    told = f"{what} may or may not be stored; client.handle({first.id!r}).status() says it later"
+    unknown = f"{what} may or may not be stored; client.handle({first.id!r}).status() says it later"
     if all(record.idempotency_key is not None for record in records):
-        return f"{told}. Enqueue again with the same idempotency key{'s' if others else ''}: it is stored once"
+        return f"{unknown}. Enqueue again with the same idempotency key{'s' if others else ''}: it is stored once"
     return (
-        f"{told}. Enqueued again it may be stored twice: give it{others} an idempotency_key, then it can always be "
+        f"{unknown}. Enqueued again it may be stored twice: give it{others} an idempotency_key, then it can always be "
         "sent again"
     )

@@ -1,19 +1,22 @@
-"""One open driver for each event loop that uses a store.
+"""The open drivers of one store: one for each event loop that uses it, and blocking calls for everybody else.
 
 An opened driver belongs to its loop. The driver that was given serves the first loop that asks; every other loop gets
-a sibling on the same store. What belongs to a loop that is closed is forgotten. In a forked child everything of the
-parent's is left alone, unused and unclosed: its connections are the parent's.
+a sibling on the same store. A driver whose loop was closed is forgotten. In a forked child everything of the parent's
+is left alone, unused and unclosed: its connections are the parent's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
 import weakref
 from typing import Any
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.client.access import BlockingAccess, Follow
+from taskharbor.client.portal import note_exit
+from taskharbor.drivers.contract import BlockingCalls, Driver
 from taskharbor.drivers.dsn import redact, scheme_of
 from taskharbor.drivers.registry import open_driver, resolve_dsn, tell_default
 from taskharbor.model.clock import Clock
@@ -22,11 +25,11 @@ from taskharbor.model.main_guard import refuse_while_main_is_imported
 
 OPENED = "a store was opened to enqueue or look"
 
-_all: weakref.WeakSet[LoopDrivers] = weakref.WeakSet()
+_all: weakref.WeakSet[DriverPerLoop] = weakref.WeakSet()
 
 
-class _Held:
-    """A driver of one loop. It is opened once, by a task of its own: whoever came first may give up meanwhile."""
+class _LoopDriver:
+    """The driver of one loop. A task of its own opens it once: the caller that came first may give up meanwhile."""
 
     __slots__ = ("driver", "opened", "opening")
 
@@ -36,23 +39,26 @@ class _Held:
         self.opening: asyncio.Task[None] | None = None
 
 
-class LoopDrivers:
+class DriverPerLoop:
     """The drivers of one store by event loop. Safe to use from many threads and loops."""
 
     def __init__(self, source: Driver | str | None, clock: Clock) -> None:
         if source is None or isinstance(source, str):
-            scheme_of(resolve_dsn(source))  # what is no DSN fails here, not with the first job
+            scheme_of(resolve_dsn(source))  # a malformed DSN fails here, not with the first job
         elif not all(hasattr(source, verb) for verb in ("open", "sibling", "enqueue")):
             # isinstance(source, Driver) would refuse drivers that delegate with __getattr__ (Python 3.12 and later)
             raise TypeError(f"expected a driver or a DSN such as sqlite:///jobs.db, got {type(source).__name__}")
         self._source = source
         self._driver: Driver | None = None if source is None or isinstance(source, str) else source
-        self._follow = getattr(clock, "follow", None)
-        self._stale = getattr(clock, "stale", None) if self._follow is not None else None
+        self._follow: Follow | None = getattr(clock, "follow", None)
+        self._is_stale = getattr(clock, "stale", None) if self._follow is not None else None
         self._lock = threading.Lock()
-        self._held: dict[asyncio.AbstractEventLoop, _Held] = {}
+        self._by_loop: dict[asyncio.AbstractEventLoop, _LoopDriver] = {}
         self._closings: dict[asyncio.AbstractEventLoop, int] = {}
-        self._given = False  # whether a loop has the first driver
+        self._is_taken = False  # whether a loop has the first driver
+        self._blocking: BlockingAccess | None = None
+        self._only_awaited = False  # whether the driver has no blocking calls
+        self._is_child = False  # whether the first driver is that of the process which forked this one
         self._parents: list[Any] = []
         _all.add(self)
 
@@ -75,49 +81,42 @@ class LoopDrivers:
         with self._lock:
             return self._first()
 
+    # Awaited -------------------------------------------------------------------------------------------------
+
     async def get(self) -> Driver:
         """The open driver of the running loop."""
         loop = asyncio.get_running_loop()
-        held = self._held.get(loop)
-        if held is None:
-            held = self._take(loop)
-        if not held.opened:
-            await self._opened(held, loop)
-        elif self._stale is not None and self._stale():
-            await self._look_again(held.driver)
-        return held.driver
+        own = self._by_loop.get(loop)
+        if own is None:
+            own = self._take(loop)
+        if not own.opened:
+            await self._opened(own, loop)
+        elif self._is_stale is not None and self._is_stale():
+            await self._follow_again(own.driver)
+        return own.driver
 
-    async def _opened(self, held: _Held, loop: asyncio.AbstractEventLoop) -> None:
-        opening = held.opening
+    async def _opened(self, own: _LoopDriver, loop: asyncio.AbstractEventLoop) -> None:
+        opening = own.opening
         if opening is None or opening.done():
-            opening = held.opening = loop.create_task(self._open(held), name="taskharbor-open")
-            opening.add_done_callback(_heard)
+            opening = own.opening = loop.create_task(self._open(own), name="taskharbor-open")
+            opening.add_done_callback(_mark_retrieved)
         await asyncio.wait([opening])  # which leaves it alone if we are cancelled
         if opening.cancelled():
             raise BackendUnavailable("the client was closed while it opened the store")
         opening.result()
 
-    async def _open(self, held: _Held) -> None:
-        await held.driver.open()
+    async def _open(self, own: _LoopDriver) -> None:
+        await own.driver.open()
         if self._follow is not None:
-            await self._follow(held.driver.server_time)
-        held.opened = True
+            await self._follow(own.driver.server_time)
+        own.opened = True
 
-    async def _look_again(self, driver: Driver) -> None:
+    async def _follow_again(self, driver: Driver) -> None:
         assert self._follow is not None
         try:
             await self._follow(driver.server_time)
         except (BackendUnavailable, OSError):
-            pass  # the call that this was to serve will say so, or succeed by its repetition
-
-    def unopened(self) -> Driver:
-        """A driver for statements on a connection of the caller's: the loop's own if it has one, else the first."""
-        refuse_while_main_is_imported(OPENED)
-        try:
-            held = self._held.get(asyncio.get_running_loop())
-        except RuntimeError:
-            held = None
-        return self.driver if held is None else held.driver
+            pass  # the call that comes next reports it, or succeeds after a retry
 
     def closings(self) -> int:
         """How often the driver of the running loop was closed: a call that finds it closed does not open it again."""
@@ -128,24 +127,63 @@ class LoopDrivers:
         loop = asyncio.get_running_loop()
         with self._lock:
             self._closings[loop] = self._closings.get(loop, 0) + 1
-            held = self._held.pop(loop, None)
-            if held is not None and held.driver is self._driver:
-                self._given = False  # closed, it may serve again
-        if held is not None:
-            if held.opening is not None and not held.opening.done():
-                held.opening.cancel()
-                await asyncio.wait([held.opening])
-            await held.driver.close()
+            own = self._by_loop.pop(loop, None)
+            if own is not None and own.driver is self._driver:
+                self._is_taken = False  # closed, it may serve again
+        if own is not None:
+            if own.opening is not None and not own.opening.done():
+                own.opening.cancel()
+                await asyncio.wait([own.opening])
+            await own.driver.close()
 
-    def _take(self, loop: asyncio.AbstractEventLoop) -> _Held:
+    # On the calling thread -----------------------------------------------------------------------------------
+
+    def blocking(self) -> BlockingAccess | None:
+        """The store's blocking calls for this process; None if its driver has none."""
+        access = self._blocking
+        if access is not None or self._only_awaited:
+            return access
         refuse_while_main_is_imported(OPENED)
         with self._lock:
-            self._held = {other: held for other, held in self._held.items() if not other.is_closed()}
+            if self._blocking is None:
+                first = self._first()
+                calls = _blocking_calls(first.sibling() if self._is_child else first)
+                self._only_awaited = calls is None
+                if calls is not None:
+                    self._blocking = BlockingAccess(calls, self._follow, self._is_stale)
+            return self._blocking
+
+    def is_blocking(self) -> bool:
+        """Whether blocking calls were used and not closed since."""
+        return self._blocking is not None
+
+    def close_blocking(self) -> None:
+        """Close what blocking calls opened; the next one begins anew."""
+        with self._lock:
+            access, self._blocking = self._blocking, None
+        if access is not None:
+            access.close()
+
+    # On a connection of the caller's -------------------------------------------------------------------------
+
+    def unopened(self) -> Driver:
+        """A driver for statements on a connection of the caller's: the loop's own if it has one, else the first."""
+        refuse_while_main_is_imported(OPENED)
+        try:
+            own = self._by_loop.get(asyncio.get_running_loop())
+        except RuntimeError:
+            own = None
+        return self.driver if own is None else own.driver
+
+    def _take(self, loop: asyncio.AbstractEventLoop) -> _LoopDriver:
+        refuse_while_main_is_imported(OPENED)
+        with self._lock:
+            self._by_loop = {other: own for other, own in self._by_loop.items() if not other.is_closed()}
             self._closings = {other: times for other, times in self._closings.items() if not other.is_closed()}
             first = self._first()
-            held = self._held[loop] = _Held(first.sibling() if self._given else first)
-            self._given = True
-            return held
+            own = self._by_loop[loop] = _LoopDriver(first.sibling() if self._is_taken else first)
+            self._is_taken = True
+            return own
 
     def _first(self) -> Driver:
         if self._driver is None:
@@ -156,15 +194,27 @@ class LoopDrivers:
         return self._driver
 
     def _forget(self) -> None:
-        self._lock = threading.Lock()
-        self._parents.append(self._held)  # kept, so that no finalizer says goodbye on the parent's connections
-        self._held, self._closings = {}, {}
-        self._given = self._driver is not None
+        self._lock = threading.Lock()  # a thread that holds the parent's does not exist here
+        self._parents += (self._by_loop, self._blocking)  # kept, so that no finalizer writes to the parent's sockets
+        self._by_loop, self._closings, self._blocking = {}, {}, None
+        self._is_taken = self._is_child = self._driver is not None
 
 
-def _heard(opening: asyncio.Task[None]) -> None:
+def _blocking_calls(driver: Driver) -> BlockingCalls | None:
+    """The blocking calls of a driver whose own class defines them: see `BlockingDriver`."""
+    make = vars(type(driver)).get("blocking")
+    return None if make is None else make(driver)
+
+
+def _mark_retrieved(opening: asyncio.Task[None]) -> None:
     if not opening.cancelled():
-        opening.exception()  # whoever waited for it was told; the next call tries again
+        opening.exception()  # every caller that waited has raised it; the next call tries again
+
+
+def _close_at_exit() -> None:
+    note_exit()
+    for drivers in list(_all):
+        drivers.close_blocking()
 
 
 def _forget_all() -> None:
@@ -172,4 +222,5 @@ def _forget_all() -> None:
         drivers._forget()
 
 
+atexit.register(_close_at_exit)
 os.register_at_fork(after_in_child=_forget_all)

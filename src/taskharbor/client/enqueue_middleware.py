@@ -1,7 +1,8 @@
 """Enqueue middleware: context managers around the storing of jobs, through whose hands the records pass.
 
-The first in the list is outermost. One is entered before the records are made and left when the store has answered, or
-has failed; what it raises reaches the caller. It may change what a record carries, never which records there are.
+The first in the list is outermost. Each one is entered before the records are prepared, and left when the store has
+replied or failed; what it raises reaches the caller. It may change what a record carries, never which records there
+are.
 """
 
 from __future__ import annotations
@@ -13,24 +14,27 @@ from typing import TypeAlias
 
 from taskharbor.model.job import JobRecord
 
-Make: TypeAlias = Callable[[datetime], list[JobRecord]]
+PrepareRecords: TypeAlias = Callable[[datetime], list[JobRecord]]
+"""Returns the records of one enqueue, given the store's time."""
 Stamp: TypeAlias = Callable[[list[JobRecord]], list[JobRecord]]
-"""Answers with the records as they are to be stored: as many, in the same order, under the same ids."""
+"""Returns the records as they are to be stored: the same number, in the same order, under the same ids."""
 EnqueueMiddleware: TypeAlias = Callable[[], AbstractContextManager[Stamp]]
 
 
-def around(middleware: Sequence[EnqueueMiddleware], make: Make) -> AbstractContextManager[Make]:
-    """What makes the records, with all of the middleware around it."""
-    return _around(middleware, make) if middleware else nullcontext(make)
+def middleware_around(
+    middleware: Sequence[EnqueueMiddleware], prepare: PrepareRecords
+) -> AbstractContextManager[PrepareRecords]:
+    """Enter all of the middleware; `prepare`, with their changes applied to what it returns."""
+    return _entered(middleware, prepare) if middleware else nullcontext(prepare)
 
 
 @contextmanager
-def _around(middleware: Sequence[EnqueueMiddleware], make: Make) -> Iterator[Make]:
+def _entered(middleware: Sequence[EnqueueMiddleware], prepare: PrepareRecords) -> Iterator[PrepareRecords]:
     with ExitStack() as entered:
         stamps = [entered.enter_context(layer()) for layer in middleware]
 
-        def make_stamped(now: datetime) -> list[JobRecord]:
-            records = make(now)
+        def prepare_stamped(now: datetime) -> list[JobRecord]:
+            records = prepare(now)
             ids = [record.id for record in records]
             for stamp in reversed(stamps):  # the innermost sees them first, as it would the result of a call
                 records = stamp(records)
@@ -38,4 +42,4 @@ def _around(middleware: Sequence[EnqueueMiddleware], make: Make) -> Iterator[Mak
                 raise ValueError("enqueue middleware: expected the same jobs in the same order, got others")
             return records
 
-        yield make_stamped
+        yield prepare_stamped

@@ -17,6 +17,7 @@ from taskharbor.tasks.migration_hints import OF_HANDLES, missing
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from taskharbor.client.access import StoreAccess
     from taskharbor.client.budget import Budget
     from taskharbor.client.client import Client
 
@@ -56,49 +57,59 @@ class JobHandle(Generic[R_co]):
         return hash(self.id)
 
     def status(self, *, call_timeout: Duration | None = None) -> State:
-        """Where the job stands now. Blocks for one look at the store."""
-        return self._client.blocking(lambda: self.astatus(call_timeout=call_timeout), "handle.status", call_timeout)
+        """The job's state now. Blocks for one read of the store."""
+        return self._client.blocking(lambda access: self._status(access, call_timeout), "handle.status", call_timeout)
 
     async def astatus(self, *, call_timeout: Duration | None = None) -> State:
-        """Where the job stands now."""
-        return (await self._look(self._client.budget(call_timeout, "status"))).state
+        """The job's state now."""
+        return await self._status(self._client.awaited, call_timeout)
 
     def result(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> R_co:
-        """Wait for the job's end and answer what its handler returned.
+        """Wait for the job's end and return what its handler returned.
 
         Raises TimeoutError (the job goes on), JobDead, JobCancelled, or JobNotFound if its record is gone. In a handler
-        it needs a timeout, unless the job has ended. `timeout` is for the job; each look at the store on the way may
+        it needs a timeout, unless the job has ended. `timeout` is for the job; each read of the store on the way may
         take `call_timeout`, then it is BackendUnavailable.
         """
         here = is_in_handler()
-        return self._client.portal.call(lambda: self._result(timeout, call_timeout, here), "handle.result")
+        return self._client.blocking(
+            lambda access: self._result(access, timeout, call_timeout, here), "handle.result", polls=True
+        )
 
     async def aresult(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> R_co:
         """The same, awaited."""
-        return await self._result(timeout, call_timeout, is_in_handler())
-
-    async def _result(self, timeout: Duration | None, call_timeout: Duration | None, in_handler: bool) -> R_co:
-        def look() -> Awaitable[JobInfo]:
-            return self._look(self._client.budget(call_timeout, "result"))
-
-        try:
-            info = await polling.until_ended(look, timeout, f"job {self.id}", in_handler=in_handler)
-        except polling.Late as late:
-            told = await polling.held_up(self._client, late.info)
-            raise TimeoutError(f"job {late.info.job.id} is {late.info.state} after {late}; {told}") from None
-        return await self._outcome(info, self._client.budget(call_timeout, "result"))
+        return await self._result(self._client.awaited, timeout, call_timeout, is_in_handler())
 
     def cancel(self, *, call_timeout: Duration | None = None) -> None:
-        """Cancel the job unless it has ended (WrongState). A handler that runs learns it at its next heartbeat."""
-        self._client.blocking(lambda: self.acancel(call_timeout=call_timeout), "handle.cancel", call_timeout)
+        """Cancel the job unless it has ended (WrongState). A running handler receives it with its next heartbeat."""
+        self._client.blocking(lambda access: self._cancel(access, call_timeout), "handle.cancel", call_timeout)
 
     async def acancel(self, *, call_timeout: Duration | None = None) -> None:
         """The same, awaited."""
-        await self._client.cancel_job(self.id, call_timeout)
+        await self._cancel(self._client.awaited, call_timeout)
 
-    async def _look(self, budget: Budget) -> JobInfo:
+    async def _status(self, access: StoreAccess, call_timeout: Duration | None) -> State:
+        return (await self._read(self._client.budget(access, call_timeout, "status"))).state
+
+    async def _cancel(self, access: StoreAccess, call_timeout: Duration | None) -> None:
+        await self._client.lookup.cancel_job(self.id, self._client.budget(access, call_timeout, "cancel"))
+
+    async def _result(
+        self, access: StoreAccess, timeout: Duration | None, call_timeout: Duration | None, in_handler: bool
+    ) -> R_co:
+        def read() -> Awaitable[JobInfo]:
+            return self._read(self._client.budget(access, call_timeout, "result"))
+
         try:
-            return await self._client.look(self.id, budget)
+            info = await polling.until_ended(access, read, timeout, f"job {self.id}", in_handler=in_handler)
+        except polling.Late as late:
+            advice = await polling.why_not_ended(self._client, access, late.info)
+            raise TimeoutError(f"job {late.info.job.id} is {late.info.state} after {late}; {advice}") from None
+        return await self._outcome(info, self._client.budget(access, call_timeout, "result"))
+
+    async def _read(self, budget: Budget) -> JobInfo:
+        try:
+            return await self._client.lookup.job(self.id, budget)
         except JobNotFound:
             raise JobNotFound(
                 f"job {self.id} has no record: it was deleted, its transaction was rolled back, or it ended longer ago "
@@ -112,5 +123,5 @@ class JobHandle(Generic[R_co]):
         if info.state is State.CANCELLED:
             raise JobCancelled(job.id, job.reason)
         # The job that took this one's place returns what its own task says, which is not known here.
-        value: R_co = await self._client.read(job, self._returns if job.id == self.id else Any, budget)
+        value: R_co = await self._client.lookup.result(job, self._returns if job.id == self.id else Any, budget)
         return value

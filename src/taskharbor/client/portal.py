@@ -57,7 +57,7 @@ class Portal:
             return _answer(future, who, limit)
         except BaseException:  # its own, or the caller was interrupted, perhaps before `future` was there
             call.take_back(self._loop)
-            _stay_at_exit()
+            stay_at_exit()
             raise
 
     def stop(self, timeout: float = 5.0) -> None:
@@ -159,16 +159,21 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def _stay_at_exit() -> None:
+def stay_at_exit() -> None:
     """Wait for ever, in a thread that the interpreter leaves behind when it exits. There the error would only be
     printed, and Python may abort where a daemon prints while it ends."""
     if _exiting and threading.current_thread() is not threading.main_thread():
         threading.Event().wait()
 
 
-def _stop_all() -> None:
+def note_exit() -> None:
+    """From now on the interpreter exits: see `stay_at_exit`."""
     global _exiting
     _exiting = True
+
+
+def _stop_all() -> None:
+    note_exit()
     for portal in list(_portals):
         portal.stop(timeout=1.0)  # a driver that hangs must not keep the interpreter from ending
 

@@ -266,6 +266,88 @@ class SqlDriver(Driver, Protocol):
         """The same for a plain function."""
 
 
+class ClientDriver(Protocol):
+    """The calls that a client makes: the part of `Driver` that a blocking driver has to offer."""
+
+    async def open(self) -> None:
+        """Connect, and create what an empty store lacks."""
+
+    async def server_time(self) -> datetime:
+        """The store's clock."""
+
+    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
+        """Store jobs, all or none."""
+
+    async def inspect(self, id: str, now: datetime) -> JobInfo:
+        """One job, or JobNotFound."""
+
+    async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
+        """The stored results by id, following `handed_to`."""
+
+    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
+        """One workflow run, or JobNotFound."""
+
+    async def workers(self, now: datetime) -> list[WorkerInfo]:
+        """The workers that sent a heartbeat in the last minute."""
+
+    async def requeue(
+        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+    ) -> list[DriverError | None]:
+        """Bring dead and cancelled jobs back."""
+
+    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
+        """Cancel what is not terminal."""
+
+    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
+        """Cancel what is not terminal in a run."""
+
+    async def list(
+        self,
+        *,
+        now: datetime,
+        queue: str | None = None,
+        state: State | str | None = None,
+        type: str | None = None,
+        group: str | None = None,
+        flow_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Jobs in the order of their ids."""
+
+
+class BlockingCalls(Protocol):
+    """A driver's calls on the calling thread: without an event loop, and without a thread of their own.
+
+    Any number of threads may call at once. It opens a bounded number of connections, and a call waits for a free one
+    until its deadline. An interrupt (KeyboardInterrupt) may end a call between any two instructions: a connection that
+    it leaves in the middle of an exchange is closed, never used again.
+    """
+
+    def until(self, deadline: float) -> ClientDriver:
+        """The driver for one call of the client. Its coroutines never suspend: each does its own I/O before it
+        returns, and raises BackendUnavailable when `time.monotonic()` reaches `deadline`."""
+
+    def close(self) -> None:
+        """Close every idle connection, and those in use when their call ends. Never waits; closing twice does
+        nothing. A later call raises BackendUnavailable."""
+
+
+class BlockingDriver(Protocol):
+    """What a driver offers on top if its store can be called without an event loop.
+
+    The class of a driver has to define `blocking` itself: a subclass that inherits it may have overridden calls in a
+    way that suspends, so the client does not use it there.
+    """
+
+    def blocking(self) -> BlockingCalls | None:
+        """New blocking calls on the same store, for this process; opens nothing yet. None: not with these options.
+
+        The client asks once in each process, in a forked child for those of a `sibling()`, and never uses, closes or
+        finalizes what its parent opened.
+        """
+
+
 class SingleVerbs:
     """The verbs for one job, on top of `settle` and `extend`: a driver inherits them and implements the batches only.
 

@@ -6,10 +6,11 @@ all steps are of one harbor. Whether something comes before a step is known only
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
 
+from taskharbor.client.access import StoreAccess
 from taskharbor.client.client import Client
 from taskharbor.flow.compile import Compiled, compile_flow, compile_spawn
 from taskharbor.flow.handle import FlowHandle
@@ -25,6 +26,8 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 Any_: TypeAlias = "Step[Any] | Flow[Any]"
 """What a flow is made of."""
+
+WHO = "flow.enqueue"  # the blocking call, as errors name it
 
 
 class Flow(Workflow, Generic[R_co]):
@@ -64,28 +67,33 @@ class Flow(Workflow, Generic[R_co]):
 
     def enqueue(self, *, call_timeout: Duration | None = None) -> FlowHandle[R_co]:
         """Store all jobs of the flow in one call, all or none; blocks until they are stored."""
-        client, compiled = self._client(), list[Compiled]()
-        connection = self._connection()
-        if connection is None:
-            limit = self._longest(call_timeout)
-            return client.blocking(lambda: self.aenqueue(call_timeout=limit), "flow.enqueue", limit)
-        answers = client.enqueue_made(lambda now: self._make(now, compiled), connection, "flow.enqueue")
-        known = _known(compiled[0], answers)
+        client, connection, limit = self._client(), self._connection(), self._longest_timeout(call_timeout)
+        prepared = _Prepared(self, client.default_queue)
+        results = client.store(prepared.records, connection, WHO, limit)
+        known = prepared.known(results)
         if carries_steps(known):
-            records = client.portal.call(lambda: released_at_once(client, known), "flow.enqueue")
+            records = client.blocking(lambda access: self._failure_steps(access, known, limit), WHO, limit)
             if records:
-                client.enqueue_made(lambda now: records, connection, "flow.enqueue")
-        return self._handle(client, compiled[0], answers)
+                client.store(lambda now: records, connection, WHO, limit)
+        return prepared.handle(client, results)
 
     async def aenqueue(self, *, call_timeout: Duration | None = None) -> FlowHandle[R_co]:
         """The same, awaited."""
-        client, compiled = self._client(), list[Compiled]()
-        limit = self._longest(call_timeout)
-        answers = await client.aenqueue_made(lambda now: self._make(now, compiled), self._connection(), limit)
-        known = _known(compiled[0], answers)
-        if carries_steps(known) and (records := await released_at_once(client, known)):
-            await client.aenqueue_made(lambda now: records, self._connection(), limit)
-        return self._handle(client, compiled[0], answers)
+        client, connection, limit = self._client(), self._connection(), self._longest_timeout(call_timeout)
+        prepared = _Prepared(self, client.default_queue)
+        results = await client.astore(prepared.records, connection, limit)
+        known = prepared.known(results)
+        if carries_steps(known):
+            records = await self._failure_steps(client.awaited, known, limit)
+            if records:
+                await client.astore(lambda now: records, connection, limit)
+        return prepared.handle(client, results)
+
+    async def _failure_steps(
+        self, access: StoreAccess, known: Mapping[str, JobRecord], call_timeout: Duration | None
+    ) -> list[JobRecord]:
+        client = self._client()
+        return await released_at_once(client, known, client.budget(access, call_timeout, "enqueue"))
 
     def compile(self, parent: JobRecord, now: datetime) -> Spawned:
         """The flow as the jobs that take the place of a running one. The worker calls this."""
@@ -93,28 +101,17 @@ class Flow(Workflow, Generic[R_co]):
         compiled = compile_spawn(self, parent, now, queue)
         return Spawned(tuple(compiled.jobs), compiled.end)
 
-    def _make(self, now: datetime, compiled: list[Compiled]) -> list[JobRecord]:
-        compiled.append(compile_flow(self, now, self._client().default_queue))
-        return compiled[0].jobs
-
-    def _handle(self, client: Client, compiled: Compiled, answers: list[Enqueued]) -> FlowHandle[R_co]:
-        asked = [job.id for job in compiled.jobs]
-        end = answers[asked.index(compiled.end)]
-        outside = tuple(_known(compiled, answers))
-        return FlowHandle(client, compiled.flow_id, end.id, end.existed, compiled.returns, outside)
-
     def _client(self) -> Client:
         if self.client is None:
             raise ValueError(f"{self.kind}: expected at least one step, got none; only a chord may have an empty group")
         return self.client
 
-    def _longest(self, call_timeout: Duration | None) -> Duration | None:
-        """How long the call may take: what was said for it, or the longest of what steps of it say."""
+    def _longest_timeout(self, call_timeout: Duration | None) -> Duration | None:
+        """How long the call may take: its own `call_timeout`, or the longest among the options of its steps."""
         if call_timeout is not None:
             return call_timeout
-        inner = [
-            part._longest(None) if isinstance(part, Flow) else part.task._options.call_timeout for part in self.parts
-        ]
+        parts = self.parts
+        inner = [p._longest_timeout(None) if isinstance(p, Flow) else p.task._options.call_timeout for p in parts]
         return max((one for one in inner if one is not None), default=None)
 
     def _connection(self) -> Any:
@@ -131,11 +128,34 @@ class Flow(Workflow, Generic[R_co]):
         return found
 
 
-def _known(compiled: Compiled, answers: list[Enqueued]) -> dict[str, JobRecord]:
-    """The steps that were found to be jobs already there, by the ids of those. If all were, there is no new flow."""
-    pairs = zip(compiled.jobs, answers, strict=True)
-    known = {answer.id: job for job, answer in pairs if answer.existed and answer.id != job.id}
-    return {} if all(answer.existed for answer in answers) else known
+class _Prepared:
+    """A flow as it is being enqueued: compiled once, when the store's time is known."""
+
+    def __init__(self, flow: Flow[Any], default_queue: str) -> None:
+        self._flow = flow
+        self._default_queue = default_queue
+        self._compiled: Compiled | None = None
+
+    @property
+    def compiled(self) -> Compiled:
+        assert self._compiled is not None, "records() was called before"
+        return self._compiled
+
+    def records(self, now: datetime) -> list[JobRecord]:
+        self._compiled = compile_flow(self._flow, now, self._default_queue)
+        return self._compiled.jobs
+
+    def known(self, results: list[Enqueued]) -> dict[str, JobRecord]:
+        """The steps that were found to be stored jobs, by the ids of those. If all were, there is no new flow."""
+        if all(result.existed for result in results):
+            return {}
+        pairs = zip(self.compiled.jobs, results, strict=True)
+        return {result.id: job for job, result in pairs if result.existed and result.id != job.id}
+
+    def handle(self, client: Client, results: list[Enqueued]) -> FlowHandle[Any]:
+        compiled = self.compiled
+        end = results[[job.id for job in compiled.jobs].index(compiled.end)]
+        return FlowHandle(client, compiled.flow_id, end.id, end.existed, compiled.returns, tuple(self.known(results)))
 
 
 @overload

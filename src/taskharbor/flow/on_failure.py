@@ -17,6 +17,7 @@ from taskharbor.tasks.failure_step import ON_FAILURE_KEY, FailureStep, failure_s
 from taskharbor.tasks.task import Step
 
 if TYPE_CHECKING:
+    from taskharbor.client.budget import Budget
     from taskharbor.client.client import Client
 
 
@@ -47,13 +48,13 @@ def carries_steps(known: Mapping[str, JobRecord]) -> bool:
     return any(ON_FAILURE_KEY in step.metadata for step in known.values())
 
 
-async def released_at_once(client: Client, known: Mapping[str, JobRecord]) -> list[JobRecord]:
+async def released_at_once(client: Client, known: Mapping[str, JobRecord], budget: Budget) -> list[JobRecord]:
     """The failure steps of a flow that has failed before it began: a step of it is a job that is dead already."""
     records: dict[str, JobRecord] = {}
     for id, step in known.items():
         if ON_FAILURE_KEY not in step.metadata:
             continue
-        for info in await client.stuck([id]):
+        for info in await client.lookup.failed_externals([id], budget):
             if info.state is State.DLQ:
                 dead = replace(step, id=info.job.id, type=info.job.type)
                 steps = failure_steps(dead, info.job.reason, client.codec, client.clock.now())

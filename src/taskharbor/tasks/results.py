@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.contract import ClientDriver
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import JobRecord
@@ -39,7 +39,7 @@ class Results:
         self.found: dict[str, bytes | None] = {}
         self.joins: dict[str, tuple[Shape, tuple[str, ...]]] = {}
 
-    async def load(self, driver: Driver, ids: Iterable[str], now: datetime, flow_id: str | None = None) -> None:
+    async def load(self, driver: ClientDriver, ids: Iterable[str], now: datetime, flow_id: str | None = None) -> None:
         """Read the results of these jobs, and of those behind the joins among them."""
         wanted = self._unread(ids)
         while wanted:
@@ -89,7 +89,9 @@ class Results:
         return self.found[id] if join is None else self._nest(join[0], iter(join[1]))
 
 
-async def _records(driver: Driver, ids: list[str], now: datetime, flow_id: str | None) -> dict[str, JobRecord | None]:
+async def _records(
+    driver: ClientDriver, ids: list[str], now: datetime, flow_id: str | None
+) -> dict[str, JobRecord | None]:
     """The records of what may be joins: of many by a listing of their flow, of few (and of strangers) one by one.
 
     None for one that is gone: somebody forced that, for a store keeps what is waited for.

@@ -99,10 +99,10 @@ def show(target: Target, id: str, mermaid: bool) -> None:
 
 
 async def _read_flow(driver: Driver, id: str, now: datetime) -> tuple[FlowInfo, datetime]:
-    from taskharbor.client.external_jobs import look_at_flow
+    from taskharbor.client.external_jobs import read_flow
 
     try:
-        return await look_at_flow(driver, id, now), now
+        return await read_flow(driver, id, now), now
     except JobNotFound:
         pass
     try:
@@ -111,4 +111,4 @@ async def _read_flow(driver: Driver, id: str, now: datetime) -> tuple[FlowInfo, 
         raise JobNotFound(f"no flow {id}, and no job of that id") from None
     if job.flow_id is None:
         raise JobNotFound(f"job {id} is no part of a flow")
-    return await look_at_flow(driver, job.flow_id, now), now
+    return await read_flow(driver, job.flow_id, now), now

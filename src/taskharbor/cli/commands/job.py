@@ -94,7 +94,7 @@ def cancel(target: Target, ids: tuple[str, ...], yes: bool) -> None:
         for id in ids:
             refused: TaskHarborError | None = None
             try:
-                await client.cancel_job(id)
+                await client.lookup.cancel_job(id, client.budget(client.awaited, None, "cancel"))
             except (JobNotFound, WrongState) as error:
                 refused = error
             many.add(id, refused)

@@ -62,7 +62,8 @@ async def tour(folder: Path, screen: Screen) -> DemoResult:
                 cents = await importing.aresult(PATIENCE)
                 info = await driver.inspect(dead, harbor.clock.now())
                 counts = await driver.counts(harbor.clock.now())
-                flow = (await harbor.client.look(importing.id)).job.flow_id or ""
+                budget = harbor.client.budget(harbor.client.awaited, None, "status")
+                flow = (await harbor.client.lookup.job(importing.id, budget)).job.flow_id or ""
         except TimeoutError:
             text = f"the workers were not done within {PATIENCE:g} s; their log is {folder}/worker.log"
             raise CommandError(text) from None

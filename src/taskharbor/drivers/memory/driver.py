@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from taskharbor.drivers.contract import SingleVerbs
 from taskharbor.drivers.listing import job_filter
 from taskharbor.drivers.memory import admin, reading, replay
+from taskharbor.drivers.memory.blocking import MemoryBlocking
 from taskharbor.drivers.memory.enqueue import enqueue
 from taskharbor.drivers.memory.leases import extend, release
 from taskharbor.drivers.memory.options import parse
@@ -61,6 +62,10 @@ class MemoryDriver(SingleVerbs):
         other = MemoryDriver(self._dsn)
         other.store = self.store
         return other
+
+    def blocking(self) -> MemoryBlocking:
+        """The calls that a client makes, on the calling thread."""
+        return MemoryBlocking(self)
 
     async def server_time(self) -> datetime:
         store = self.store
