@@ -270,8 +270,8 @@ OTHERS = (
     one(
         "damaged records are handed out",
         "records",
-        "    if not entry.tampered:\n        return None\n    try:",
-        "    if entry.standing != UNKNOWN:\n        return None\n    try:",
+        "    if not entry.tampered:\n        return None\n",
+        "    if entry.standing != UNKNOWN:\n        return None\n",
     ),
     one(
         "wait hears nothing of an ack",

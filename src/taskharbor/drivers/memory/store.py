@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from taskharbor.drivers.memory.flows import StoredFlow, hold, unhold, unlink
 from taskharbor.drivers.memory.heaps import OrderedEntries
 from taskharbor.drivers.memory.queue import JobQueue
-from taskharbor.drivers.memory.records import DLQ, DONE, INFLIGHT, UNKNOWN, Entry, damaged, finished, ticks
+from taskharbor.drivers.memory.records import DLQ, DONE, INFLIGHT, UNKNOWN, Entry, damaged_reason, finished, ticks
 from taskharbor.drivers.memory.wait import WaitCalls
 from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
 
@@ -207,7 +207,7 @@ class MemoryStore:
 
     def set_aside(self, entry: Entry, now: datetime) -> None:
         """A record that no worker can run goes to the dead letter queue, with what is wrong as its reason."""
-        record = replace(entry.record, reason=damaged(entry), finished_at=now)
+        record = replace(entry.record, reason=damaged_reason(entry), finished_at=now)
         self.finish(entry, DLQ, record, ticks(now))
 
     def set_unmet_aside(self, now: datetime) -> None:
