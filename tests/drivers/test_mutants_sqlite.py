@@ -95,7 +95,7 @@ MUTANTS = (
         (("sql/grant.sql", "settled = '',\n    settled_as = ''", "settled = settled"),),
     ),
     Mutant("priority forgotten", ("order",), (("enqueue.py", "-job.priority if job.group is None else 0,", "0,"),)),
-    Mutant("ids decide", ("order",), (("sql/line.sql", "rank, time, arrival", "rank, time, id"),)),
+    Mutant("ids decide", ("order",), (("sql/ready.sql", "rank, time, arrival", "rank, time, id"),)),
     Mutant(
         "an expired job keeps its time",
         ("order",),
@@ -106,10 +106,14 @@ MUTANTS = (
     Mutant(
         "expired leases are overlooked",
         ("lease",),
-        (("sql/look.sql", "state = 2 AND queue", "0 AND state = 2 AND queue"),),
+        (("sql/queue_before_reserve.sql", "state = 2 AND queue", "0 AND state = 2 AND queue"),),
     ),
-    Mutant("groups are overlooked", ("groups",), (("sql/look.sql", "turn IS NOT NULL", "turn IS NOT NULL AND 0"),)),
-    Mutant("pause is ignored", ("pause",), (("reserve.py", "if not look[0].paused]", "]"),)),
+    Mutant(
+        "groups are overlooked",
+        ("groups",),
+        (("sql/queue_before_reserve.sql", "turn IS NOT NULL", "turn IS NOT NULL AND 0"),),
+    ),
+    Mutant("pause is ignored", ("pause",), (("reserve.py", "if not state.queue.paused]", "]"),)),
     Mutant("keys of all queues are one", ("idempotency",), (("sql/known_key.sql", "queue = ?", "? IS NOT NULL"),)),
     Mutant("dependents are forgotten", ("flows",), (("sql/ack.sql", NO_EDGES, ""),)),
     Mutant("a join fires early", ("flows",), (("sql/released.sql", "other.open = 1", "0"),), True),
@@ -122,7 +126,11 @@ MUTANTS = (
         "damaged records are handed out",
         ("damaged",),
         (
-            ("reserve.py", "if sound(row) and (not self.session.any_text or damage_of(row) is None):", "if True:"),
+            (
+                "reserve.py",
+                "if is_sound(job) and (not self.session.reads_any_text or damage_of(job) is None):",
+                "if True:",
+            ),
             (
                 "records.py",
                 "        plain\n        and type(kind) is str\n        and kind\n        and type(payload)",
@@ -134,7 +142,7 @@ MUTANTS = (
         "a flow's flag is not set", ("flows", "flow_status"), (("admin.py", "SET cancelled = 1", "SET cancelled = 0"),)
     ),
     Mutant(
-        "nobody hears of arrivals", ("wait",), (("session.py", "queue.arrived, queue.dirty = number, True", "pass"),)
+        "arrivals are not reported", ("wait",), (("session.py", "queue.arrived, queue.changed = number, True", "pass"),)
     ),
     Mutant("a release forgets that it lost", ("release", "lost"), (("leases.py", "job.lost += 1", "pass"),)),
 )

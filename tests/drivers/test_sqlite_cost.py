@@ -170,7 +170,7 @@ def test_nothing_costs_more_beside_a_hundred_thousand_of_everything(fast_sqlite_
 
 def test_prune_is_bounded_beside_an_open_run(fast_sqlite_folder, monkeypatch):
     """Its finished jobs stay, however many they are; what comes after them is pruned all the same."""
-    monkeypatch.setattr(admin, "LOOKED", 100)
+    monkeypatch.setattr(admin, "MAX_PRUNE_SCAN_JOBS", 100)
     path, late = fast_sqlite_folder / "open-run.db", NOW + timedelta(days=1)
 
     async def scenario(members):
@@ -232,7 +232,7 @@ def test_queues_that_nobody_asked_for_cost_nothing(fast_sqlite_folder):
 
 
 PLANS = {
-    "line": "USING INDEX taskharbor_jobs_line (queue=? AND grp=?)",
+    "ready": "USING INDEX taskharbor_jobs_line (queue=? AND grp=?)",
     "group_head": "USING INDEX taskharbor_jobs_line (queue=? AND grp=?)",
     "next_group": "USING COVERING INDEX taskharbor_groups_turn (queue=? AND turn>?)",
     "move_due": "USING COVERING INDEX taskharbor_jobs_when (state=? AND queue=? AND moment>? AND moment<?)",

@@ -1,4 +1,4 @@
-"""Deciding over jobs, and noting workers. Nothing here is on a worker's way."""
+"""What people and upkeep do with jobs: requeue, cancel, delete, prune, pause; and the heartbeats of workers."""
 
 from __future__ import annotations
 
@@ -8,39 +8,35 @@ from typing import TypeAlias
 
 import msgspec
 
-from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_SILENCE
-from taskharbor.drivers.sqlite import edges
+from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
+from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
 from taskharbor.drivers.sqlite.records import BLOCKED, CANCELLED, DONE, JobRow, maybe_ticks, state_at, ticks
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
-from taskharbor.drivers.sqlite.transitions import finish, join, leave, remove
+from taskharbor.drivers.sqlite.transitions import finish, has_open_dependency, join, leave, remove, reopen
 from taskharbor.model.bounds import check_moment, check_name
-from taskharbor.model.errors import DriverError, JobNotFound, WrongState
+from taskharbor.model.errors import DriverError
 from taskharbor.model.job import State, WorkerInfo
 
 PRUNABLE = statement("prunable")
-LOOKED = 5_000  # finished jobs of a queue that one prune looks at: some 20 ms with the write lock
+MAX_PRUNE_SCAN_JOBS = 5_000  # finished jobs of a queue that one prune reads: some 20 ms with the write lock
 BEAT = statement("beat")
-RUNNING = "SELECT id FROM taskharbor_jobs WHERE flow_id = ? AND state IN (0, 1, 2) ORDER BY num"
+UNFINISHED_OF_FLOW = "SELECT id FROM taskharbor_jobs WHERE flow_id = ? AND state IN (0, 1, 2) ORDER BY num"
 
-_REMEMBERED = 10 * WORKER_SILENCE  # a worker with a slow clock must not be forgotten by one with a fast clock
 _encode = msgspec.json.Encoder().encode
 
 
-def each(
+def _for_each(
     session: WriteSession, ids: Sequence[str], act: Callable[[JobRow], DriverError | None]
 ) -> list[DriverError | None]:
-    """The same for each job, one after the other; an unknown one is answered for."""
-    answers: list[DriverError | None] = []
-    for id in ids:
-        job = session.load(id)
-        answers.append(JobNotFound(f"no job {id}") if job is None else act(job))
-    return answers
+    """Apply `act` to each job; an unknown id yields JobNotFound."""
+    return [no_job(id) if (job := session.load(id)) is None else act(job) for id in ids]
 
 
 def requeue(
     session: WriteSession, ids: Sequence[str], now: datetime, run_at: datetime | None, reset_attempts: bool
 ) -> list[DriverError | None]:
+    """Run dead and cancelled jobs again."""
     moment = ticks(now)
     if run_at is not None:
         check_moment(run_at, "run_at")
@@ -48,7 +44,7 @@ def requeue(
     def act(job: JobRow) -> DriverError | None:
         state = state_at(job.state, job.moment, moment)
         if state is not State.DLQ and state is not State.CANCELLED:
-            return WrongState(f"job {job.id} is {state}; requeue takes dlq and cancelled")
+            return wrong_state(job.id, state, "requeue")
         was_finished = job.finished
         leave(session, job)
         job.state, job.reason, job.finished_at, job.lost, job.run_at = BLOCKED, "", None, 0, maybe_ticks(run_at)
@@ -56,21 +52,19 @@ def requeue(
             job.attempts = 0
         if job.flow_id is not None:
             session.execute("UPDATE taskharbor_flows SET cancelled = 0 WHERE id = ?", (job.flow_id,))
-        if was_finished:
-            edges.reopen(session, job)
-        else:
-            edges.hold(session, job)
-        if not edges.is_open(session, job):
+        reopen(session, job, was_finished)
+        if not has_open_dependency(session, job):
             join(session, job, moment)
         session.save(job)
         return None
 
-    return each(session, ids, act)
+    return _for_each(session, ids, act)
 
 
 def cancel(
     session: WriteSession, ids: Sequence[str], now: datetime, reason: str = CANCELLED_REASON
 ) -> list[DriverError | None]:
+    """Cancel jobs that are not terminal; one that is cancelled stays so."""
     moment = ticks(now)
 
     def act(job: JobRow) -> DriverError | None:
@@ -78,87 +72,95 @@ def cancel(
         if state is State.CANCELLED:
             return None
         if state is State.DONE or state is State.DLQ:
-            return WrongState(f"job {job.id} is {state}; cancel takes what is not terminal")
+            return wrong_state(job.id, state, "cancel")
         job.reason = reason
         finish(session, job, CANCELLED, moment)
         return None
 
-    return each(session, ids, act)
+    return _for_each(session, ids, act)
 
 
 def cancel_flow(session: WriteSession, flow_id: str, now: datetime) -> int:
+    """Cancel what is not terminal in a flow, and what is enqueued into it later."""
     if not session.do("UPDATE taskharbor_flows SET cancelled = 1 WHERE id = ?", flow_id):
         return 0
-    running = [id for (id,) in session.all(RUNNING, flow_id)]
-    cancel(session, running, now, FLOW_CANCELLED_REASON)
-    return len(running)
+    unfinished = [id for (id,) in session.all(UNFINISHED_OF_FLOW, flow_id)]
+    cancel(session, unfinished, now, FLOW_CANCELLED_REASON)
+    return len(unfinished)
 
 
 def delete(session: WriteSession, ids: Sequence[str]) -> list[DriverError | None]:
+    """Delete jobs that no unfinished job depends on."""
+
     def act(job: JobRow) -> DriverError | None:
         if job.holds:
-            return WrongState(f"job {job.id} is needed: {job.holds} unfinished job(s) depend on it")
+            return still_needed(job.id, job.holds)
         remove(session, job)
         return None
 
-    return each(session, ids, act)
+    return _for_each(session, ids, act)
 
 
-Places: TypeAlias = dict[tuple[str, int], tuple[int, int]]  # queue and state → where the next prune goes on
+PrunePlaces: TypeAlias = dict[tuple[str, int], tuple[int, int]]  # (queue, state) → where the next prune goes on
 
 
-def prune(session: WriteSession, before: datetime, limit: int, places: Places) -> int:
-    """Queue by queue, the oldest first; what something unfinished needs stays.
+def prune(session: WriteSession, before: datetime, limit: int, places: PrunePlaces) -> int:
+    """Delete finished jobs, the oldest of each queue first; what something unfinished needs stays.
 
-    A run that is open may hold hundreds of thousands of finished jobs. So no call looks at more than LOOKED of them in
-    a queue: the next one goes on where this one stopped, and begins anew after the last.
+    A flow that is still open may have hundreds of thousands of finished jobs. So no call reads more than
+    MAX_PRUNE_SCAN_JOBS of a queue: the next call goes on where this one stopped, and starts over after the last job.
     """
-    moment, gone = ticks(before), 0
+    moment, deleted = ticks(before), 0
     for (name,) in session.all("SELECT name FROM taskharbor_queues"):
-        before_this = gone
+        deleted_before = deleted
         for state in (DONE, CANCELLED):
-            jobs = _prunable(session, name, state, moment, limit - gone, places)
+            jobs = _prunable(session, name, state, moment, limit - deleted, places)
             for job in jobs:
                 remove(session, job)
-            gone += len(jobs)
-        if gone > before_this:
+            deleted += len(jobs)
+        if deleted > deleted_before:
             session.forget_queue(name)
-    return gone
+    return deleted
 
 
-def _prunable(session: WriteSession, queue: str, state: int, before: int, limit: int, places: Places) -> list[JobRow]:
+def _prunable(
+    session: WriteSession, queue: str, state: int, before: int, limit: int, places: PrunePlaces
+) -> list[JobRow]:
     """Up to `limit` jobs that nothing needs, from the place where the last call stopped."""
-    found: list[JobRow] = []
+    jobs: list[JobRow] = []
     if limit <= 0:
-        return found
+        return jobs
     finished_at, num = places.pop((queue, state), (-1, -1))
     rows = session.execute(PRUNABLE, (state, queue, before, finished_at, num))
-    for looked, (finished_at, num, needed, *row) in enumerate(rows, 1):
+    for scanned, (finished_at, num, needed, *row) in enumerate(rows, 1):
         if not needed:
-            found.append(JobRow(*row))
-        if len(found) == limit:
+            jobs.append(JobRow(*row))
+        if len(jobs) == limit:
             break
-        if looked == LOOKED:
+        if scanned == MAX_PRUNE_SCAN_JOBS:
             places[queue, state] = (finished_at, num)
             break
-    return found
+    return jobs
 
 
 def pause(session: WriteSession, name: str) -> None:
+    """Hand out no jobs of a queue, which need not exist yet."""
     check_name(name, "queue")
     queue = session.queue(name)
-    queue.paused, queue.dirty = 1, True
+    queue.paused, queue.changed = 1, True
 
 
 def resume(session: WriteSession, name: str) -> None:
+    """End a pause."""
     queue = session.known_queue(name)
     if queue is not None and queue.paused:
-        queue.paused, queue.dirty = 0, True
-        session.arrive(name)
+        queue.paused, queue.changed = 0, True
+        session.note_arrival(name)
 
 
 def beat(session: WriteSession, worker: WorkerInfo, now: datetime) -> None:
+    """Record a heartbeat, and forget workers that have been silent for long."""
     check_name(worker.worker, "worker")
-    heard = msgspec.structs.replace(worker, seen_at=now)
-    session.execute(BEAT, (worker.worker, ticks(now), _encode(heard).decode()))
-    session.execute("DELETE FROM taskharbor_workers WHERE seen_at <= ?", (ticks(now - _REMEMBERED),))
+    seen = msgspec.structs.replace(worker, seen_at=now)
+    session.execute(BEAT, (worker.worker, ticks(now), _encode(seen).decode()))
+    session.execute("DELETE FROM taskharbor_workers WHERE seen_at <= ?", (ticks(now - WORKER_FORGOTTEN_AFTER),))

@@ -1,20 +1,26 @@
-"""From a caller's session or connection to the SQLite connection inside it, over the libraries' public ways only.
+"""Enqueueing on the caller's own connection, in the caller's own transaction. Nothing here commits.
 
-The transaction stays the library's: one that its wrapper does not know of would not be committed by it, so the wrapper
-is made to begin before the connection is taken out. aiosqlite keeps its connection on a thread of its own; there each
-statement is sent through SQLAlchemy's face of it, which waits without holding up the event loop.
+A caller may pass an `sqlite3.Connection`, SQLAlchemy's session or connection, or Django's connection. The connection
+inside is reached by the libraries' public API only. Their wrapper must begin the transaction: it would not commit one
+that it does not know of. aiosqlite keeps its connection on a thread of its own; there each statement goes through
+SQLAlchemy's cursor, which waits without blocking the event loop.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from taskharbor.drivers.connections import Kind, expect, kind_of
-from taskharbor.drivers.sqlite.enqueue_within import enqueue_within
+from taskharbor.drivers.sqlite import schema
+from taskharbor.drivers.sqlite.connection import is_busy, unavailable
+from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.options import SqliteOptions
+from taskharbor.drivers.sqlite.session import WriteSession
+from taskharbor.model.errors import BackendUnavailable, WrongConnection
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 
@@ -25,10 +31,10 @@ def enqueue_on_sync(
     """Store jobs in the transaction of a synchronous connection."""
     kind = expect(connection, "sqlite", asynchronous=False)
     if kind is Kind.DJANGO:
-        return enqueue_within(_of_django(connection), jobs, now, options)
+        return _enqueue_within(_of_django(connection), jobs, now, options)
     if kind is Kind.SQLITE:
-        return enqueue_within(connection, jobs, now, options)
-    return enqueue_within(_of_sqlalchemy(connection).driver_connection, jobs, now, options)
+        return _enqueue_within(connection, jobs, now, options)
+    return _enqueue_within(_of_sqlalchemy(connection).driver_connection, jobs, now, options)
 
 
 async def enqueue_on(
@@ -36,14 +42,14 @@ async def enqueue_on(
 ) -> list[Enqueued]:
     """The same for a coroutine, which may also hold an `sqlite3.Connection`: `ctx.transaction()` gives it one."""
     if kind_of(connection) is Kind.SQLITE:
-        return enqueue_within(connection, jobs, now, options)
+        return _enqueue_within(connection, jobs, now, options)
     kind = expect(connection, "sqlite", asynchronous=True)
     if kind is Kind.ASYNC_SESSION:
         connection = await connection.connection()
-    answers: list[Enqueued] = await connection.run_sync(
-        lambda wrapped: enqueue_within(_OnItsThread(_of_sqlalchemy(wrapped)), jobs, now, options)
+    results: list[Enqueued] = await connection.run_sync(
+        lambda wrapped: _enqueue_within(_AioSqliteConnection(_of_sqlalchemy(wrapped)), jobs, now, options)
     )
-    return answers
+    return results
 
 
 def _of_django(connection: Any) -> sqlite3.Connection:
@@ -63,8 +69,8 @@ def _of_sqlalchemy(connection: Any) -> Any:
     return connection.connection
 
 
-class _OnItsThread:
-    """aiosqlite's connection as `enqueue_within` wants it: its settings, and SQLAlchemy's cursors on it."""
+class _AioSqliteConnection:
+    """aiosqlite's connection as a CallerConnection: its own settings, and SQLAlchemy's cursors."""
 
     def __init__(self, proxy: Any) -> None:
         self._proxy = proxy
@@ -102,3 +108,87 @@ class _OnItsThread:
         cursor = self.cursor()
         cursor.execute(sql, parameters)
         return cursor
+
+
+class CallerConnection(Protocol):
+    """What we use of a caller's connection: an `sqlite3.Connection`, or an object that behaves as one."""
+
+    row_factory: Any
+    text_factory: Any
+
+    @property
+    def in_transaction(self) -> bool: ...
+    @property
+    def isolation_level(self) -> str | None: ...
+    def cursor(self) -> Any: ...
+    def execute(self, sql: str, parameters: Any = ..., /) -> Any: ...
+
+
+def _enqueue_within(
+    connection: CallerConnection, jobs: Sequence[JobRecord], now: datetime, options: SqliteOptions
+) -> list[Enqueued]:
+    """Store jobs, all or none, together with whatever the caller's transaction commits."""
+    text_factory, connection.text_factory = connection.text_factory, str
+    row_factory, connection.row_factory = connection.row_factory, None
+    try:
+        _check_file(connection, options)
+        if not connection.in_transaction:
+            _begin(connection)
+        connection.execute("SAVEPOINT taskharbor_enqueue")
+        try:
+            _write_first(connection)
+            schema.prepare(connection, options.path, options.migrate)
+            session = WriteSession(connection)
+            results = enqueue(session, jobs, now, options.max_payload)
+            session.flush()
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK TO taskharbor_enqueue")
+                connection.execute("RELEASE taskharbor_enqueue")
+            raise
+        connection.execute("RELEASE taskharbor_enqueue")
+        return results
+    except sqlite3.InterfaceError:
+        raise  # of a handler whose transaction is over: it says why
+    except sqlite3.Error as error:
+        if is_busy(error):
+            raise BackendUnavailable(
+                f"{options.path}: another connection wrote to it since this transaction began; "
+                "begin with BEGIN IMMEDIATE, or enqueue before you read"
+            ) from error
+        raise unavailable(options.path, error) from error
+    finally:
+        connection.text_factory = text_factory
+        connection.row_factory = row_factory
+
+
+def _begin(connection: CallerConnection) -> None:
+    # `autocommit` came with Python 3.12; set to True it makes commit() and rollback() do nothing.
+    if connection.isolation_level is None or getattr(connection, "autocommit", None) is True:
+        raise WrongConnection(
+            "connection: expected one inside a transaction, got one in autocommit mode, where the job would be stored "
+            "whatever becomes of your own writes; begin a transaction first (BEGIN IMMEDIATE; transaction.atomic() in "
+            "Django), or leave connection= out"
+        )
+    # As Python's own sqlite3 does before the first write; we read first.
+    connection.execute("BEGIN IMMEDIATE")
+
+
+def _write_first(connection: CallerConnection) -> None:
+    """Take the write lock before anything is read. A transaction that has only begun (with `autocommit=False` Python
+    begins one at once) can wait for other writers now; once it has read, SQLite can only refuse it."""
+    try:
+        connection.execute("DELETE FROM taskharbor_meta WHERE 0")
+    except sqlite3.OperationalError as error:
+        if is_busy(error):
+            raise  # otherwise there is no such table: the schema is made now
+
+
+def _check_file(connection: CallerConnection, options: SqliteOptions) -> None:
+    files = {name: file for _, name, file in connection.execute("PRAGMA database_list").fetchall()}
+    file = files.get("main")
+    if not file or not os.path.exists(options.path) or not os.path.samefile(file, options.path):
+        raise WrongConnection(
+            f"the connection is to {file or 'a database in memory'}, the jobs are in {options.path}: "
+            "one transaction cannot hold both"
+        )

@@ -106,4 +106,4 @@ class Checkpointer:
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        file_guard.close(connection, self._path)
+        file_guard.close_safely(connection, self._path)

@@ -7,7 +7,7 @@ import os
 import sqlite3
 from urllib.parse import quote
 
-from taskharbor.drivers.sqlite import file_guard, wal_pairing
+from taskharbor.drivers.sqlite import file_guard
 from taskharbor.model.errors import BackendUnavailable
 
 OLDEST = (3, 38, 0)  # RETURNING came with 3.35, JSON without a compile option with 3.38
@@ -103,8 +103,8 @@ def check_library() -> None:
 
 def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
     """A connection to a file that exists. Transactions are begun and ended by hand."""
-    file_guard.check(path)
-    wal_pairing.check(path)
+    file_guard.check_usable(path)
+    file_guard.check_wal_owner(path)
     connection = sqlite3.connect(
         path,
         timeout=BUSY_MS / 1000,
@@ -129,8 +129,8 @@ def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sql
 
 def connect_existing(path: str) -> sqlite3.Connection:
     """A connection that makes no file, not even an empty one, where there is none."""
-    file_guard.check(path)
-    wal_pairing.check(path)
+    file_guard.check_usable(path)
+    file_guard.check_wal_owner(path)
     uri = f"file:{quote(path)}?mode=rw"  # not ro: one that may only read leaves the -wal file behind that it needs
     return sqlite3.connect(uri, uri=True, timeout=BUSY_MS / 1000, isolation_level=None)
 

@@ -12,10 +12,10 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import datetime
-from typing import Any
+from typing import TypeVar, cast
 
 from taskharbor.drivers.sqlite import file_guard, schema
 from taskharbor.drivers.sqlite.background import BackgroundThread
@@ -33,7 +33,8 @@ from taskharbor.drivers.sqlite.connection import (
 )
 from taskharbor.drivers.sqlite.handler_connection import HandlerConnection
 from taskharbor.drivers.sqlite.options import SqliteOptions
-from taskharbor.drivers.sqlite.threads import Call, ConnectionThread, Failed, ReaderThread, Work
+from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
+from taskharbor.drivers.sqlite.threads import Call, ConnectionThread, Failed, ReaderThread
 from taskharbor.drivers.sqlite.wait import FileWatch
 from taskharbor.drivers.sqlite.writer import WriterThread
 from taskharbor.model.errors import StoreMissing
@@ -41,6 +42,8 @@ from taskharbor.model.job import EPOCH
 from taskharbor.model.times import from_ms
 
 logger = logging.getLogger("taskharbor.drivers.sqlite")
+
+T = TypeVar("T")
 
 _DATABASES: dict[SqliteOptions, Database] = {}
 _LOCK = threading.Lock()
@@ -109,7 +112,7 @@ class Database:
 
     # Calls
 
-    async def write(self, work: Work, light: bool = False, small: bool = False) -> Any:
+    async def write(self, work: Callable[[WriteSession], T], light: bool = False, small: bool = False) -> T:
         """The answer of a call. `light`: it need not survive a power cut; `small`: it takes a millisecond at most."""
         call = Call(work, light)
         done = self.writer.try_inline(call) if small else None
@@ -119,15 +122,16 @@ class Database:
             (answer,) = done
             if isinstance(answer, Failed):
                 raise answer.error
-            return answer
+            return cast(T, answer)
         else:
             self.writer.answer([call], done)
-        return await call.future
+        return cast(T, await call.future)
 
-    async def read(self, work: Work) -> Any:
+    async def read(self, work: Callable[[ReadSession], T]) -> T:
         call = Call(work)
         self.reader.submit(call)
-        return await call.future
+        result: T = await call.future
+        return result
 
     def server_time(self) -> datetime:
         with _LOCK:
@@ -149,7 +153,7 @@ class Database:
         with _LOCK:
             self.lent.discard(connection)
             connection.take_back()
-            file_guard.close(connection, self.options.path)
+            file_guard.close_safely(connection, self.options.path)
 
     # Waiting
 
@@ -215,7 +219,7 @@ def look(path: str) -> None:
 async def acquire(options: SqliteOptions, *, only_existing: bool = False) -> Database:
     """The database of a file, with the file open and its schema as it should be."""
     check_library()
-    file_guard.check(options.path)
+    file_guard.check_usable(options.path)
     if only_existing:
         await asyncio.to_thread(look, options.path)
     else:
@@ -277,7 +281,7 @@ def _after_fork_in_child() -> None:
     for database in _DATABASES.values():
         database.writer.lock.forget()
         for connection in database.lent:
-            file_guard.spoil(database.options.path, file_guard.FORKED)
+            file_guard.mark_unusable(database.options.path, file_guard.FORKED)
             connection.over = f"{database.options.path}: {file_guard.FORKED}"
             file_guard.leave_open(connection)
     _DATABASES.clear()

@@ -5,19 +5,18 @@ An opened driver may be cancelled at any await: a call that was not begun is lef
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.contract import SingleVerbs
+from taskharbor.drivers.listing import job_filter
 from taskharbor.drivers.sqlite import admin, caller_connection, reading, schema
 from taskharbor.drivers.sqlite.database import Database, Waiter, acquire, let_go
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.leases import extend, release
 from taskharbor.drivers.sqlite.options import located, parse
 from taskharbor.drivers.sqlite.reserve import reserve
-from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.transaction import SqliteTransaction, SqliteTransactionSync
 from taskharbor.drivers.unstorable import answers_for_any_name
@@ -29,8 +28,6 @@ from taskharbor.model.outcome import Ack, Fail, Outcome
 
 FEW = 128  # jobs that one call may be about and still be called small
 SMALL = 4096  # bytes of a payload or a result
-
-ARRIVED = "SELECT name, arrived FROM taskharbor_queues WHERE name = ?"
 
 
 @answers_for_any_name
@@ -95,49 +92,42 @@ class SqliteDriver(SingleVerbs):
 
     # The four verbs
 
-    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
+    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         limit = self.options.max_payload
-        answer: builtins.list[Enqueued] = await self.database.write(
-            lambda session: enqueue(session, jobs, now, limit), small=_are_small(jobs)
-        )
-        return answer
+        return await self.database.write(lambda session: enqueue(session, jobs, now, limit), small=_are_small(jobs))
 
     async def reserve(
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
-    ) -> builtins.list[Reserved]:
+    ) -> list[Reserved]:
         if worker:
             check_name(worker, "worker")
         if limit <= 0:
             return []
-        taken: builtins.list[Reserved]
+        taken: list[Reserved]
         taken, seen = await self.database.write(
             lambda session: reserve(session, queues, now, lease_for, limit, worker), light=True, small=limit <= FEW
         )
         self._seen.update(seen)
         return taken
 
-    async def extend(
-        self, leases: Sequence[Lease], now: datetime, lease_for: timedelta
-    ) -> builtins.list[Lease | DriverError]:
-        answer: builtins.list[Lease | DriverError] = await self.database.write(
+    async def extend(self, leases: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Lease | DriverError]:
+        return await self.database.write(
             lambda session: extend(session, leases, now, lease_for), light=True, small=len(leases) <= FEW
         )
-        return answer
 
-    async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> builtins.list[TaskHarborError | None]:
+    async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         limit = self.options.max_payload
-        answer: builtins.list[TaskHarborError | None] = await self.database.write(
+        return await self.database.write(
             lambda session: settle(session, outcomes, now, limit), small=_end_soon(outcomes)
         )
-        return answer
 
     # The caller's own transaction
 
-    async def enqueue_on(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
+    async def enqueue_on(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         """Store jobs on the caller's connection, in the caller's transaction."""
         return await caller_connection.enqueue_on(connection, jobs, now, self.options)
 
-    def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
+    def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         """The same on a synchronous connection."""
         return caller_connection.enqueue_on_sync(connection, jobs, now, self.options)
 
@@ -150,12 +140,10 @@ class SqliteDriver(SingleVerbs):
     # Beside the verbs
 
     async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
-        answer: dict[str, bytes | None] = await self.database.read(lambda session: reading.results(session, ids))
-        return answer
+        return await self.database.read(lambda session: reading.results(session, ids))
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
-        answer: int = await self.database.write(lambda session: release(session, worker, now, keep))
-        return answer
+        return await self.database.write(lambda session: release(session, worker, now, keep))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         shared = self.database
@@ -164,7 +152,7 @@ class SqliteDriver(SingleVerbs):
         timer = waiter.loop.call_later(timeout, waiter.answer, False)
         try:
             # What came between the last empty reserve and this call must not be slept through.
-            arrived = await shared.read(lambda session: _arrived(session, queues))
+            arrived = await shared.read(lambda session: reading.last_arrivals(session, queues))
             return waiter.concerns(arrived) or await waiter.future
         finally:
             timer.cancel()
@@ -179,15 +167,48 @@ class SqliteDriver(SingleVerbs):
         await self.database.write(lambda session: admin.resume(session, queue))
 
     async def is_paused(self, queue: str) -> bool:
-        answer: bool = await self.database.read(lambda session: reading.is_paused(session, queue))
-        return answer
+        return await self.database.read(lambda session: reading.is_paused(session, queue))
 
     # Admin
 
     async def inspect(self, id: str, now: datetime) -> JobInfo:
-        answer: JobInfo = await self.database.read(lambda session: reading.inspect(session, id, now))
-        return answer
+        return await self.database.read(lambda session: reading.inspect(session, id, now))
 
+    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
+        return await self.database.read(lambda session: reading.counts(session, now))
+
+    async def queues(self) -> list[str]:
+        return await self.database.read(reading.queues)
+
+    async def requeue(
+        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+    ) -> list[DriverError | None]:
+        return await self.database.write(lambda session: admin.requeue(session, ids, now, run_at, reset_attempts))
+
+    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
+        return await self.database.write(lambda session: admin.cancel(session, ids, now))
+
+    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
+        return await self.database.write(lambda session: admin.delete(session, ids))
+
+    async def prune(self, before: datetime, limit: int) -> int:
+        return await self.database.write(
+            lambda session: admin.prune(session, before, limit, self.database.prune_places)
+        )
+
+    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
+        return await self.database.read(lambda session: reading.flow(session, flow_id, now))
+
+    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
+        return await self.database.write(lambda session: admin.cancel_flow(session, flow_id, now))
+
+    async def beat(self, info: WorkerInfo, now: datetime) -> None:
+        await self.database.write(lambda session: admin.beat(session, info, now), light=True, small=True)
+
+    async def workers(self, now: datetime) -> list[WorkerInfo]:
+        return await self.database.read(lambda session: reading.workers(session, now))
+
+    # Last, because its name hides the type `list` from what follows in the class.
     async def list(
         self,
         *,
@@ -200,60 +221,10 @@ class SqliteDriver(SingleVerbs):
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page:
-        filters: dict[str, Any] = {"queue": queue, "state": state, "type": type, "group": group, "flow_id": flow_id}
-        answer: Page = await self.database.read(
-            lambda session: reading.list_jobs(session, now, cursor=cursor, limit=limit, **filters)
+        wanted = job_filter(
+            queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
         )
-        return answer
-
-    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
-        answer: dict[str, dict[str, int]] = await self.database.read(lambda session: reading.counts(session, now))
-        return answer
-
-    async def queues(self) -> builtins.list[str]:
-        answer: builtins.list[str] = await self.database.read(reading.queues)
-        return answer
-
-    async def requeue(
-        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
-    ) -> builtins.list[DriverError | None]:
-        answer: builtins.list[DriverError | None] = await self.database.write(
-            lambda session: admin.requeue(session, ids, now, run_at, reset_attempts)
-        )
-        return answer
-
-    async def cancel(self, ids: Sequence[str], now: datetime) -> builtins.list[DriverError | None]:
-        answer: builtins.list[DriverError | None] = await self.database.write(
-            lambda session: admin.cancel(session, ids, now)
-        )
-        return answer
-
-    async def delete(self, ids: Sequence[str]) -> builtins.list[DriverError | None]:
-        answer: builtins.list[DriverError | None] = await self.database.write(
-            lambda session: admin.delete(session, ids)
-        )
-        return answer
-
-    async def prune(self, before: datetime, limit: int) -> int:
-        answer: int = await self.database.write(
-            lambda session: admin.prune(session, before, limit, self.database.prune_places)
-        )
-        return answer
-
-    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
-        answer: FlowInfo = await self.database.read(lambda session: reading.flow(session, flow_id, now))
-        return answer
-
-    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
-        answer: int = await self.database.write(lambda session: admin.cancel_flow(session, flow_id, now))
-        return answer
-
-    async def beat(self, info: WorkerInfo, now: datetime) -> None:
-        await self.database.write(lambda session: admin.beat(session, info, now), light=True, small=True)
-
-    async def workers(self, now: datetime) -> builtins.list[WorkerInfo]:
-        answer: builtins.list[WorkerInfo] = await self.database.read(lambda session: reading.workers(session, now))
-        return answer
+        return await self.database.read(lambda session: reading.list_jobs(session, now, wanted))
 
 
 def _are_small(jobs: Sequence[JobRecord]) -> bool:
@@ -279,7 +250,3 @@ def _end_soon(outcomes: Sequence[Outcome]) -> bool:
         elif isinstance(outcome, Fail) and outcome.spawn and not _are_small(outcome.spawn):
             return False
     return True
-
-
-def _arrived(session: WriteSession, queues: Sequence[str]) -> dict[str, int]:
-    return dict(row for name in queues for row in session.all(ARRIVED, name))

@@ -13,7 +13,7 @@ import os
 import queue
 import threading
 
-from taskharbor.drivers.sqlite import wal_pairing
+from taskharbor.drivers.sqlite import file_guard
 from taskharbor.model.errors import BackendUnavailable
 
 
@@ -111,7 +111,7 @@ class FileLock:
 
     def note_pair(self, path: str) -> None:
         """Note in it which -wal file belongs to which database file. While the lock is held."""
-        wal_pairing.note(self._file, path)
+        file_guard.note_wal_owner(self._file, path)
 
     def forget(self) -> None:
         """In a forked child: the lock is the parent's, also if that dies with it."""

@@ -1,4 +1,4 @@
-"""Looking at jobs. Nothing here writes, and nothing fails because of a damaged record."""
+"""Reading jobs, queues, flows, results and workers. Nothing here writes, and no damaged record makes a read fail."""
 
 from __future__ import annotations
 
@@ -9,125 +9,130 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.contract import WORKER_SILENCE
-from taskharbor.drivers.cursor import decode_cursor, encode_cursor
+from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.sqlite.damage import readable
-from taskharbor.drivers.sqlite.enqueue import last_of
-from taskharbor.drivers.sqlite.records import LEASED, moment_of, state_at, ticks
-from taskharbor.drivers.sqlite.session import WriteSession
-from taskharbor.drivers.sqlite.statements import COLUMNS, UNKNOWN, statement
-from taskharbor.model.errors import JobNotFound
+from taskharbor.drivers.listing import JobFilter
+from taskharbor.drivers.refusals import no_flow, no_job
+from taskharbor.drivers.sqlite.damage import readable_record
+from taskharbor.drivers.sqlite.flows import last_in_place
+from taskharbor.drivers.sqlite.records import LEASED, JobRow, moment_of, state_at, ticks
+from taskharbor.drivers.sqlite.session import ReadSession
+from taskharbor.drivers.sqlite.statements import COLUMNS, UNKNOWN_STATE, statement
 from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo, replace
 
-LOAD = statement("load")
 COUNTS = statement("counts")
 QUEUES = statement("queues")
 WAITING_FOR = statement("waiting_for")
+ARRIVED = "SELECT name, arrived FROM taskharbor_queues WHERE name = ?"
+PAUSED = "SELECT paused FROM taskharbor_queues WHERE name = ?"
 WORKERS = "SELECT info FROM taskharbor_workers WHERE seen_at > ? ORDER BY name"
 RESULT = "SELECT result FROM taskharbor_jobs WHERE id = ?"
 
 _worker = msgspec.json.Decoder(WorkerInfo).decode
 
-# Which rows are in a state at a moment. `unknown` reads as dead.
+# Which rows are in a state at :now. An unknown code reads as dead.
 _IN_STATE = {
     State.BLOCKED: "state = 0",
     State.SCHEDULED: "state = 1 AND moment > :now",
     State.READY: "((state = 1 AND (moment IS NULL OR moment <= :now)) OR (state = 2 AND moment <= :now))",
     State.INFLIGHT: "state = 2 AND moment > :now",
     State.DONE: "state = 3",
-    State.DLQ: f"(state = 4 OR ({UNKNOWN}))",
+    State.DLQ: f"(state = 4 OR ({UNKNOWN_STATE}))",
     State.CANCELLED: "state = 5",
 }
 
 
-def info(session: WriteSession, row: Sequence[Any], now: int) -> JobInfo:
-    """A job as it reads at a moment."""
-    state = state_at(row[3], row[8], now)
-    record = readable(row)
-    if state is State.INFLIGHT:
-        return JobInfo(record, state, row[10], moment_of(row[8]))
+def _info(session: ReadSession, job: JobRow, now: int) -> JobInfo:
+    """A job as it reads at `now`."""
+    state = state_at(job.state, job.moment, now)
+    record = readable_record(job)
+    if state is State.INFLIGHT and job.moment is not None:
+        return JobInfo(record, state, job.worker, moment_of(job.moment))
     if state is State.BLOCKED:
-        open = {id for (id,) in session.all(WAITING_FOR, row[0])}
+        open = {id for (id,) in session.all(WAITING_FOR, job.num)}
         return JobInfo(record, state, waiting_for=tuple(id for id in dict.fromkeys(record.depends_on) if id in open))
-    if state is State.READY and row[3] == LEASED:  # its lease is over
+    if state is State.READY and job.state == LEASED:  # its lease is over
         return JobInfo(replace(record, run_at=None), state)
     return JobInfo(record, state)
 
 
-def inspect(session: WriteSession, id: str, now: datetime) -> JobInfo:
-    row = session.one(LOAD, id)
-    if row is None:
-        raise JobNotFound(f"no job {id}")
-    return info(session, row, ticks(now))
+def inspect(session: ReadSession, id: str, now: datetime) -> JobInfo:
+    """One job; JobNotFound if there is none of this id."""
+    job = session.load(id)
+    if job is None:
+        raise no_job(id)
+    return _info(session, job, ticks(now))
 
 
-def list_jobs(
-    session: WriteSession,
-    now: datetime,
-    *,
-    queue: str | None,
-    state: State | str | None,
-    type: str | None,
-    group: str | None,
-    flow_id: str | None,
-    cursor: str | None,
-    limit: int,
-) -> Page:
-    if limit < 1:
-        raise ValueError(f"limit: expected at least 1, got {limit}")
+def list_jobs(session: ReadSession, now: datetime, wanted: JobFilter) -> Page:
+    """A page of jobs in the order of their ids."""
     moment = ticks(now)
-    given: dict[str, Any] = {"now": moment, "limit": limit + 1}
-    wheres = [_IN_STATE[State(state)]] if state is not None else []
-    asked = (("queue", "queue", queue), ("type", "type", type), ("grp", "grp", group), ("flow_id", "flow_id", flow_id))
-    for column, name, value in asked:
+    given: dict[str, Any] = {"now": moment, "limit": wanted.limit + 1}
+    wheres = [_IN_STATE[wanted.state]] if wanted.state is not None else []
+    for column, value in (
+        ("queue", wanted.queue),
+        ("type", wanted.type),
+        ("grp", wanted.group),
+        ("flow_id", wanted.flow_id),
+    ):
         if value is not None:
-            wheres.append(f"{column} = :{name}")
-            given[name] = value
-    if cursor is not None:
+            wheres.append(f"{column} = :{column}")
+            given[column] = value
+    if wanted.after is not None:
         wheres.append("id > :after")
-        given["after"] = decode_cursor(cursor)
+        given["after"] = wanted.after
     where = f"WHERE {' AND '.join(wheres)}" if wheres else ""
     session.execute(f"SELECT {COLUMNS} FROM taskharbor_jobs {where} ORDER BY id LIMIT :limit", given)
     rows = session.fetchall()
-    items = tuple(info(session, row, moment) for row in rows[:limit])
-    return Page(items, encode_cursor(items[-1].job.id) if len(rows) > limit else None)
+    items = tuple(_info(session, JobRow(*row), moment) for row in rows[: wanted.limit])
+    return Page(items, encode_cursor(items[-1].job.id) if len(rows) > wanted.limit else None)
 
 
-def counts(session: WriteSession, now: datetime) -> dict[str, dict[str, int]]:
+def counts(session: ReadSession, now: datetime) -> dict[str, dict[str, int]]:
+    """How many jobs of each queue are in which state."""
     session.execute(COUNTS, {"now": ticks(now)})
-    answer: dict[str, dict[str, int]] = {}
+    counted: dict[str, dict[str, int]] = {}
     for queue, state, number in session.fetchall():
-        states = answer.setdefault(queue, {})
+        states = counted.setdefault(queue, {})
         states[state] = states.get(state, 0) + number
-    return answer
+    return counted
 
 
-def queues(session: WriteSession) -> list[str]:
+def queues(session: ReadSession) -> list[str]:
+    """The queues that hold a job or are paused."""
     return sorted(name for (name,) in session.all(QUEUES))
 
 
-def flow(session: WriteSession, flow_id: str, now: datetime) -> FlowInfo:
+def last_arrivals(session: ReadSession, names: Sequence[str]) -> dict[str, int]:
+    """The number of the last arrival in each of these queues."""
+    return dict(row for name in names for row in session.all(ARRIVED, name))
+
+
+def flow(session: ReadSession, flow_id: str, now: datetime) -> FlowInfo:
+    """A flow and its jobs; JobNotFound if there is none of this id."""
     moment = ticks(now)
     rows = session.all(f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE flow_id = ? ORDER BY id", flow_id)
     if not rows:
-        raise JobNotFound(f"no flow {flow_id}")
-    nodes = tuple(info(session, row, moment) for row in rows)
-    return flow_info(flow_id, nodes)
+        raise no_flow(flow_id)
+    return flow_info(flow_id, tuple(_info(session, JobRow(*row), moment) for row in rows))
 
 
-def results(session: WriteSession, ids: Sequence[str]) -> dict[str, bytes | None]:
+def results(session: ReadSession, ids: Sequence[str]) -> dict[str, bytes | None]:
+    """The results of jobs, or of the jobs that took their places."""
     found: dict[str, bytes | None] = {}
     for id in ids:
-        last = last_of(session, id)
+        last = last_in_place(session, id)
         value = session.one(RESULT, last)[0] if last is not None else None
         found[id] = value if isinstance(value, bytes) else None
     return found
 
 
-def workers(session: WriteSession, now: datetime) -> list[WorkerInfo]:
+def workers(session: ReadSession, now: datetime) -> list[WorkerInfo]:
+    """The workers with a recent heartbeat."""
     return [_worker(text) for (text,) in session.all(WORKERS, ticks(now - WORKER_SILENCE))]
 
 
-def is_paused(session: WriteSession, queue: str) -> bool:
-    found = session.known_queue(queue)
-    return found is not None and bool(found.paused)
+def is_paused(session: ReadSession, queue: str) -> bool:
+    """Whether a queue is paused."""
+    row = session.one(PAUSED, queue)
+    return row is not None and bool(row[0])

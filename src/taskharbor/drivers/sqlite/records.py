@@ -1,16 +1,16 @@
-"""One job as its row says: a record, and where it stands.
+"""One job as its row in taskharbor_jobs, the state codes of that table, and the record that a worker gets.
 
     BLOCKED    open dependencies                    DONE, DLQ, CANCELLED   terminal
     WAITING    ready, or scheduled while `moment` (its run_at) lies ahead
     LEASED     inflight, or ready again once `moment` (the end of its lease) is over
 
-Moments are whole microseconds since 1970: exact for any datetime. `lined` is explained in queues.py.
+Times are whole microseconds since 1970, exact for any datetime. transitions.py explains `lined`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -33,20 +33,20 @@ STATES = {
 FINISHED = frozenset({DONE, CANCELLED})
 
 _MICROSECOND = timedelta(microseconds=1)
-LAST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
-SHORTEST, LONGEST = 1000, INT_MAX * 1000  # timeouts
+LAST_MICROSECOND = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+MIN_TIMEOUT_US, MAX_TIMEOUT_US = 1000, INT_MAX * 1000
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 _decode_ids = msgspec.json.Decoder(list[str]).decode
 _encode = msgspec.json.Encoder().encode
 
 
 def ticks(moment: datetime) -> int:
-    """A moment as whole microseconds since 1970."""
+    """A time as whole microseconds since 1970."""
     return (moment - EPOCH) // _MICROSECOND
 
 
 def moment_of(value: int) -> datetime:
-    """The moment so many microseconds after 1970."""
+    """The time `value` microseconds after 1970."""
     return EPOCH + timedelta(0, 0, value)
 
 
@@ -54,13 +54,24 @@ def maybe_ticks(moment: datetime | None) -> int | None:
     return None if moment is None else ticks(moment)
 
 
-def ids_json(ids: Sequence[str]) -> str:
-    """Ids as the one text parameter that `json_each` takes apart."""
+def ids_json(ids: Iterable[str]) -> str:
+    """Ids as one text parameter for `json_each`."""
     return json.dumps(list(ids), ensure_ascii=False)
 
 
+def dependencies_of(depends_on: str | None) -> list[str]:
+    """The ids in the column `depends_on`, each once, in their order."""
+    try:
+        return list(dict.fromkeys(_decode_ids(depends_on))) if depends_on else []
+    except (msgspec.MsgspecError, TypeError):  # another program damaged it; the table of edges still knows
+        return []
+
+
 class JobRow(msgspec.Struct, gc=False):
-    """A row of taskharbor_jobs, in the order of its columns. Mutable: `store.save` writes it back."""
+    """A row of taskharbor_jobs, in the order of its columns. Mutable: `WriteSession.save` writes it back.
+
+    A field is typed Any where a row that another program damaged may hold anything, and we look before we trust it.
+    """
 
     num: int
     id: str
@@ -104,15 +115,12 @@ class JobRow(msgspec.Struct, gc=False):
 
     @property
     def dependencies(self) -> list[str]:
-        """The ids it depends on, each once, in their order."""
-        try:
-            return list(dict.fromkeys(_decode_ids(self.depends_on))) if self.depends_on else []
-        except (msgspec.MsgspecError, TypeError):  # another program was here: what it waits for, its edges know
-            return []
+        """The ids that it depends on, each once, in their order."""
+        return dependencies_of(self.depends_on)
 
     @property
     def finished(self) -> bool:
-        """Done or cancelled: nothing is to be expected of it. A dead job is unfinished, somebody may requeue it."""
+        """Done or cancelled. A job in the dead letter queue is not: it may be requeued."""
         return self.state in FINISHED
 
 
@@ -120,7 +128,7 @@ assert JobRow.__struct_fields__ == tuple(COLUMNS.split(", "))
 
 
 def state_at(state: Any, moment: int | None, now: int) -> State:
-    """The state of the contract at a moment. What nobody knows reads as dead."""
+    """The contract's state at `now`. An unknown code reads as dead."""
     if state == LEASED:
         return State.INFLIGHT if moment is not None and moment > now else State.READY
     if state == WAITING:
@@ -128,12 +136,12 @@ def state_at(state: Any, moment: int | None, now: int) -> State:
     return STATES.get(state, State.DLQ)
 
 
-_moment: tuple[Any, datetime] = (0, EPOCH)  # the last created_at: jobs of one call share it
+_last_created: tuple[Any, datetime] = (0, EPOCH)  # the last created_at: the jobs of one enqueue share it
 
 
 def plain_record(row: Sequence[Any], queue: str) -> JobRecord | None:
-    """The record of a row of line.sql as it reads after one more reservation; None: the whole row must be looked at."""
-    global _moment
+    """The record of a row of ready.sql as it reads after one more delivery. None: load and check the whole row."""
+    global _last_created
     _, id, kind, payload, attempts, max_attempts, deliveries, lost, created, priority, state, plain = row
     if not (
         plain
@@ -147,10 +155,10 @@ def plain_record(row: Sequence[Any], queue: str) -> JobRecord | None:
         and state == WAITING
     ):
         return None
-    known, created_at = _moment
+    known, created_at = _last_created
     if known != created:
         created_at = moment_of(created)
-        _moment = (created, created_at)
+        _last_created = (created, created_at)
     return JobRecord(
         id=id,
         type=kind,
@@ -165,73 +173,72 @@ def plain_record(row: Sequence[Any], queue: str) -> JobRecord | None:
     )
 
 
-def record_of(row: Sequence[Any], reserved: int = 0) -> JobRecord:
-    """The record of a sound row; as it reads after `reserved` more reservations. Positions, not names: it is warm."""
-    run_at, timeout, key, depends_on, metadata, failed_at, finished_at = (
-        None if reserved and row[3] == LEASED else row[17],  # taken over after its lease has ended
-        row[18],
-        row[23],
-        row[26],
-        row[29],
-        row[31],
-        row[34],
-    )
+def record_of(job: JobRow, *, reserved: bool = False) -> JobRecord:
+    """The record of a sound row; `reserved`: as it reads after one more delivery."""
+    taken_over = reserved and job.state == LEASED  # after its lease has ended without an outcome
     return JobRecord(
-        id=row[1],
-        type=row[15],
-        queue=row[2],
-        payload=row[16],
-        run_at=None if run_at is None else EPOCH + timedelta(0, 0, run_at),
-        timeout=None if timeout is None else timedelta(0, 0, timeout),
-        priority=row[13],
-        attempts=row[19],
-        max_attempts=row[20],
-        deliveries=row[21] + reserved,
-        lost=row[22] + reserved if row[3] == LEASED else row[22],
-        idempotency_key=None if key is None else key.decode(),
-        group=row[24],
-        group_limit=row[25],
-        depends_on=() if depends_on is None else tuple(_decode_ids(depends_on)),
-        flow_id=row[27],
-        handed_to=row[28],
-        metadata={} if metadata is None else _decode(metadata),
-        last_error=row[30],
-        failed_at=None if failed_at is None else EPOCH + timedelta(0, 0, failed_at),
-        reason=row[32],
-        created_at=moment_of(row[33]),
-        finished_at=None if finished_at is None else EPOCH + timedelta(0, 0, finished_at),
-        result=row[35],
+        id=job.id,
+        type=job.type,
+        queue=job.queue,
+        payload=job.payload,
+        run_at=None if taken_over else _maybe_moment(job.run_at),
+        timeout=None if job.timeout is None else timedelta(0, 0, job.timeout),
+        priority=job.priority,
+        attempts=job.attempts,
+        max_attempts=job.max_attempts,
+        deliveries=job.deliveries + reserved,
+        lost=job.lost + taken_over,
+        idempotency_key=None if job.idempotency_key is None else job.idempotency_key.decode(),
+        group=job.grp,
+        group_limit=job.group_limit,
+        depends_on=() if job.depends_on is None else tuple(_decode_ids(job.depends_on)),
+        flow_id=job.flow_id,
+        handed_to=job.handed_to,
+        metadata={} if job.metadata is None else _decode(job.metadata),
+        last_error=job.last_error,
+        failed_at=_maybe_moment(job.failed_at),
+        reason=job.reason,
+        created_at=moment_of(job.created_at),
+        finished_at=_maybe_moment(job.finished_at),
+        result=job.result,
     )
 
 
-def sound(row: Sequence[Any]) -> bool:
-    """Whether nobody damaged the row of a job that is to run. damage.py says what is wrong with one that is not; this
-    says the same in one go, since every job that has more than a type and a payload comes through here. What has a
-    form of its own (dependencies, metadata, keys) shows when the record is built."""
+def _maybe_moment(value: int | None) -> datetime | None:
+    return None if value is None else EPOCH + timedelta(0, 0, value)
+
+
+def is_sound(job: JobRow) -> bool:
+    """Whether a job that is to run is undamaged. damage.py says what is wrong with one that is not; this decides the
+    same in one go, since every job with more than a type and a payload comes through here. Columns with a format of
+    their own (dependencies, metadata, keys) are checked when the record is built."""
     return (
-        type(row[15]) is str
-        and row[15] != ""
-        and type(row[16]) is bytes
-        and type(row[13]) is type(row[19]) is type(row[20]) is type(row[21]) is type(row[22]) is type(row[25]) is int
-        and not (row[19] | row[20] | row[21] | row[22] | row[25]) >> 31
-        and INT_MIN <= row[13] <= INT_MAX
-        and (row[17] is None or is_moment(row[17]))
-        and (row[18] is None or (type(row[18]) is int and SHORTEST <= row[18] <= LONGEST))
-        and (row[24] is None or (type(row[24]) is str and row[24] != ""))
-        and (row[27] is None or (type(row[27]) is str and row[27] != ""))
-        and (row[28] is None or (type(row[28]) is str and row[28] != "" and "\0" not in row[28]))
-        and type(row[30]) is type(row[32]) is str
-        and (row[31] is None or is_moment(row[31]))
-        and is_moment(row[33])
-        and (row[34] is None or is_moment(row[34]))
-        and (row[35] is None or type(row[35]) is bytes)
-        and (row[3] == WAITING or row[3] == LEASED)
+        type(job.type) is str
+        and job.type != ""
+        and type(job.payload) is bytes
+        and type(job.priority) is type(job.attempts) is type(job.max_attempts) is int
+        and type(job.deliveries) is type(job.lost) is type(job.group_limit) is int
+        and not (job.attempts | job.max_attempts | job.deliveries | job.lost | job.group_limit) >> 31
+        and INT_MIN <= job.priority <= INT_MAX
+        and (job.run_at is None or is_moment(job.run_at))
+        and (job.timeout is None or (type(job.timeout) is int and MIN_TIMEOUT_US <= job.timeout <= MAX_TIMEOUT_US))
+        and (job.grp is None or (type(job.grp) is str and job.grp != ""))
+        and (job.flow_id is None or (type(job.flow_id) is str and job.flow_id != ""))
+        and (
+            job.handed_to is None or (type(job.handed_to) is str and job.handed_to != "" and "\0" not in job.handed_to)
+        )
+        and type(job.last_error) is type(job.reason) is str
+        and (job.failed_at is None or is_moment(job.failed_at))
+        and is_moment(job.created_at)
+        and (job.finished_at is None or is_moment(job.finished_at))
+        and (job.result is None or type(job.result) is bytes)
+        and (job.state == WAITING or job.state == LEASED)
     )
 
 
 def is_moment(value: Any) -> bool:
-    """Whether it is a moment as we store them."""
-    return type(value) is int and 0 <= value <= LAST
+    """Whether it is a time as we store them."""
+    return type(value) is int and 0 <= value <= LAST_MICROSECOND
 
 
 def metadata_json(metadata: dict[str, str]) -> str | None:

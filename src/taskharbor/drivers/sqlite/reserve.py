@@ -1,7 +1,7 @@
 """Granting leases. Ungrouped jobs are read and leased in one statement each way for the whole batch; grouped ones one
-at a time, because each changes whose turn it is.
+at a time, because each changes which group is next.
 
-What was taken from the line but is not yet written still stands in it for SQLite: it is written before more is read.
+A job that was taken but is not written yet still stands in the line for SQLite: it is written before more is read.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.sqlite.damage import damage_of
-from taskharbor.drivers.sqlite.records import JobRow, plain_record, record_of, sound, ticks
-from taskharbor.drivers.sqlite.session import Queue, WriteSession
-from taskharbor.drivers.sqlite.statements import COLUMNS, UNKNOWN, statement
-from taskharbor.drivers.sqlite.transitions import move, set_aside
+from taskharbor.drivers.sqlite.records import JobRow, is_sound, plain_record, record_of, ticks
+from taskharbor.drivers.sqlite.session import QueueRow, WriteSession
+from taskharbor.drivers.sqlite.statements import COLUMNS, UNKNOWN_STATE, statement
+from taskharbor.drivers.sqlite.transitions import move_clock, set_aside
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease, Reserved
 
-LINE = statement("line")
+READY = statement("ready")
 BY_NUM = statement("by_num")
 GROUP_HEAD = statement("group_head")
 NEXT_GROUP = statement("next_group")
-HOLD_SLOT = statement("hold_slot")
+TAKE_GROUP_PLACE = statement("take_group_place")
 GRANT = statement("grant")
-STRANGE = f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE {UNKNOWN} LIMIT 1000"
+IN_UNKNOWN_STATE = f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE {UNKNOWN_STATE} LIMIT 1000"
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Grants:
-    """What one call grants: to whom, until when, and what was taken so far."""
+    """The leases that one call grants."""
 
     def __init__(self, session: WriteSession, now: datetime, lease_for: timedelta, worker: str, limit: int) -> None:
         self.session = session
@@ -47,58 +47,61 @@ class Grants:
         self.taken: list[Reserved] = []
 
     def take(self, num: int, record: JobRecord) -> None:
+        """Grant a lease on a job; `write` stores it."""
         token = next(self._tokens)
         self._unwritten[num] = token
         self.taken.append(Reserved(record, Lease(record.id, record.queue, token, self.expires_at)))
 
-    def take_line(self, rows: Sequence[Sequence[Any]], queue: str) -> int:
-        """Take jobs of the line as line.sql answered them; answers how many were sound."""
+    def take_rows(self, rows: Sequence[Sequence[Any]], queue: str) -> int:
+        """Take the jobs of rows of ready.sql; returns how many were undamaged."""
         before = len(self.taken)
-        special = [row[0] for row in rows if not row[11]]
+        special = [row[0] for row in rows if not row[-1]]
         whole = {row[0]: row for row in self.session.all(BY_NUM, _encode(special).decode())} if special else {}
         for row in rows:
-            record = None if self.session.any_text else plain_record(row, queue)
+            record = None if self.session.reads_any_text else plain_record(row, queue)
             if record is None:
-                record = self.granted(whole.get(row[0]) or self.session.one(BY_NUM, f"[{row[0]}]"))
+                job = JobRow(*(whole.get(row[0]) or self.session.one(BY_NUM, f"[{row[0]}]")))
+                record = self.record_under_lease(job)
                 if record is None:
                     continue
             self.take(row[0], record)
         return len(self.taken) - before
 
     def write(self) -> None:
+        """Store the leases that were granted since the last call."""
         if self._unwritten:
             self.session.execute(GRANT, (self.expires, self.worker, _encode(self._unwritten).decode()))
             self._unwritten.clear()
 
-    def granted(self, row: Sequence[Any]) -> JobRecord | None:
-        """The record as it will read under its lease, or None: it is damaged, and was set aside."""
-        if sound(row) and (not self.session.any_text or damage_of(row) is None):
+    def record_under_lease(self, job: JobRow) -> JobRecord | None:
+        """The record as it will read under its lease. None: it is damaged, and was set aside."""
+        if is_sound(job) and (not self.session.reads_any_text or damage_of(job) is None):
             try:
-                return record_of(row, 1)
-            except Exception:  # a field that nobody could have stored: the reason is found again below
+                return record_of(job, reserved=True)
+            except Exception:  # a column that does not decode: set_aside finds the reason again
                 pass
-        set_aside(self.session, JobRow(*row), self.now)
+        set_aside(self.session, job, self.now)
         return None
 
 
-class Lineup:
-    """One queue, and whose turn it is in it."""
+class QueueScan:
+    """One queue of a reserve: its ungrouped line, and its groups in turn."""
 
-    def __init__(self, grants: Grants, queue: Queue, chunk: int, groups: bool) -> None:
+    def __init__(self, grants: Grants, queue: QueueRow, chunk: int, may_have_groups: bool) -> None:
         self.grants = grants
         self.session = grants.session
         self.queue = queue
         self._chunk = chunk
-        self._read: deque[Sequence[Any]] = deque()
-        self._more = True
-        self._groups = groups  # whether a group may stand in turn
+        self._rows: deque[Sequence[Any]] = deque()
+        self._has_more = True
+        self._may_have_groups = may_have_groups
         self.gave = False
 
     def take(self, count: int) -> int:
-        """Up to so many jobs, grouped and ungrouped ones in turn; answers how many."""
+        """Take up to `count` jobs, grouped and ungrouped ones in turn; returns how many."""
         taken = 0
         while taken < count:
-            if not self._groups:
+            if not self._may_have_groups:
                 found = self._ungrouped(count - taken)
             elif self.queue.groups_next:
                 found = self._grouped() or self._ungrouped(1)
@@ -113,63 +116,72 @@ class Lineup:
 
     def _ungrouped(self, count: int) -> int:
         while True:
-            if not self._read and not self._read_on():
+            if not self._rows and not self._read_more():
                 return 0
-            rows = [self._read.popleft() for _ in range(min(count, len(self._read)))]
-            found = self.grants.take_line(rows, self.queue.name)
+            rows = [self._rows.popleft() for _ in range(min(count, len(self._rows)))]
+            found = self.grants.take_rows(rows, self.queue.name)
             if found:
-                if self._groups:
-                    self._turn(1)
+                if self._may_have_groups:
+                    self._set_next(groups=1)
                 return found
 
-    def _read_on(self) -> bool:
-        if self._more:
+    def _read_more(self) -> bool:
+        if self._has_more:
             self.grants.write()
-            self._read.extend(self.session.all(LINE, self.queue.name, self._chunk))
-            self._more = len(self._read) == self._chunk
-        return bool(self._read)
+            self._rows.extend(self.session.all(READY, self.queue.name, self._chunk))
+            self._has_more = len(self._rows) == self._chunk
+        return bool(self._rows)
 
     def _grouped(self) -> int:
-        while self._groups:
-            name = self.session.one(NEXT_GROUP, self.queue.name)
-            if name is None:
-                self._groups = False
-                return 0
-            row = self.session.one(GROUP_HEAD, self.queue.name, name[0])
+        while self._may_have_groups:
+            row = self.session.one(NEXT_GROUP, self.queue.name)
             if row is None:
-                self.session.touch_group(self.queue.name, name[0])
-            else:
-                record = self.grants.granted(row)
-                if record is not None:
-                    self.grants.take(row[0], record)
-                    self.grants.write()
-                    self.session.execute(HOLD_SLOT, (self.queue.name, name[0]))
-                    self.session.touch_group(self.queue.name, name[0])
-                    self._turn(0)
-                    self.session.flush_groups()
-                    return 1
+                self._may_have_groups = False
+                return 0
+            taken = self._take_from(row[0])
             self.session.flush_groups()
+            if taken:
+                return 1
         return 0
 
-    def _turn(self, groups_next: int) -> None:
-        if self.queue.groups_next != groups_next:
-            self.queue.groups_next, self.queue.dirty = groups_next, True
+    def _take_from(self, group: str) -> bool:
+        """Take the first member of a group. False: it has none in line, or a damaged one."""
+        row = self.session.one(GROUP_HEAD, self.queue.name, group)
+        if row is None:
+            self.session.touch_group(self.queue.name, group)
+            return False
+        job = JobRow(*row)
+        record = self.grants.record_under_lease(job)
+        if record is None:
+            return False
+        self.grants.take(job.num, record)
+        self.grants.write()
+        self.session.execute(TAKE_GROUP_PLACE, (self.queue.name, group))
+        self.session.touch_group(self.queue.name, group)
+        self._set_next(groups=0)
+        return True
+
+    def _set_next(self, groups: int) -> None:
+        """Whether the groups are next (1), or the ungrouped line (0)."""
+        if self.queue.groups_next != groups:
+            self.queue.groups_next, self.queue.changed = groups, True
 
 
 def reserve(
     session: WriteSession, names: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str
 ) -> tuple[list[Reserved], dict[str, int]]:
-    """Take up to `limit` runnable jobs; with it, the last arrival in each queue that was left with nothing."""
+    """Take up to `limit` runnable jobs. If there were fewer, also return the last arrival in each queue: a `wait` is
+    for what comes later."""
     grants = Grants(session, now, lease_for, worker, limit)
-    known, lineups = _lineups(grants, names, limit)
-    if len(lineups) == 1:
-        lineups[0].take(limit)
+    known, scans = _scans(grants, names, limit)
+    if len(scans) == 1:
+        scans[0].take(limit)
     else:
-        _in_turns(grants, lineups, limit)
-    for lineup in lineups:
-        # A lease must be seen from a moment before its end; see store.move.
-        if lineup.gave and lineup.queue.at >= grants.expires:
-            lineup.queue.at, lineup.queue.dirty = grants.now, True
+        _take_in_turns(grants, scans, limit)
+    for scan in scans:
+        # The queue must be seen from a time before the end of its leases; see transitions.move_clock.
+        if scan.gave and scan.queue.at >= grants.expires:
+            scan.queue.at, scan.queue.changed = grants.now, True
     grants.write()
     if lease_for <= timedelta(0):
         _expire_at_once(session, grants)
@@ -178,44 +190,44 @@ def reserve(
     return grants.taken, {queue.name: queue.arrived for queue in known}
 
 
-def _lineups(grants: Grants, names: Sequence[str], limit: int) -> tuple[list[Queue], list[Lineup]]:
-    """The queues that exist, and those to be served, each brought to this moment."""
+def _scans(grants: Grants, names: Sequence[str], limit: int) -> tuple[list[QueueRow], list[QueueScan]]:
+    """The queues that exist, and a scan of each that is not paused, brought to the present."""
     session, now = grants.session, grants.now
-    looks = [look for name in dict.fromkeys(names) if (look := session.look(name, now)) is not None]
-    if any(damaged for _, _, _, damaged in looks):
-        for row in session.all(STRANGE):
+    states = [state for name in dict.fromkeys(names) if (state := session.queue_before_reserve(name, now)) is not None]
+    if any(state.store_is_damaged for state in states):
+        for row in session.all(IN_UNKNOWN_STATE):
             set_aside(session, JobRow(*row), now)
         session.flush_groups()
-    serving = [look for look in looks if not look[0].paused]
+    serving = [state for state in states if not state.queue.paused]
     chunk = limit if len(serving) == 1 else limit // max(len(serving), 1) + 1
-    lineups = []
-    for queue, changes, groups, damaged in serving:
-        if changes:
-            move(session, queue, now)
+    scans = []
+    for queue, time_changes_it, has_group_in_turn, is_damaged in serving:
+        if time_changes_it:
+            move_clock(session, queue, now)
             session.flush_groups()
-        lineups.append(Lineup(grants, queue, chunk, groups or changes or damaged))
-    return [look[0] for look in looks], lineups
+        scans.append(QueueScan(grants, queue, chunk, has_group_in_turn or time_changes_it or is_damaged))
+    return [state.queue for state in states], scans
 
 
-def _in_turns(grants: Grants, lineups: Sequence[Lineup], limit: int) -> None:
-    """One job from each in turn, the queue first that was served longest ago: whoever asks for whichever queues."""
-    turns, left = deque(sorted(lineups, key=_served)), limit
+def _take_in_turns(grants: Grants, scans: Sequence[QueueScan], limit: int) -> None:
+    """Take one job from each queue in turn, first from the queue that was served longest ago by any caller."""
+    turns, left = deque(sorted(scans, key=_served)), limit
     while turns and left:
-        lineup = turns.popleft()
-        found = lineup.take(1 if turns else left)
+        scan = turns.popleft()
+        found = scan.take(1 if turns else left)
         if found:
             left -= found
-            lineup.queue.served, lineup.queue.dirty = grants.session.next_number(), True
-            turns.append(lineup)
+            scan.queue.served, scan.queue.changed = grants.session.next_number(), True
+            turns.append(scan)
 
 
 def _expire_at_once(session: WriteSession, grants: Grants) -> None:
-    """Leases that were over before they began: their jobs are in line again, and hold no slot."""
+    """Leases that end before they begin: their jobs are in line again, and take no place of their group."""
     for item in grants.taken:
         session.execute("UPDATE taskharbor_jobs SET lined = 1, time = moment WHERE id = ?", (item.job.id,))
         if item.job.group is not None:
             session.touch_group(item.job.queue, item.job.group, -1)
 
 
-def _served(lineup: Lineup) -> int:
-    return lineup.queue.served
+def _served(scan: QueueScan) -> int:
+    return scan.queue.served

@@ -1,7 +1,7 @@
-"""The statements: one file each in `sql/`, read once, used by name.
+"""The SQL statements: one file each in `sql/`, read once, used by name.
 
-`{columns}` stands for all columns of a job, `{light}` for the same without payload and result, which may be large,
-`{unknown}` for a state that nobody knows.
+In them `{columns}` stands for all columns of a job, `{light}` for the same without payload and result, which may be
+large, and `{unknown}` for the condition that a job is in an unknown state.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ COLUMNS = (
 
 
 LIGHT = COLUMNS.replace("payload", "NULL AS payload").replace(" result", " NULL AS result")
-# A state that nobody knows, in the words of the index taskharbor_jobs_unknown, without which it is not used.
-UNKNOWN = " AND ".join(f"state IS NOT {state}" for state in range(6))
+# Must match the condition of the index taskharbor_jobs_unknown exactly, or SQLite will not use that index.
+UNKNOWN_STATE = " AND ".join(f"state IS NOT {state}" for state in range(6))
 
 
 def statement(name: str) -> str:
-    """The text of a statement without its comments: it is also its name in sqlite3's cache."""
+    """The text of a statement without its comments. sqlite3 caches prepared statements by this text."""
     text = (FOLDER / f"{name}.sql").read_text(encoding="utf-8")
     lines = [line.partition("--")[0].rstrip() for line in text.splitlines()]
     text = "\n".join(line for line in lines if line)
-    for word, meaning in (("{columns}", COLUMNS), ("{light}", LIGHT), ("{unknown}", UNKNOWN)):
+    for word, meaning in (("{columns}", COLUMNS), ("{light}", LIGHT), ("{unknown}", UNKNOWN_STATE)):
         text = text.replace(word, meaning)
     return text

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from taskharbor.drivers.sqlite import file_guard
 from taskharbor.drivers.sqlite.connection import connect, unavailable
-from taskharbor.drivers.sqlite.damage import is_illegible, legible
+from taskharbor.drivers.sqlite.damage import is_undecodable, reading_any_text
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.model.errors import BackendUnavailable
 
@@ -170,7 +170,7 @@ class ConnectionThread:
 
     def connection(self) -> sqlite3.Connection:
         """The connection; opened now if there is none, refused if the file under it is gone."""
-        file_guard.check(self.path)
+        file_guard.check_usable(self.path)
         try:
             identity = self._identity_now()
         except OSError as error:
@@ -198,7 +198,7 @@ class ConnectionThread:
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        file_guard.close(connection, self.path)
+        file_guard.close_safely(connection, self.path)
 
 
 class Failed:
@@ -238,9 +238,9 @@ def _answer(connection: sqlite3.Connection, call: Call) -> Any:
     try:
         return call.work(WriteSession(connection))
     except sqlite3.OperationalError as error:
-        if not is_illegible(error):
+        if not is_undecodable(error):
             raise
-    with legible(connection):
+    with reading_any_text(connection):
         return call.work(WriteSession(connection))
 
 

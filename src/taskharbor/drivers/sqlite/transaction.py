@@ -18,7 +18,7 @@ from functools import partial
 
 from taskharbor.drivers.contract import aborted
 from taskharbor.drivers.sqlite.connection import begin, unavailable
-from taskharbor.drivers.sqlite.damage import read_any
+from taskharbor.drivers.sqlite.damage import decode_any
 from taskharbor.drivers.sqlite.database import Database
 from taskharbor.drivers.sqlite.handler_connection import HandlerConnection, undo
 from taskharbor.drivers.sqlite.session import WriteSession
@@ -107,7 +107,7 @@ class SqliteTransactionSync:
                 connection.refuse_when_over()
                 connection.refuse_when_gone()
                 sqlite3.Connection.set_authorizer(connection, None)
-                connection.row_factory, connection.text_factory = None, read_any
+                connection.row_factory, connection.text_factory = None, decode_any
                 session = WriteSession(connection)
                 refused = settle(session, [ack], now, self._database.options.max_payload)[0]
                 if refused is None:
@@ -123,9 +123,9 @@ class SqliteTransactionSync:
             raise unavailable(self._database.options.path, error) from error
         finally:
             self.rollback()
-        if refused is None and session.arrived:
+        if refused is None and session.arrivals:
             self._database.writer.lock.ring()
-            self._database.heard(session.arrived)
+            self._database.heard(session.arrivals)
         return refused
 
     def rollback(self) -> None:

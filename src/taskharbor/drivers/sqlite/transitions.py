@@ -1,21 +1,24 @@
-"""The few transitions of which every call is made, and a queue's way through time.
+"""The few changes of state of which every call is made: into and out of the line, finished, reopened, removed.
 
-`lined` of a job says whether it stands in its line, seen from the moment `at` of its queue: a waiting job without
-`moment`, or with one that is not after `at`; a leased one whose `moment` is not after `at`, that is, expired. `move`
-brings a queue to another moment, either way: workers' clocks differ, and moving back undoes exactly what moving on
-did. A leased job that is not lined holds a slot of its group.
+`lined` of a job says whether it stands in its queue's line, seen from the time `at` of that queue: a waiting job
+without `moment`, or with one that is not after `at`; a leased one whose `moment` is not after `at`, that is, expired.
+`move_clock` brings a queue to another time, either way: workers' clocks differ, and moving back undoes exactly what
+moving on did. A leased job that is not lined takes a place of its group.
 
-Transitions change a loaded `JobRow`; whoever loaded it saves it.
+An edge (dependency, dependent) says whether the dependent is unfinished (neither done nor cancelled); `holds` of a job
+counts those. It also says whether the dependency is open (not done): a job is blocked while any edge to it is open.
+The edges are a set: closing one twice releases nothing.
+
+Transitions change a loaded `JobRow`; the caller saves it, except where a docstring says otherwise.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from taskharbor.drivers.sqlite import edges
-from taskharbor.drivers.sqlite.damage import damaged
-from taskharbor.drivers.sqlite.records import DLQ, WAITING, JobRow, is_moment
-from taskharbor.drivers.sqlite.session import Queue, WriteSession
+from taskharbor.drivers.sqlite.damage import damage_reason
+from taskharbor.drivers.sqlite.records import DLQ, WAITING, JobRow, ids_json, is_moment
+from taskharbor.drivers.sqlite.session import QueueRow, WriteSession
 from taskharbor.drivers.sqlite.statements import statement
 
 DUE = statement("move_due")
@@ -23,41 +26,57 @@ EXPIRE = statement("move_expired")
 NOT_DUE = statement("move_back_due")
 NOT_EXPIRED = statement("move_back_expired")
 DELETE = "DELETE FROM taskharbor_jobs WHERE num = ?"
+HOLD = statement("hold")
+LINK = statement("link")
+OPEN_DEPENDENCY = "SELECT 1 FROM taskharbor_edges WHERE dependent = ? AND open = 1 LIMIT 1"
+UNHOLD = statement("unhold")
+DEPENDENT_FINISHED = "UPDATE taskharbor_edges SET unfinished = 0 WHERE dependent = ? AND unfinished = 1"
+FORGET_EDGES = "DELETE FROM taskharbor_edges WHERE dependency = :num OR dependent = :num"
+FLOW_OPEN = "UPDATE taskharbor_flows SET open = open + ? WHERE id = ?"
+FLOW_LEAVE = "UPDATE taskharbor_flows SET members = members - 1 WHERE id = ?"
+FLOW_FORGET = "DELETE FROM taskharbor_flows WHERE id = ? AND members <= 0"
 
 
-def move(session: WriteSession, queue: Queue, now: int) -> None:
-    """Stand at this moment, if anything changes by it."""
+# Time
+
+
+def move_clock(session: WriteSession, queue: QueueRow, now: int) -> None:
+    """See the queue from `now` on, if that changes anything."""
     at = queue.at
     if now > at:
-        came = session.all(DUE, queue.name, at, now)
+        due = session.all(DUE, queue.name, at, now)
         expired = session.all(EXPIRE, queue.name, at, now)
-        _note(session, queue, now, came, expired, -1)
+        _note_move(session, queue, now, due, expired, -1)
     elif now < at:
-        left = session.all(NOT_DUE, queue.name, now, at)
-        held = session.all(NOT_EXPIRED, queue.name, now, at)
-        _note(session, queue, now, left, held, 1)
+        not_due = session.all(NOT_DUE, queue.name, now, at)
+        held_again = session.all(NOT_EXPIRED, queue.name, now, at)
+        _note_move(session, queue, now, not_due, held_again, 1)
 
 
-def _note(
+def _note_move(
     session: WriteSession,
-    queue: Queue,
+    queue: QueueRow,
     now: int,
     scheduled: list[tuple[str | None]],
     leased: list[tuple[str | None]],
-    slots: int,
+    inflight: int,
 ) -> None:
+    """`inflight`: what each leased job that moved adds to those inflight in its group."""
     if not scheduled and not leased:
         return
-    queue.at, queue.dirty = now, True
+    queue.at, queue.changed = now, True
     for (group,) in scheduled:
         if group is not None:
             session.touch_group(queue.name, group)
     for group, count in Counter(group for (group,) in leased if group is not None).items():
-        session.touch_group(queue.name, group, slots * count)
+        session.touch_group(queue.name, group, inflight * count)
+
+
+# The line
 
 
 def leave(session: WriteSession, job: JobRow) -> None:
-    """Out of whatever it stands in: its line, its lease and the slot that comes with it."""
+    """Out of the line, or out of its lease and the group place that comes with it."""
     if job.grp is not None:
         if job.lined:
             session.touch_group(job.queue, job.grp)
@@ -69,45 +88,83 @@ def leave(session: WriteSession, job: JobRow) -> None:
 
 
 def join(session: WriteSession, job: JobRow, now: int, arrival: int | None = None) -> None:
-    """Into the line, from wherever it stands; or it waits for its `run_at`."""
+    """Into the line from any state, or scheduled until its `run_at`."""
     leave(session, job)
     line_up(session, job, now, session.next_number() if arrival is None else arrival)
 
 
 def line_up(session: WriteSession, job: JobRow, now: int, arrival: int) -> None:
-    """A job of no standing may run from its `run_at` on."""
+    """Place a job that is in no state yet: ready now, or scheduled until its `run_at`."""
     job.state = WAITING
     job.arrival = arrival
     job.moment = run_at = job.run_at if is_moment(job.run_at) else None
     job.time = now if run_at is None else max(run_at, now)
     job.lined = int(run_at is None or run_at <= session.queue(job.queue).at)
     if run_at is None or run_at <= now:
-        session.arrive(job.queue)
+        session.note_arrival(job.queue)
     if job.lined and job.grp is not None:
         session.touch_group(job.queue, job.grp)
 
 
+# The end
+
+
 def finish(session: WriteSession, job: JobRow, state: int, now: int) -> None:
-    """To a terminal state, from whatever is not finished. Saves it."""
+    """Into a terminal state. Saves the job."""
     leave(session, job)
     job.state = state
     job.finished_at = now
     session.save(job)
     if state != DLQ:
-        edges.close(session, job)
+        _close(session, job)
+
+
+def reopen(session: WriteSession, job: JobRow, was_finished: bool) -> None:
+    """A terminal job is to run again: its flow and its dependencies count it as unfinished."""
+    if was_finished and job.flow_id is not None:
+        session.execute(FLOW_OPEN, (1, job.flow_id))
+    hold_dependencies(session, job)
 
 
 def remove(session: WriteSession, job: JobRow) -> None:
-    """Forget a job altogether."""
+    """Delete a job with its edges, and its flow's row with the last job of the flow."""
     leave(session, job)
     if not job.finished:
-        edges.close(session, job)
-    edges.forget(session, job)
-    session.number_leaves(job.num)
+        _close(session, job)
+    session.execute(FORGET_EDGES, {"num": job.num})
+    if job.flow_id is not None:
+        session.execute(FLOW_LEAVE, (job.flow_id,))
+        session.execute(FLOW_FORGET, (job.flow_id,))
+    session.number_is_leaving(job.num)
     session.execute(DELETE, (job.num,))
 
 
 def set_aside(session: WriteSession, job: JobRow, now: int) -> None:
-    """A record that no worker can run goes to the dead letter queue, and says why."""
-    job.reason = damaged([getattr(job, name) for name in JobRow.__struct_fields__])
+    """Move a record that no worker can run to the dead letter queue, with the reason. Saves it."""
+    job.reason = damage_reason(job)
     finish(session, job, DLQ, now)
+
+
+# Edges
+
+
+def has_open_dependency(session: WriteSession, job: JobRow) -> bool:
+    """Whether any of its dependencies is not done."""
+    return bool(job.depends_on) and session.one(OPEN_DEPENDENCY, job.num) is not None
+
+
+def hold_dependencies(session: WriteSession, job: JobRow) -> None:
+    """Count an unfinished job with its dependencies, which may not be deleted meanwhile."""
+    if job.depends_on:
+        named = {"num": job.num, "ids": ids_json(job.dependencies)}
+        session.execute(HOLD, named)
+        session.execute(LINK, named)
+
+
+def _close(session: WriteSession, job: JobRow) -> None:
+    """It is finished: its flow and its dependencies have one unfinished job less."""
+    if job.flow_id is not None:
+        session.execute(FLOW_OPEN, (-1, job.flow_id))
+    if job.depends_on:
+        session.execute(UNHOLD, (job.num,))
+        session.execute(DEPENDENT_FINISHED, (job.num,))

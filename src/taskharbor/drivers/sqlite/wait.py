@@ -157,4 +157,4 @@ class FileWatch:
 
     def disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        file_guard.close(connection, self.path)
+        file_guard.close_safely(connection, self.path)

@@ -60,8 +60,8 @@ class WalFile:
             return
         if _identity(self._path) != self._database:  # then SQLite does no harm, and the next call opens what is there
             raise BackendUnavailable(f"{self._path}: the file was replaced while it was written to")
-        file_guard.spoil(self._path, file_guard.LOG_REMOVED)
-        raise file_guard.refused(self._path)
+        file_guard.mark_unusable(self._path, file_guard.WAL_REMOVED)
+        raise file_guard.unusable(self._path)
 
     def holds(self, pages: int) -> bool:
         """Whether so many pages were written to it since it was begun anew: each bears the mark of its time."""

@@ -22,7 +22,7 @@ from typing import Any
 
 from taskharbor.drivers.sqlite.checkpoint import Checkpointer
 from taskharbor.drivers.sqlite.connection import PATIENCE, is_busy, unavailable
-from taskharbor.drivers.sqlite.damage import is_illegible, legible
+from taskharbor.drivers.sqlite.damage import is_undecodable, reading_any_text
 from taskharbor.drivers.sqlite.file_lock import FileLock
 from taskharbor.drivers.sqlite.session import WouldBlock, WriteSession
 from taskharbor.drivers.sqlite.threads import Call, ConnectionThread, Failed, Signal, deliver
@@ -181,7 +181,7 @@ class WriterThread(ConnectionThread):
             if isinstance(answer, Failed) and isinstance(answer.error, sqlite3.Error)
             else answer
             for answer in answers
-        ], session.arrived
+        ], session.arrivals
 
     def _ring(self, arrived: dict[str, int]) -> None:
         """The turn is over: wake those for whom something arrived in it."""
@@ -194,10 +194,10 @@ class WriterThread(ConnectionThread):
         try:
             session, answers = self._answered(connection, batch, wait)
         except sqlite3.OperationalError as error:
-            if not is_illegible(error):
+            if not is_undecodable(error):
                 raise
             connection.execute("ROLLBACK")
-            with legible(connection):
+            with reading_any_text(connection):
                 session, answers = self._answered(connection, batch, wait)
         connection.execute("COMMIT")
         if self._log is not None:
@@ -216,12 +216,12 @@ class WriterThread(ConnectionThread):
     ) -> tuple[WriteSession, list[Any]]:
         """The answers of calls, in a transaction that is still open."""
         self._begin(connection, wait)
-        session = WriteSession(connection, hurried=not wait)
+        session = WriteSession(connection, inline=not wait)
         answers = _together(session, batch)
         if answers is None:
             connection.execute("ROLLBACK")
             self._begin(connection, wait)
-            session = WriteSession(connection, hurried=not wait)
+            session = WriteSession(connection, inline=not wait)
             answers = [_apart(connection, session, call) for call in batch]
         return session, answers
 
@@ -290,7 +290,7 @@ def _apart(connection: sqlite3.Connection, session: WriteSession, call: Call) ->
     if call.future.cancelled():
         return None
     connection.execute("SAVEPOINT call")
-    arrived = dict(session.arrived)
+    arrived = dict(session.arrivals)
     try:
         answer = call.work(session)
         session.flush()
@@ -300,7 +300,7 @@ def _apart(connection: sqlite3.Connection, session: WriteSession, call: Call) ->
         connection.execute("ROLLBACK TO call")
         connection.execute("RELEASE call")
         session.forget()
-        session.arrived = arrived
+        session.arrivals = arrived
         return Failed(error)
     connection.execute("RELEASE call")
     return answer
