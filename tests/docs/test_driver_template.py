@@ -1,11 +1,16 @@
-"""The driver template passes the suite as it stands, and keeps the protocol as mypy reads it."""
+"""The driver template passes the suite as it stands, keeps the protocol, and is what docs/writing-a-driver.md shows."""
 
+import importlib
 import os
+import re
 import subprocess
 import sys
-from pathlib import Path
 
-TEMPLATE = Path(__file__).resolve().parents[2] / "examples" / "driver_template"
+from tests.docs.pages import ROOT, blocks
+
+TEMPLATE = ROOT / "examples" / "driver_template"
+PACKAGE = TEMPLATE / "src" / "taskharbor_mystore"
+PAGE = ROOT / "docs" / "writing-a-driver.md"
 
 
 def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -35,3 +40,34 @@ def test_the_template_keeps_the_protocol(tmp_path):
     )
     done = run("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(check), MYPYPATH="src")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# docs/writing-a-driver.md, which walks through the template
+
+
+def quotes() -> list[tuple[str, str]]:
+    """The blocks of the page that quote the template: file and text."""
+    return [
+        (quoted[1], block.text)
+        for block in blocks(PAGE.read_text(encoding="utf-8"))
+        if (quoted := re.search(r"quoted from (\S+)", block.comment)) is not None
+    ]
+
+
+def test_the_page_quotes_the_template_to_the_letter():
+    assert len(quotes()) >= 5
+    for file, text in quotes():
+        assert text.rstrip("\n") in (PACKAGE / file).read_text(encoding="utf-8"), f"{file} no longer has:\n{text}"
+
+
+def test_the_page_explains_every_file_of_the_template():
+    explained = set(re.findall(r"^\| `(\w+\.py)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    assert explained == {file.name for file in PACKAGE.glob("*.py")} - {"__init__.py"}
+
+
+def test_the_modules_that_the_page_offers_to_drivers_exist():
+    named = set(re.findall(r"^\| ((?:`taskharbor[\w.]+`(?:, )?)+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    modules = {module for cell in named for module in re.findall(r"`([\w.]+)`", cell)}
+    assert len(modules) >= 9
+    for module in modules:
+        importlib.import_module(module)

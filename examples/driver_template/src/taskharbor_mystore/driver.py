@@ -1,19 +1,17 @@
-"""The driver. It works from the first minute: every method still asks the memory driver.
+"""The driver: the calls of the contract, each one transaction of the store.
 
-Replace them one at a time, running the suite after each: a red case names the sentence of the contract that broke.
-The order below is a good one. Two rules before all others: never read a clock (except in `server_time`), `now` is
-given; and never decide anything, core does (no backoff, no "this job is dead").
+Two rules before all others. It never reads a clock, except in `server_time`: `now` is an argument. And it decides
+nothing: core computes backoffs and says that a job is dead.
 """
 
 from __future__ import annotations
 
-import builtins
+import asyncio
+import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from taskharbor.drivers import (
-    DEFAULT_RETENTION,
-    Driver,
     DriverError,
     Enqueued,
     FlowInfo,
@@ -27,101 +25,157 @@ from taskharbor.drivers import (
     State,
     TaskHarborError,
     WorkerInfo,
-    open_driver,
+    check_name,
 )
+from taskharbor.drivers.listing import job_filter
+from taskharbor.model.times import from_ms
+from taskharbor_mystore import admin, reading
+from taskharbor_mystore.enqueue import enqueue
+from taskharbor_mystore.leases import extend, release
+from taskharbor_mystore.options import parse
+from taskharbor_mystore.reserve import reserve
+from taskharbor_mystore.settle import settle
+from taskharbor_mystore.store import Store, connect
+
+POLL_EVERY_S = 0.02
 
 
 class MyStoreDriver(SingleVerbs):
-    """`mystore://host/name`. `SingleVerbs` gives ack, retry, fail and extend_lease on top of settle and extend."""
+    """`mystore://host/name`. `SingleVerbs` adds ack, retry, fail and extend_lease on top of settle and extend."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
-        self._store: Driver = open_driver("memory://")  # yours: nothing yet; connect in open()
+        self._options = parse(dsn)
+        self._store: Store = connect(self._options.address)  # yours: connect in open()
+        self._drained: dict[str, int] = {}  # queue → its last arrival when a reserve left nothing there
 
     @property
     def retention(self) -> timedelta:
-        """How long done and cancelled records stay. Let the DSN say otherwise: `?retention=36h`."""
-        return DEFAULT_RETENTION
-
-    # 1. Coming and going
+        return self._options.retention
 
     async def open(self) -> None:
-        """Connect, and create what an empty store lacks; twenty processes may do so at once. Twice does no harm."""
-        await self._store.open()
+        """Connect, and create what an empty store lacks; twenty processes may do so at once."""
 
     async def close(self) -> None:
-        """Let go of connections. Twice, or before open, does nothing. Jobs inflight run again after their leases."""
-        await self._store.close()
+        """Close connections. Jobs inflight run again after their leases."""
 
     def sibling(self) -> MyStoreDriver:
-        """Another driver on the same store, not yet opened: for another event loop, thread or process."""
-        other = MyStoreDriver(self._dsn)
-        other._store = self._store.sibling()  # yours needs no such line: the DSN says where the store is
-        return other
+        return MyStoreDriver(self._dsn)
 
     async def server_time(self) -> datetime:
-        """The store's own clock, aware, UTC: what all workers follow. It must not go back."""
-        return await self._store.server_time()
+        """The store's own clock, which all workers follow. It must not go back."""
+        return from_ms(int(time.time() * 1000))
 
-    # 2. The four verbs
+    # The four verbs
 
-    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> builtins.list[Enqueued]:
-        """All or none, in one transaction. `check_job` each first (from taskharbor.drivers), then:
-        known id → existed; known (queue, key) → existed; resolve dependencies; refuse cycles; store."""
-        return await self._store.enqueue(jobs, now)
+    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
+        with self._store.lock:
+            return enqueue(self._store, jobs, now, self._options.max_payload)
 
     async def reserve(
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
-    ) -> builtins.list[Reserved]:
-        """Due jobs and expired leases, in the order of the contract, as few round trips as you can: the hot path.
-        New token (128 random bits), deliveries + 1, lost + 1 if a lease expired. No two callers get the same job."""
-        return await self._store.reserve(queues, now, lease_for, limit, worker)
+    ) -> list[Reserved]:
+        if worker:
+            check_name(worker, "worker")
+        with self._store.lock:
+            reserved = reserve(self._store, queues, now, lease_for, limit, worker)
+            if len(reserved) < limit:
+                self._drained.update({queue: self._store.arrived.get(queue, 0) for queue in queues})
+            return reserved
 
-    async def extend(
-        self, leases: Sequence[Lease], now: datetime, lease_for: timedelta
-    ) -> builtins.list[Lease | DriverError]:
-        """`now + lease_for`, never earlier than it was. Errors are answered in their places, not raised."""
-        return await self._store.extend(leases, now, lease_for)
+    async def extend(self, leases: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Lease | DriverError]:
+        with self._store.lock:
+            return extend(self._store, leases, now, lease_for)
 
-    async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> builtins.list[TaskHarborError | None]:
-        """Each outcome in a transaction, fenced by its token. Remember token and kind: the same again answers None.
-        `clean_error` makes any error text storable; `check_spawn` and `check_job` look at what is spawned."""
-        return await self._store.settle(outcomes, now)
+    async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
+        with self._store.lock:
+            return settle(self._store, outcomes, now, self._options.max_payload)
 
-    # 3. Beside the verbs
+    # Beside the verbs
 
     async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
-        """For every id asked; follows `handed_to`."""
-        return await self._store.results(ids)
+        with self._store.lock:
+            return reading.results(self._store, ids)
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
-        """Give back what the worker holds under valid leases, except these tokens: lost + 1, run_at cleared."""
-        return await self._store.release(worker, now, keep)
+        with self._store.lock:
+            return release(self._store, worker, now, keep)
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
-        """True once work may have arrived. Only a hint, so a loop of short sleeps will do in the beginning."""
-        return await self._store.wait(queues, timeout)
+        """Only a hint, so polling will do in the beginning. Yours may subscribe to a notification of the store."""
+        ends = asyncio.get_running_loop().time() + timeout
+        while True:
+            if any(self._store.arrived.get(queue, 0) > self._drained.get(queue, 0) for queue in queues):
+                return True
+            left = ends - asyncio.get_running_loop().time()
+            if left <= 0:
+                return False
+            await asyncio.sleep(min(left, POLL_EVERY_S))
 
-    # 4. Pause
+    # Pause
 
     async def pause(self, queue: str) -> None:
-        """A flag for a queue: no new reservations."""
-        await self._store.pause(queue)
+        check_name(queue, "queue")
+        with self._store.lock:
+            self._store.paused.add(queue)
 
     async def resume(self, queue: str) -> None:
-        """Take it away; this wakes who waits."""
-        await self._store.resume(queue)
+        with self._store.lock:
+            self._store.paused.discard(queue)
+            self._store.arrived[queue] = self._store.next_number()
 
     async def is_paused(self, queue: str) -> bool:
-        """Whether it is set."""
-        return await self._store.is_paused(queue)
+        return queue in self._store.paused
 
-    # 5. Admin: nothing here is on a worker's way, so it may be slow
+    # Admin
 
     async def inspect(self, id: str, now: datetime) -> JobInfo:
-        """One job as it reads at `now`, or JobNotFound. The state follows from record, lease and `now` alone."""
-        return await self._store.inspect(id, now)
+        with self._store.lock:
+            return reading.inspect(self._store, id, now)
 
+    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
+        with self._store.lock:
+            return reading.counts(self._store, now)
+
+    async def queues(self) -> list[str]:
+        with self._store.lock:
+            return sorted({row.record.queue for row in self._store.rows.values()} | self._store.paused)
+
+    async def requeue(
+        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+    ) -> list[DriverError | None]:
+        with self._store.lock:
+            return admin.requeue(self._store, ids, now, run_at, reset_attempts)
+
+    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
+        with self._store.lock:
+            return admin.cancel(self._store, ids, now)
+
+    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
+        with self._store.lock:
+            return admin.delete(self._store, ids)
+
+    async def prune(self, before: datetime, limit: int) -> int:
+        with self._store.lock:
+            return admin.prune(self._store, before, limit)
+
+    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
+        with self._store.lock:
+            return reading.flow(self._store, flow_id, now)
+
+    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
+        with self._store.lock:
+            return admin.cancel_flow(self._store, flow_id, now)
+
+    async def beat(self, info: WorkerInfo, now: datetime) -> None:
+        with self._store.lock:
+            admin.beat(self._store, info, now)
+
+    async def workers(self, now: datetime) -> list[WorkerInfo]:
+        with self._store.lock:
+            return reading.workers(self._store, now)
+
+    # Last, because it hides the type of the same name from the annotations that follow it.
     async def list(
         self,
         *,
@@ -134,49 +188,8 @@ class MyStoreDriver(SingleVerbs):
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page:
-        """In the order of ids by code point. The cursor holds the last id and a checksum: damaged is ValueError."""
-        return await self._store.list(
-            now=now, queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
+        wanted = job_filter(
+            queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
         )
-
-    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
-        """By queue and state, zeros left out."""
-        return await self._store.counts(now)
-
-    async def queues(self) -> builtins.list[str]:
-        """Those that hold a job or are paused, sorted."""
-        return await self._store.queues()
-
-    async def requeue(
-        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
-    ) -> builtins.list[DriverError | None]:
-        """Dead and cancelled jobs come back; with open dependencies they are blocked."""
-        return await self._store.requeue(ids, now, run_at, reset_attempts)
-
-    async def cancel(self, ids: Sequence[str], now: datetime) -> builtins.list[DriverError | None]:
-        """Whatever is not terminal. An inflight job frees its group's slot, once."""
-        return await self._store.cancel(ids, now)
-
-    async def delete(self, ids: Sequence[str]) -> builtins.list[DriverError | None]:
-        """Any job that no unfinished one depends on. Its idempotency key is free again."""
-        return await self._store.delete(ids)
-
-    async def prune(self, before: datetime, limit: int) -> int:
-        """Done and cancelled jobs with finished_at < before; never the DLQ, never half of a running flow."""
-        return await self._store.prune(before, limit)
-
-    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
-        """Nodes by id, an edge for each place in a depends_on; `flow_status` tells the status. Or JobNotFound."""
-        return await self._store.flow(flow_id, now)
-
-    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
-        """Cancel what is not terminal and set the flag: newcomers are stored cancelled."""
-        return await self._store.cancel_flow(flow_id, now)
-
-    async def beat(self, info: WorkerInfo, now: datetime) -> None:
-        """Note a worker, seen now."""
-        await self._store.beat(info, now)
-
-    async def workers(self, now: datetime) -> builtins.list[WorkerInfo]:
-        """Those heard in the last minute, by name."""
-        return await self._store.workers(now)
+        with self._store.lock:
+            return reading.list_jobs(self._store, now, wanted)

@@ -1,0 +1,76 @@
+"""Reading jobs, flows and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from taskharbor.drivers import WORKER_SILENCE, FlowInfo, JobInfo, Page, State, WorkerInfo, replace
+from taskharbor.drivers.cursor import encode_cursor
+from taskharbor.drivers.damage import damage_of, damaged_reason, readable
+from taskharbor.drivers.graph import flow_info
+from taskharbor.drivers.listing import JobFilter
+from taskharbor.drivers.refusals import no_flow, no_job
+from taskharbor_mystore.flows import last_in_place, waiting_for
+from taskharbor_mystore.store import Row, Store
+
+
+def info(store: Store, row: Row, now: datetime) -> JobInfo:
+    """A job as it reads at `now`."""
+    record, state = row.record, row.state_at(now)
+    if damage_of(record) is not None:
+        record = readable(record)
+    if not isinstance(row.state, State):
+        record = replace(record, reason=damaged_reason("unknown state"))
+    record = replace(record, metadata=dict(record.metadata))
+    if state is State.INFLIGHT and row.lease is not None:
+        return JobInfo(record, state, row.worker, row.lease.expires_at)
+    if state is State.BLOCKED:
+        return JobInfo(record, state, waiting_for=waiting_for(store, row))
+    return JobInfo(replace(record, run_at=None) if row.lease is not None else record, state)
+
+
+def inspect(store: Store, id: str, now: datetime) -> JobInfo:
+    if id not in store.rows:
+        raise no_job(id)
+    return info(store, store.rows[id], now)
+
+
+def list_jobs(store: Store, now: datetime, wanted: JobFilter) -> Page:
+    rows = [
+        row
+        for id, row in sorted(store.rows.items())
+        if (wanted.after is None or id > wanted.after)
+        and wanted.queue in (None, row.record.queue)
+        and wanted.type in (None, row.record.type)
+        and wanted.group in (None, row.record.group)
+        and wanted.flow_id in (None, row.record.flow_id)
+        and wanted.state in (None, row.state_at(now))
+    ]
+    items = tuple(info(store, row, now) for row in rows[: wanted.limit])
+    return Page(items, encode_cursor(items[-1].job.id) if len(rows) > wanted.limit else None)
+
+
+def counts(store: Store, now: datetime) -> dict[str, dict[str, int]]:
+    by_queue: dict[str, dict[str, int]] = {}
+    for row in store.rows.values():
+        states = by_queue.setdefault(row.record.queue, {})
+        state = row.state_at(now).value
+        states[state] = states.get(state, 0) + 1
+    return by_queue
+
+
+def flow(store: Store, flow_id: str, now: datetime) -> FlowInfo:
+    rows = [row for _, row in sorted(store.rows.items()) if row.record.flow_id == flow_id]
+    if not rows:
+        raise no_flow(flow_id)
+    return flow_info(flow_id, tuple(info(store, row, now) for row in rows))
+
+
+def results(store: Store, ids: Sequence[str]) -> dict[str, bytes | None]:
+    return {id: last_in_place(store, store.rows[id]).record.result if id in store.rows else None for id in ids}
+
+
+def workers(store: Store, now: datetime) -> list[WorkerInfo]:
+    alive = [worker for worker in store.workers.values() if worker.seen_at > now - WORKER_SILENCE]
+    return sorted(alive, key=lambda worker: worker.worker)
