@@ -171,6 +171,11 @@ bench: $(STAMP) ## measure beside others on every store (installs them first): m
 	@$(BIN)/python -m bench.stores.environments
 	@$(BIN)/python -m bench $(STORE) $(OPTIONS)
 
+.PHONY: guard
+guard: $(STAMP) ## count the instructions of a job on every store, compare with bench/guard/figures.json: make guard STORE=redis
+	@tests/servers/provision valgrind
+	@$(BIN)/python -m bench.guard $(filter-out all,$(STORE)) $(OPTIONS)
+
 .PHONY: clean
 clean: ## remove the environment and everything generated
 	@rm -rf $(VENV) .venv-* .lanes .lanes-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
