@@ -20,13 +20,14 @@ from taskharbor.model.clock import StoreClock
 from taskharbor.model.codec import JsonCodec
 from taskharbor.model.events import Observers
 from taskharbor.model.lease import Reserved
-from taskharbor.model.outcome import Ack, Outcome
+from taskharbor.model.outcome import Ack
 from taskharbor.observe.log import LogObserver
 from taskharbor.policy.retry import DEFAULT_RETRY
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.prepare import prepare
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.executor import Executor
+from taskharbor.worker.outcome_queue import OutcomeQueue
 from taskharbor.worker.settings import settings
 
 ROUNDS = 5
@@ -65,9 +66,7 @@ async def _executor(jobs: int) -> Sample:
     batches = await _reserved(await _filled(jobs))
     held: dict[str, Delivery] = {}
 
-    def submit(run: Delivery, outcome: Outcome) -> None:
-        del held[run.lease.token]
-
+    outcomes = OutcomeQueue(jobs)
     handlers = HandlerRegistry()
     handlers.add(Handler(TYPE, noop))
     executor = Executor(
@@ -78,12 +77,14 @@ async def _executor(jobs: int) -> Sample:
         clock=StoreClock(),
         observers=Observers((LogObserver(),)),
         held=held,
-        submit=submit,
+        outcomes=outcomes,
     )
     with Stopwatch() as watch:
         for batch in batches:
             executor.start(batch)
             await asyncio.sleep(0)
+            for delivery, _ in outcomes.take(jobs):
+                del held[delivery.lease.token]
     await executor.stop(asyncio.Event())
     return watch.sample(jobs)
 

@@ -151,9 +151,9 @@ async def outcome_of(ending: Ending) -> Any:
     timing_out = asyncio.create_task(time_out())
     await worker.arun(until_empty=True)
     timing_out.cancel()
-    assert worker._crew is not None
-    assert not worker._crew.executor.running, "a slot is taken"
-    assert not worker._crew._held, "a lease is kept"
+    assert worker._services is not None
+    assert not worker._services.capacity.running, "a slot is taken"
+    assert not worker._services._held, "a lease is kept"
     told = [event for event in bench.events if isinstance(event, OUTCOMES) and event.job.id == "odd"]
     if "commit" in ending.troubles and not told:  # nobody knows whether it was committed: the lease decides
         assert [event.job.id for event in bench.of(OutcomeRefused)] == ["odd"]

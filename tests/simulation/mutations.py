@@ -17,7 +17,9 @@ from taskharbor.policy import decide
 from taskharbor.worker.executor import Executor
 from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.heart import Heart
+from taskharbor.worker.interrupts import Interrupts
 from taskharbor.worker.settler import Settler
+from taskharbor.worker.suspects import SuspectGate
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 MUTATIONS: dict[str, Mutation] = {}
@@ -78,7 +80,7 @@ def a_job_is_acked_before_its_handler_ends(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_lost_lease_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Executor, "lose", lambda self, run, error: None)
+    patch.setattr(Interrupts, "lose", lambda self, run, error: None)
 
 
 @mutation
@@ -91,17 +93,21 @@ def leases_are_never_extended(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def suspects_run_in_company(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Executor, "_take_suspect", lambda self, run: self._launch(run, run.handler))
+    patch.setattr(SuspectGate, "admit", lambda self, delivery: self._launch(delivery, delivery.handler))
 
 
 @mutation
 def a_suspect_does_not_wait_for_outcomes_on_their_way(patch: pytest.MonkeyPatch) -> None:
     def launch(self: Any) -> None:
         suspect = self._suspect
-        if suspect is not None and suspect.task is None and all(run.decided for run in self.running):
+        if (
+            suspect is not None
+            and suspect.task is None
+            and all(each.decided for each in self._held.values() if each is not suspect)
+        ):
             self._launch(suspect, suspect.handler)
 
-    patch.setattr(Executor, "_launch_suspect", launch)
+    patch.setattr(SuspectGate, "launch_if_alone", launch)
 
 
 @mutation
@@ -135,14 +141,14 @@ def a_give_back_spends_an_attempt(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def jobs_that_crash_are_tried_for_ever(patch: pytest.MonkeyPatch) -> None:
-    def take(self: Any, run: Any) -> None:
-        self._cautious = True
+    def admit(self: Any, delivery: Any) -> None:
+        self.cautious = True
         if self._suspect is None:
-            self._suspect = run
+            self._suspect = delivery
         else:
-            self.decider.give_back(run, "another suspect runs alone first")
+            self._decider.give_back(delivery, "another suspect runs alone first")
 
-    patch.setattr(Executor, "_take_suspect", take)
+    patch.setattr(SuspectGate, "admit", admit)
 
 
 @mutation
@@ -177,7 +183,7 @@ def a_repeated_enqueue_has_new_ids(patch: pytest.MonkeyPatch) -> None:
 
 @mutation
 def a_timeout_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Executor, "_on_due", lambda self, run, now: setattr(run, "due", None))
+    patch.setattr(Interrupts, "_on_due", lambda self, run, now: setattr(run, "due", None))
 
 
 @mutation

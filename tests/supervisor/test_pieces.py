@@ -267,7 +267,7 @@ def test_what_is_asked_before_there_is_a_worker_is_not_forgotten(line: Line) -> 
     worker = Worker("memory://")
     line.link.attach(worker)
     worker.run()  # returns at once
-    assert worker.link is line.link
+    assert worker.channel is line.link
 
 
 @live

@@ -71,7 +71,7 @@ def test_a_callback_that_raises_ends_neither_worker_nor_job(why: str, colour: st
 async def _subscribed(worker: Any) -> int:
     return sum(
         len(run.context._cancelled._callbacks)
-        for run in worker._crew.executor.running
+        for run in worker._services.capacity.running
         if run.context is not None and run.context._cancelled is not None
     )
 
@@ -81,11 +81,11 @@ async def test_the_heart_stops_with_the_worker_whatever_another_service_raises(b
     worker = bench.worker(heart="thread")
     running = asyncio.create_task(worker.arun())
     await bench.heard_any()
-    crew = worker._crew
-    assert crew is not None
+    services = worker._services
+    assert services is not None
     stopped: list[str] = []
     for name in ("fetcher", "executor", "_settler", "_upkeep"):
-        _break(getattr(crew, name), name, stopped)
+        _break(getattr(services, name), name, stopped)
     worker.stop()
     with pytest.raises(ZeroDivisionError):
         await running

@@ -292,28 +292,26 @@ def test_a_job_interrupted_before_its_first_step_leaves_its_slot(how: str) -> No
             ran.append("ran")
 
         worker.register("t", handler)
-        await worker.arun(until_empty=True)  # so that there is a crew to look into
-        assert worker._crew is not None
+        await worker.arun(until_empty=True)  # so that there are services to look into
+        assert worker._services is not None
         await bench.enqueue(job("j", timeout=timedelta(seconds=5)))
         reserved = await bench.driver.reserve(["default"], bench.clock.now(), timedelta(seconds=30), 1)
-        submitted: list[Any] = []
-        executor = worker._crew.executor
+        executor = worker._services.executor
         executor._stopping = False
-        executor.decider.submit = lambda run, outcome: submitted.append(outcome)
         executor.start(reserved)
-        [run] = executor.running
+        [run] = executor.capacity.running
         if how == "lost":
-            executor.lose(run, LeaseExpired("gone"))
+            executor.interrupts.lose(run, LeaseExpired("gone"))
         elif how == "timeout":
-            executor._on_due(run, 5.0)
+            executor.interrupts._on_due(run, 5.0)
         else:
             run.stop_reason = "shutdown"
             run.interrupt()
         assert run.task is not None
         await asyncio.wait((run.task,))
-        assert not executor.running
+        assert not executor.capacity.running
         assert ran == (["ran"] if how == "timeout" else [])  # whose time begins only now
-        assert len(submitted) == (0 if how == "lost" else 1)
+        assert len(worker._services._outcomes.waiting) == (0 if how == "lost" else 1)
 
     scenario()
 

@@ -202,7 +202,7 @@ def test_the_bound_is_the_documented_one(monkeypatch: pytest.MonkeyPatch) -> Non
     text = Path(ROOT, "docs/operations.md").read_text(encoding="utf-8")
     found = re.search(r"at most\s+`shutdown_timeout` and (\d+) s more.*?within (\d+) s", text, re.DOTALL)
     assert found is not None
-    handlers = 1.0 + executor.ENDING_GRACE  # for those interrupted; for their transactions
+    handlers = executor.INTERRUPT_GRACE_S + executor.ENDING_GRACE_S  # for those interrupted; for their transactions
     ends = 3 * stop_budget.CANCELLED + stop_budget.CLOSING + stop_budget.CANCELLED  # the services, the driver
     assert handlers + stop_budget.STORE + ends <= float(found[1])
     assert handlers + stop_budget.HURRIED + ends <= float(found[2])

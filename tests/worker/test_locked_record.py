@@ -19,7 +19,7 @@ NOT_NOW = BackendUnavailable("locked by somebody else")
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settler, "APART", 0.001)
+    monkeypatch.setattr(settler, "MAX_RETRY_DELAY_S", 0.001)
 
 
 class Locking:

@@ -24,8 +24,8 @@ from taskharbor.events import (
     WorkerStuck,
 )
 from taskharbor.observe.prometheus import PrometheusObserver
-from taskharbor.worker.executor import CANCEL_GRACE
 from taskharbor.worker.heart import BLOCKED_AFTER
+from taskharbor.worker.interrupts import CANCEL_GRACE
 from tests.worker.workbench import Bench, bench_test, job
 
 TIMEOUT = timedelta(seconds=2)

@@ -180,8 +180,8 @@ async def test_a_service_that_breaks_ends_the_worker_loudly_and_gives_back(bench
     running = asyncio.create_task(worker.arun())
     while worker.health().running == 0:
         await asyncio.sleep(0)
-    assert worker._crew is not None
-    worker._crew.fetcher._room = lambda: 1 // 0
+    assert worker._services is not None
+    worker._services.fetcher._room = lambda: 1 // 0
     worker._hurry.set()
     with pytest.raises(ZeroDivisionError):
         await running

@@ -177,7 +177,7 @@ def test_a_commit_under_way_is_waited_for(how: str, colour: str) -> None:
 def test_a_commit_that_never_ends_leaves_the_job_to_its_lease(
     how: str, colour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "ENDING_GRACE", 0.01)
+    monkeypatch.setattr(executor, "ENDING_GRACE_S", 0.01)
 
     @heard_test
     async def scenario(bench: Bench) -> None:
@@ -219,7 +219,7 @@ async def test_a_coroutine_that_leaves_a_cancel_behind_is_committed(bench: Bench
     worker = bench.worker()
 
     def ends() -> str:
-        [run] = worker._crew.executor.running  # type: ignore[union-attr]
+        [run] = worker._services.capacity.running  # type: ignore[union-attr]
         assert run.task is not None
         run.task.cancel()
         return "ok"
@@ -267,7 +267,7 @@ def test_a_rollback_under_way_is_waited_for_and_the_handlers_own_error_stands(ho
 @both_colours
 @pytest.mark.parametrize("how", ["stop", "timeout"])
 def test_a_rollback_that_never_ends_holds_no_outcome_up(how: str, colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor, "ENDING_GRACE", 0.01)
+    monkeypatch.setattr(executor, "ENDING_GRACE_S", 0.01)
 
     @bench_test
     async def scenario(bench: Bench) -> None:

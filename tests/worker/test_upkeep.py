@@ -9,17 +9,11 @@ from taskharbor.drivers import open_driver
 from taskharbor.events import JobStarted, JobSucceeded
 from taskharbor.model.events import Observers
 from taskharbor.testing import ManualClock
+from taskharbor.worker.capacity import Capacity
 from taskharbor.worker.outage import Outage
 from taskharbor.worker.settings import settings
 from taskharbor.worker.upkeep import BEAT_EVERY, LOOK_EVERY, ROUND_EVERY, Upkeep
 from tests.worker.workbench import Bench, bench_test, job, run
-
-
-class NoSlots:
-    """An executor that runs nothing."""
-
-    running: tuple[object, ...] = ()
-    stuck = 0
 
 
 class Following(ManualClock):
@@ -51,7 +45,8 @@ def test_it_follows_the_stores_clock_each_round_and_whenever_the_clock_asks_for_
     async def main() -> None:
         outage = Outage("w", clock, Observers())
         driver = open_driver("memory://")
-        upkeep = Upkeep(settings=settings(name="w"), driver=driver, clock=clock, outage=outage, executor=NoSlots())
+        capacity = Capacity(worker="w", concurrency=1, clock=clock, observers=Observers())
+        upkeep = Upkeep(settings=settings(name="w"), driver=driver, clock=clock, outage=outage, capacity=capacity)
         upkeep.start()
         await once_asleep(clock)
         assert clock.followed == 0

@@ -1,14 +1,15 @@
-"""The decider: one outcome for each run, handed to the settler, or committed with the handler's own transaction.
+"""The decider: one outcome for each delivery, put into the outcome queue or committed with the handler's transaction.
 
-    returned, raised, timed out, given back ─► decided ─► settler
-                                               └ a transaction: `ending`, then committed with the ack, or undone and
-                                                 what is `pending` settled
+    returned, raised, timed out, given back ─► decided ─► outcome queue ─► settler
+                                               └ with a transaction: `ending`, then committed together with the ack, or
+                                                 rolled back, and what is `pending` goes to the queue
 
-A job may be decided while its handler goes on, in a thread that nobody can end. Its transaction is undone all the same:
-on SQLite it would keep everybody from writing, and on any store its locks.
+A job may be decided while its handler goes on, in a thread that nothing can stop. Its transaction is rolled back all
+the same: on SQLite it would block every other writer, and on any store it would keep its locks.
 
-The first outcome stands. Once a transaction is being ended nothing interrupts that: neither a timeout nor a worker
-that stops. They wait a moment; then what is known is settled, and whether a commit went through, the lease decides.
+The first outcome stands. Once a transaction is being ended nothing interrupts that, neither a timeout nor a worker
+that stops. They wait a moment; then what is known is settled. Whether an unfinished commit went through shows when the
+lease ends: the job is done by then, or it runs again.
 """
 
 from __future__ import annotations
@@ -26,146 +27,173 @@ from taskharbor.model.outcome import Ack, Outcome
 from taskharbor.model.refusal import Refusal
 from taskharbor.policy import decide
 from taskharbor.worker.delivery import SHUTDOWN, TIMEOUT, Delivery
+from taskharbor.worker.outcome_events import emit_spawned
+from taskharbor.worker.outcome_queue import OutcomeQueue
 from taskharbor.worker.outcomes import WORKFLOW_REFUSED, OutcomeBuilder
-from taskharbor.worker.settler import tell_spawned
 from taskharbor.worker.transaction import HandlerTransaction
 
 
 class Decider:
-    """Decides runs. `submit` takes outcomes to the settler; `on_settled` hears of those that went another way."""
+    """Decides deliveries. `on_settled` is called for outcomes that did not go through the queue."""
 
     def __init__(
         self,
         *,
         worker: str,
-        endings: OutcomeBuilder,
+        builder: OutcomeBuilder,
         clock: Clock,
         observers: Observers,
         held: dict[str, Delivery],
-        submit: Callable[[Delivery, Outcome], None],
+        outcomes: OutcomeQueue,
         on_settled: Callable[[], None],
     ) -> None:
         self._worker = worker
-        self.endings = endings
+        self._builder = builder
         self._clock = clock
         self._observers = observers
         self._held = held
-        self.submit = submit
+        self._outcomes = outcomes
         self._on_settled = on_settled
-        self._aborts: set[asyncio.Task[None]] = set()
+        self._aborts: set[asyncio.Task[None]] = set()  # asyncio itself keeps no reference to a task
 
-    def decide(self, run: Delivery, outcome: Outcome) -> None:
-        """This is its outcome. While its transaction is being undone it waits for that."""
-        run.decided = True
-        if run.ending:
-            run.pending = outcome
+    def decide(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Set the outcome of a delivery. While its transaction is being rolled back, the outcome waits for that."""
+        delivery.decided = True
+        if delivery.ending:
+            delivery.pending = outcome
         else:
-            self.submit(run, outcome)
+            self._outcomes.submit(delivery, outcome)
 
-    def returned(self, run: Delivery, value: Any) -> None:
+    def returned(self, delivery: Delivery, value: Any) -> None:
         """Its handler returned."""
-        if not run.decided:
-            timed_out = run.stop_reason == TIMEOUT
-            self.decide(run, self.endings.timed_out(run) if timed_out else self.endings.returned(run, value))
-
-    def raised(self, run: Delivery, error: BaseException) -> None:
-        """Its handler raised."""
-        if run.decided:
+        if delivery.decided:
             return
-        if run.stop_reason == TIMEOUT:
-            self.decide(run, self.endings.timed_out(run, error))
-        elif run.stop_reason == SHUTDOWN:
-            self.give_back(run, SHUTDOWN)  # it was interrupted: whatever it raised on its way out is our doing
+        if delivery.stop_reason == TIMEOUT:
+            self.decide(delivery, self._builder.timed_out(delivery))
+        elif value is None:  # most jobs: no need to ask the builder
+            self.decide(delivery, Ack(delivery.lease))
         else:
-            self.decide(run, self.endings.failed(run, error))
+            self.decide(delivery, self._builder.returned(delivery, value))
 
-    def give_back(self, run: Delivery, why: str, run_at: datetime | None = None) -> None:
-        """Back to the queue, with nothing recorded."""
-        run.why = why
-        self.decide(run, decide.give_back(run.job, run.lease, run_at))
+    def raised(self, delivery: Delivery, error: BaseException) -> None:
+        """Its handler raised."""
+        if delivery.decided:
+            return
+        if delivery.stop_reason == TIMEOUT:
+            self.decide(delivery, self._builder.timed_out(delivery, error))
+        elif delivery.stop_reason == SHUTDOWN:
+            self.give_back(delivery, SHUTDOWN)  # we interrupted it: what it raises on its way out is our doing
+        else:
+            self.decide(delivery, self._builder.failed(delivery, error))
 
-    def take_back(self, run: Delivery) -> None:
-        """The same at the end of a stop, whatever its handler does."""
-        run.why = SHUTDOWN
-        self.decide_without(run, decide.give_back(run.job, run.lease), "its worker stops")
+    def refuse(self, delivery: Delivery, refusal: Refusal) -> None:
+        """It cannot be run at all, here or anywhere."""
+        self.decide(delivery, self._builder.failed(delivery, refusal))
 
-    def decide_without(self, run: Delivery, outcome: Outcome, why: str) -> None:
-        """This is its outcome, and its handler still runs: settle it once the handler's transaction is undone."""
-        run.ending = run.transaction is not None
-        self.decide(run, outcome)
-        self.abort(run, why)
+    def crashed(self, delivery: Delivery) -> None:
+        """It was lost too often: it is dead without another run."""
+        crashed = decide.crashed(delivery.job, delivery.lease, self._clock.now())
+        self.decide(delivery, self._builder.final(delivery, crashed))
 
-    def undecided(self, run: Delivery, error: BaseException) -> None:
+    def give_back(self, delivery: Delivery, why: str, run_at: datetime | None = None) -> None:
+        """Return it to its queue with nothing recorded."""
+        delivery.why = why
+        self.decide(delivery, decide.give_back(delivery.job, delivery.lease, run_at))
+
+    def take_back(self, delivery: Delivery) -> None:
+        """Return it to its queue at the end of a stop, while its handler goes on."""
+        delivery.why = SHUTDOWN
+        self._decide_without(delivery, decide.give_back(delivery.job, delivery.lease), "its worker stops")
+
+    def timed_out(self, delivery: Delivery) -> None:
+        """It timed out, and its handler goes on."""
+        self._decide_without(delivery, self._builder.timed_out(delivery), "it timed out")
+
+    def undecided(self, delivery: Delivery, error: BaseException) -> None:
         """Something failed between the handler's end and its outcome. That ends the job, never its worker."""
-        if run.decided:
+        if delivery.decided:
             return
         try:
-            outcome = self.endings.undecided(run, error)
-        except BaseException:  # even that fails: then with as little as can be said
-            outcome = decide.refuse(run.job, run.lease, "its outcome could not be decided", self._clock.now())
-        self.decide(run, outcome)
+            outcome = self._builder.undecided(delivery, error)
+        except BaseException:  # even that fails: then say as little as possible
+            reason = "its outcome could not be decided"
+            outcome = decide.refuse(delivery.job, delivery.lease, reason, self._clock.now())
+        self.decide(delivery, outcome)
+
+    def _decide_without(self, delivery: Delivery, outcome: Outcome, why: str) -> None:
+        """Decide while the handler goes on: roll its transaction back first, then settle."""
+        delivery.ending = delivery.transaction is not None
+        self.decide(delivery, outcome)
+        self.abort(delivery, why)
 
     # Transactions --------------------------------------------------------------------------------------------
 
-    async def commit(self, run: Delivery, transaction: HandlerTransaction, value: Any) -> None:
-        """The handler's writes and the job's ack, together or not at all."""
-        run.ending = True
-        if run.decided or run.left_behind or run.stop_reason == TIMEOUT or not transaction.begun:
-            self.returned(run, value)
-            return await self.undo(run, transaction)
-        outcome = self.endings.returned(run, value)
+    async def commit(self, delivery: Delivery, transaction: HandlerTransaction, value: Any) -> None:
+        """Commit the handler's writes and the job's ack, together or not at all."""
+        delivery.ending = True
+        stopped = delivery.decided or delivery.left_behind or delivery.stop_reason == TIMEOUT
+        if stopped or not transaction.begun:
+            self.returned(delivery, value)
+            return await self.undo(delivery, transaction)
+        outcome = self._builder.returned(delivery, value)
         if type(outcome) is not Ack:
-            self.decide(run, outcome)
-            return await self.undo(run, transaction)
-        run.decided = True
+            self.decide(delivery, outcome)
+            return await self.undo(delivery, transaction)
+        delivery.decided = True
         refused: TaskHarborError | None
         try:
             refused = await transaction.commit(outcome, self._clock.now())
         except BaseException as error:
-            # Nobody knows whether it was committed, so it must not be acked apart from the writes: when the lease is
-            # over the job is done, or it runs again.
+            # Nobody knows whether it was committed, so it must not be acked apart from the writes: when the lease ends
+            # the job is done, or it runs again.
             refused = DriverError(f"its transaction ended with {class_name(error)}")
-        run.ending = False
-        if isinstance(refused, InvalidJob) and outcome.spawn:  # rolled back, and it would be refused again
-            return self.decide(run, self.endings.failed(run, Refusal(f"{WORKFLOW_REFUSED}: {refused}")))
+        delivery.ending = False
+        return self._committed(delivery, outcome, refused)
+
+    def _committed(self, delivery: Delivery, ack: Ack, refused: TaskHarborError | None) -> None:
+        if isinstance(refused, InvalidJob) and ack.spawn:  # rolled back, and it would be refused again
+            return self.refuse(delivery, Refusal(f"{WORKFLOW_REFUSED}: {refused}"))
         if isinstance(refused, TransactionFailed):  # rolled back, as if the handler's last statement had failed
-            return self.decide(run, self.endings.failed(run, refused.__cause__ or refused))
-        self._held.pop(run.lease.token, None)
+            return self.decide(delivery, self._builder.failed(delivery, refused.__cause__ or refused))
+        self._held.pop(delivery.lease.token, None)
         if refused is None:
-            self._observers.emit(JobSucceeded(run.job, self._worker, run.seconds))
-            tell_spawned(self._observers, outcome.spawn, self._worker)
+            self._observers.emit(JobSucceeded(delivery.job, self._worker, delivery.seconds))
+            emit_spawned(self._observers, ack.spawn, self._worker)
         else:
-            self._observers.emit(OutcomeRefused(run.job, self._worker, refused))
+            self._observers.emit(OutcomeRefused(delivery.job, self._worker, refused))
         return self._on_settled()
 
-    async def undo(self, run: Delivery, transaction: HandlerTransaction) -> None:
-        """Roll back, then settle what was decided: on SQLite nobody can write before that."""
-        await (transaction.abort("middleware gave it up") if run.left_behind else transaction.rollback())
-        self._settle_pending(run)
+    async def undo(self, delivery: Delivery, transaction: HandlerTransaction) -> None:
+        """Roll back, then settle what was decided: on SQLite nothing else can write before that."""
+        if delivery.left_behind:
+            await transaction.abort("middleware gave it up")
+        else:
+            await transaction.rollback()
+        self._settle_pending(delivery)
 
-    def abort(self, run: Delivery, why: str) -> None:
-        """Undo the transaction of a handler that still runs, if it has one, and settle what was decided."""
-        if run.transaction is not None:
-            task = asyncio.ensure_future(self._abort(run, run.transaction, why))
+    def abort(self, delivery: Delivery, why: str) -> None:
+        """Roll back the transaction of a handler that is still running, if it has one; settle what was decided."""
+        if delivery.transaction is not None:
+            task = asyncio.ensure_future(self._abort(delivery, delivery.transaction, why))
             self._aborts.add(task)
             task.add_done_callback(self._aborts.discard)
 
-    async def _abort(self, run: Delivery, transaction: HandlerTransaction, why: str) -> None:
+    async def _abort(self, delivery: Delivery, transaction: HandlerTransaction, why: str) -> None:
         await transaction.abort(why)
-        self._settle_pending(run)
+        self._settle_pending(delivery)
         self._on_settled()
 
-    def give_up_ending(self, run: Delivery) -> None:
-        """Its transaction does not end."""
-        if run.pending is not None:
-            return self._settle_pending(run)
-        self._held.pop(run.lease.token, None)
+    def give_up_ending(self, delivery: Delivery) -> None:
+        """Stop waiting for a transaction that does not end."""
+        if delivery.pending is not None:
+            return self._settle_pending(delivery)
+        self._held.pop(delivery.lease.token, None)
         error = DriverError("its transaction has not ended in time; the job is done or runs again when its lease ends")
-        self._observers.emit(OutcomeRefused(run.job, self._worker, error))
+        self._observers.emit(OutcomeRefused(delivery.job, self._worker, error))
         return self._on_settled()
 
-    def _settle_pending(self, run: Delivery) -> None:
-        run.ending = False
-        if run.pending is not None:
-            outcome, run.pending = run.pending, None
-            self.submit(run, outcome)
+    def _settle_pending(self, delivery: Delivery) -> None:
+        delivery.ending = False
+        if delivery.pending is not None:
+            outcome, delivery.pending = delivery.pending, None
+            self._outcomes.submit(delivery, outcome)

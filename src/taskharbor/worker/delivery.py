@@ -1,11 +1,11 @@
-"""One delivery in a worker's hands, from reserve to settle.
+"""One delivery of a job that this worker holds, from reserve to settle.
 
     held ──launch──► running ──decide──► decided ──settle──► gone
-                        │        └ `ending` while the handler's transaction is committed or undone: not interrupted
+                        │        └ `ending` while the handler's transaction is committed or rolled back
                         │ timeout, cancel, lost lease, end of the grace period: `stop_reason`, then interrupted
-                        └ a thread that outlives its timeout stays in its slot after it was decided
+                        └ a thread that outlives its timeout keeps its slot after its job was decided
 
-`decided` is passed once: the first outcome stands, whatever the handler does afterwards.
+A delivery is decided once: the first outcome stands, whatever the handler does afterwards.
 """
 
 from __future__ import annotations
@@ -23,44 +23,45 @@ from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler
 from taskharbor.worker.transaction import HandlerTransaction
 
-SHUTDOWN, TIMEOUT = "shutdown", "timeout"
+SHUTDOWN, TIMEOUT = "shutdown", "timeout"  # `stop_reason`
+UNKNOWN_TYPE, SNOOZED = "unknown type", "snoozed"  # `why`, beside SHUTDOWN and sentences for people
 
 
 class Delivery(msgspec.Struct, eq=False):
-    """A job, its lease, its handler, and how far it has come. (A struct, because one is made for every job.)"""
+    """A job, its lease, its handler, and how far it has come. (A struct, because every job makes one.)"""
 
     job: JobRecord
-    lease: Lease  # replaced by the heart when it was extended
+    lease: Lease  # the heart replaces it after each extend
     handler: Handler | None
     context: JobContext | None = None
     task: asyncio.Task[None] | None = None
     kill: Callable[[], None] | None = None  # ends the child process of a process=True job
     transaction: HandlerTransaction | None = None  # what the handler opened with ctx.transaction()
-    began: float = 0.0
-    seconds: float = 0.0
-    deadline: datetime | None = None  # when it times out, as its handler is told
-    due: float | None = None  # the same on the clock that is never set: what is watched
+    began: float = 0.0  # monotonic
+    seconds: float = 0.0  # how long the handler ran
+    deadline: datetime | None = None  # when it times out, as its handler sees it
+    due: float | None = None  # the same on the monotonic clock, which nobody sets: this one is watched
     started: bool = False  # its task has taken its first step
-    in_thread: bool = False  # a plain function runs: nothing can interrupt it
-    left_behind: bool = False  # middleware gave it up there, and it goes on
+    in_thread: bool = False  # a plain function is running: nothing can interrupt it
+    left_behind: bool = False  # middleware stopped waiting for that function, which is still running
     decided: bool = False
-    ending: bool = False  # its transaction is being committed or undone
-    pending: Outcome | None = None  # what to settle once it is undone
-    stuck: bool = False  # it goes on although it was decided without it, and was told so long ago
+    ending: bool = False  # its transaction is being committed or rolled back; nothing interrupts that
+    pending: Outcome | None = None  # what to settle once the transaction is rolled back
+    stuck: bool = False  # still running long after it was decided without its handler
     stop_reason: str = ""  # why it was interrupted: "timeout", "cancelled", "lease lost", "shutdown"
-    why: str = ""  # why it is given back, if it is
+    why: str = ""  # why it was given back, if it was
 
     def tell_to_stop(self, reason: str) -> None:
-        """Set the handler's signal. The first reason stays."""
+        """Set the handler's `ctx.cancelled`. The first reason stays."""
         if self.context is not None:
             self.context.cancelled.set(reason)
 
     def interrupt(self) -> None:
         """End the handler if that is possible: cancel a coroutine, kill a process. A thread can only be told.
 
-        Middleware is cancelled like a coroutine, also around a plain function that has not begun or has ended.
-        A task that has not taken its first step is left to see `stop_reason` itself: cancelled before that, its
-        coroutine would never run, and nobody would take it out of its slot.
+        Middleware is cancelled like a coroutine, also around a plain function that has not begun or has ended. A task
+        that has not taken its first step is not cancelled: its coroutine would never run, and nothing would free its
+        slot. It sees `stop_reason` when it starts.
         """
         if not self.started:
             return

@@ -21,7 +21,7 @@ from taskharbor.model.errors import BackendUnavailable, TaskHarborError
 from taskharbor.model.events import HandlerBlocked, Observers
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
-from taskharbor.worker import executor
+from taskharbor.worker import executor, invocation
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.stop_budget import StopBudget, close
@@ -31,6 +31,7 @@ logger = logging.getLogger("taskharbor.worker")
 PULSE = 1.0  # seconds between two looks at the worker's loop
 BLOCKED_AFTER = 2.0  # seconds after which a loop that has not turned is blocked
 NOBODY = 1.0  # seconds more for one that is in no handler
+OUR_FILES = (executor.__file__, invocation.__file__)  # the frames that call handlers
 OVERDUE = 10.0  # seconds past a job's timeout: if that was not noticed by then, its lease is kept no longer
 
 
@@ -238,7 +239,7 @@ class LoopWatch:
         task = asyncio.current_task(self._loop)
         blocking = next((run for run in list(self._held.values()) if run.task is task and task is not None), None)
         stack = traceback.extract_stack(frame) if frame is not None else []
-        ours = max((index for index, each in enumerate(stack) if each.filename == executor.__file__), default=-1)
+        ours = max((index for index, each in enumerate(stack) if each.filename in OUR_FILES), default=-1)
         places = [f"{each.filename}:{each.lineno} in {each.name}" for each in stack[ours + 1 :]]
         where = " → ".join(dict.fromkeys(places[:1] + places[-1:])) or "unknown"
         return (blocking.job if blocking is not None else None), where

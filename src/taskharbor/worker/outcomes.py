@@ -22,10 +22,9 @@ from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.failure_step import ON_FAILURE_KEY, with_failure_steps
 from taskharbor.tasks.handler import PayloadMismatch
 from taskharbor.tasks.workflow import Spawned, Workflow, is_workflow
-from taskharbor.worker.delivery import Delivery
+from taskharbor.worker.delivery import SNOOZED, Delivery
 from taskharbor.worker.error_masking import masked_outcome, masked_summary
 from taskharbor.worker.settings import WorkerSettings
-from taskharbor.worker.settler import SNOOZED
 
 WORKFLOW_REFUSED = "its workflow cannot be stored"
 
@@ -39,70 +38,70 @@ class OutcomeBuilder:
         self._clock = clock
         self._observers = observers
 
-    def returned(self, run: Delivery, value: Any) -> Outcome:
+    def returned(self, delivery: Delivery, value: Any) -> Outcome:
         """The handler returned: done, or dead if what it returned cannot be stored."""
         if value is None:
-            return Ack(run.lease)
+            return Ack(delivery.lease)
         try:
-            return self._ack(run, value)
+            return self._ack(delivery, value)
         except Refusal as refused:
-            return self.failed(run, refused)
+            return self.failed(delivery, refused)
 
-    def timed_out(self, run: Delivery, error: BaseException | None = None) -> Outcome:
+    def timed_out(self, delivery: Delivery, error: BaseException | None = None) -> Outcome:
         """The handler outlived its timeout; `error` is what it raised when it was told to stop."""
-        handler = run.handler
-        limit = run.job.timeout or (handler.timeout if handler else None) or timedelta()
+        handler = delivery.handler
+        limit = delivery.job.timeout or (handler.timeout if handler else None) or timedelta()
         timeout = TimeoutError(f"timed out after {limit.total_seconds():g} s")
         if error is not None and not issubclass(type(error), asyncio.CancelledError):
             timeout.__cause__ = error
-        return self.failed(run, timeout)
+        return self.failed(delivery, timeout)
 
-    def failed(self, run: Delivery, error: BaseException) -> Outcome:
+    def failed(self, delivery: Delivery, error: BaseException) -> Outcome:
         """The handler raised, or core refuses to go on with the job."""
-        job, now, handler = run.job, self._clock.now(), run.handler
+        job, now, handler = delivery.job, self._clock.now(), delivery.handler
         kind = type(error)  # asked by isinstance, it would answer with a `__class__` of its own, or raise
         if not issubclass(kind, Snooze | Cancel):
-            self._observers.emit(JobFailed(job, self._settings.name, error, run.seconds))
+            self._observers.emit(JobFailed(job, self._settings.name, error, delivery.seconds))
         if issubclass(kind, PayloadMismatch | Refusal):
-            return self.final(run, decide.refuse(job, run.lease, _text(error), now))
+            return self.final(delivery, decide.refuse(job, delivery.lease, _text(error), now))
         if issubclass(kind, Snooze):
-            run.why = SNOOZED
+            delivery.why = SNOOZED
         declared = decide.Terms(
             handler.retry if handler and handler.retry else self._retry,
             self._settings.max_attempts,
             handler.unrecoverable if handler else (),
         )
         terms, unreadable = decide.terms_of(job, declared, error)
-        verdict = decide.on_error(job, run.lease, error, terms, now)
+        verdict = decide.on_error(job, delivery.lease, error, terms, now)
         for problem in (unreadable, verdict.policy_error):
             if problem is not None:
                 self._observers.emit(PolicyFailed(job, self._settings.name, problem))
         outcome = verdict.outcome if handler is None else masked_outcome(job, handler.signature.codec, verdict.outcome)
-        return self.final(run, outcome)
+        return self.final(delivery, outcome)
 
-    def undecided(self, run: Delivery, error: BaseException) -> Outcome:
+    def undecided(self, delivery: Delivery, error: BaseException) -> Outcome:
         """Core could not make an outcome of how the handler ended: the job fails for that."""
-        return self.failed(run, refusal("its outcome could not be decided", error))
+        return self.failed(delivery, refusal("its outcome could not be decided", error))
 
-    def final(self, run: Delivery, outcome: Outcome) -> Outcome:
+    def final(self, delivery: Delivery, outcome: Outcome) -> Outcome:
         """The outcome, with the failure step of the job's flow if it is to release one."""
-        if type(outcome) is Fail and ON_FAILURE_KEY in run.job.metadata and run.handler is not None:
-            return with_failure_steps(run.job, outcome, run.handler.signature.codec, self._clock.now())
+        if type(outcome) is Fail and ON_FAILURE_KEY in delivery.job.metadata and delivery.handler is not None:
+            return with_failure_steps(delivery.job, outcome, delivery.handler.signature.codec, self._clock.now())
         return outcome
 
-    def _ack(self, run: Delivery, value: Any) -> Ack:
+    def _ack(self, delivery: Delivery, value: Any) -> Ack:
         """What the handler returned, as an Ack. It may be anything, and may fail in any way when it is looked at."""
-        handler, limit = run.handler, self._settings.max_result
+        handler, limit = delivery.handler, self._settings.max_result
         assert handler is not None
         if is_workflow(value):
-            spawned = self._compiled(run, value)
-            return Ack(run.lease, None, spawned.jobs, spawned.handover)
+            spawned = self._compiled(delivery, value)
+            return Ack(delivery.lease, None, spawned.jobs, spawned.handover)
         try:
             result = handler.encode_result(value)
         except BaseException as error:
             raise refusal("its result cannot be stored", error, masked_summary(error, value)) from error
         if result is None:
-            return Ack(run.lease)
+            return Ack(delivery.lease)
         if type(result) is not bytes:
             raise Refusal(f"its result cannot be stored: its codec answered {class_name(result)}, expected bytes")
         if len(result) > limit:
@@ -110,11 +109,11 @@ class OutcomeBuilder:
                 f"its result of {len(result)} bytes is over the limit of {limit}; "
                 "keep it elsewhere and return a reference"
             )
-        return Ack(run.lease, result)
+        return Ack(delivery.lease, result)
 
-    def _compiled(self, run: Delivery, workflow: Workflow) -> Spawned:
+    def _compiled(self, delivery: Delivery, workflow: Workflow) -> Spawned:
         try:
-            spawned = workflow.compile(run.job, self._clock.now())
+            spawned = workflow.compile(delivery.job, self._clock.now())
             jobs = tuple(spawned.jobs)
             if not all(type(job) is JobRecord for job in jobs) or type(spawned.handover) is not str:
                 raise TypeError("expected job records and the id of one of them")

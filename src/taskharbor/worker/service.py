@@ -4,7 +4,7 @@
 
 A service is a loop in a task of its own. `stop` asks (`stopping`), and waits until the loop has ended by itself;
 it never cancels, because a cancelled storage call leaves its outcome in doubt. `end` does the same for a worker that
-has to end, whether or not its store answers: there patience has an end. A loop that raises keeps its exception for
+has to end, whether or not its store answers: there the wait has a limit. A loop that raises keeps its exception for
 whoever waits for it.
 """
 
@@ -51,10 +51,10 @@ class Service(ABC):
         if self._task is not None:
             await asyncio.wait((self._task,))
 
-    async def end(self, patience: StopBudget, share: float = 1.0) -> bool:
-        """Ask, and wait as long as there is patience: then it is cancelled. Whether it has ended by itself."""
+    async def end(self, budget: StopBudget, share: float = 1.0) -> bool:
+        """Ask, and wait as long as the budget lasts: then it is cancelled. Whether it has ended by itself."""
         self.ask_to_stop()
-        return await patience.ended_or_cancelled(self.task, share)
+        return await budget.ended_or_cancelled(self.task, share)
 
     @property
     def task(self) -> asyncio.Task[None]:

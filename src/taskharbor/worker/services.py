@@ -24,6 +24,7 @@ from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.heart import Heart, LoopHeart, LoopWatch, ThreadHeart
 from taskharbor.worker.middleware import CallMiddleware, Middleware
 from taskharbor.worker.outage import Outage
+from taskharbor.worker.outcome_queue import OutcomeQueue
 from taskharbor.worker.result_binder import ResultBinder
 from taskharbor.worker.settings import WorkerSettings
 from taskharbor.worker.settler import Settler
@@ -51,11 +52,12 @@ class Services:
         observers: Observers,
         outage: Outage,
         until_empty: bool,
-        link: ChildChannel | None = None,
+        channel: ChildChannel | None = None,
     ) -> None:
         self._settings = settings
         self._observers = observers
-        self._held = held = dict[str, Delivery]()  # every delivery in this worker's hands, by the token of its lease
+        self._held = held = dict[str, Delivery]()  # every delivery of this worker, by the token of its lease
+        self._outcomes = OutcomeQueue(max(64, settings.concurrency * 4))
         self.executor = Executor(
             settings=settings,
             handlers=handlers,
@@ -65,37 +67,18 @@ class Services:
             clock=clock,
             observers=observers,
             held=held,
-            submit=lambda run, outcome: self._settler.submit(run, outcome),  # made below; then bound directly
+            outcomes=self._outcomes,
             transactions=cast(SqlDriver, driver) if hasattr(driver, "transaction") else None,
         )
-        self._settler = Settler(
-            worker=settings.name,
-            driver=driver,
-            clock=clock,
-            outage=outage,
-            observers=observers,
-            held=held,
-            bound=max(64, settings.concurrency * 4),
-            on_settled=self.executor.on_settled,
-            on_put_off=lambda moment: self.fetcher.expect(moment),  # made below
-            known=handlers.types,
-        )
-        self.executor.decider.submit = self._settler.submit
-        self._upkeep = Upkeep(
-            settings=settings,
-            driver=driver,
-            clock=clock,
-            outage=outage,
-            executor=self.executor,
-        )
+        self.capacity = self.executor.capacity
         self.fetcher = Fetcher(
             settings=settings,
-            driver=driver if link is None else link.hand_over(driver, clock, handlers, settings),
+            driver=driver if channel is None else channel.hand_over(driver, clock, handlers, settings),
             clock=clock,
             outage=outage,
             held=held,
-            room=lambda: 0 if self._settler.behind else self.executor.room(),
-            changed=self.executor.changed,
+            room=self._room,
+            changed=self.capacity.changed,
             start=self.executor.start,
             binder=ResultBinder(
                 driver=driver,
@@ -107,8 +90,26 @@ class Services:
             ),
             until_empty=until_empty,
         )
-        self._services = (self._settler, self.executor.deadlines, self._upkeep, self.fetcher)
-        self._heart = self._make_heart(driver, clock, outage, held, link)
+        self._settler = Settler(
+            worker=settings.name,
+            driver=driver,
+            clock=clock,
+            outage=outage,
+            observers=observers,
+            held=held,
+            outcomes=self._outcomes,
+            on_settled=self.executor.on_settled,
+            on_put_off=self.fetcher.expect,
+            known_types=handlers.types,
+        )
+        self._upkeep = Upkeep(settings=settings, driver=driver, clock=clock, outage=outage, capacity=self.capacity)
+        self._services = (self._settler, self.executor.interrupts.deadlines, self._upkeep, self.fetcher)
+        self.watch = LoopWatch(settings.name, held, observers)
+        self._heart = self._make_heart(driver, clock, outage, channel)
+
+    def _room(self) -> int:
+        """How many jobs the fetcher may take: none while too many outcomes wait to be written."""
+        return 0 if self._outcomes.is_full else self.executor.room()
 
     async def start(self) -> None:
         """Begin to serve."""
@@ -140,8 +141,8 @@ class Services:
     async def _until_nothing_is_held(self, stop: asyncio.Future[Any]) -> None:
         ends: list[asyncio.Future[Any]] = [service.task for service in self._services if service is not self.fetcher]
         while self._held and not stop.done() and not any(end.done() for end in ends):
-            self.executor.changed.clear()
-            change = asyncio.ensure_future(self.executor.changed.wait())
+            self.capacity.changed.clear()
+            change = asyncio.ensure_future(self.capacity.changed.wait())
             await asyncio.wait((change, stop, *ends), return_when=asyncio.FIRST_COMPLETED)
             change.cancel()
         for end in ends:
@@ -154,16 +155,16 @@ class Services:
         The handlers are told at once, also while a reserve is under way: nobody knows when the store answers it.
         """
         self.executor.close()
-        self._observers.emit(WorkerStopping(self._settings.name, len(self.executor.running)))
+        self._observers.emit(WorkerStopping(self._settings.name, len(self.capacity.running)))
         self.fetcher.ask_to_stop()
         self._upkeep.ask_to_stop()
-        patience = StopBudget(hurry)
+        budget = StopBudget(hurry)
         steps: tuple[Callable[[], Awaitable[object]], ...] = (
             partial(self.executor.stop, hurry),
-            partial(self.fetcher.end, patience, 0.5),  # what a reserve leaves is needed to write outcomes
-            partial(self._settler.end, patience, 0.8),
-            partial(self._upkeep.end, patience),
-            partial(self._heart.stop, patience),
+            partial(self.fetcher.end, budget, 0.5),  # what a reserve leaves is needed to write outcomes
+            partial(self._settler.end, budget, 0.8),
+            partial(self._upkeep.end, budget),
+            partial(self._heart.stop, budget),
         )
         problems: list[BaseException] = []
         for step in steps:
@@ -176,19 +177,18 @@ class Services:
             raise problems[0]
 
     def _make_heart(
-        self, driver: Driver, clock: Clock, outage: Outage, held: dict[str, Delivery], link: ChildChannel | None
+        self, driver: Driver, clock: Clock, outage: Outage, channel: ChildChannel | None
     ) -> LoopHeart | ThreadHeart:
-        settings, loop = self._settings, asyncio.get_running_loop()
+        settings, held, watch, loop = self._settings, self._held, self.watch, asyncio.get_running_loop()
 
-        def on_lost(run: Delivery, error: TaskHarborError) -> None:
-            loop.call_soon_threadsafe(self.executor.lose, run, error)
+        def on_lost(delivery: Delivery, error: TaskHarborError) -> None:  # called in the heart's thread
+            loop.call_soon_threadsafe(self.executor.interrupts.lose, delivery, error)
 
         heart = Heart(
             clock=clock, outage=outage, held=held, lease=settings.lease, every=settings.heartbeat, on_lost=on_lost
         )
-        watch = self.watch = LoopWatch(settings.name, held, self._observers)
-        if link is not None:
-            return link.heart(settings, heart, driver.sibling(), clock, watch, held, on_lost)
+        if channel is not None:
+            return channel.heart(settings, heart, driver.sibling(), clock, watch, held, on_lost)
         if settings.heart == "thread":
             return ThreadHeart(heart, driver.sibling(), clock, watch)
         return LoopHeart(heart, driver, clock)

@@ -9,12 +9,11 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Sized
-from typing import Protocol
 
 from taskharbor.drivers.contract import WORKER_SILENCE, Driver
 from taskharbor.model.clock import Clock, follow, is_stale
 from taskharbor.model.job import WorkerInfo
+from taskharbor.worker.capacity import Capacity
 from taskharbor.worker.outage import Outage
 from taskharbor.worker.service import Service
 from taskharbor.worker.settings import WorkerSettings
@@ -26,18 +25,6 @@ ROUND_EVERY = 60.0  # of following the clock and pruning
 PRUNE_BATCH = 500
 
 
-class Slots(Protocol):
-    """What it says of the worker's slots."""
-
-    @property
-    def running(self) -> Sized:
-        """What takes one."""
-
-    @property
-    def stuck(self) -> int:
-        """How many of these are held by handlers that do not end."""
-
-
 class Upkeep(Service):
     """Beats four times a minute, and soon after its figures have changed, but never more often than it looks at them.
 
@@ -46,14 +33,14 @@ class Upkeep(Service):
     """
 
     def __init__(
-        self, *, settings: WorkerSettings, driver: Driver, clock: Clock, outage: Outage, executor: Slots
+        self, *, settings: WorkerSettings, driver: Driver, clock: Clock, outage: Outage, capacity: Capacity
     ) -> None:
         super().__init__()
         self._settings = settings
         self._driver = driver
         self._clock = clock
         self._outage = outage
-        self._executor = executor
+        self._capacity = capacity
         self._said = (0, 0)  # what the last beat told
         self._started_at = clock.now()
         self._next_round = clock.monotonic() + ROUND_EVERY * random.random()  # so that workers do not prune together
@@ -73,12 +60,12 @@ class Upkeep(Service):
                 self._outage.failed("upkeep", error)
             await self._until_next_beat()
 
-    async def end(self, patience: StopBudget, share: float = 1.0) -> bool:
+    async def end(self, budget: StopBudget, share: float = 1.0) -> bool:
         """End, and leave the list of those that serve."""
-        if not await super().end(patience, share):
+        if not await super().end(budget, share):
             return False
         leaving = asyncio.ensure_future(self._leave())
-        return await patience.ended_or_cancelled(leaving)
+        return await budget.ended_or_cancelled(leaving)
 
     async def _leave(self) -> None:
         try:
@@ -92,7 +79,7 @@ class Upkeep(Service):
             await self.rest(asyncio.ensure_future(self._clock.sleep(min(left, LOOK_EVERY))))
 
     def _figures(self) -> tuple[int, int]:
-        return len(self._executor.running), self._executor.stuck
+        return len(self._capacity.running), self._capacity.stuck
 
     async def _beat(self, leaving: bool = False) -> None:
         settings, now = self._settings, self._clock.now()

@@ -98,9 +98,9 @@ class Worker:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._retire = asyncio.Event()
-        self._crew: Services | None = None
+        self._services: Services | None = None
         self._signals = 0
-        self.link: ChildChannel | None = None  # to the process that keeps this worker's leases; set before it runs
+        self.channel: ChildChannel | None = None  # to the process that keeps this worker's leases; set before it runs
 
     def __repr__(self) -> str:
         return f"Worker({self.name!r}, queues={list(self._settings.queues)!r})"
@@ -175,7 +175,7 @@ class Worker:
             self._stop, self._hurry, self._retire = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._state = "starting"
         self._loop = asyncio.get_running_loop()
-        if not len(self._handlers) and self.link is None:  # under `worker run` the supervisor says it, and once
+        if not len(self._handlers) and self.channel is None:  # under `worker run` the supervisor says it, and once
             logger.warning("%r knows no job type, so it can run nothing: declare its tasks before it runs", self)
         driver = self._source.sibling()
         thrown_away = False
@@ -205,19 +205,19 @@ class Worker:
 
     def health(self) -> Health:
         """How the worker is now. Safe from any thread."""
-        crew, error = self._crew, self._outage.error
-        polled_at = crew.fetcher.polled_at if crew is not None else None
+        services, error = self._services, self._outage.error
+        polled_at = services.fetcher.polled_at if services is not None else None
         ago = None if polled_at is None else self._clock.monotonic() - polled_at
-        busy = crew is not None and crew.executor.room() <= 0
+        busy = services is not None and services.executor.room() <= 0
         fresh = ago is not None and ago < max(10.0, 5 * self._settings.poll_interval)
-        slots, stuck = self._settings.concurrency, crew.executor.stuck if crew is not None else 0
-        blocked_for = crew.watch.blocked_for if crew is not None else 0.0
+        slots, stuck = self._settings.concurrency, services.capacity.stuck if services is not None else 0
+        blocked_for = services.watch.blocked_for if services is not None else 0.0
         able = error is None and stuck < slots and not blocked_for
         return Health(
             worker=self.name,
             state=self._state,
             ok=self._state == "running" and able and (busy or fresh),
-            running=len(crew.executor.running) if crew is not None else 0,
+            running=len(services.capacity.running) if services is not None else 0,
             busy=busy,
             polled_seconds_ago=ago,
             store_lost_for=self._outage.seconds,
@@ -236,7 +236,7 @@ class Worker:
     def _on_signal(self) -> None:
         # Under a supervisor one signal to the whole group arrives twice: here, and as its order to stop.
         self._signals += 1
-        if self._signals > 1 or (self.link is None and self._stop.is_set()):
+        if self._signals > 1 or (self.channel is None and self._stop.is_set()):
             self.hurry()
         else:
             self.stop()
@@ -271,7 +271,7 @@ class Worker:
         return True
 
     async def _serve(self, driver: Driver, until_empty: bool) -> None:
-        crew = self._crew = Services(
+        services = self._services = Services(
             settings=self._settings,
             driver=driver,
             handlers=self._handlers,
@@ -283,26 +283,26 @@ class Worker:
             observers=self._observers,
             outage=self._outage,
             until_empty=until_empty,
-            link=self.link,
+            channel=self.channel,
         )
-        await crew.start()
+        await services.start()
         self._state = "running"
         try:
-            await crew.until(self._stop, self._retire)
+            await services.until(self._stop, self._retire)
         except GeneratorExit:
             raise  # this coroutine is thrown away with its loop: nothing can be awaited any more
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 self._hurry.set()
-            await self._end(crew)
+            await self._end(services)
             raise
-        await self._end(crew)
+        await self._end(services)
 
-    async def _end(self, crew: Services) -> None:
+    async def _end(self, services: Services) -> None:
         self._state = "stopping"
-        await uninterrupted(asyncio.create_task(crew.stop(self._hurry)), self._hurry)
-        if self.link is not None:
-            self.link.leave()
+        await uninterrupted(asyncio.create_task(services.stop(self._hurry)), self._hurry)
+        if self.channel is not None:
+            self.channel.leave()
 
     def _call(self, function: Callable[[], None]) -> None:
         if self._loop is None:

@@ -85,7 +85,7 @@ class ChildChannel:
 
     def attach(self, worker: Worker) -> None:
         """Serve this worker, which learns first what was asked of it before."""
-        worker.link = self
+        worker.channel = self
         with self._lock:
             self._worker = worker
             early, self._early = self._early, []
