@@ -53,7 +53,7 @@ def recount(store: MemoryStore) -> None:
         assert all(moment <= now for moment in calendar.behind)
         assert set(calendar.ahead) <= set(calendar._next)
         assert {-moment for moment in calendar.behind} <= set(calendar._past)
-        live = [item[-1] for item in [*queue.ungrouped.run, *queue.ungrouped.heap] if item[-1].place == item[-2]]
+        live = [item[-1] for item in [*queue.ungrouped.in_order, *queue.ungrouped.heap] if item[-1].place == item[-2]]
         assert len(live) == len(set(live)) == queue.ungrouped.size() - queue.ungrouped.stale
         assert set(live) == {entry for entry in own if entry.standing in DUE and entry.record.group is None}
         recount_groups(queue, [entry for entry in own if entry.record.group is not None])
@@ -64,7 +64,7 @@ def recount(store: MemoryStore) -> None:
         assert flow.open == sum(not finished(entry) for entry in flow.members)
         assert set(flow.parked) <= {entry for entry in flow.members if entry.parked}
     assert set(store.flows) == {entry.record.flow_id for entry in entries if entry.record.flow_id}
-    ended = [item[-1] for item in [*store.finished.run, *store.finished.heap] if item[-1].place == item[-2]]
+    ended = [item[-1] for item in [*store.finished.in_order, *store.finished.heap] if item[-1].place == item[-2]]
     assert len(ended) == store.finished.size() - store.finished.stale
     assert set(ended) == {entry for entry in entries if finished(entry) and not entry.parked}
 
@@ -84,7 +84,7 @@ def recount_groups(queue, members):
         assert set(live) == due.get(name, set())
         assert group.limit == groups._limits.get(name, 1)
         assert group.waiting == (group in groups.turns)
-        assert group.waiting or not (live and group.room())
+        assert group.waiting or not (live and group.has_capacity())
     assert len(set(groups.turns)) == len(groups.turns)
 
 

@@ -1,6 +1,6 @@
-"""The memory driver: the reference for the driver contract, short and without I/O.
+"""The memory driver: jobs in this process, for tests, development and work that may be lost with it.
 
-For tests, development and work that may be lost with its process. `MemoryDriver` is the face, `Store` the state.
+`MemoryDriver` has the calls, `MemoryStore` the state.
 """
 
 from taskharbor.drivers.memory.driver import MemoryDriver

@@ -13,8 +13,8 @@ _SLACK = 64  # below this many stale moments rebuilding costs more than it saves
 class Calendar:
     """Entries by a moment, divided by `now` into those ahead and those behind. `now` may be moved either way.
 
-    One bucket holds all entries of a moment. A heap holds moments, not entries: a hundred thousand leases a second
-    that end in the same few thousand milliseconds must not leave a trace each.
+    One bucket holds all entries of a moment. The heaps hold moments, not entries: of a hundred thousand leases a
+    second, which end in the same few thousand milliseconds, each would leave a stale item.
     """
 
     __slots__ = ("_next", "_past", "ahead", "behind", "now")
@@ -23,11 +23,11 @@ class Calendar:
         self.now = 0
         self.ahead: dict[int, dict[Entry, None]] = {}
         self.behind: dict[int, dict[Entry, None]] = {}
-        self._next: list[int] = []  # the moments ahead, and some that are gone; the earliest first
-        self._past: list[int] = []  # the moments behind, negated; the latest first
+        self._next: list[int] = []  # heap of the moments ahead, and of some that are gone
+        self._past: list[int] = []  # the same of those behind, negated: the latest first
 
     def bucket(self, moment: int) -> dict[Entry, None]:
-        """Where the entries of a moment are. Whoever puts one there sets its `moment`."""
+        """The entries of a moment. A caller that adds one sets its `moment`."""
         side = self.ahead if moment > self.now else self.behind
         found = side.get(moment)
         if found is None:
@@ -51,7 +51,7 @@ class Calendar:
             del side[moment]
 
     def forward(self, now: int) -> Iterator[Entry]:
-        """Move on to a later moment; yields what has come to lie behind."""
+        """Move on to a later moment; yields the entries that are behind it now."""
         self.now = now
         while self._next and self._next[0] <= now:
             moment = heappop(self._next)
@@ -62,7 +62,7 @@ class Calendar:
                 yield from bucket
 
     def back(self, now: int) -> Iterator[Entry]:
-        """Move back to an earlier moment; yields what has come to lie ahead again."""
+        """Move back to an earlier moment; yields the entries that are ahead of it again."""
         self.now = now
         while self._past and -self._past[0] > now:
             moment = -heappop(self._past)

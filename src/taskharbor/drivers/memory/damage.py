@@ -1,8 +1,8 @@
-"""A test hook: damage a record as a foreign program could damage one in a store that is shared.
+"""A test hook: damage a record as another program could in a store that is shared.
 
-Nothing but this module can damage a record in memory; it is here so that one suite can hold every driver to the
-chapter on damaged records. `reserve` meets the first three kinds in the line. A record of unknown state stands in no
-line, so it is noted as unmet, and the next reserve meets it there.
+Nothing but this module can damage a record in memory. It exists so that the conformance suite can hold this driver,
+too, to the chapter on damaged records. `reserve` meets the first three kinds where they are due. A record of unknown
+state is due nowhere, so it is noted as unmet, and the next reserve meets it there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
 
 
 def damage(driver: MemoryDriver, id: str, how: Damage) -> None:
-    """Damage the record of a job: its type or payload is missing, a number is none, or its state is unknown."""
+    """Damage the record of a job: its type or payload is missing, a number is a word, or its state is unknown."""
     store = driver.store
     with store.lock:
         entry = store.entries[id]
@@ -53,8 +53,8 @@ def damage(driver: MemoryDriver, id: str, how: Damage) -> None:
 
 
 def damage_field(driver: MemoryDriver, id: str, field: str, kind: str) -> bool:
-    """Put a wrong value into a field of a record; False for one by which the store itself finds or places it: where
-    nobody else can write, such a field is what the store's own order says it is."""
+    """Put a wrong value into a field of a record. False for one by which the store finds or orders the job: no other
+    program can write to memory, so such a field is always sound."""
     store = driver.store
     with store.lock:
         entry = store.entries[id]

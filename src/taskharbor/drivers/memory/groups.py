@@ -1,7 +1,7 @@
-"""The groups of one queue: jobs of a group start in the order in which they joined, never more at once than its limit.
+"""The groups of one queue: jobs of a group start in the order in which they became due, at most `limit` at once.
 
 A group exists while a member of it is due or inflight; only a limit that was set stays with its name. Groups with a
-due member and a free slot stand in `turns`, each once, and are served in turn: nothing ever looks through all groups.
+due member and free capacity are in `turns`, each once, and are served in turn: nothing ever searches all groups.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Group(EntryHeap):
         self.name = name
         self.limit = limit
         self.inflight = 0
-        self.waiting = False  # stands in `turns`
+        self.waiting = False  # is in `turns`
 
-    def room(self) -> bool:
+    def has_capacity(self) -> bool:
         return self.inflight < self.limit
 
 
@@ -47,7 +47,7 @@ class Groups:
         return bool(self._limits)
 
     def set_limit(self, name: str, limit: int) -> bool:
-        """Set a group's limit unless it has one; answers whether a slot became free by that."""
+        """Set a group's limit unless it has one; returns whether another member may run by that."""
         if name in self._limits:
             return False
         self._limits[name] = limit
@@ -58,22 +58,22 @@ class Groups:
         return self._consider(group)
 
     def push(self, name: str, entry: Entry) -> None:
-        """A member becomes due: it joins by its time, then its arrival."""
+        """A member becomes due: its place is by its time, then its arrival."""
         group = self._get(name)
         group.push((entry.time, entry.arrival), entry)
         self._consider(group)
 
     def discard(self, name: str, entry: Entry) -> None:
-        """A due member leaves the line without being reserved."""
+        """A due member leaves without being reserved."""
         group = self._groups[name]
         group.discard(entry)
         self._forget_if_idle(group)
 
     def turn(self) -> Group | None:
-        """The group whose turn it is: it has a due member and a free slot."""
+        """The group whose turn it is: it has a due member and free capacity."""
         while self.turns:
             group = self.turns[0]
-            if group.room() and group.peek() is not None:
+            if group.has_capacity() and group.peek() is not None:
                 return group
             self.turns.popleft()
             group.waiting = False
@@ -81,7 +81,7 @@ class Groups:
         return None
 
     def hold(self, name: str) -> None:
-        """A member that left the line is inflight now. The group whose turn it was goes to the end."""
+        """A member is inflight now. If it was the group's turn, it goes to the end."""
         group = self._get(name)
         group.inflight += 1
         if self.turns and self.turns[0] is group:
@@ -90,16 +90,16 @@ class Groups:
         self._consider(group)
 
     def free(self, name: str) -> bool:
-        """A member is no longer inflight; answers whether another may run now."""
+        """A member is no longer inflight; returns whether another may run now."""
         group = self._groups[name]
         group.inflight -= 1
         self._forget_if_idle(group)
         return self._consider(group)
 
-    def room(self, name: str) -> bool:
+    def has_capacity(self, name: str) -> bool:
         """Whether another member may run."""
         group = self._groups.get(name)
-        return group is None or group.room()
+        return group is None or group.has_capacity()
 
     def head(self, name: str) -> Entry | None:
         """The due member that is first in its group, which stays."""
@@ -107,7 +107,7 @@ class Groups:
         return group.peek() if group is not None else None
 
     def take(self, name: str) -> None:
-        """Out of turn: the first due member of a group leaves the line and is inflight."""
+        """Out of turn: the first due member of a group leaves and is inflight."""
         self._get(name).pop()
         self.hold(name)
 
@@ -128,6 +128,6 @@ class Groups:
         return True
 
     def _forget_if_idle(self, group: Group) -> None:
-        # It may go on standing in `turns` until its turn comes, beside a new group of the same name: it is empty.
+        # It may stay in `turns` until its turn comes, beside a new group of the same name: it is empty.
         if group.inflight == 0 and group.size() <= group.stale and self._groups.get(group.name) is group:
             del self._groups[group.name]

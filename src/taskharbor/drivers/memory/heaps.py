@@ -1,7 +1,7 @@
-"""Lines and calendars: the ordered structures, none of whose operations looks at more than it has to.
+"""Entries in order: heaps from which an entry can be removed wherever it is.
 
-Removing from the middle is lazy: an item stands for an entry only while its ticket is that entry's `place`. Structures
-are rebuilt when more than half of them is stale, so they grow with what they hold and with nothing else.
+Removing is lazy: the item stays, and stands for its entry only while its ticket is that entry's `place`. A heap is
+rebuilt when more than half of it is stale, so it grows with the entries in it and with nothing else.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from taskharbor.drivers.memory.records import Entry
 Item: TypeAlias = tuple[Any, ...]
 """What orders an entry, then a ticket, then the entry itself. No two are equal before that: tickets are unique."""
 
-_next_ticket = count(1).__next__  # for all lines together: an entry moves from one to another and leaves stale items
+_next_ticket = count(1).__next__  # for all heaps together: an entry moves from one to another and leaves stale items
 
 _SLACK = 64  # below this many stale items rebuilding costs more than it saves
 
 
 class EntryHeap:
-    """Entries in order, for lines that are short: a group's, mostly."""
+    """Few entries in order: those of a group, mostly."""
 
     __slots__ = ("heap", "stale")
 
@@ -31,7 +31,7 @@ class EntryHeap:
         self.stale = 0
 
     def push(self, order: tuple[int, ...], entry: Entry) -> None:
-        """Take an entry in at its place in the order."""
+        """Add an entry at its place in the order."""
         entry.place = ticket = _next_ticket()
         heappush(self.heap, (*order, ticket, entry))
 
@@ -59,14 +59,14 @@ class EntryHeap:
         return None
 
     def discard(self, entry: Entry) -> None:
-        """Take an entry out, wherever it stands."""
+        """Remove an entry, wherever it is."""
         entry.place = None
         self.stale += 1
         if self.stale > _SLACK and self.stale * 2 > self.size():
             self.rebuild()
 
     def size(self) -> int:
-        """How many items there are, the stale ones included."""
+        """The number of items, the stale ones included."""
         return len(self.heap)
 
     def rebuild(self) -> None:
@@ -76,47 +76,47 @@ class EntryHeap:
 
 
 class OrderedEntries(EntryHeap):
-    """Entries in order, for lines that are long: what comes in order, as nearly all does, never sees the heap.
+    """Many entries in order. What is added in order, as nearly all is, never reaches the heap.
 
-    `run` is sorted because only greater items are appended to it; the rest goes to the heap. So a line of one
-    priority costs the same however long it is.
+    `in_order` is sorted because only greater items are appended to it; the rest goes to the heap. So jobs of one
+    priority cost the same however many there are.
     """
 
-    __slots__ = ("run",)
+    __slots__ = ("in_order",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.run: deque[Item] = deque()
+        self.in_order: deque[Item] = deque()
 
     def push(self, order: tuple[int, ...], entry: Entry) -> None:
         entry.place = ticket = _next_ticket()
         item = (*order, ticket, entry)
-        run = self.run
-        if not run or item > run[-1]:
-            run.append(item)
+        in_order = self.in_order
+        if not in_order or item > in_order[-1]:
+            in_order.append(item)
         else:
             heappush(self.heap, item)
 
     def peek(self) -> Entry | None:
-        run, heap = self.run, self.heap
-        while run or heap:
-            from_heap = not run or (heap and heap[0] < run[0])
-            item = heap[0] if from_heap else run[0]
+        in_order, heap = self.in_order, self.heap
+        while in_order or heap:
+            from_heap = not in_order or (heap and heap[0] < in_order[0])
+            item = heap[0] if from_heap else in_order[0]
             entry: Entry = item[-1]
             if entry.place == item[-2]:
                 return entry
             if from_heap:
                 heappop(heap)
             else:
-                run.popleft()
+                in_order.popleft()
             self.stale -= 1
         return None
 
     def pop(self) -> Entry | None:
-        run, heap = self.run, self.heap
+        in_order, heap = self.in_order, self.heap
         while True:
-            if run:
-                item = heappop(heap) if heap and heap[0] < run[0] else run.popleft()
+            if in_order:
+                item = heappop(heap) if heap and heap[0] < in_order[0] else in_order.popleft()
             elif heap:
                 item = heappop(heap)
             else:
@@ -128,23 +128,23 @@ class OrderedEntries(EntryHeap):
             self.stale -= 1
 
     def pop_many(self, limit: int) -> list[Entry]:
-        """Up to so many entries, which leave: as many calls of `pop`, at half their price while the heap is empty."""
+        """Up to `limit` entries, which leave. Costs half as much as calls of `pop` while the heap is empty."""
         popped: list[Entry] = []
-        run, heap = self.run, self.heap
-        if not heap and not self.stale:  # every item stands for an entry, and they are in order
-            pop = run.popleft
-            for _ in range(min(limit, len(run))):
+        in_order, heap = self.in_order, self.heap
+        if not heap and not self.stale:  # no item is stale, and all are in order
+            pop = in_order.popleft
+            for _ in range(min(limit, len(in_order))):
                 entry = pop()[-1]
                 entry.place = None
                 popped.append(entry)
             return popped
         while len(popped) < limit:
-            if heap or not run:
+            if heap or not in_order:
                 entry = self.pop()
                 if entry is None:
                     break
             else:
-                item = run.popleft()
+                item = in_order.popleft()
                 entry = item[-1]
                 if entry.place != item[-2]:
                     self.stale -= 1
@@ -154,17 +154,17 @@ class OrderedEntries(EntryHeap):
         return popped
 
     def append(self, time: int, entry: Entry) -> None:
-        """`push` for a line that is ordered by time alone, to which nearly every entry comes as the last."""
-        run = self.run
-        if run and time < run[-1][0]:
+        """`push` by time alone, for entries of which nearly every one is the last."""
+        in_order = self.in_order
+        if in_order and time < in_order[-1][0]:
             self.push((time,), entry)
         else:
             entry.place = ticket = _next_ticket()
-            run.append((time, ticket, entry))
+            in_order.append((time, ticket, entry))
 
     def size(self) -> int:
-        return len(self.run) + len(self.heap)
+        return len(self.in_order) + len(self.heap)
 
     def rebuild(self) -> None:
         super().rebuild()
-        self.run = deque(item for item in self.run if item[-1].place == item[-2])
+        self.in_order = deque(item for item in self.in_order if item[-1].place == item[-2])

@@ -42,7 +42,7 @@ def runnable(store: MemoryStore, name: str, now: datetime) -> bool:
         entry.queue is queue
         and entry.standing in DUE
         and damage_of(entry) is None
-        and (entry.record.group is None or queue.groups.room(entry.record.group))
+        and (entry.record.group is None or queue.groups.has_capacity(entry.record.group))
         for entry in store.entries.values()
     )
 
@@ -58,7 +58,7 @@ def _take(store: MemoryStore, queue: JobQueue, id: str) -> None:
         assert head is entry, f"{id}: {head.record.id if head else None} stands before it in the line"
         queue.ungrouped.pop()
     else:
-        assert queue.groups.room(group), f"{id}: group {group} is full"
+        assert queue.groups.has_capacity(group), f"{id}: group {group} is full"
         head = queue.groups.head(group)
         assert head is entry, f"{id}: {head.record.id if head else None} stands before it in group {group}"
         queue.groups.take(group)
