@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import figures, layout, report, steps
+from bench import blocking, figures, layout, report, steps
 from bench.__main__ import main
 from bench.peers import memory as peers
 from bench.rounds import Samples, Sizes
@@ -42,6 +42,14 @@ def test_a_peer_runs_every_job(name: str) -> None:
     if not peers.installed(SUBJECTS[name].peer):
         pytest.skip(f"{SUBJECTS[name].peer} is not installed")
     assert SUBJECTS[name].run(JOBS, 0).jobs == JOBS
+
+
+def test_blocking_calls_are_compared() -> None:
+    rates = blocking.measure("memory://", lambda number: None, jobs=5, rounds=2)
+    assert {name: len(each) for name, each in rates.items()} == {"blocking": 2, "awaited": 2, "hand-written": 2}
+    assert "memory: 0.50 of awaited (0.25 … 0.75)" in blocking.report(
+        "memory", {"blocking": [1.0, 3.0], "awaited": [4.0, 4.0]}
+    )
 
 
 def test_the_steps_are_measured() -> None:

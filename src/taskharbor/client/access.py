@@ -39,8 +39,8 @@ class StoreAccess(Protocol):
     async def driver(self, deadline: float) -> ClientDriver:
         """The open driver. The first call opens it; a call now and then follows the store's clock."""
 
-    async def within(self, budget: Budget, attempts: Coroutine[Any, Any, T]) -> T:
-        """Await `attempts`; when the budget's time is over, the error that says so."""
+    async def within(self, budget: Budget, call: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Await `call(*args)`; when the budget's time is over, the error that says so."""
 
     def closings(self) -> int:
         """How often this way was closed: a call under way that sees it change does not open the store again."""
@@ -64,11 +64,11 @@ class AwaitedAccess:
     async def driver(self, deadline: float) -> ClientDriver:
         return await self._drivers.get()
 
-    async def within(self, budget: Budget, attempts: Coroutine[Any, Any, T]) -> T:
+    async def within(self, budget: Budget, call: Callable[..., Awaitable[T]], *args: Any) -> T:
         limit = asyncio.timeout(budget.left())
         try:
             async with limit:
-                return await attempts
+                return await call(*args)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -109,8 +109,8 @@ class BlockingAccess:
             await self._follow_again(driver)
         return driver
 
-    async def within(self, budget: Budget, attempts: Coroutine[Any, Any, T]) -> T:
-        return await attempts  # the driver ends each of them by the budget's deadline
+    async def within(self, budget: Budget, call: Callable[..., Awaitable[T]], *args: Any) -> T:
+        return await call(*args)  # the driver ends each of its calls by the budget's deadline
 
     def closings(self) -> int:
         return int(self._closed.is_set())
@@ -145,8 +145,12 @@ class BlockingAccess:
             pass  # the call that comes next reports it, or succeeds after a retry
 
 
-def run_on_this_thread(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never suspends; RuntimeError if it does."""
+def run_on_this_thread(call: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+    """The result of a coroutine function whose coroutine never suspends; RuntimeError if it does.
+
+    The coroutine is made here: an interrupt on the way would leave one that was never awaited, with a warning.
+    """
+    coroutine = call(*args)
     try:
         coroutine.send(None)
     except StopIteration as ended:

@@ -197,7 +197,7 @@ class Client:
         refuse_on_loop(who)
         access = self._drivers.blocking()
         if access is not None:
-            return run_on_this_thread(call(access))
+            return run_on_this_thread(call, access)
         limit = None if polls else seconds_of(call_timeout, self._call_timeout) + PORTAL_SLACK_S
         return self.portal.call(lambda: call(self.awaited), who, limit)
 

@@ -75,7 +75,7 @@ async def why_not_ended(client: Client, access: StoreAccess, info: JobInfo) -> s
         queue = info.job.queue
         budget = Budget(access, ADVICE_TIMEOUT_S, "workers")
         try:
-            if not await access.within(budget, client.lookup.is_served(queue, budget)):
+            if not await access.within(budget, client.lookup.is_served, queue, budget):
                 return (
                     f"no worker that was heard in the last minute serves its queue {queue!r}; start one "
                     "(harbor.worker().run(), or `taskharbor worker run`), and ask again"

@@ -18,7 +18,7 @@ FIRST_PAUSE_S = 0.05  # doubled each time, plus up to as much again: about 1.5 s
 
 async def with_retries(call: Callable[[ClientDriver], Awaitable[T]], budget: Budget) -> T:
     """Make a call that may be repeated, until it succeeds, fails five times, or has spent its budget."""
-    return await budget.access.within(budget, _attempts(call, budget))
+    return await budget.access.within(budget, _attempts, call, budget)
 
 
 async def _attempts(call: Callable[[ClientDriver], Awaitable[T]], budget: Budget) -> T:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,18 +47,18 @@ class MemoryBlocking:
         self._is_closed = True
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
-        return await _uninterrupted(self._driver.enqueue(jobs, now))
+        return await _uninterrupted(self._driver.enqueue, jobs, now)
 
     async def requeue(
         self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
     ) -> list[DriverError | None]:
-        return await _uninterrupted(self._driver.requeue(ids, now, run_at, reset_attempts))
+        return await _uninterrupted(self._driver.requeue, ids, now, run_at, reset_attempts)
 
     async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
-        return await _uninterrupted(self._driver.cancel(ids, now))
+        return await _uninterrupted(self._driver.cancel, ids, now)
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
-        return await _uninterrupted(self._driver.cancel_flow(flow_id, now))
+        return await _uninterrupted(self._driver.cancel_flow, flow_id, now)
 
 
 _SIGINT = int(signal.SIGINT)
@@ -67,20 +67,20 @@ _SIGINT = int(signal.SIGINT)
 _handlers: Any = sys.modules.get("_signal", signal)
 
 
-async def _uninterrupted(call: Coroutine[Any, Any, T]) -> T:
+async def _uninterrupted(call: Callable[..., Awaitable[T]], *args: Any) -> T:
     """Await a call that never suspends. A SIGINT that arrives meanwhile is handled when it has ended.
 
     Python runs signal handlers in the main thread only, so in others there is nothing to do.
     """
     if threading.current_thread() is not threading.main_thread():
-        return await call
+        return await call(*args)
     handler = _handlers.getsignal(_SIGINT)
     if not callable(handler):  # the system's default, or ignored: no Python code runs
-        return await call
+        return await call(*args)
     received: list[int] = []
     _handlers.signal(_SIGINT, lambda number, frame: received.append(number))
     try:
-        return await call
+        return await call(*args)
     finally:
         _handlers.signal(_SIGINT, handler)
         if received:
