@@ -18,7 +18,7 @@ from taskharbor.client.access import BlockingAccess, Follow
 from taskharbor.client.portal import note_exit
 from taskharbor.drivers.contract import BlockingCalls, Driver
 from taskharbor.drivers.dsn import redact, scheme_of
-from taskharbor.drivers.registry import open_driver, resolve_dsn, tell_default
+from taskharbor.drivers.registry import open_driver, resolve_dsn, warn_of_default
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.main_guard import refuse_while_main_is_imported
@@ -189,7 +189,7 @@ class DriverPerLoop:
         if self._driver is None:
             dsn = resolve_dsn(self._source if isinstance(self._source, str) else None)
             if self._source is None:
-                tell_default(dsn)
+                warn_of_default(dsn)
             self._driver = open_driver(dsn)
         return self._driver
 

@@ -1,4 +1,4 @@
-"""The caller's own connections: told apart without importing their libraries, and one statement run on each.
+"""The caller's own connections: recognised without importing their libraries, and one statement run on each.
 
 A statement is SQL with a `?` for each parameter, and no other `?`. Each library writes parameters in its own way:
 
@@ -20,7 +20,7 @@ Rows: TypeAlias = Sequence[Sequence[Any]]
 
 
 class Kind(StrEnum):
-    """Which library a connection belongs to, and in which colour."""
+    """Which library a connection belongs to, and whether it is asynchronous."""
 
     PSYCOPG = "psycopg Connection"
     PSYCOPG_ASYNC = "psycopg AsyncConnection"
@@ -82,11 +82,11 @@ def database_of(connection: Any) -> str:
 
 
 def expect(connection: Any, database: str, *, asynchronous: bool) -> Kind:
-    """The kind, or TypeError if it is of the wrong colour or leads to another kind of database."""
+    """The kind; TypeError if it is asynchronous and should not be, or the reverse, or leads to another database."""
     kind = kind_of(connection)
     if (kind in ASYNCHRONOUS) is not asynchronous:
-        colour = "an asynchronous" if asynchronous else "a synchronous"
-        raise TypeError(f"connection: expected {colour} one here, got a {kind}")
+        expected = "an asynchronous" if asynchronous else "a synchronous"
+        raise TypeError(f"connection: expected {expected} one here, got a {kind}")
     found = database_of(connection)
     if found != database:
         raise TypeError(f"connection: expected one to {database}, where the jobs are kept, got one to {found}")
@@ -164,7 +164,7 @@ async def run(connection: Any, sql: str, parameters: Sequence[Any]) -> Rows:
     kind = kind_of(connection)
     text = rendered(kind, sql)
     if kind is Kind.PSYCOPG_ASYNC:
-        from psycopg import AsyncCursor  # whoever hands us such a connection has it loaded
+        from psycopg import AsyncCursor  # the caller of this has it loaded
         from psycopg.rows import tuple_row
 
         async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
@@ -214,7 +214,7 @@ def run_sync(connection: Any, sql: str, parameters: Sequence[Any]) -> Rows:
 
 
 def _for_sqlalchemy(text: str, parameters: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
-    from sqlalchemy import text as clause  # likewise
+    from sqlalchemy import text as clause  # the caller has it loaded
 
     return clause(text), {f"p{number}": value for number, value in enumerate(parameters, 1)}
 

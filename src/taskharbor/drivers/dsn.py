@@ -1,6 +1,6 @@
-"""DSNs: the store's address and its options, read the same way for every driver.
+"""DSNs: the store's address and its options, parsed the same way for every driver.
 
-A DSN may carry a password, so nothing here repeats one: errors show `redact(dsn)`.
+A DSN may contain a password, so nothing here repeats one: errors show `redact(dsn)`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0
 
 
 def scheme_of(dsn: str) -> str:
-    """The scheme in lower case, or ValueError that says what a DSN looks like."""
+    """The scheme in lower case, or ValueError with examples of a DSN."""
     match = _SCHEME.match(dsn)
     if match is None:
         got = "one without a scheme" if dsn.strip() else "an empty one; is the setting that it comes from set?"
@@ -30,7 +30,7 @@ def scheme_of(dsn: str) -> str:
 
 
 def redact(dsn: str) -> str:
-    """The DSN without what may be secret: user, password and options. What cannot be told apart is left out.
+    """The DSN without what may be secret: user, password and options. What may be either is left out.
 
     >>> redact("postgresql://app:s3cret@db.example:5432/jobs?sslpassword=x")
     'postgresql://…@db.example:5432/jobs?…'
@@ -41,17 +41,17 @@ def redact(dsn: str) -> str:
         return "…" if match is None else f"{match.group()}:…"
     head, mark, tail = _cut(rest)
     if "@" in tail:
-        return f"{scheme}://…"  # a password with an unescaped "?" or "#" in it: it ends nobody knows where
+        return f"{scheme}://…"  # a password with an unescaped "?" or "#" in it: where it ends is unknown
     _, at, shown = head.rpartition("@")
     where, slash, path = shown.partition("/")
     if _HOSTS.fullmatch(where) is None:
-        where = "…"  # "redis://:password": what stands here is no host
+        where = "…"  # "redis://:password": this is not a host
     path = _UNPRINTABLE.sub("…", path)
     return f"{scheme}://{'…@' if at else ''}{where}{slash}{path}{'?…' if mark else ''}"
 
 
 def conceals(dsn: str, text: str) -> bool:
-    """Whether a text about this DSN can be shown: it repeats no part of a user or password in it."""
+    """Whether a text about this DSN can be shown: it repeats no part of the user or password in it."""
     who = _who(dsn)
     if who is None:
         return False
@@ -60,7 +60,7 @@ def conceals(dsn: str, text: str) -> bool:
 
 
 def concealed(dsn: str, text: str) -> str:
-    """The text with every part of a user or password in it left out; empty if that cannot be told.
+    """The text with every part of the user or password left out; empty if it is unknown where they end.
 
     >>> concealed("postgresql://ada:s3cret@db/jobs", 'password authentication failed for user "ada"')
     'password authentication failed for user "…"'
@@ -72,23 +72,23 @@ def concealed(dsn: str, text: str) -> str:
 
 
 def _who(dsn: str) -> str | None:
-    """What may be a user and a password in a DSN; None if they end nobody knows where."""
+    """What may be a user and a password in a DSN; None if it is unknown where they end."""
     _, slashes, rest = dsn.partition("://")
     head, _, tail = _cut(rest)
     if "@" in tail or not slashes:
         return None
     who, at, where = head.rpartition("@")
     if not at and _HOSTS.fullmatch(where.partition("/")[0]) is None:
-        who = where  # "redis://:secret": no host, so what stands there may be anything
+        who = where  # "redis://:secret": not a host, so it may be anything
     return who
 
 
 def _words(who: str) -> list[str]:
-    return re.findall(r"\w{3,}", f"{who} {unquote(who)}")  # parsers drop and decode what stands between them
+    return re.findall(r"\w{3,}", f"{who} {unquote(who)}")  # parsers drop or decode the characters between them
 
 
 def _cut(rest: str) -> tuple[str, str, str]:
-    """What stands before the first "?" or "#", that mark, and what follows it."""
+    """The part before the first "?" or "#", that mark, and the part after it."""
     found = re.search(r"[?#]", rest)
     return (rest, "", "") if found is None else (rest[: found.start()], found.group(), rest[found.end() :])
 
@@ -98,8 +98,9 @@ def options_of(dsn: str, known: frozenset[str]) -> dict[str, str]:
     options = dict(parse_qsl(urlsplit(dsn).query, keep_blank_values=True))
     for name in options:
         if name not in known:
-            told = repr(name) if re.fullmatch(r"\w{1,40}", name) and conceals(dsn, name) else "(its name is not shown)"
-            raise ValueError(f"unknown option {told} in the DSN; expected one of: {', '.join(sorted(known)) or 'none'}")
+            shown = repr(name) if re.fullmatch(r"\w{1,40}", name) and conceals(dsn, name) else "(its name is not shown)"
+            expected = ", ".join(sorted(known)) or "none"
+            raise ValueError(f"unknown option {shown} in the DSN; expected one of: {expected}")
     return options
 
 

@@ -19,9 +19,9 @@ DEFAULT_DSN = "sqlite:///taskharbor.db"
 ENVIRONMENT = "TASKHARBOR_DSN"
 
 logger = logging.getLogger("taskharbor")
-_told: set[str] = set()  # files of the default store that were warned of
+_warned: set[str] = set()  # files of the default store that were warned of
 
-# The DSN scheme → the extra that brings what its driver needs.
+# The DSN scheme → the extra that installs what its driver needs.
 _EXTRAS = {
     "postgresql": "postgres",
     "postgres": "postgres",
@@ -33,8 +33,8 @@ _EXTRAS = {
     "unix": "redis",
 }
 _SQL = ("postgres", "postgresql", "sqlite")
-_POSTGRES = ("pg", "pgsql", "psql", "psycopg")  # what people call it elsewhere
-_MODULES = {"postgres": "psycopg", "redis": "redis"}  # what each extra brings
+_POSTGRES = ("pg", "pgsql", "psql", "psycopg")  # names for it elsewhere
+_MODULES = {"postgres": "psycopg", "redis": "redis"}  # the module that each extra installs
 
 
 def open_driver(dsn: str) -> Driver:
@@ -57,16 +57,16 @@ def open_driver(dsn: str) -> Driver:
     except ModuleNotFoundError as error:
         raise _missing_extra(scheme, error) from error
     except ValueError as error:
-        # Not only ours: what the standard library says about a bad address quotes it, password and all.
-        told = str(error) if conceals(dsn, str(error)) else UNREADABLE
-        raise ValueError(f"{redact(dsn)}: {told}") from None
+        # Not only ours: the standard library's errors quote a bad address, password and all.
+        shown = str(error) if conceals(dsn, str(error)) else UNREADABLE
+        raise ValueError(f"{redact(dsn)}: {shown}") from None
 
 
 def resolve_dsn(given: str | None) -> str:
-    """Which store to use: what was given, else $TASKHARBOR_DSN, else a SQLite file in the current folder.
+    """Which store to use: the one given, else $TASKHARBOR_DSN, else a SQLite file in the current folder.
 
-    ValueError if one of the first two is there and empty, as a secret that is missing leaves it: jobs would go into a
-    file of a container, and away with it.
+    ValueError if one of the first two is empty, as a missing secret leaves it: jobs would go into a file of a
+    container, and be lost with it.
     """
     if given is not None:
         scheme_of(given)
@@ -80,29 +80,29 @@ def resolve_dsn(given: str | None) -> str:
     return DEFAULT_DSN if found is None else found
 
 
-def tell_default(dsn: str) -> None:
-    """Say once, as a warning, where jobs go if nobody has named a store."""
+def warn_of_default(dsn: str) -> None:
+    """Log a warning, once, with the file that jobs go to if no store was named."""
     if dsn != DEFAULT_DSN or ENVIRONMENT in os.environ:
         return
     file = os.path.abspath(DEFAULT_DSN.removeprefix("sqlite:///"))
-    if file not in _told:
-        _told.add(file)
+    if file not in _warned:
+        _warned.add(file)
         logger.warning(
             "no store was named, so jobs are kept in the file %s; name one with Harbor(dsn) or $%s", file, ENVIRONMENT
         )
 
 
 def location_of(driver: Driver, dsn: str) -> str:
-    """The DSN by which a process in another folder and environment reaches the store of this driver, made from a DSN.
+    """The DSN by which a process in another folder and environment reaches the store of this driver.
 
-    A driver whose DSN may depend on either has it as `location`; it may hold a password that the DSN does not.
+    A driver whose DSN depends on either has it as `location`, which may contain a password that the DSN does not.
     """
     location: str = getattr(driver, "location", dsn)
     return location
 
 
 def _factory(scheme: str) -> Callable[[str], Driver]:
-    from importlib.metadata import entry_points  # 20 ms that only a program which opens a store pays
+    from importlib.metadata import entry_points  # 20 ms, only for a program that opens a store
 
     entries = list(entry_points(group=GROUP))
     offers = {entry.value: entry for entry in entries if entry.name.lower() == scheme}
@@ -124,7 +124,7 @@ def _factory(scheme: str) -> Callable[[str], Driver]:
 
 
 def _no_driver(scheme: str, declared: set[str]) -> str:
-    """What to say of a scheme that nobody declares: the one that was meant, else those there are."""
+    """The error for a scheme that no driver declares: the scheme that may have been meant, and those that exist."""
     base, plus, library = scheme.partition("+")
     if plus and base in _SQL and base in declared:  # as SQLAlchemy writes them
         return f"no driver for {scheme}://; leave out +{library}: {base}://…"
@@ -145,7 +145,7 @@ def _no_driver(scheme: str, declared: set[str]) -> str:
 
 
 def _missing_extra(scheme: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
-    if error.name is None:  # raised by the driver itself: its own words are the best there are
+    if error.name is None:  # raised by the driver itself: its own text is the best
         return error
     extra = _EXTRAS.get(scheme)
     hint = f"pip install 'taskharbor[{extra}]'" if extra else f"install the package that provides {error.name}"

@@ -1,8 +1,9 @@
-"""Questions about names that no store can hold: lone surrogates, NUL where a store's text cannot have it, braces.
+"""Names that no store can hold: with lone surrogates, with NUL where a store's text cannot have it, with braces.
 
-Nobody can have such a name, so the answer is that of any unknown one. But a store's client library raises, and one
-name would spoil the batch in which it stands. `answers_for_any_name` asks again then, with such names replaced by ones
-that nobody has; calls that go well are not touched. It also bounds limits that no store could answer.
+No job can have such a name, so a call returns for it what it returns for any unknown name. But the client library of
+a store raises, and one such name would spoil its whole batch. `accepts_any_name` then repeats the call with these names
+replaced by ones that no job has; calls that succeed are not touched. It also bounds limits that are too large for a
+store.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from taskharbor.model.outcome import Ack, Cancelled, Fail, Retry
 
 D = TypeVar("D", bound=type)
 
-MOST = 10_000  # jobs in one answer: a lease token is made for each before the store is asked
+MAX_LIMIT_JOBS = 10_000  # a lease token is made for each before the store is called
 _VERBS = (
     "reserve", "extend", "settle", "results", "release", "wait", "is_paused", "inspect", "list", "requeue", "cancel",
     "delete", "flow", "cancel_flow",
 )  # fmt: skip
 
 
-def answers_for_any_name(driver: D) -> D:
-    """A driver class whose verbs answer for any text, and for any limit."""
+def accepts_any_name(driver: D) -> D:
+    """A class decorator: the verbs of the driver accept any text as a name, and any limit."""
     for verb in _VERBS:
         setattr(driver, verb, _guarded(getattr(driver, verb)))
     for verb, place in (("reserve", 3), ("list", None), ("prune", 1)):
@@ -35,43 +36,46 @@ def answers_for_any_name(driver: D) -> D:
 
 
 def _guarded(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    filters = verb.__name__ == "list"  # its texts are names to look for
+    filters = verb.__name__ == "list"  # its texts are names to filter by
 
     @functools.wraps(verb)
-    async def asked(self: Any, *given: Any, **named: Any) -> Any:
+    async def call(self: Any, *args: Any, **named: Any) -> Any:
         try:
-            return await verb(self, *given, **named)
+            return await verb(self, *args, **named)
         except Exception:
-            if all(_names_are_storable(value, filters) for value in (*given, *named.values())):
+            if all(_names_are_storable(value, filters) for value in (*args, *named.values())):
                 raise
-        asked_for = map(_storable, given)
-        answer = await verb(self, *asked_for, **{name: _storable(value, filters) for name, value in named.items()})
-        if verb.__name__ == "results":  # by the ids as they were asked for
-            (ids,) = given or named.values()
-            return {id: answer[found] for id in ids if (found := _storable(id, True)) in answer}
-        return answer
+        storable = map(_storable, args)
+        result = await verb(self, *storable, **{name: _storable(value, filters) for name, value in named.items()})
+        if verb.__name__ == "results":  # by the ids as the caller wrote them
+            (ids,) = args or named.values()
+            return {id: result[replaced] for id in ids if (replaced := _storable(id, True)) in result}
+        return result
 
-    return asked
+    return call
 
 
 def _bounded(verb: Callable[..., Awaitable[Any]], place: int | None) -> Callable[..., Awaitable[Any]]:
-    """`limit` is at that place of the arguments, or given by name."""
+    """`limit` is at `place` in the arguments, or given by name."""
 
     @functools.wraps(verb)
-    async def asked(self: Any, *given: Any, **named: Any) -> Any:
+    async def call(self: Any, *args: Any, **named: Any) -> Any:
         if "limit" in named:
-            if named["limit"] > MOST:
-                named["limit"] = MOST
-        elif place is not None and given[place] > MOST:
-            given = (*given[:place], MOST, *given[place + 1 :])
-        return await verb(self, *given, **named)
+            if named["limit"] > MAX_LIMIT_JOBS:
+                named["limit"] = MAX_LIMIT_JOBS
+        elif place is not None and args[place] > MAX_LIMIT_JOBS:
+            args = (*args[:place], MAX_LIMIT_JOBS, *args[place + 1 :])
+        return await verb(self, *args, **named)
 
-    return asked
+    return call
 
 
 def _storable(value: Any, within: bool = False) -> Any:
-    """The same value with every name in it that no store can hold replaced by one that nobody has. An empty text is
-    such a name `within` a list, a lease or a filter; else it is what it is, such as a worker without a name."""
+    """The same value with every name in it that no store can hold replaced by one that no job has.
+
+    An empty text is such a name `within` a list, a lease or a filter. Elsewhere it has a meaning, such as a worker
+    without a name.
+    """
     if isinstance(value, str):
         if _is_storable(value, within):
             return value

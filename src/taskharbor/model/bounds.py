@@ -1,6 +1,6 @@
-"""Limits and names, the same on every driver: what may be stored, checked before anything is.
+"""Bounds of jobs, names and outcomes, the same on every driver: checked before anything is stored.
 
-`check_job` raises InvalidJob with what was expected, what came and how to mend it; it never quotes a payload.
+`check_job` raises InvalidJob with what was expected, what was given and how to mend it; it never quotes a payload.
 `clean_error` is the other half: error text is never refused, only made storable.
 """
 
@@ -27,9 +27,9 @@ INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 
 _BAD_IN_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/\-]{1,255}").fullmatch  # the common case, decided by one match
-_SEEN: set[str] = set()  # names that were found plain: a program has few of them, and says them with every job
-_REMEMBERED = 1_000
-_ZERO = 0  # the interpreter has one of them: a quick yes for what nearly every new record has
+_SEEN: set[str] = set()  # names that were found plain: a program has few of them, and gives them with every job
+_MAX_SEEN_NAMES = 1_000
+_ZERO = 0  # the interpreter has only one zero: the quickest check of what nearly every new record has
 _BAD_IN_ERROR = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -39,7 +39,7 @@ def check_name(value: object, what: str) -> None:
         if value in _SEEN:
             return
         if _PLAIN_NAME(value):
-            if len(_SEEN) < _REMEMBERED:
+            if len(_SEEN) < _MAX_SEEN_NAMES:
                 _SEEN.add(value)
             return
     size = _text_bytes(value, what)
@@ -47,7 +47,7 @@ def check_name(value: object, what: str) -> None:
         mend = "shorten it" if size else "give it a name"
         raise InvalidJob(f"{what}: expected 1 to {MAX_NAME} bytes of text, got {size}; {mend}")
     bad = _BAD_IN_NAME.search(str(value))
-    if bad is not None:  # not the whole of it: what stands here may be a payload that was given in the wrong place
+    if bad is not None:  # not the whole of it: it may be a payload that was given in the wrong place
         raise InvalidJob(f"{what}: expected no control characters and no braces, got {bad.group()!r}; remove it")
 
 
@@ -56,10 +56,10 @@ def check_number(value: object, what: str, minimum: int = INT_MIN) -> None:
     if type(value) is not int:
         raise InvalidJob(f"{what}: expected a whole number, got {type(value).__name__}")
     if not minimum <= value <= INT_MAX:
-        told = (
+        shown = (
             value if value.bit_length() <= 64 else f"one of {value.bit_length()} bits"
-        )  # Python prints no longer ones
-        raise InvalidJob(f"{what}: expected {minimum} to {INT_MAX}, got {told}")
+        )  # a long one cannot be printed
+        raise InvalidJob(f"{what}: expected {minimum} to {INT_MAX}, got {shown}")
 
 
 def check_moment(value: object, what: str) -> None:
@@ -70,7 +70,7 @@ def check_moment(value: object, what: str) -> None:
         raise InvalidJob(f"{what}: expected a datetime with a time zone, got a naive one; add tzinfo=UTC")
     try:
         year = value.year if value.tzinfo is UTC else value.astimezone(UTC).year
-    except OverflowError:  # only its own zone can name it
+    except OverflowError:  # no moment in UTC
         year = 0 if value.year < 1970 else 10000
     if not 1970 <= year <= 9999:
         raise InvalidJob(f"{what}: expected a year from 1970 to 9999 in UTC, got {year}")
@@ -121,8 +121,10 @@ def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD) -> None:
 
 
 def check_record(job: JobRecord, *, shown: bool = False) -> None:
-    """Raise InvalidJob unless every field of a record that a store answers is one that could have been stored. `shown`:
-    as `inspect` and `list` show it, where what cannot be read is left empty."""
+    """Raise InvalidJob unless every field of a record that a store returns could have been stored.
+
+    `shown`: as `inspect` and `list` show it, where a field that cannot be read is left empty.
+    """
     check_job(replace(job, type=job.type or "unknown") if shown else job, INT_MAX)
     for name in ("failed_at", "finished_at"):
         if getattr(job, name) is not None:
@@ -136,7 +138,7 @@ def check_record(job: JobRecord, *, shown: bool = False) -> None:
 
 
 def check_spawn(spawn: Sequence[JobRecord]) -> None:
-    """No more jobs than one settle may bring into being."""
+    """Raise InvalidJob if one outcome spawns too many jobs."""
     if len(spawn) > MAX_SPAWN:
         raise InvalidJob(
             f"spawn: expected at most {MAX_SPAWN} jobs, got {len(spawn)}; spawn a job that spawns the rest"
@@ -170,7 +172,7 @@ def clean_error(text: str) -> str:
     >>> clean_error("a\\x00b")
     'a\\ufffdb'
     """
-    text = str.__str__(text)  # a subclass of str may answer anything when it is measured or cut
+    text = str.__str__(text)  # a subclass of str may return anything when it is measured or cut
     if len(text) > MAX_ERROR:
         text = text[:MAX_ERROR]
     text = replace_unstorable(text)

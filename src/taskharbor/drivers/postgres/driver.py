@@ -38,7 +38,7 @@ from taskharbor.drivers.postgres.settle import extend, plain, runs, settle_plain
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, named, quoted, value
 from taskharbor.drivers.postgres.transaction import PostgresTransaction, PostgresTransactionSync, drive_sync
 from taskharbor.drivers.postgres.wait import HintListener
-from taskharbor.drivers.unstorable import answers_for_any_name
+from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.model.bounds import check_moment, check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, JobNotFound, TaskHarborError, WrongState
 from taskharbor.model.ids import new_tokens
@@ -54,7 +54,7 @@ _UPGRADE = 3600.0  # seconds for a store that is not empty
 _TURN = 10_000  # jobs of one reserve: more would make tokens by the megabyte
 
 
-@answers_for_any_name
+@accepts_any_name
 class PostgresDriver(SingleVerbs):
     """Jobs in PostgreSQL.
 

@@ -26,7 +26,7 @@ from taskharbor.drivers.redis.reading import JobReader, info_of
 from taskharbor.drivers.redis.sentinel import SentinelEndpoint
 from taskharbor.drivers.redis.sweeping import Sweeper
 from taskharbor.drivers.redis.wait import ArrivalHints
-from taskharbor.drivers.unstorable import answers_for_any_name
+from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.model.bounds import check_job, check_moment, check_name
 from taskharbor.model.errors import (
     BackendUnavailable,
@@ -52,7 +52,7 @@ STATES = ("ready", "scheduled", "inflight", "blocked", "done", "dlq", "cancelled
 _worker = msgspec.msgpack.Decoder(WorkerInfo).decode
 
 
-@answers_for_any_name
+@accepts_any_name
 class RedisDriver(SingleVerbs):
     """Jobs in Redis.
 

@@ -19,7 +19,7 @@ from taskharbor.drivers.sqlite.options import located, parse
 from taskharbor.drivers.sqlite.reserve import reserve
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.transaction import SqliteTransaction, SqliteTransactionSync
-from taskharbor.drivers.unstorable import answers_for_any_name
+from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
@@ -30,7 +30,7 @@ FEW = 128  # jobs that one call may be about and still be called small
 SMALL = 4096  # bytes of a payload or a result
 
 
-@answers_for_any_name
+@accepts_any_name
 class SqliteDriver(SingleVerbs):
     """Jobs in an SQLite file.
 
