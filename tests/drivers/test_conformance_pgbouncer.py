@@ -52,8 +52,8 @@ class TestPgbouncerMachine(DriverMachine):
 def test_hints_come_over_a_direct_connection(direct, monkeypatch):
     """`listen_dsn` names the server itself: a hint is heard. Without it waiting is looking, and finds the job too."""
     if direct:
-        monkeypatch.setattr(wait, "LOOK_OFTEN", 600.0)
-        monkeypatch.setattr(wait, "LOOK_EVERY", 600.0)
+        monkeypatch.setattr(wait, "POLL_S", 600.0)
+        monkeypatch.setattr(wait, "POLL_LISTENING_S", 600.0)
     server, name = postgres.shared(), postgres.shared().database()
     dsn = f"{server.address(name, server.pgbouncer())}?pgbouncer=1"
     if direct:
@@ -65,7 +65,7 @@ def test_hints_come_over_a_direct_connection(direct, monkeypatch):
             await one.open()
             await two.open()
             waiting = asyncio.create_task(one.wait(["default"], 600))
-            while not await two._do("select 1 from taskharbor.waiting"):
+            while not await two._execute("select 1 from taskharbor.waiting"):
                 await asyncio.sleep(0)
             await two.enqueue([JobRecord(id="a", type="t")], await two.server_time())
             assert await waiting is True

@@ -88,7 +88,7 @@ def test_in_two_phases_while_a_worker_waits():
 
 def test_a_call_that_is_too_large_says_so(monkeypatch):
     """One statement holds all of it, several times: it is refused before anything is sent."""
-    monkeypatch.setattr(enqueue, "MAX_CALL", 3 << 20)
+    monkeypatch.setattr(enqueue, "MAX_CALL_BYTES", 3 << 20)
     address = emptied()
     large = [JobRecord(id=f"j{n}", type="t", payload=b"x" * (1 << 20)) for n in range(4)]
 
@@ -150,7 +150,7 @@ def test_behind_a_pooler_that_nobody_named(caplog):
     """Its sessions are shared: none of ours is left on them, and what was prepared on another one is no error."""
     server = postgres.shared()
     name = server.database()
-    pool._warn_of_a_pooler.cache_clear()
+    pool.warn_of_pooler.cache_clear()
 
     async def live():
         async with opened(server.address(name, server.pgbouncer()), 4) as drivers:

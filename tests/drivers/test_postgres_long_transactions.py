@@ -19,7 +19,7 @@ NOW = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
 
 @pytest.mark.parametrize("how", ["writes", "holds a snapshot", "holds nothing"])
 def test_it_is_named_once(how, monkeypatch, caplog):
-    monkeypatch.setattr(long_transactions, "OLD", 0)
+    monkeypatch.setattr(long_transactions, "OLD_S", 0)
     address = postgres.shared().address(postgres.shared().database())
 
     async def scenario() -> int:
@@ -70,7 +70,8 @@ def test_what_was_claimed_under_an_open_transaction_is_not_stepped_over_again():
             for _ in range(0, PROCESSED, 100):
                 held = await driver.reserve(["q0"], NOW, LEASE, 100)
                 assert await driver.settle([Ack(each.lease) for each in held], NOW) == [None] * 100
-            floors = driver._slope._floors
+            start = driver._reserving._scan_start
+            floors = start._place
             assert floors is not None
             above, all_of_it = pages(address, floors), pages(address, None)
             assert all_of_it > before + PROCESSED // 15, "nothing had to be stepped over: this test sees nothing"
@@ -78,18 +79,18 @@ def test_what_was_claimed_under_an_open_transaction_is_not_stepped_over_again():
 
             # Above the floor the order is the line's; a look at all of it finds what joined below.
             await driver.enqueue([JobRecord(id="urgent", type="work", queue="q0", priority=9)], NOW)
-            driver._slope._until = asyncio.get_running_loop().time() + 60
+            start._until = asyncio.get_running_loop().time() + 60
             (next_one,) = await driver.reserve(["q0"], NOW, LEASE, 1)
             assert next_one.job.id == f"r{3 * PROCESSED + 3:09d}"
-            driver._slope._until = 0.0
+            start._until = 0.0
             (found,) = await driver.reserve(["q0"], NOW, LEASE, 1)
             assert found.job.id == "urgent"
 
             # Nothing above it: the look comes at once. And leases that end are found by it as well.
             await driver.enqueue([JobRecord(id="below", type="work", queue="q0", priority=9)], NOW)
-            driver._slope._floors, driver._slope._until = f'{{"=q0": [0, {2 * TICKS}, 0]}}', 10.0**12
+            start._place, start._until = f'{{"=q0": [0, {2 * TICKS}, 0]}}', 10.0**12
             assert [each.job.id for each in await driver.reserve(["q0"], NOW, LEASE, 1)] == ["below"]
-            driver._slope._floors, driver._slope._until = None, 0.0
+            start._place, start._until = None, 0.0
             late = await driver.reserve(["q0"], NOW + LEASE, LEASE, 5000)
             assert {"urgent", "below"} <= {each.job.id for each in late}
             old.rollback()

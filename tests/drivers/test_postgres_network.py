@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from taskharbor.drivers import Ack, BackendUnavailable, JobRecord, TransactionFailed
-from taskharbor.drivers.postgres import PostgresDriver, connection, pool, schema, wait
+from taskharbor.drivers.postgres import PostgresDriver, connection, exchange, pool, schema, wait
 from tests.servers import postgres
 from tests.servers.proxy import Proxy, proxy
 
@@ -25,7 +25,7 @@ Scenario = Callable[[Proxy, PostgresDriver, str], Awaitable[None]]
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second for the server, and one more until the client gives up."""
-    monkeypatch.setattr(pool, "SLACK", 1.0)
+    monkeypatch.setattr(pool, "SERVER_FIRST_S", 1.0)
 
 
 def lived(scenario: Scenario, query: str = "") -> None:
@@ -49,7 +49,7 @@ def whole(driver: PostgresDriver) -> bool:
     """Every place of the pool is free again, and what idles in it can be used."""
     found = driver._pool
     assert found is not None
-    return found._room._value == 10 and all(pool._clean(each) for each in found._idle)
+    return found._free._value == 10 and all(each.idle for each in found._idle)
 
 
 def test_connections_that_were_reset_cost_nothing():
@@ -134,10 +134,10 @@ def test_a_transaction_that_is_not_answered_is_given_up(quick):
         assert [type(answer) for answer in answers] == [TransactionFailed] * 2  # before COMMIT: it was rolled back
         between.become("whole")
         between.reset()
-        while len(await driver._do("select 1 from pg_stat_activity where state like 'idle in transaction%'")) > 0:
+        while len(await driver._execute("select 1 from pg_stat_activity where state like 'idle in transaction%'")) > 0:
             await asyncio.sleep(0.01)
         assert (await driver.counts(now))["default"] == {"inflight": 2}
-        assert await driver._do("select 1 from pg_class where relname = 'written'") == []
+        assert await driver._execute("select 1 from pg_class where relname = 'written'") == []
 
     lived(scenario, QUICK)
 
@@ -217,9 +217,9 @@ def test_a_network_that_is_away_is_said_at_once():
 
 @pytest.mark.parametrize("how", ["reset", "black hole"])
 def test_the_listening_connection_comes_back(how, monkeypatch, quick):
-    monkeypatch.setattr(wait, "SILENCE", 0.5)
-    monkeypatch.setattr(wait, "LOOK_EVERY", PATIENCE)  # a hint that is lost would be noticed only after the test
-    monkeypatch.setattr(wait, "LOOK_OFTEN", PATIENCE)
+    monkeypatch.setattr(wait, "SILENCE_S", 0.5)
+    monkeypatch.setattr(wait, "POLL_LISTENING_S", PATIENCE)  # a hint that is lost would be noticed only after the test
+    monkeypatch.setattr(wait, "POLL_S", PATIENCE)
 
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         direct = PostgresDriver(address)
@@ -239,7 +239,7 @@ def test_the_listening_connection_comes_back(how, monkeypatch, quick):
             await asyncio.sleep(0)
         await found._listening.wait()
         waiting = asyncio.create_task(driver.wait(["default"], PATIENCE))
-        while not await direct._do("select 1 from taskharbor.waiting"):
+        while not await direct._execute("select 1 from taskharbor.waiting"):
             await asyncio.sleep(0)
         await direct.enqueue([JobRecord(id="a", type="t")], now)
         assert await waiting is True
@@ -280,15 +280,15 @@ def test_a_session_that_forgets_what_was_prepared():
 
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         now = await driver.server_time()
-        for turn in range(connection.OFTEN + 1):
+        for turn in range(exchange.PREPARE_AFTER + 1):
             await driver.enqueue([JobRecord(id=f"j{turn}", type="t")], now)
-        (prepared,) = await driver._do("select count(*) from pg_prepared_statements where name like 'taskharbor%'")
+        (prepared,) = await driver._execute("select count(*) from pg_prepared_statements where name like 'taskharbor%'")
         assert prepared == (1,)
-        await driver._do("deallocate all")
+        await driver._execute("deallocate all")
         assert [each.existed for each in await driver.enqueue([JobRecord(id="a", type="t")], now)] == [False]
-        for turn in range(connection.OFTEN + 1):
+        for turn in range(exchange.PREPARE_AFTER + 1):
             assert [each.existed for each in await driver.enqueue([JobRecord(id="a", type="t")], now)] == [True], turn
-        assert await driver._do("select 1 from pg_prepared_statements where name like 'taskharbor%'") == []
+        assert await driver._execute("select 1 from pg_prepared_statements where name like 'taskharbor%'") == []
         assert whole(driver)
 
     lived(scenario)
@@ -297,18 +297,13 @@ def test_a_session_that_forgets_what_was_prepared():
 def test_each_verb_is_one_round_trip(monkeypatch):
     """Once its statement is prepared: nothing is begun, committed or asked beside it."""
     spoken: list[str] = []
-    once, own = connection.FastConnection.ask, connection.FastConnection.wait
+    once = connection.FastConnection.ask
 
-    async def ask(self: connection.FastConnection, sql: str, parameters: object) -> object:
+    async def ask(self: connection.FastConnection, sql: str, parameters: Sequence[object] = ()) -> object:
         spoken.append(sql)
-        return await once(self, sql, parameters)  # type: ignore[arg-type]
-
-    async def wait(self: connection.FastConnection, *arguments: object, **named: object) -> object:
-        spoken.append("psycopg's own")
-        return await own(self, *arguments, **named)
+        return await once(self, sql, parameters)
 
     monkeypatch.setattr(connection.FastConnection, "ask", ask)
-    monkeypatch.setattr(connection.FastConnection, "wait", wait)
 
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         now = await driver.server_time()

@@ -37,7 +37,7 @@ def test_a_reply_that_was_lost():
         real = FastConnection.ask
         lost: list[list[Any]] = []
 
-        async def losing(connection, sql, parameters):
+        async def losing(connection, sql, parameters=()):
             rows = await real(connection, sql, parameters)
             if ".reserve_queue_v2(" in sql and not lost:
                 lost.append(rows)
@@ -73,7 +73,7 @@ def test_what_cannot_be_repeated_is_sent_once(own):
         assert await driver.cancel(["a"], now) == [None]
         real, sent = FastConnection.ask, []
 
-        async def losing(connection, sql, parameters):
+        async def losing(connection, sql, parameters=()):
             rows = await real(connection, sql, parameters)
             if ".requeue_v2(" in sql:
                 sent.append(rows)

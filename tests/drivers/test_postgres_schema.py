@@ -249,7 +249,7 @@ def test_a_strict_default_isolation_is_neither_ours_nor_our_handlers(address):
     async def scenario() -> tuple[str, str]:
         driver = PostgresDriver(address)
         await driver.open()
-        ((ours,),) = await driver._do("show transaction_isolation")
+        ((ours,),) = await driver._execute("show transaction_isolation")
         shared = driver.transaction(Lease("a", "default", "t", NOW))
         async with shared as connection:
             (handlers,) = await (await connection.execute("show transaction_isolation")).fetchone() or ("",)

@@ -8,8 +8,7 @@ import psycopg
 import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable, Cancelled, Fail, JobNotFound, JobRecord, Lease, Retry
-from taskharbor.drivers.postgres import driver as postgres_driver
-from taskharbor.drivers.postgres import schema
+from taskharbor.drivers.postgres import client_calls, schema
 from taskharbor.drivers.postgres.lock_retry import JobLocked
 from tests.drivers.postgres_recount import mistakes
 from tests.drivers.postgres_stores import emptied, open_transaction, opened
@@ -108,7 +107,7 @@ def test_a_handover_to_a_job_that_somebody_is_ending_waits_for_nobody():
 
 
 def test_a_decision_about_a_locked_job_costs_the_others_nothing(monkeypatch):
-    monkeypatch.setattr(postgres_driver, "ADMIN", 0.01)
+    monkeypatch.setattr(client_calls, "ADMIN_S", 0.01)
     address = emptied()
 
     async def scenario():
@@ -183,7 +182,7 @@ def flows_of(name, number):
 def test_cancelling_a_flow_holds_nobody_up_in_others(number, monkeypatch):
     """An open transaction adds to many flows; another flow is cancelled, and jobs are stored into others still, however
     many of them; also while somebody waits to cancel a flow of that transaction."""
-    monkeypatch.setattr(postgres_driver, "ADMIN", 0.01)
+    monkeypatch.setattr(client_calls, "ADMIN_S", 0.01)
     address = f"{emptied()}?statement_timeout=20s"
 
     async def scenario():
@@ -210,7 +209,7 @@ def test_cancelling_a_flow_holds_nobody_up_in_others(number, monkeypatch):
 
 async def until(driver, query):
     async with asyncio.timeout(60):
-        while not await driver._do(query):
+        while not await driver._execute(query):
             await asyncio.sleep(0)
 
 

@@ -105,7 +105,7 @@ def test_calls_and_hints_come_back(store, own):
         assert await other.reserve(["default"], now, lease, 1) == []
         waiting = asyncio.create_task(other.wait(["default"], PATIENCE))
         if isinstance(driver, PostgresDriver):
-            while not await driver._do("select 1 from taskharbor.waiting where queue = 'default'"):
+            while not await driver._execute("select 1 from taskharbor.waiting where queue = 'default'"):
                 await asyncio.sleep(0)
         await driver.enqueue([JobRecord(id="b", type="t")], now)
         assert await asyncio.wait_for(waiting, 20) is True

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from taskharbor.drivers.postgres.pool import _lasting
+from taskharbor.drivers.postgres.attempts import _is_lasting
 from tests.servers import postgres, redis
 from tests.supervisor.test_usage_errors import run
 
@@ -97,4 +97,4 @@ def test_a_start_that_can_never_succeed_ends_with_its_reason(address: Address, t
     ],
 )
 def test_what_postgres_says_tells_whether_to_wait(lasting: bool, text: str) -> None:
-    assert _lasting(text) is lasting
+    assert _is_lasting(text) is lasting

@@ -1,228 +1,167 @@
-"""A connection of the pool: psycopg's, with a short way for one statement at a time.
+"""A connection of the pool: it waits for results on the event loop.
 
-psycopg's own cursors cost three times what a call of ours does otherwise: here the statement goes to libpq at once, the
-loop watches the socket from one call to the next, and what is sent often is prepared, except through pgbouncer. Nobody
-but the pool makes one; whatever else psycopg offers still works on it.
+The loop watches the socket from one call to the next, which saves two registrations a call. `plain()` gives the
+connection to psycopg's own methods: these watch the socket themselves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-from psycopg import errors
-from psycopg.adapt import Transformer
-from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from taskharbor.drivers.postgres.deadline import cut
-from taskharbor.drivers.postgres.statement import numbered
+from taskharbor.drivers.postgres.exchange import Exchange
 
-OFTEN = 3  # a statement is prepared when it is sent for the third time
-MOST = 50  # statements that one connection prepares
-GRACE = 5.0  # seconds for the server to end a call that was cancelled
-_ROWS = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+STOP_S = 5.0  # for the server to end a call that was cancelled
 
 
-class FastConnection(psycopg.AsyncConnection[Any]):
+class FastConnection:
     """One connection, used by one call at a time."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.prepares = False
-        self.until: float | None = None  # when the call under way is given up, by the loop's time
-        self.settles = True  # a call that is cancelled waits until the server has stopped; else see `settle`
-        self.late = False
-        self.__timer: asyncio.TimerHandle | None = None
-        self.sent: dict[str, int] = {}  # which statements, and how often until they were prepared
-        self.__names: dict[str, bytes] = {}
-        self.__outdated: list[str] = []  # statements that were prepared before somebody changed a table
-        self.__rows = Transformer(self)
-        self.__watched: tuple[asyncio.AbstractEventLoop, int] | None = None
-        self.__answer: asyncio.Future[PGresult] | None = None
-        self.__last: PGresult | None = None
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self.until: float | None = None  # when the call under way is given up, in the loop's time
+        self.late = False  # whether one was
+        self.stops_at_once = True  # a call that is cancelled waits until the server has stopped; else see `stop`
+        self.exchange = Exchange(connection)
+        self._connection = connection
+        self._pgconn = connection.pgconn
+        self._timer: asyncio.TimerHandle | None = None
+        self._watched: tuple[asyncio.AbstractEventLoop, int] | None = None
+        self._waiter: asyncio.Future[PGresult] | None = None
+        self._last: PGresult | None = None
 
-    async def ask(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
+    async def ask(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         """The rows of one statement; its parameters are texts, numbers, booleans or None."""
-        given = [_text(value) for value in parameters]
-        name = self.__names.get(sql)
-        if name is None and self.prepares:
-            name = await self.__prepared(sql)
+        exchange = self.exchange.ask(sql, parameters)
+        next(exchange)
         try:
-            result = await self.__sent_as(name, sql, given)
-        except errors.InvalidSqlStatementName:  # a pooler that nobody told us of gives each call another session
-            self.prepares = False
-            self.__names.clear()
-            if self.pgconn.transaction_status != TransactionStatus.IDLE:
-                raise
-            result = await self.__sent_as(None, sql, given)
-        except errors.FeatureNotSupported:  # "cached plan must not change result type": somebody has changed a table
-            if name is None:
-                raise
-            del self.__names[sql]
-            self.__outdated.append(sql)
-            if self.pgconn.transaction_status != TransactionStatus.IDLE:
-                raise
-            result = await self.__sent_as(None, sql, given)
-        if not result.ntuples:
-            return []
-        self.__rows.set_pgresult(result)
-        try:
-            return self.__rows.load_rows(0, result.ntuples, tuple)
-        finally:
-            self.__rows.set_pgresult(None)
+            while True:
+                exchange.send(await self._result())
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]  # StopIteration does not say what it carries
 
-    async def __sent_as(self, name: bytes | None, sql: str, given: list[bytes | None]) -> PGresult:
-        if name is None:
-            self.pgconn.send_query_params(numbered(sql).encode(), given, result_format=Format.BINARY)
-        else:
-            self.pgconn.send_query_prepared(name, given, result_format=Format.BINARY)
-        return await self.__result()
+    def plain(self) -> psycopg.AsyncConnection[Any]:
+        """psycopg's connection, for its own methods, until the next `ask`."""
+        self._unwatch()
+        return self._connection
 
-    async def __prepared(self, sql: str) -> bytes | None:
-        times = self.sent[sql] = self.sent.get(sql, 0) + 1
-        if times < OFTEN or len(self.__names) >= MOST:
-            return None
-        # Named by what it says: no name ever stands for two statements, whoever shares the session.
-        text = sql + "." * self.__outdated.count(sql)
-        name = b"taskharbor_" + hashlib.md5(text.encode(), usedforsecurity=False).hexdigest().encode()
-        self.pgconn.send_prepare(name, numbered(sql).encode())
-        try:
-            await self.__result()
-        except errors.DuplicatePreparedStatement:
-            if self.pgconn.transaction_status == TransactionStatus.INERROR:
-                self.prepares = False
-                raise
-        self.__names[sql] = name
-        return name
+    @property
+    def closed(self) -> bool:
+        return self._connection.closed
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is still to come that nobody waits for."""
-        return not self.closed and self.pgconn.transaction_status == TransactionStatus.ACTIVE
+        """Whether a result is still to come that no call waits for."""
+        return not self.closed and self._pgconn.transaction_status == TransactionStatus.ACTIVE
 
-    async def settle(self) -> None:
-        """After a call was cancelled: ask the server to stop, and read away what it still answers."""
+    @property
+    def idle(self) -> bool:
+        """Whether the server is in no transaction, and does nothing."""
+        return self._pgconn.transaction_status == TransactionStatus.IDLE
+
+    async def stop(self) -> None:
+        """After a call was cancelled: ask the server to stop, and discard what it still sends."""
         if self.busy:
             with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
-                await self.cancel_safe(timeout=GRACE)
-                async with asyncio.timeout(GRACE):
-                    await self.__answered()
+                await self._connection.cancel_safe(timeout=STOP_S)
+                async with asyncio.timeout(STOP_S):
+                    await self._received()
 
-    async def __result(self) -> PGresult:
-        """What the server answers to what was sent."""
+    async def close(self) -> None:
+        self._unwatch()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._connection.close()
+
+    async def _result(self) -> PGresult:
         try:
-            result = await self.__answered()
+            return await self._received()
         except asyncio.CancelledError:
-            if self.settles:
-                await self.settle()
+            if self.stops_at_once:
+                await self.stop()
             raise
-        if result.status not in _ROWS:
-            raise errors.error_from_result(result)
-        return result
 
     # The socket
 
-    async def __answered(self) -> PGresult:
-        """Send what is left to send, and wait until all of the answer is there."""
-        pgconn = self.pgconn
+    async def _received(self) -> PGresult:
+        """Send what is left to send, and wait until the result is complete."""
+        pgconn = self._pgconn
         loop = asyncio.get_running_loop()
-        if self.__watched is None:
-            self.__watched = loop, pgconn.socket
-            loop.add_reader(pgconn.socket, self.__read)
-        answer: asyncio.Future[PGresult] = loop.create_future()
-        self.__answer = answer
-        self.__arm(loop)
+        if self._watched is None:
+            self._watched = loop, pgconn.socket
+            loop.add_reader(pgconn.socket, self._readable)
+        waiter: asyncio.Future[PGresult] = loop.create_future()
+        self._waiter = waiter
+        if self._timer is None and self.until is not None:
+            self._set_timer(loop)
         try:
             if pgconn.flush():
-                loop.add_writer(pgconn.socket, self.__write)
-            self.__take()  # after a cancel all of it may have been read before
-            return await answer
+                loop.add_writer(pgconn.socket, self._writable)
+            self._take()  # after a cancel all of it may have been read before
+            return await waiter
         finally:
-            self.__answer = None
+            self._waiter = None
 
-    def __arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One timer serves many calls: most have ended long before it looks."""
-        if self.__timer is None and self.until is not None:
-            self.__timer = loop.call_at(self.until, self.__tick, loop)
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """One timer serves many calls: most have ended long before it fires."""
+        assert self.until is not None
+        self._timer = loop.call_at(self.until, self._timer_fired, loop)
 
-    def __tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.__timer = None
+    def _timer_fired(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
         if self.until is not None and loop.time() < self.until:
-            self.__arm(loop)
+            self._set_timer(loop)
         elif self.until is not None:
             self.late = True
-            cut(self)
+            cut(self._connection)
 
-    def __read(self) -> None:
+    def _readable(self) -> None:
         try:
-            self.pgconn.consume_input()
-            self.__take()
+            self._pgconn.consume_input()
+            self._take()
         except psycopg.Error as error:
-            self.__unwatch()
-            self.__end(error)
+            self._unwatch()
+            self._end(error)
 
-    def __take(self) -> None:
-        """What has been read of the answer; asking libpq for more would block the loop."""
-        while self.__answer is not None and not self.pgconn.is_busy():
-            result = self.pgconn.get_result()
+    def _take(self) -> None:
+        """Take the results that have been read; asking libpq for more would block the loop."""
+        while self._waiter is not None and not self._pgconn.is_busy():
+            result = self._pgconn.get_result()
             if result is None:
-                self.__end(None)
+                self._end(None)
             else:
-                self.__last = result
+                self._last = result
 
-    def __write(self) -> None:
-        assert self.__watched is not None
-        loop, socket = self.__watched
+    def _writable(self) -> None:
+        assert self._watched is not None
+        loop, socket = self._watched
         try:
-            if not self.pgconn.flush():
+            if not self._pgconn.flush():
                 loop.remove_writer(socket)
         except psycopg.Error as error:
-            self.__unwatch()
-            self.__end(error)
+            self._unwatch()
+            self._end(error)
 
-    def __end(self, error: psycopg.Error | None) -> None:
-        """Nothing more is to come: tell whoever waits for it."""
-        answer, self.__answer = self.__answer, None
-        result, self.__last = self.__last, None
-        if answer is None or answer.done():
+    def _end(self, error: psycopg.Error | None) -> None:
+        """Nothing more is to come: wake the call that waits."""
+        waiter, self._waiter = self._waiter, None
+        result, self._last = self._last, None
+        if waiter is None or waiter.done():
             return
         if result is not None:
-            answer.set_result(result)
+            waiter.set_result(result)
         else:
-            answer.set_exception(error or psycopg.OperationalError("the connection is lost"))
+            waiter.set_exception(error or psycopg.OperationalError("the connection is lost"))
 
-    def __unwatch(self) -> None:
-        if self.__watched is not None:
-            (loop, socket), self.__watched = self.__watched, None
+    def _unwatch(self) -> None:
+        if self._watched is not None:
+            (loop, socket), self._watched = self._watched, None
             if not loop.is_closed():
                 loop.remove_reader(socket)
                 loop.remove_writer(socket)
-
-    async def wait(self, *arguments: Any, **named: Any) -> Any:
-        """Everything that psycopg does by itself comes through here: then the socket is its own."""
-        self.__unwatch()
-        self.__arm(asyncio.get_running_loop())
-        return await super().wait(*arguments, **named)
-
-    async def close(self) -> None:
-        self.__unwatch()
-        if self.__timer is not None:
-            self.__timer.cancel()
-        await super().close()
-
-
-def _text(value: str | int | None) -> bytes | None:
-    """A parameter as PostgreSQL reads it; libpq would end it at a NUL."""
-    if isinstance(value, str):
-        text = str.encode(value)
-        if b"\x00" in text:
-            raise psycopg.DataError("PostgreSQL's text cannot hold NUL")
-        return text
-    if isinstance(value, bool):
-        return b"t" if value else b"f"
-    return None if value is None else b"%d" % value

@@ -1,4 +1,4 @@
-"""Enqueueing as a program: checked here, stored by one statement. It runs on our connections and on the caller's."""
+"""Enqueueing as a program: checked here, stored by one statement, on our connections and on the caller's."""
 
 from __future__ import annotations
 
@@ -6,34 +6,35 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from taskharbor.drivers.postgres.records import base64_of, micros, to_json, to_row
+from taskharbor.drivers.graph import in_cycle
+from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, Planning, plan_jobs
+from taskharbor.drivers.postgres.records import StoredState, base64_of, micros, to_json, to_row
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
 from taskharbor.model.bounds import check_job
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 
-MAX_CALL = (
-    128 * 1024 * 1024
-)  # bytes of payloads: one call is one statement, and all of it stands in memory several times
+MAX_CALL_BYTES = 128 << 20  # of payloads: one call is one statement, of which the memory holds several copies
 
 
 def enqueue(
-    schema: str, jobs: Sequence[JobRecord], now: datetime, max_payload: int, *, gently: bool = False
+    schema: str, jobs: Sequence[JobRecord], now: datetime, max_payload: int, *, callers_transaction: bool = False
 ) -> Program[list[Enqueued]]:
-    """Store jobs, all or none. `gently`: on a connection whose transaction may stay open."""
+    """Store jobs, all or none. `callers_transaction`: on the caller's connection, whose transaction may stay open."""
     size = 0
     for job in jobs:
         check_job(job, max_payload)
         size += len(job.payload)
-    if size > MAX_CALL:
+    if size > MAX_CALL_BYTES:
         raise InvalidJob(
-            f"payload: expected at most {MAX_CALL >> 20} MiB together in one call, got {size >> 20}; use several calls"
+            f"payload: expected at most {MAX_CALL_BYTES >> 20} MiB together in one call, got {size >> 20}; "
+            "use several calls"
         )
     if not jobs:
         return []
     if len(jobs) == 1 and _ordinary(jobs[0]):
-        rows = yield _one(schema, jobs[0], now, gently)
+        rows = yield _one(schema, jobs[0], now, callers_transaction)
         return [Enqueued(jobs[0].id, rows[0][0])]
     firsts: dict[str, JobRecord] = {}
     for job in jobs:
@@ -41,7 +42,7 @@ def enqueue(
     fresh = list(firsts.values())
     if any(job.depends_on for job in fresh):
         yield from _refuse_cycle(schema, fresh)
-    rows = yield _statement(schema, fresh, now, gently)
+    rows = yield _statement(schema, fresh, now, callers_transaction)
     known: dict[str, str] = {}
     for id, answer in rows:
         if id is None:
@@ -56,11 +57,11 @@ def enqueue(
 
 
 def _ordinary(job: JobRecord) -> bool:
-    """Whether it is nothing but a job: no key, no dependencies, no flow, no limit for its group."""
+    """Whether a job has no key, no dependencies, no flow and no limit for its group."""
     return job.idempotency_key is None and not job.depends_on and job.flow_id is None and not job.group_limit
 
 
-def _one(schema: str, job: JobRecord, now: datetime, gently: bool) -> Statement:
+def _one(schema: str, job: JobRecord, now: datetime, callers_transaction: bool) -> Statement:
     row = to_row(job, 0)
     return value(
         schema,
@@ -78,11 +79,11 @@ def _one(schema: str, job: JobRecord, now: datetime, gently: bool) -> Statement:
         (row.metadata, "text"),
         (row.created_at, "bigint"),
         (micros(now), "bigint"),
-        (gently, "boolean"),
+        (callers_transaction, "boolean"),
     )
 
 
-def _statement(schema: str, jobs: Sequence[JobRecord], now: datetime, gently: bool) -> Statement:
+def _statement(schema: str, jobs: Sequence[JobRecord], now: datetime, callers_transaction: bool) -> Statement:
     keys: list[dict[str, Any]] = []
     edges: list[dict[str, Any]] = []
     limits: list[dict[str, Any]] = []
@@ -109,69 +110,55 @@ def _statement(schema: str, jobs: Sequence[JobRecord], now: datetime, gently: bo
         (array(list(flows)) if flows else None, "text"),
         (array(list(queues)), "text"),
         (micros(now), "bigint"),
-        (gently, "boolean"),
+        (callers_transaction, "boolean"),
         columns="id, known",
     )
 
 
 def _refuse_cycle(schema: str, jobs: Sequence[JobRecord]) -> Program[None]:
-    """InvalidJob if new jobs wait for themselves. Asks the store which are new only where they might."""
-    by_key: dict[tuple[str, str], str] = {}
-    merged: dict[str, str] = {}
-    for job in jobs:
-        if job.idempotency_key is not None:
-            merged[job.id] = by_key.setdefault((job.queue, job.idempotency_key), job.id)
-    if not _stuck(jobs, {}) and not (merged and _stuck(jobs, merged)):
+    """InvalidJob if new jobs wait for themselves. It asks the store which jobs are new only if some might."""
+    waits_for = {job.id: job.depends_on for job in jobs}
+    if in_cycle(waits_for) is None and in_cycle(_merged_by_key(jobs)) is None:
         return
-    rows = yield Statement(
-        f"select r.id from {quoted(schema)}.records r where r.id in (select json_array_elements_text(cast(? as json)))",
-        (array([job.id for job in jobs]),),
-    )
-    known_ids = {row[0] for row in rows}
-    pairs = [
-        {"id": job.id, "queue": job.queue, "key": base64_of(job.idempotency_key.encode())}
+    planning: Planning[JobFacts, Plan[JobFacts]] = plan_jobs(jobs)
+    try:
+        lookup = next(planning)
+        while True:
+            lookup = planning.send((yield from _look_up(schema, lookup)))
+    except StopIteration:
+        return  # the server plans again, under its locks
+
+
+def _merged_by_key(jobs: Sequence[JobRecord]) -> dict[str, set[str]]:
+    """Which jobs wait for which, if jobs with the same idempotency key are one job."""
+    by_key: dict[tuple[str, str], str] = {}
+    aliases = {
+        job.id: by_key.setdefault((job.queue, job.idempotency_key), job.id)
         for job in jobs
         if job.idempotency_key is not None
-    ]
+    }
+    merged: dict[str, set[str]] = {}
+    for job in jobs:
+        waits = merged.setdefault(aliases.get(job.id, job.id), set())
+        waits.update(aliases.get(id, id) for id in job.depends_on)
+    return merged
+
+
+def _look_up(schema: str, lookup: Lookup) -> Program[Facts[JobFacts]]:
+    """The jobs and idempotency keys that a plan asks for."""
     rows = yield Statement(
-        f"select g.id, k.id from {quoted(schema)}.keys k join json_to_recordset(cast(? as json)) "
-        "as g(id text, queue text, key text) on k.queue = g.queue and k.key = decode(g.key, 'base64')",
-        (to_json(pairs),),
+        f"select r.id, r.state, r.handed_to, r.depends_on from {quoted(schema)}.records r "
+        "where r.id in (select json_array_elements_text(cast(? as json)))",
+        (array(list(lookup.ids)),),
     )
-    known_keys = {row[0]: row[1] for row in rows}
-    fresh: list[JobRecord] = []
-    aliases: dict[str, str] = {}
-    keys: dict[tuple[str, str], str] = {}
-    for job in jobs:
-        if job.id in known_ids:
-            continue
-        if job.idempotency_key is not None:
-            known = known_keys.get(job.id) or keys.setdefault((job.queue, job.idempotency_key), job.id)
-            if known != job.id:
-                aliases[job.id] = known
-                continue
-        fresh.append(job)
-    stuck = _stuck(fresh, aliases)
-    if stuck:
-        raise InvalidJob(f"depends_on: {stuck} waits for itself over its dependencies; leave one of the edges out")
-
-
-def _stuck(jobs: Sequence[JobRecord], aliases: dict[str, str]) -> str | None:
-    """Take away what waits for nothing, again and again; what is left waits for itself."""
-    waits: dict[str, set[str]] = {aliases.get(job.id, job.id): set() for job in jobs}
-    dependents: dict[str, list[str]] = {}
-    for job in jobs:
-        own = aliases.get(job.id, job.id)
-        for dependency in job.depends_on:
-            dependency = aliases.get(dependency, dependency)
-            if dependency in waits and dependency not in waits[own]:
-                waits[own].add(dependency)
-                dependents.setdefault(dependency, []).append(own)
-    counts = {id: len(inside) for id, inside in waits.items()}
-    free = [id for id, count in counts.items() if not count]
-    for id in free:
-        for dependent in dependents.get(id, ()):
-            counts[dependent] -= 1
-            if not counts[dependent]:
-                free.append(dependent)
-    return next((id for id, count in counts.items() if count), None)
+    jobs = {
+        id: JobFacts(state == StoredState.DONE, handed_to, tuple(depends_on or ()))
+        for id, state, handed_to, depends_on in rows
+    }
+    given = [{"queue": queue, "key": base64_of(key.encode())} for queue, key in lookup.keys]
+    rows = yield Statement(
+        f"select k.queue, k.key, k.id from {quoted(schema)}.keys k join json_to_recordset(cast(? as json)) "
+        "as g(queue text, key text) on k.queue = g.queue and k.key = decode(g.key, 'base64')",
+        (to_json(given),),
+    )
+    return Facts(jobs, {(queue, bytes(key).decode()): id for queue, key, id in rows})

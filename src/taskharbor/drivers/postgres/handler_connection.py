@@ -20,7 +20,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.sql import Composable
 
-from taskharbor.drivers.postgres.connection import GRACE, FastConnection
+from taskharbor.drivers.postgres.connection import STOP_S
 from taskharbor.drivers.postgres.deadline import cut
 
 OURS = (
@@ -202,12 +202,12 @@ class SyncHandlerConnection(_GuardedConnection, psycopg.Connection[Any]):
         self.over = why
         with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                self.cancel_safe(timeout=GRACE)
+                self.cancel_safe(timeout=STOP_S)
         with contextlib.suppress(psycopg.Error):  # closed meanwhile
             cut(self)
 
 
-class AsyncHandlerConnection(_GuardedConnection, FastConnection):
+class AsyncHandlerConnection(_GuardedConnection, psycopg.AsyncConnection[Any]):
     """The same for a coroutine."""
 
     async def begin(self) -> None:
@@ -253,6 +253,6 @@ class AsyncHandlerConnection(_GuardedConnection, FastConnection):
         self.over = why
         with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                await self.cancel_safe(timeout=GRACE)
+                await self.cancel_safe(timeout=STOP_S)
         with contextlib.suppress(psycopg.Error):
             cut(self)

@@ -1,7 +1,7 @@
-"""Looking for transactions that stay open: while one lasts, nothing that was finished since can be cleared away.
+"""Transactions that stay open: while one lasts, the server cannot remove what was finished since it began.
 
-A reserve steps over what is dead at the head of its line, so its cost grows with every job that is processed meanwhile.
-A driver cannot end a transaction of somebody else's; it says which it is.
+A reserve then reads the dead entries at the head of its index, so its cost grows with every job that is processed
+meanwhile (see bloat.py). A driver cannot end a transaction of another program; it logs which one it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from taskharbor.drivers.postgres.statement import Program, Statement
 
 log = logging.getLogger("taskharbor.drivers.postgres")
 
-OLD = 30  # seconds
+OLD_S = 30
 # Only what keeps rows alive: a transaction that has written, or one that holds a snapshot.
 _OLDEST = """
 select a.pid, cast(extract(epoch from clock_timestamp() - a.xact_start) as integer), coalesce(a.state, 'unknown')
@@ -26,19 +26,19 @@ order by a.xact_start limit 1
 
 
 class LongTransactionWarning:
-    """Says once of each server process that its transaction has been open for too long."""
+    """Warns once of each server process whose transaction has been open for too long."""
 
     def __init__(self) -> None:
-        self._told: int | None = None
+        self._reported: int | None = None
 
-    def look(self) -> Program[None]:
-        rows: Any = yield Statement(_OLDEST, (OLD,))
+    def check(self) -> Program[None]:
+        rows: Any = yield Statement(_OLDEST, (OLD_S,))
         if not rows:
-            self._told = None
+            self._reported = None
             return
         pid, seconds, state = rows[0]
-        if pid != self._told:
-            self._told = pid
+        if pid != self._reported:
+            self._reported = pid
             log.warning(
                 "the server process %d has had a transaction open for %d s (%s): while it lasts, finished jobs cannot "
                 "be cleared away and every reserve grows slower; end it, or set idle_in_transaction_session_timeout",

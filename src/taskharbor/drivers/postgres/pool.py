@@ -1,56 +1,47 @@
-"""Connections, and running programs on them.
+"""Connections of one event loop, and running programs on them.
 
-A small pool of our own: a connection that cannot be made is an error at once, not after a time-out in the background,
-and nothing runs beside the calls. Calls in doubt are repeated once on a fresh connection, which ids and tokens make
-harmless; then, and for everything else that keeps the store from answering, it is BackendUnavailable.
+A small pool of our own: a connection that cannot be made is an error at once, not after a time-out in the background;
+a call prefers a connection whose server process has the plan of its statement; and nothing runs beside the calls.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
-import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from taskharbor.drivers.dsn import concealed
+from taskharbor.drivers.postgres.attempts import Attempts
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.statement import Program, Statement
-from taskharbor.model.errors import BackendUnavailable, DriverError
 
 if TYPE_CHECKING:
-    import psycopg
-
     from taskharbor.drivers.postgres.connection import FastConnection
 
 log = logging.getLogger("taskharbor.drivers.postgres")
 
 T = TypeVar("T")
-TURNS = 8  # how often a transaction that lost against another is begun again
-# Of our own sessions, whatever is usual for the role or the database. A planner that may not use what our statements
-# were made for takes them for expensive, and then compiles each for a second (jit), or starts processes for them.
+# For our own sessions, whatever the role or the database sets. A planner that may not use the plans that our statements
+# were made for takes them for expensive, compiles each for a second (jit), or starts processes for them.
 _SETTINGS = {
     "default_transaction_isolation": "read committed",
     "lock_timeout": "0",
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
-    "enable_memoize": "off",  # rows are looked up by their places, each once: remembering them is work for nothing
+    "enable_memoize": "off",  # rows are looked up by their ctid, each once: there is nothing to remember
     **dict.fromkeys(("enable_indexscan", "enable_indexonlyscan", "enable_bitmapscan", "enable_tidscan"), "on"),
     **dict.fromkeys(("enable_nestloop", "enable_hashjoin", "enable_hashagg", "enable_sort"), "on"),
 }
-_ISOLATION = "TH002"  # what our functions answer in an isolation that is not read committed
-SLACK = 5.0  # seconds that the server has to give up by itself, before the connection is given up here
-_REFUSED = re.compile(
-    r"authentication failed|no password supplied|no pg_hba\.conf entry|pg_hba\.conf rejects|is not permitted to log in"
-    r"|(?:database|role) \".*\" does not exist|permission denied for database|no such (?:database|user)"
-)
+SERVER_FIRST_S = 5.0  # the server gives a statement up this long before the connection is given up here
+BEGIN = "begin isolation level read committed"
 
 
 def arguments(options: PostgresOptions, address: str | None = None) -> dict[str, Any]:
-    """What every connection is made with: no call may hang on a network that is gone."""
+    """The arguments of every connection: no call may hang on a network that is gone."""
     return {
         "conninfo": address or options.address,
         "connect_timeout": max(2, round(options.connect_timeout)),
@@ -61,14 +52,35 @@ def arguments(options: PostgresOptions, address: str | None = None) -> dict[str,
         "tcp_user_timeout": 4_000,  # a dead connection is known in time to try another one within ten seconds
         "application_name": "taskharbor",
         "client_encoding": "UTF8",
-        "prepare_threshold": None,  # by psycopg: see connection.py
+        "prepare_threshold": None,  # exchange.py prepares
         "autocommit": True,
     }
 
 
+def session_settings(options: PostgresOptions, backend_pid: int) -> Statement:
+    """Set up a session, but only if it is the connection's own: then it returns a row.
+
+    A pooler that lends sessions for one transaction at a time answers from another server process than the one that
+    the connection was told. Its sessions are not ours to change.
+    """
+    limit = str(round(options.statement_timeout * 1000))
+    settings = [text for pair in {**_SETTINGS, "statement_timeout": limit}.items() for text in pair]
+    set_all = ", ".join(["set_config(?, ?, false)"] * (len(settings) // 2))
+    return Statement(f"select {set_all} where pg_backend_pid() = cast(? as integer)", (*settings, backend_pid))
+
+
+@functools.cache
+def warn_of_pooler() -> None:
+    """Log once that an unnamed pooler was noticed."""
+    log.warning(
+        "a connection pooler stands before PostgreSQL: nothing is set on its sessions and nothing prepared; if "
+        "it lends them for a transaction at a time, say so with pgbouncer=1 in the DSN"
+    )
+
+
 def limit_of(options: PostgresOptions) -> float:
     """After how many seconds a call is given up here; the server has given it up before, if it could."""
-    return options.statement_timeout + SLACK
+    return options.statement_timeout + SERVER_FIRST_S
 
 
 class PostgresPool:
@@ -77,113 +89,42 @@ class PostgresPool:
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self._idle: list[FastConnection] = []
-        self._room = asyncio.Semaphore(options.pool_size)
-        self._settling: set[asyncio.Task[None]] = set()
-        self._says_isolation = (
-            False  # sessions have another than ours, and are not ours to change: see 00_isolation.sql
-        )
+        self._free = asyncio.Semaphore(options.pool_size)
+        self._stopping: set[asyncio.Task[None]] = set()
+        # Whether each call says its isolation: sessions have another than ours, and are not ours to change.
+        self._says_isolation = False
         self._closed = False
+        self._newest_ms = 0
+        self.limit = limit_of(options)
+
+    def time(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def newest_time(self, milliseconds: int) -> int:
+        """The greatest time that the server has told so far: it never goes back."""
+        self._newest_ms = max(self._newest_ms, milliseconds)
+        return self._newest_ms
 
     async def close(self) -> None:
         self._closed = True
-        settling = list(self._settling)
-        for task in settling:
+        stopping = list(self._stopping)
+        for task in stopping:
             task.cancel()
-        await asyncio.gather(*settling, return_exceptions=True)
+        await asyncio.gather(*stopping, return_exceptions=True)
         await self._drop_idle()
-
-    async def _connect(self) -> FastConnection:
-        """A new connection, with the isolation we are made for, whatever is usual for this role or database.
-
-        Unless a pooler stands between that lends sessions for a transaction at a time: those are not ours to change. It
-        is known by the number of the server process, which is not the one that the connection was told.
-        """
-        from taskharbor.drivers.postgres.connection import FastConnection
-
-        connection = await FastConnection.connect(**arguments(self._options))
-        await connection.set_isolation_level(_read_committed())  # of transactions that are begun through psycopg
-        if not self._options.pgbouncer:
-            try:
-                limit = str(round(self._options.statement_timeout * 1000))
-                settings = [text for pair in {**_SETTINGS, "statement_timeout": limit}.items() for text in pair]
-                own = connection.info.backend_pid
-                set_all = ", ".join(["set_config(?, ?, false)"] * (len(settings) // 2))
-                connection.settles = False  # whoever is cancelled here closes it
-                with Deadline(self._options.connect_timeout, connection):
-                    rows = await connection.ask(
-                        f"select {set_all} where pg_backend_pid() = cast(? as integer)", (*settings, own)
-                    )
-                connection.settles = True
-                connection.prepares = bool(rows)
-                if not rows:
-                    _warn_of_a_pooler()
-            except BaseException:
-                await connection.close()
-                raise
-        return connection
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[FastConnection]:
         """A connection for the time of a block. One that is left in a transaction, or broken, is closed."""
-        connection, whole = await self._take(), False
+        connection, completed = await self._take(), False
         try:
             yield connection
-            whole = True
+            completed = True
         finally:
-            await self._give(connection, whole)
-
-    async def _take(self, sql: str = "") -> FastConnection:
-        """A free connection; rather one that has sent this before: the server's side of it has the plans."""
-        if self._room.locked():
-            async with asyncio.timeout(self.limit):
-                await self._room.acquire()
-        else:
-            await self._room.acquire()
-        try:
-            for place in range(len(self._idle) - 1, -1, -1):
-                if sql in self._idle[place].sent:
-                    return self._idle.pop(place)
-            if self._idle:
-                return self._idle.pop()
-            return await self._connect()
-        except BaseException:
-            self._room.release()
-            raise
-
-    async def _give(self, connection: FastConnection, whole: bool) -> None:
-        try:
-            if connection.busy and not connection.settles and not self._closed:
-                # Its call was cancelled. The server may take its time to say so, or stand still: the caller does not
-                # wait for that.
-                task = asyncio.create_task(self._settle(connection), name="taskharbor-settle")
-                self._settling.add(task)
-                task.add_done_callback(self._settling.discard)
-            else:
-                await self._put_back(connection, whole)
-        finally:
-            self._room.release()
-
-    async def _settle(self, connection: FastConnection) -> None:
-        settled = False
-        try:
-            await connection.settle()
-            settled = True
-        finally:
-            if settled:
-                await self._put_back(connection, False)
-            else:
-                await connection.close()
-
-    async def _put_back(self, connection: FastConnection, whole: bool) -> None:
-        if self._closed or connection.closed or (not whole and not _clean(connection)):
-            await connection.close()
-        else:
-            self._idle.append(connection)
-
-    @property
-    def limit(self) -> float:
-        """See limit_of."""
-        return limit_of(self._options)
+            await self._give(connection, completed)
 
     async def run(
         self,
@@ -193,68 +134,123 @@ class PostgresPool:
         repeat: bool = True,
         within: float | None = None,
     ) -> T:
-        """Run a program. `transaction`: as one; an answer that is an exception rolls it back. `within`: it is given up
-        after this many seconds, if that is sooner than usual.
+        """Run a program, made anew by `make` for each attempt.
 
-        `repeat`: the call may be sent again when its reply was lost. Where that would answer something else, only a
-        connection that answers is used, and what is lost after that is the caller's to find out.
+        `transaction`: between begin and commit; a result that is an exception rolls back. `within`: it is given up
+        after this many seconds, if that is sooner than usual. `repeat`: the call may be sent again when its reply was
+        lost. If that would return something else, a connection is used that has just answered, and a loss after that
+        is reported to the caller.
         """
         import psycopg
 
-        again, loop = False, asyncio.get_running_loop()
         limit = self.limit if within is None else min(within, self.limit)
-        for turn in range(TURNS):
-            sent = late = whole = False
-            as_one = transaction or self._says_isolation
+        attempts = Attempts(self._options, limit, may_repeat=repeat, in_transaction=transaction or self._says_isolation)
+        while True:
             try:
-                program = make()
-                try:
-                    first = next(program)
-                except StopIteration as stop:
-                    return stop.value  # type: ignore[no-any-return]
-                connection = await self._take(first.sql)
-                connection.until = loop.time() + limit
-                connection.settles = as_one  # whose block ends with a statement of its own
-                try:
-                    if not repeat:
-                        await connection.ask("select 1", ())
-                    sent = True
-                    answer = await (_as_one if as_one else drive)(connection, program, first)
-                    whole = True
-                    return answer
-                finally:
-                    late, connection.until = connection.late, None
-                    await self._give(connection, whole)
-            except (
-                psycopg.errors.DeadlockDetected,
-                psycopg.errors.SerializationFailure,
-                psycopg.errors.UniqueViolation,
-                psycopg.errors.FeatureNotSupported,  # a prepared statement that has to be prepared again
-                psycopg.errors.InvalidSqlStatementName,  # or is another session's
-                psycopg.errors.DuplicatePreparedStatement,
-            ) as error:
-                if turn + 1 == TURNS:
-                    raise unavailable(self._options, error) from error
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                await self._drop_idle()
-                if late:
-                    raise BackendUnavailable(f"PostgreSQL did not answer within {limit:g} s") from error
-                if again or not _lost(error) or (sent and not repeat):
-                    raise unavailable(self._options, error) from error
-                again = True
-            except TimeoutError as error:
-                await self._drop_idle()
-                raise unavailable(self._options, error) from error
-            except psycopg.errors.ReadOnlySqlTransaction as error:
-                await self._drop_idle()  # the primary became a standby: a fresh connection may find the new one
-                raise unavailable(self._options, error) from error
-            except psycopg.Error as error:
-                if error.sqlstate == _ISOLATION and not as_one:
-                    self._says_isolation = True
-                    continue
-                # Its text may quote what was stored: the kind of error has to do.
-                raise DriverError(f"PostgreSQL refused the call: {type(error).__name__}") from error
-        raise AssertionError("a turn returns or raises")
+                result = await self._attempt(make(), attempts, limit, check=not repeat)
+            except (psycopg.Error, TimeoutError) as error:
+                after = attempts.after(error)
+                if after.drop_idle:
+                    await self._drop_idle()
+                if after.error is not None:
+                    raise after.error from error
+                self._says_isolation = self._says_isolation or (attempts.in_transaction and not transaction)
+            else:
+                return result
+
+    async def _attempt(self, program: Program[T], attempts: Attempts, limit: float, *, check: bool) -> T:
+        attempts.sent = attempts.late = completed = False
+        try:
+            first = next(program)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]  # StopIteration does not say what it carries
+        connection = await self._take(first.sql)
+        connection.until = asyncio.get_running_loop().time() + limit
+        connection.stops_at_once = attempts.in_transaction  # it needs the connection for a rollback
+        try:
+            if check:
+                await connection.ask("select 1")
+            attempts.sent = True
+            if attempts.in_transaction:
+                result = await _drive_in_transaction(connection, program, first)
+            else:
+                result = await drive(connection, program, first)
+            completed = True
+            return result
+        finally:
+            attempts.late, connection.until = connection.late, None
+            await self._give(connection, completed)
+
+    # Connections
+
+    async def _connect(self) -> FastConnection:
+        """A new connection, set up for our statements unless a pooler stands between."""
+        import psycopg
+
+        from taskharbor.drivers.postgres.connection import FastConnection
+
+        made = await psycopg.AsyncConnection.connect(**arguments(self._options))
+        connection = FastConnection(made)
+        if not self._options.pgbouncer:
+            try:
+                connection.stops_at_once = False  # a call that is cancelled here closes it
+                with Deadline(self._options.connect_timeout, made):
+                    rows = await connection.ask(*session_settings(self._options, made.info.backend_pid))
+                connection.stops_at_once = True
+                connection.exchange.prepares = bool(rows)
+                if not rows:
+                    warn_of_pooler()
+            except BaseException:
+                await connection.close()
+                raise
+        return connection
+
+    async def _take(self, sql: str = "") -> FastConnection:
+        """A free connection; if possible one that has sent `sql` before: its server process has the plans."""
+        if self._free.locked():
+            async with asyncio.timeout(self.limit):
+                await self._free.acquire()
+        else:
+            await self._free.acquire()
+        try:
+            for place in range(len(self._idle) - 1, -1, -1):
+                if sql in self._idle[place].exchange.sent:
+                    return self._idle.pop(place)
+            if self._idle:
+                return self._idle.pop()
+            return await self._connect()
+        except BaseException:
+            self._free.release()
+            raise
+
+    async def _give(self, connection: FastConnection, completed: bool) -> None:
+        try:
+            if connection.busy and not connection.stops_at_once and not self._closed:
+                # Its call was cancelled. The server may take its time to stop, or be gone: the caller does not wait.
+                task = asyncio.create_task(self._stop(connection), name="taskharbor-stop")
+                self._stopping.add(task)
+                task.add_done_callback(self._stopping.discard)
+            else:
+                await self._put_back(connection, completed)
+        finally:
+            self._free.release()
+
+    async def _stop(self, connection: FastConnection) -> None:
+        stopped = False
+        try:
+            await connection.stop()
+            stopped = True
+        finally:
+            if stopped:
+                await self._put_back(connection, False)
+            else:
+                await connection.close()
+
+    async def _put_back(self, connection: FastConnection, completed: bool) -> None:
+        if self._closed or connection.closed or (not completed and not connection.idle):
+            await connection.close()
+        else:
+            self._idle.append(connection)
 
     async def _drop_idle(self) -> None:
         idle, self._idle = self._idle, []
@@ -262,80 +258,25 @@ class PostgresPool:
             await connection.close()
 
 
-async def drive(connection: FastConnection, program: Program[T], first: Statement | None = None) -> T:
-    """Run a program's statements on a connection; `first`: it has been asked for its first one."""
+async def drive(connection: FastConnection, program: Program[T], first: Statement) -> T:
+    """Run a program's statements on a connection; `first` is the one that it has yielded already."""
+    statement = first
     try:
-        statement = first or next(program)
         while True:
             statement = program.send(await connection.ask(statement.sql, statement.parameters))
     except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+        return stop.value  # type: ignore[no-any-return]  # StopIteration does not say what it carries
 
 
-@functools.cache
-def _warn_of_a_pooler() -> None:
-    log.warning(
-        "a connection pooler stands before PostgreSQL: nothing is set on its sessions and nothing prepared; if "
-        "it lends them for a transaction at a time, say so with pgbouncer=1 in the DSN"
-    )
+async def _drive_in_transaction(connection: FastConnection, program: Program[T], first: Statement) -> T:
+    import psycopg
 
-
-def _read_committed() -> psycopg.IsolationLevel:
-    from psycopg import IsolationLevel
-
-    return IsolationLevel.READ_COMMITTED
-
-
-class _RolledBack(Exception):
-    """Ends a transaction whose program answered with an error."""
-
-
-async def _as_one(connection: FastConnection, program: Program[T], first: Statement) -> T:
-    answer: T
+    await connection.ask(BEGIN)
     try:
-        async with connection.transaction():
-            answer = await drive(connection, program, first)
-            if isinstance(answer, Exception):
-                raise _RolledBack
-    except _RolledBack:
-        pass
-    return answer
-
-
-def unavailable(options: PostgresOptions, error: BaseException) -> BackendUnavailable:
-    """What callers get, with psycopg's own error as its cause; it repeats nothing of a user or password."""
-    told = concealed(options.address, " ".join(str(error).split())[:300]) or type(error).__name__
-    lasting = _lasting(str(error))
-    made = BackendUnavailable(f"PostgreSQL {'refused' if lasting else 'did not answer'}: {told}")
-    made.lasting = lasting
-    return made
-
-
-def unusable(options: PostgresOptions, error: psycopg.Error) -> DriverError:
-    """What callers get if the schema is not what they may use, without what the address may hold."""
-    from psycopg.errors import InsufficientPrivilege
-
-    told = concealed(options.address, (str(error).splitlines() or [""])[0]) or type(error).__name__
-    hint = ""
-    if isinstance(error, InsufficientPrivilege):
-        hint = "; run `taskharbor migrate` as a role that may create it, and grant this one the use of it"
-    return DriverError(f"the schema {options.schema!r} cannot be used: {told}{hint}")
-
-
-def _lasting(text: str) -> bool:
-    """Whether every host that was tried refused for good. libpq gives the server's words and no code for them: a server
-    that speaks another language is waited for."""
-    tried = text.split("\n- ")[1:] or [text]
-    return all(_REFUSED.search(each) is not None for each in tried)
-
-
-def _clean(connection: psycopg.AsyncConnection[Any]) -> bool:
-    from psycopg.pq import TransactionStatus
-
-    return connection.pgconn.transaction_status == TransactionStatus.IDLE
-
-
-def _lost(error: Exception) -> bool:
-    """Whether the connection went away under the call: a fresh one may be all it needs."""
-    state = getattr(error, "sqlstate", None)
-    return state is None or state.startswith(("08", "57P"))
+        result = await drive(connection, program, first)
+    except Exception:
+        with contextlib.suppress(psycopg.Error):  # the connection may be lost; what is not committed is rolled back
+            await connection.ask("rollback")
+        raise
+    await connection.ask("rollback" if isinstance(result, Exception) else "commit")
+    return result

@@ -1,24 +1,28 @@
-"""Looking at jobs: one statement for each question, over both tables through the view `records`."""
+"""Reading jobs, flows, queues and workers: one statement for each call, over both tables through the view `records`."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import zlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from taskharbor.drivers.postgres.records import COLUMNS, info_from, micros
-from taskharbor.drivers.postgres.statement import Program, Statement, array, named, quoted
-from taskharbor.model.errors import JobNotFound
-from taskharbor.model.job import FlowInfo, JobInfo, Page, State, flow_status
+import msgspec
 
-_WAITING_FOR = """case when r.state = 0 then array(
+from taskharbor.drivers.contract import WORKER_SILENCE
+from taskharbor.drivers.cursor import encode_cursor
+from taskharbor.drivers.graph import flow_info
+from taskharbor.drivers.listing import JobFilter
+from taskharbor.drivers.postgres.records import COLUMNS, StoredState, info_from, micros
+from taskharbor.drivers.postgres.statement import Program, Statement, array, named, quoted
+from taskharbor.drivers.refusals import no_flow, no_job
+from taskharbor.model.job import FlowInfo, JobInfo, Page, WorkerInfo
+
+_WAITING_FOR = f"""case when r.state = {StoredState.BLOCKED:d} then array(
     select d.id from unnest(r.depends_on) with ordinality as d(id, n)
-    where exists (select from {schema}.edges e where e.dependency = d.id and e.dependent = r.id)
-      and not exists (select from {schema}.history h where h.id = d.id and h.state + 0 = 5)
+    where exists (select from {{schema}}.edges e where e.dependency = d.id and e.dependent = r.id)
+      and not exists (select from {{schema}}.history h where h.id = d.id and h.state + 0 = {StoredState.DONE:d})
     group by d.id order by min(d.n)) end"""
+_worker_info = msgspec.json.Decoder(WorkerInfo).decode
 
 
 def _select(schema: str) -> str:
@@ -32,45 +36,36 @@ def inspect(schema: str, id: str, now: datetime) -> Program[JobInfo]:
         yield Statement(f"{_select(schema)} where r.id = ?", (id,)) if _storable(id) else Statement("select 1 limit 0")
     )
     if not rows:
-        raise JobNotFound(f"no job {id}")
+        raise no_job(id)
     return info_from(rows[0], micros(now))
 
 
-def list_jobs(
-    schema: str,
-    now: datetime,
-    *,
-    queue: str | None,
-    state: State | str | None,
-    type: str | None,
-    group: str | None,
-    flow_id: str | None,
-    cursor: str | None,
-    limit: int,
-) -> Program[Page]:
-    if limit < 1:
-        raise ValueError(f"limit: expected at least 1, got {limit}")
-    wanted = State(state) if state is not None else None
+def list_jobs(schema: str, now: datetime, wanted: JobFilter) -> Program[Page]:
     conditions: list[str] = []
     parameters: list[Any] = []
-    for column, value in (("queue", queue), ("type", type), ("grp", group), ("flow_id", flow_id)):
+    for column, value in (
+        ("queue", wanted.queue),
+        ("type", wanted.type),
+        ("grp", wanted.group),
+        ("flow_id", wanted.flow_id),
+    ):
         if value is not None:
             conditions.append(f"r.{column} = ?")
             parameters.append(value)
     if any(not _storable(value) for value in parameters):
         return Page(())
-    if wanted is not None:
+    if wanted.state is not None:
         conditions.append(f"{named(schema, 'state_of')}(r.state, r.run_at, r.wake, cast(? as bigint)) = ?")
-        parameters += [micros(now), wanted.value]
-    if cursor is not None:
+        parameters += [micros(now), wanted.state.value]
+    if wanted.after is not None:
         conditions.append("r.id > ?")
-        parameters.append(decode_cursor(cursor))
+        parameters.append(wanted.after)
     where = f" where {' and '.join(conditions)}" if conditions else ""
     rows = yield Statement(
-        f"{_select(schema)}{where} order by r.id limit cast(? as bigint)", (*parameters, min(limit, 2**31) + 1)
+        f"{_select(schema)}{where} order by r.id limit cast(? as bigint)", (*parameters, min(wanted.limit, 2**31) + 1)
     )
-    items = tuple(info_from(row, micros(now)) for row in rows[:limit])
-    return Page(items, encode_cursor(items[-1].job.id) if len(rows) > limit else None)
+    items = tuple(info_from(row, micros(now)) for row in rows[: wanted.limit])
+    return Page(items, encode_cursor(items[-1].job.id) if len(rows) > wanted.limit else None)
 
 
 def counts(schema: str, now: datetime) -> Program[dict[str, dict[str, int]]]:
@@ -86,7 +81,7 @@ def counts(schema: str, now: datetime) -> Program[dict[str, dict[str, int]]]:
 
 
 def queues(schema: str) -> Program[list[str]]:
-    """Distinct names by hopping from one to the next: a million jobs of a queue cost one look."""
+    """The names of all queues. PostgreSQL has no skip scan: this reads every job once (docs/driver-postgres.md)."""
     s = quoted(schema)
     rows = yield Statement(
         f"""select distinct r.queue collate "C" as queue from {s}.records r
@@ -99,18 +94,9 @@ def flow(schema: str, flow_id: str, now: datetime) -> Program[FlowInfo]:
     found = Statement(f"{_select(schema)} where r.flow_id = ? order by r.id", (flow_id,))
     rows = yield found if _storable(flow_id) else Statement("select 1 limit 0")
     if not rows:
-        raise JobNotFound(f"no flow {flow_id}")
+        raise no_flow(flow_id)
     nodes = tuple(info_from(row, micros(now)) for row in rows)
-    jobs = [node.job for node in nodes]
-    times = [at for job in jobs for at in (job.created_at, job.failed_at, job.finished_at) if at is not None]
-    return FlowInfo(
-        flow_id,
-        flow_status([node.state for node in nodes]),
-        min(job.created_at for job in jobs),
-        max(times),
-        nodes,
-        tuple((dependency, job.id) for job in jobs for dependency in job.depends_on),
-    )
+    return flow_info(flow_id, nodes)
 
 
 def results(schema: str, ids: Sequence[str]) -> Program[dict[str, bytes | None]]:
@@ -123,23 +109,22 @@ def results(schema: str, ids: Sequence[str]) -> Program[dict[str, bytes | None]]
     return {id: found.get(id) for id in ids}
 
 
+def workers(schema: str, now: datetime) -> Program[list[WorkerInfo]]:
+    """The workers that sent a heartbeat lately."""
+    rows = yield Statement(
+        f"select info from {quoted(schema)}.workers where seen_at > ? order by worker", (micros(now - WORKER_SILENCE),)
+    )
+    return [info for row in rows if (info := _readable(row[0])) is not None]
+
+
+def _readable(info: str) -> WorkerInfo | None:
+    """What a worker says of itself; None if another program has damaged it."""
+    try:
+        return _worker_info(info.encode())
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+
+
 def _storable(text: str) -> bool:
     """Whether PostgreSQL can be asked about such a text; what it cannot hold is not stored there."""
     return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def encode_cursor(id: str) -> str:
-    """Opaque, and checked: a cursor that lost a character must not quietly begin somewhere else."""
-    data = id.encode()
-    return base64.urlsafe_b64encode(b"1" + zlib.crc32(data).to_bytes(4, "big") + data).decode()
-
-
-def decode_cursor(cursor: str) -> str:
-    try:
-        data = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
-        id = data[5:].decode()
-    except (AttributeError, UnicodeError, binascii.Error):
-        raise ValueError("cursor: expected one that list answered, got a damaged one") from None
-    if encode_cursor(id) != cursor or not _storable(id):
-        raise ValueError("cursor: expected one that list answered, got a damaged one")
-    return id

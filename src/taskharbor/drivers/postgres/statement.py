@@ -89,3 +89,8 @@ def named(schema: str, function: str) -> str:
     '"taskharbor".state_of_v2'
     """
     return f"{quoted(schema)}.{function}_v{VERSION}"
+
+
+def rows_of(statement: Statement) -> Program[Any]:
+    """The program that returns the rows of one statement."""
+    return (yield statement)

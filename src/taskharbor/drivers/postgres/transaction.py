@@ -8,16 +8,18 @@ the same, since the server rolls back. Only one that is lost after it leaves ope
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from taskharbor.drivers.connections import run_sync
+from taskharbor.drivers.connections import run, run_sync
 from taskharbor.drivers.contract import aborted
+from taskharbor.drivers.postgres.attempts import unavailable
 from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.pool import PostgresPool, arguments, drive, limit_of, unavailable
-from taskharbor.drivers.postgres.settle import plain, settle_alone, spawn_alone
+from taskharbor.drivers.postgres.pool import PostgresPool, arguments, limit_of
+from taskharbor.drivers.postgres.settle import is_plain, settle_alone
+from taskharbor.drivers.postgres.spawn import spawn_alone
 from taskharbor.drivers.postgres.statement import Program, Statement
 from taskharbor.model.errors import JobNotFound, TaskHarborError, TransactionFailed
 from taskharbor.model.lease import Lease
@@ -38,7 +40,7 @@ def _settled(options: PostgresOptions, lease: Lease, ack: Ack, now: datetime) ->
     # How long its own statements may take was the handler's affair.
     limit = str(round(options.statement_timeout * 1000))
     yield Statement("select set_config('statement_timeout', ?, true), set_config('lock_timeout', '0', true)", (limit,))
-    if plain(ack):
+    if is_plain(ack):
         return (yield from settle_alone(options.schema, ack, now))
     return (yield from spawn_alone(options.schema, ack, now, options.max_payload))
 
@@ -46,7 +48,7 @@ def _settled(options: PostgresOptions, lease: Lease, ack: Ack, now: datetime) ->
 class PostgresTransaction:
     """One transaction on a connection of psycopg's, taken for it alone."""
 
-    def __init__(self, pool: Callable[[], Awaitable[PostgresPool]], options: PostgresOptions, lease: Lease) -> None:
+    def __init__(self, pool: Callable[[], PostgresPool], options: PostgresOptions, lease: Lease) -> None:
         self._pool = pool
         self._options = options
         self._lease = lease
@@ -69,7 +71,7 @@ class PostgresTransaction:
     async def _begun(self) -> AsyncHandlerConnection:
         from taskharbor.drivers.postgres.handler_connection import AsyncHandlerConnection
 
-        await self._pool()  # or the driver is not open
+        self._pool()  # raises if the driver is not open
         connection = await AsyncHandlerConnection.connect(**arguments(self._options))
         try:
             with Deadline(self._options.connect_timeout, connection):
@@ -94,7 +96,9 @@ class PostgresTransaction:
             if (problem := connection.give_back()) is not None:
                 return _failed(self._lease, problem)
             with Deadline(limit_of(self._options), connection):
-                refused = await drive(connection, _settled(self._options, self._lease, ack, now))
+                refused: TaskHarborError | None = await drive_async(
+                    connection, _settled(self._options, self._lease, ack, now)
+                )
                 if refused is None:
                     sent = True
                     await connection.commit()
@@ -207,8 +211,18 @@ def _failed(lease: Lease, error: psycopg.Error) -> TransactionFailed:
     return failed
 
 
+async def drive_async(connection: Any, program: Program[Any]) -> Any:
+    """Run a program's statements on an asynchronous connection of any library."""
+    try:
+        statement = next(program)
+        while True:
+            statement = program.send(await run(connection, statement.sql, statement.parameters))
+    except StopIteration as stop:
+        return stop.value
+
+
 def drive_sync(connection: Any, program: Program[Any]) -> Any:
-    """Run a program's statements on a synchronous connection of any kind."""
+    """Run a program's statements on a synchronous connection of any library."""
     try:
         statement = next(program)
         while True:

@@ -1,8 +1,8 @@
-"""Hints that work may have arrived: LISTEN on a connection of its own, and looking from time to time all the same.
+"""wait(): LISTEN on a connection of its own for hints that work may have arrived, and poll from time to time as well.
 
-Who waits leaves a note in the table `waiting`; whoever brings work and finds one takes it away and notifies. So a
-store in which everybody is busy sends nothing, and a hundred enqueues wake a waiter once. The listening connection
-mends itself; while it is away, and through pgbouncer, waiting is looking more often.
+A waiter is a row in the table `waiting`. A call that brings work and finds such rows deletes them and notifies. So a
+store in which all workers are busy sends nothing, and a hundred enqueues wake a waiter once. The listening connection
+reconnects by itself; while it is away, and through pgbouncer, waiting is polling more often.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from taskharbor.model.errors import DriverError
 if TYPE_CHECKING:
     import psycopg
 
-LOOK_EVERY = 1.0  # seconds, while listening
-LOOK_OFTEN = 0.2  # seconds, without
-FIRST_LISTEN = 2.0  # seconds for which the first wait lets the listening connection come up
-SILENCE = 20.0  # seconds after which the listening connection is asked whether it is alive
-LEAVING = 2.0  # seconds to take back the notes
-MAX_EMPTY_HINTS = 2  # so many looks in a row that found something which no reserve could take are believed
+POLL_LISTENING_S = 1.0  # between two polls while listening
+POLL_S = 0.2  # without listening
+FIRST_LISTEN_S = 2.0  # for which the first wait lets the listening connection come up
+SILENCE_S = 20.0  # after which the listening connection is asked whether it is alive
+LEAVING_S = 2.0  # to delete the rows of this waiter
+MAX_EMPTY_HINTS = 2  # after so many polls in a row that led to an empty reserve, pause before polls are trusted again
 
 
 class HintListener:
-    """The waiters of one driver."""
+    """The calls of wait() of one driver."""
 
     def __init__(self, pool: PostgresPool, options: PostgresOptions) -> None:
         self._pool = pool
@@ -42,17 +42,17 @@ class HintListener:
         self._task: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()
         self._empty_hints = 0
-        self._looked = False
-        self._noted = False
+        self._polled = False
+        self._registered = False
         self.channel = "taskharbor:" + hashlib.md5(options.schema.encode(), usedforsecurity=False).hexdigest()
 
     def reserved(self, number: int) -> None:
-        """A reserve answered so many jobs."""
+        """A reserve returned `number` jobs."""
         if number:
             self._empty_hints = 0
-        elif self._looked:
+        elif self._polled:
             self._empty_hints += 1
-        self._looked = False
+        self._polled = False
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         """True as soon as work may have arrived, False after `timeout` seconds."""
@@ -63,13 +63,13 @@ class HintListener:
         try:
             await self._listen(timeout)
             while True:
-                if await self._pool.run(lambda: self._watch(queues)) and self._empty_hints < MAX_EMPTY_HINTS:
-                    self._looked = True
+                if await self._pool.run(lambda: self._register(queues)) and self._empty_hints < MAX_EMPTY_HINTS:
+                    self._polled = True
                     return True
                 left = deadline - loop.time()
                 if left <= 0:
                     return False
-                every = LOOK_EVERY if self._listening.is_set() else LOOK_OFTEN
+                every = POLL_LISTENING_S if self._listening.is_set() else POLL_S
                 done, _ = await asyncio.wait([waiter], timeout=min(left, every))
                 if done:
                     self._empty_hints = 0
@@ -80,8 +80,8 @@ class HintListener:
             self._waiters.pop(waiter, None)
             waiter.cancel()
 
-    def _watch(self, queues: Sequence[str]) -> Program[bool]:
-        self._noted = True
+    def _register(self, queues: Sequence[str]) -> Program[bool]:
+        self._registered = True
         names = "array(select json_array_elements_text(cast(? as json)))"
         rows = yield Statement(
             f"select {named(self._options.schema, 'register_waiter')}({names}, ?)",
@@ -89,7 +89,7 @@ class HintListener:
         )
         return bool(rows[0][0])
 
-    def _leave(self) -> Program[None]:
+    def _unregister(self) -> Program[None]:
         yield Statement(f"delete from {quoted(self._options.schema)}.waiting where waiter = ?", (self._name,))
 
     # Listening
@@ -100,7 +100,7 @@ class HintListener:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._keep_listening(), name="taskharbor-listen")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._listening.wait(), min(timeout, FIRST_LISTEN))
+                await asyncio.wait_for(self._listening.wait(), min(timeout, FIRST_LISTEN_S))
 
     async def _keep_listening(self) -> None:
         import psycopg
@@ -115,12 +115,12 @@ class HintListener:
                         await connection.execute(f"listen {quoted(self.channel)}".encode())
                     self._listening.set()
                     if not first:
-                        self._wake(None)  # whatever was said meanwhile was not heard
+                        self._wake(None)  # hints that were sent meanwhile were not received
                     pause, first = 0.1, False
                     while True:
-                        async for notify in connection.notifies(timeout=SILENCE):
+                        async for notify in connection.notifies(timeout=SILENCE_S):
                             self._wake(notify.payload)
-                        # Nothing was said for a while: is there still somebody who could?
+                        # No hint for a while: is the server still there?
                         with Deadline(self._options.connect_timeout, connection):
                             await connection.execute("select 1")
             except (psycopg.Error, OSError):
@@ -136,18 +136,18 @@ class HintListener:
                 waiter.set_result(None)
 
     async def close(self) -> None:
-        """Stop listening, and take back the notes."""
+        """Stop listening, and delete the rows of this waiter."""
         task, self._task = self._task, None
-        if self._noted:
-            with contextlib.suppress(DriverError):  # whoever beats next takes it away
-                await self._pool.run(self._leave, within=LEAVING)
+        if self._registered:
+            with contextlib.suppress(DriverError):  # else the next heartbeat of any worker deletes them
+                await self._pool.run(self._unregister, within=LEAVING_S)
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
 
 class Closing:
-    """Closes a connection at the end of a block, where psycopg's own block would commit or roll back first."""
+    """Closes a connection at the end of a block; psycopg's own block would commit or roll back first."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self._connection = connection

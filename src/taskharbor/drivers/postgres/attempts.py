@@ -1,0 +1,120 @@
+"""The attempts of one call: after each that failed, whether to try again, and what the caller gets otherwise.
+
+A call in doubt (its reply was lost) is repeated once on a fresh connection; ids and tokens make that harmless. A
+transaction that lost against another is begun again. Everything else that keeps the server from answering is
+BackendUnavailable.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from taskharbor.drivers.dsn import concealed
+from taskharbor.drivers.postgres.options import PostgresOptions
+from taskharbor.model.errors import BackendUnavailable, DriverError
+from taskharbor.model.safe_repr import shown
+
+if TYPE_CHECKING:
+    import psycopg
+
+MAX_TURNS = 8  # how often a transaction that lost against another is begun
+WRONG_ISOLATION = "TH002"  # the error of our functions in another isolation than read committed: refuse_isolation.sql
+_REFUSED = re.compile(
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|pg_hba\.conf rejects|is not permitted to log in"
+    r"|(?:database|role) \".*\" does not exist|permission denied for database|no such (?:database|user)"
+)
+
+
+class AfterFailure(NamedTuple):
+    """What to do after an attempt failed."""
+
+    error: DriverError | None = None  # raise this; None: try again
+    drop_idle: bool = False  # the other connections are suspect, too: close those that are idle
+
+    def __repr__(self) -> str:
+        return shown(self, "drop_idle")
+
+
+class Attempts:
+    """The state of one call over its attempts. The runner sets `sent` and `late`."""
+
+    __slots__ = ("_is_repeated", "_limit", "_may_repeat", "_options", "_turns", "in_transaction", "late", "sent")
+
+    def __init__(self, options: PostgresOptions, limit: float, *, may_repeat: bool, in_transaction: bool) -> None:
+        self._options = options
+        self._limit = limit
+        self._may_repeat = may_repeat
+        self._turns = 0
+        self._is_repeated = False
+        self.in_transaction = in_transaction  # whether the call runs inside begin and commit
+        self.sent = False  # whether the call may have reached the server in this attempt
+        self.late = False  # whether its connection was cut because the time was over
+
+    def after(self, error: Exception) -> AfterFailure:
+        """What to do about an error of psycopg's, or a TimeoutError."""
+        import psycopg
+        from psycopg import errors
+
+        if isinstance(
+            error,
+            errors.DeadlockDetected
+            | errors.SerializationFailure
+            | errors.UniqueViolation
+            | errors.FeatureNotSupported  # a prepared statement has to be prepared again
+            | errors.InvalidSqlStatementName  # or belongs to another session
+            | errors.DuplicatePreparedStatement,
+        ):
+            self._turns += 1
+            return AfterFailure(unavailable(self._options, error) if self._turns == MAX_TURNS else None)
+        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            return AfterFailure(self._after_loss(error), drop_idle=True)
+        if isinstance(error, TimeoutError | errors.ReadOnlySqlTransaction):
+            # Read-only: the primary became a standby. A fresh connection may find the new primary.
+            return AfterFailure(unavailable(self._options, error), drop_idle=True)
+        if getattr(error, "sqlstate", None) == WRONG_ISOLATION and not self.in_transaction:
+            self.in_transaction = True
+            return AfterFailure()
+        # Its text may quote what is stored: only the kind of error is shown.
+        return AfterFailure(DriverError(f"PostgreSQL refused the call: {type(error).__name__}"))
+
+    def _after_loss(self, error: Exception) -> DriverError | None:
+        if self.late:
+            return BackendUnavailable(f"PostgreSQL did not answer within {self._limit:g} s")
+        if self._is_repeated or not _is_lost(error) or (self.sent and not self._may_repeat):
+            return unavailable(self._options, error)
+        self._is_repeated = True
+        return None
+
+
+def unavailable(options: PostgresOptions, error: BaseException) -> BackendUnavailable:
+    """The error for callers. psycopg's own error becomes its cause; no user and no password are repeated."""
+    text = concealed(options.address, " ".join(str(error).split())[:300]) or type(error).__name__
+    lasting = _is_lasting(str(error))
+    made = BackendUnavailable(f"PostgreSQL {'refused' if lasting else 'did not answer'}: {text}")
+    made.lasting = lasting
+    return made
+
+
+def unusable(options: PostgresOptions, error: psycopg.Error) -> DriverError:
+    """The error for callers if this role cannot use the schema; nothing secret of the address is repeated."""
+    from psycopg.errors import InsufficientPrivilege
+
+    text = concealed(options.address, (str(error).splitlines() or [""])[0]) or type(error).__name__
+    hint = ""
+    if isinstance(error, InsufficientPrivilege):
+        hint = "; run `taskharbor migrate` as a role that may create it, and grant this one the use of it"
+    return DriverError(f"the schema {options.schema!r} cannot be used: {text}{hint}")
+
+
+def _is_lasting(text: str) -> bool:
+    """Whether every host that was tried refused for good. libpq passes on the server's words without a code: a server
+    whose messages are in another language is taken for one that will come back."""
+    tried = text.split("\n- ")[1:] or [text]
+    return all(_REFUSED.search(each) is not None for each in tried)
+
+
+def _is_lost(error: Exception) -> bool:
+    """Whether the connection was lost during the call: a fresh one may be all it needs."""
+    state = getattr(error, "sqlstate", None)
+    return state is None or state.startswith(("08", "57P"))

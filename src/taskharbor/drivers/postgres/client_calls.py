@@ -1,0 +1,167 @@
+"""The calls that a client makes, written once: awaited on an event loop, or blocking on the calling thread.
+
+A call is a program (statement.py), or a few of them. A `Runner` runs it: pool.py on an event loop, blocking.py without
+one. There none of these coroutines ever suspends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from taskharbor.drivers.contract import CANCELLED_REASON
+from taskharbor.drivers.listing import job_filter
+from taskharbor.drivers.postgres import reading
+from taskharbor.drivers.postgres.enqueue import enqueue
+from taskharbor.drivers.postgres.lock_retry import ADMIN_S, JobLocked, Waits, ask_again
+from taskharbor.drivers.postgres.options import PostgresOptions
+from taskharbor.drivers.postgres.records import micros, moment_of
+from taskharbor.drivers.postgres.statement import Program, Statement, array, call, rows_of, value
+from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
+from taskharbor.model.bounds import check_moment
+from taskharbor.model.errors import DriverError
+from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
+from taskharbor.model.lease import Enqueued
+
+T = TypeVar("T")
+_CLOCK = Statement("select (extract(epoch from clock_timestamp()) * 1000)::bigint")
+
+
+class Runner(Waits, Protocol):
+    """Runs programs on connections."""
+
+    async def run(
+        self,
+        make: Callable[[], Program[T]],
+        *,
+        transaction: bool = False,
+        repeat: bool = True,
+        within: float | None = None,
+    ) -> T:
+        """Run a program: see PostgresPool.run."""
+
+    def newest_time(self, milliseconds: int) -> int:
+        """The greatest server time seen so far."""
+
+
+class PostgresClientCalls:
+    """The calls of `ClientDriver`, apart from `open`."""
+
+    def __init__(self, options: PostgresOptions) -> None:
+        self._options = options
+        self._schema = options.schema
+
+    def _runner(self) -> Runner:
+        raise NotImplementedError
+
+    async def server_time(self) -> datetime:
+        runner = self._runner()
+        rows = await runner.run(lambda: rows_of(_CLOCK))
+        return moment_of(runner.newest_time(rows[0][0]) * 1000)
+
+    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
+        return await self._runner().run(lambda: enqueue(self._schema, jobs, now, self._options.max_payload))
+
+    async def inspect(self, id: str, now: datetime) -> JobInfo:
+        return await self._runner().run(lambda: reading.inspect(self._schema, id, now))
+
+    async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
+        return await self._runner().run(lambda: reading.results(self._schema, ids))
+
+    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
+        return await self._runner().run(lambda: reading.flow(self._schema, flow_id, now))
+
+    async def workers(self, now: datetime) -> list[WorkerInfo]:
+        return await self._runner().run(lambda: reading.workers(self._schema, now))
+
+    async def requeue(
+        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+    ) -> list[DriverError | None]:
+        if run_at is not None:
+            check_moment(run_at, "run_at")
+        ticks = None if run_at is None else micros(run_at)
+        return await self._decide(
+            "requeue", ids, (micros(now), "bigint"), (ticks, "bigint"), (reset_attempts, "boolean")
+        )
+
+    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
+        return await self._decide("cancel", ids, (micros(now), "bigint"), (CANCELLED_REASON, "text"))
+
+    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
+        if "\x00" in flow_id:
+            return 0
+        given = ((flow_id, "text"), (micros(now), "bigint"))
+        cancelled, locked = await self._count("cancel_flow", *given, columns="cancelled, locked", patience=ADMIN_S)
+        if locked is not None:
+            raise JobLocked(f"flow {flow_id}: cancelled {cancelled} job(s), but {locked}; cancel it again later")
+        return cancelled
+
+    # How they are run
+
+    async def _execute(self, sql: str, *parameters: Any) -> Any:
+        return await self._runner().run(lambda: rows_of(Statement(sql, parameters)))
+
+    async def _value(self, function: str, *parameters: tuple[Any, str]) -> Any:
+        """The value of a function that counts, or refuses what is done already: sent twice it would return something
+        else, so it is not repeated."""
+        statement = value(self._schema, function, *parameters)
+        rows = await self._runner().run(lambda: rows_of(statement), repeat=False)
+        return rows[0][0]
+
+    async def _count(
+        self, function: str, *parameters: tuple[Any, str], columns: str, patience: float
+    ) -> tuple[int, JobLocked | None]:
+        """How many jobs a function has changed, and what was still locked after `patience` seconds."""
+        number = 0
+        statement = call(self._schema, function, *parameters, columns=columns)
+
+        async def ask(_: Sequence[None]) -> list[JobLocked | None]:
+            nonlocal number
+            rows = await self._runner().run(lambda: rows_of(statement), repeat=False)
+            changed, locked = rows[0]
+            number += changed
+            return [JobLocked(f"{locked} more are locked by a transaction that is still open") if locked else None]
+
+        (left,) = await ask_again([None], await ask([None]), ask, patience, self._runner())
+        return number, left
+
+    async def _decide(self, function: str, ids: Sequence[str], *parameters: Any) -> list[DriverError | None]:
+        """Call one of the functions of sql/functions/admin for each id."""
+
+        async def ask(some: Sequence[str]) -> list[DriverError | None]:
+            storable = [id if "\x00" not in id else "" for id in some]
+            texts = await self._value(function, (array(storable), "text"), *parameters)
+            return [_refusal(function, id, text) for id, text in zip(some, texts, strict=True)]
+
+        return await ask_again(ids, await ask(ids), ask, ADMIN_S, self._runner())
+
+    async def list(  # last: its name hides the type `list` from what follows
+        self,
+        *,
+        now: datetime,
+        queue: str | None = None,
+        state: State | str | None = None,
+        type: str | None = None,
+        group: str | None = None,
+        flow_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        wanted = job_filter(
+            queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
+        )
+        return await self._runner().run(lambda: reading.list_jobs(self._schema, now, wanted))
+
+
+def _refusal(function: str, id: str, text: str | None) -> DriverError | None:
+    """The error for what a function of sql/functions/admin returned."""
+    if text is None:
+        return None
+    if text == "unknown":
+        return no_job(id)
+    if text == "locked":
+        return JobLocked.job(id)
+    if text.startswith("needed "):
+        return still_needed(id, int(text.removeprefix("needed ")))
+    return wrong_state(id, text, "cancel" if function == "cancel" else "requeue")

@@ -1,0 +1,59 @@
+"""Extending leases, as a program. A statement over several jobs waits for none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from taskharbor.drivers.postgres.lock_retry import JobLocked
+from taskharbor.drivers.postgres.records import RefusalCode, micros, moment_of, to_json
+from taskharbor.drivers.postgres.statement import Program, call
+from taskharbor.drivers.refusals import lease_refusal
+from taskharbor.model.errors import DriverError
+from taskharbor.model.lease import Lease
+
+
+def batches(leases: Sequence[Lease]) -> Iterator[list[Lease]]:
+    """The leases in order, in batches in which each job occurs once.
+
+    >>> [len(batch) for batch in batches([])]
+    []
+    """
+    batch: dict[str, Lease] = {}
+    for lease in leases:
+        if lease.job_id in batch:
+            yield list(batch.values())
+            batch = {}
+        batch[lease.job_id] = lease
+    if batch:
+        yield list(batch.values())
+
+
+def extend(
+    schema: str, leases: Sequence[Lease], now: datetime, lease_for: timedelta
+) -> Program[list[Lease | DriverError]]:
+    """Extend leases of different jobs."""
+    given = [{"o": place, "id": lease.job_id, "token": lease.token} for place, lease in enumerate(leases)]
+    rows = yield call(
+        schema,
+        "extend",
+        (to_json(given), "text"),
+        (micros(now), "bigint"),
+        (micros(now + lease_for), "bigint"),
+        columns="o, code, ends",
+    )
+    results: dict[int, Lease | DriverError] = {}
+    for place, code, ends in rows:
+        lease = leases[place]
+        if code == RefusalCode.HOLDS:
+            results[place] = Lease(lease.job_id, lease.queue, lease.token, moment_of(ends))
+        else:
+            results[place] = refusal(code, lease.job_id, ends)
+    return [results[place] for place in range(len(leases))]
+
+
+def refusal(code: int, id: str, ends: int | None) -> DriverError:
+    """The error for a code of settle and extend; `ends`: when the lease ended, in microseconds."""
+    if code == RefusalCode.IS_LOCKED:
+        return JobLocked.job(id)
+    return lease_refusal(code, id, moment_of(ends) if ends is not None else None)
