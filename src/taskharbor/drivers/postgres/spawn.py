@@ -76,7 +76,7 @@ class _Prepared(NamedTuple):
     dependents: str | None
 
     def __repr__(self) -> str:
-        return shown(self, "locked")
+        return shown(self)
 
 
 def _prepare(schema: str, outcome: Ack | Fail, max_payload: int, handover: bool) -> Program[_Prepared]:
