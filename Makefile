@@ -15,7 +15,11 @@ JOBS    ?= 3
 STORE   ?= all
 OPTIONS ?=
 
-PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
+# What is installed: the exact versions of constraints.txt, unless `make matrix` runs the lowest or the newest versions.
+PINS    ?= constraints.txt
+EXTRA   ?= dev
+
+PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c $(PINS)
 PYTEST  := $(BIN)/python -m pytest -q -n $(JOBS) --dist load --maxschedchunk 2
 LANES   := .lanes
 # The larger runs have tests that take long, and a state machine that fails there is shrunk.
@@ -43,7 +47,7 @@ venv: $(STAMP) ## make .venv and install the project with its tools into it
 # The newest Python that can make a virtual environment, else the newest at all: a name in PATH may be a shim with
 # nothing behind it, so each candidate is run. A bare Debian has no ensurepip (or no Python); root can install it.
 # The package alone is enough for the demo; the tools take ten times the room, and longer to come.
-$(PACKAGE): pyproject.toml constraints.txt
+$(PACKAGE): pyproject.toml $(PINS)
 	@set -eu; \
 	suits='import sys; sys.exit(sys.version_info < (3, 11))'; \
 	whole='import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))'; \
@@ -81,8 +85,8 @@ $(PACKAGE): pyproject.toml constraints.txt
 	@touch $(PACKAGE)
 
 $(STAMP): $(PACKAGE)
-	@echo "venv: installing taskharbor[dev]"
-	$(call quietly,$(PIP) -e '.[dev]')
+	@echo "venv: installing taskharbor[$(EXTRA)]"
+	$(call quietly,$(PIP) -e '.[$(EXTRA)]')
 	@touch $(STAMP)
 
 .PHONY: demo
@@ -107,6 +111,7 @@ test: check ## everything a change must pass: check, all lanes, and that every l
 
 # All lanes without the checks: also what the matrix runs for each other Python.
 .PHONY: all-lanes
+# `make matrix` names the lanes for the lowest and the newest libraries: those that meet their code.
 all-lanes: $(STAMP)
 	@tests/servers/provision
 	@echo "test: all lanes, $(JOBS) processes"
@@ -116,7 +121,7 @@ all-lanes: $(STAMP)
 	@$(BIN)/python -m tests.lanes check $(LANES)
 
 .PHONY: quick
-quick: check ## before you save: check, and the lanes that need no server and little time (two minutes)
+quick: check ## before you save: check, and the quick lanes, which need no server (two minutes)
 	@echo "quick: the lanes marked quick in tests/lanes.txt"
 	@rm -rf $(LANES)
 	@TASKHARBOR_LANES=$(LANES) TASKHARBOR_LANE=quick $(PYTEST)
@@ -124,9 +129,9 @@ quick: check ## before you save: check, and the lanes that need no server and li
 	@echo "make quick: green; make test is what a change must pass"
 
 .PHONY: lane
-lane: $(STAMP) ## run one lane: make lane LANE=simulation
-	@tests/servers/provision
-	@test -n "$(LANE)" || { echo "lane: say which one, for example: make lane LANE=unit" >&2; exit 2; }
+lane: $(STAMP) ## run one lane, and install only the servers it needs: make lane LANE=simulation
+	@test -n "$(LANE)" || { echo "lane: name one, for example: make lane LANE=unit" >&2; exit 2; }
+	@servers=$$($(BIN)/python -m tests.lanes servers $(LANE)) && tests/servers/provision $$servers
 	@$(PYTEST) --lane=$(LANE)
 
 .PHONY: mutants
@@ -149,7 +154,7 @@ chaos: $(STAMP) ## the lanes that have larger figures, with those (long)
 	@echo "make chaos: all lanes ran, all green"
 
 .PHONY: matrix
-matrix: $(STAMP) ## every case on every version of a server, and all lanes on every other Python that is here (long)
+matrix: $(STAMP) ## every server version, every other Python here, the lowest and newest libraries (long)
 	@tests/servers/provision
 	@test -n "$$TASKHARBOR_REDIS8" || echo "matrix: NOT TESTED: Redis 8; TASKHARBOR_REDIS8=/path/to/redis-server names one" >&2
 	@echo "matrix: the lanes marked matrix in tests/lanes.txt, whole"
@@ -173,10 +178,10 @@ bench: $(STAMP) ## measure beside others on every store (installs them first): m
 
 .PHONY: guard
 guard: $(STAMP) ## count the instructions of a job on every store, compare with bench/guard/figures.json: make guard STORE=redis
-	@tests/servers/provision valgrind
+	@tests/servers/provision postgres redis valgrind
 	@$(BIN)/python -m bench.guard $(filter-out all,$(STORE)) $(OPTIONS)
 
 .PHONY: clean
 clean: ## remove the environment and everything generated
-	@rm -rf $(VENV) .venv-* .lanes .lanes-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
+	@rm -rf $(VENV) .venv-* .constraints-*.txt .lanes .lanes-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist .coverage .coverage.* htmlcov
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

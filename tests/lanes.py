@@ -29,6 +29,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "lanes.txt"
 RUNS = ("test", "quick", "matrix", "chaos", "soak")
+SERVERS = ("postgres", "pgbouncer", "redis")  # what tests/servers/provision installs
 PARTS = 60  # a number that many numbers of parts divide
 OUTCOMES = ("passed", "failed", "skipped", "xfailed")
 UNLISTED = "add it there, or correct the marker"
@@ -66,6 +67,7 @@ class Lane(NamedTuple):
     ceiling: int
     """Seconds that its tests may take in `make test`, added up, on two quiet cores; more is reported, not a failure."""
     runs: frozenset[str]
+    servers: tuple[str, ...] = ()
 
 
 Tally = Counter[str]  # outcome → number of tests
@@ -100,14 +102,18 @@ def read_list(text: str) -> list[Lane]:
         words = line.partition("#")[0].split()
         if not words:
             continue
-        name, ceiling, *runs = *words, *([""] if len(words) == 1 else [])
+        name, ceiling, *others = *words, *([""] if len(words) == 1 else [])
+        runs = [word for word in others if not word.startswith("+")]
+        servers = [word[1:] for word in others if word.startswith("+")]
         if not ceiling.isdigit():
             raise ValueError(f"lanes, line {number}: expected a ceiling in seconds after {name}, got {ceiling!r}")
         if unknown := set(runs) - set(RUNS):
             raise ValueError(f"lanes, line {number}: expected {', '.join(RUNS)}, got {', '.join(sorted(unknown))}")
+        if unknown := set(servers) - set(SERVERS):
+            raise ValueError(f"lanes, line {number}: expected {', '.join(SERVERS)}, got {', '.join(sorted(unknown))}")
         if any(lane.name == name for lane in lanes):
             raise ValueError(f"lanes, line {number}: {name} is listed twice")
-        lanes.append(Lane(name, int(ceiling), frozenset({"test", *runs})))
+        lanes.append(Lane(name, int(ceiling), frozenset({"test", *runs}), tuple(servers)))
     return lanes
 
 
@@ -279,17 +285,32 @@ def load() -> str:
     return f"here are {os.cpu_count()}, with a load of {one:.1f} ({five:.1f} over 5 minutes, {fifteen:.1f} over 15)"
 
 
+def servers(name: str) -> int:
+    """Print the servers that a lane needs, for tests/servers/provision."""
+    lane = next((lane for lane in listed() if lane.name == name), None)
+    if lane is None:
+        names = ", ".join(lane.name for lane in listed())
+        print(f"lane: expected one of the lanes of tests/lanes.txt, got {name!r}: {names}", file=sys.stderr)
+        return 2
+    print(" ".join(lane.servers) or "none")
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lanes", description="Did every lane run?")
     verbs = parser.add_subparsers(dest="verb", required=True)
     checking = verbs.add_parser("check", help="compare what a run wrote down with tests/lanes.txt")
     checking.add_argument("folder", type=Path, nargs="?", default=ROOT / ".lanes")
     checking.add_argument("--run", choices=RUNS, default="test")
+    serving = verbs.add_parser("servers", help="print the servers that a lane needs")
+    serving.add_argument("lane")
     soaking = verbs.add_parser("soak", help="repeat a command with fresh seeds for SECONDS")
     soaking.add_argument("command", nargs="+")
     options = parser.parse_args(arguments)
     if options.verb == "check":
         return check(options.folder, options.run)
+    if options.verb == "servers":
+        return servers(options.lane)
     return soak(options.command, seconds())
 
 

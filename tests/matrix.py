@@ -1,8 +1,11 @@
-"""All lanes on every other Python: `python -m tests.matrix`, the second half of `make matrix`.
+"""Other Pythons and other library versions: `python -m tests.matrix`, the second half of `make matrix`.
 
-The Pythons are those that pyproject.toml names as supported, without the one that runs this. Each gets an environment
-of its own (`.venv-3.12`) and what `make test` runs, without the checks. One that is not on this machine is not tested,
-and is named at the end.
+- Every other Python that pyproject.toml names as supported gets an environment of its own (`.venv-3.12`) and runs what
+  `make test` runs, without the checks. A Python that is not on this machine is reported as not tested.
+- The lowest and the newest library versions that pyproject.toml allows get `.venv-lowest` and `.venv-newest`, and run
+  the lanes of `MEETING`: those whose code calls the libraries.
+
+`python -m tests.matrix lowest` (or `newest`, or `3.12`) runs one of them.
 """
 
 import os
@@ -11,12 +14,19 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tests import versions
 from tests.lanes import ROOT
 
 NAMED = re.compile(r"Programming Language :: Python :: (3\.\d+)")
+MEETING = (
+    *("unit", "architecture", "client", "worker", "cli", "observe", "docs"),
+    *("conformance-memory", "conformance-sqlite", "conformance-postgres", "conformance-redis", "conformance-cluster"),
+    *("sentinel", "machine-postgres", "machine-redis", "omniq"),
+)
+NEED_TOOLS: tuple[str, ...] = ()  # tests that start a tool which only the extra `dev` installs
 PLACES = ("/usr/local/bin", "/usr/bin", "/opt/homebrew/bin")
 
 
@@ -52,28 +62,61 @@ def find(version: str) -> str | None:
     return None
 
 
-def run(versions: Iterable[str]) -> dict[str, str]:
-    """Version → what came of it."""
-    verdicts = {}
-    for version in versions:
-        path = find(version)
-        if path is None:
-            verdicts[version] = "NOT TESTED: no such Python here"
-            continue
-        print(f"matrix: Python {version} ({path})", flush=True)
-        own = [f"VENV=.venv-{version}", f"PYTHON={path}", f"LANES=.lanes-{version}"]
-        code = subprocess.run(["make", *own, "all-lanes"], cwd=ROOT).returncode
-        verdicts[version] = "all lanes green" if code == 0 else f"FAILED: make {' '.join(own)} all-lanes"
-    return verdicts
+def run_python(version: str) -> str:
+    """All lanes on another Python; returns a verdict."""
+    path = find(version)
+    if path is None:
+        return "NOT TESTED: no such Python here"
+    print(f"matrix: Python {version} ({path})", flush=True)
+    own = [f"VENV=.venv-{version}", f"PYTHON={path}", f"LANES=.lanes-{version}"]
+    code = subprocess.run(["make", *own, "all-lanes"], cwd=ROOT).returncode
+    return "all lanes green" if code == 0 else f"FAILED: make {' '.join(own)} all-lanes"
 
 
-def main() -> int:
+def run_libraries(end: str) -> str:
+    """The lanes that meet the libraries, on their lowest or newest versions; returns a verdict."""
+    pins = ROOT / f".constraints-{end}.txt"
+    text = "\n".join(versions.constraints(end)) + "\n"
+    if not pins.exists() or pins.read_text(encoding="utf-8") != text:  # a newer file makes the environment again
+        pins.write_text(text, encoding="utf-8")
+    folder = f".venv-{end}"
+    print(f"matrix: the {end} libraries that pyproject.toml allows", flush=True)
+    own = [f"VENV={folder}", f"PYTHON={sys.executable}", f"PINS={pins.name}", "EXTRA=tests"]
+    made = subprocess.run(["make", *own, f"{folder}/.installed"], cwd=ROOT).returncode
+    if made:
+        return f"FAILED: make {' '.join(own)} {folder}/.installed"
+    for line in shown(f"{folder}/bin/python"):
+        print(f"matrix: {end}: {line}", flush=True)
+    wanted = [f"--lane={lane}" for lane in MEETING]
+    command = [
+        f"{folder}/bin/python",
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "3",
+        *wanted,
+        *(f"--deselect={test}" for test in NEED_TOOLS),
+    ]
+    code = subprocess.run(command, cwd=ROOT).returncode
+    return f"{len(MEETING)} lanes green" if code == 0 else f"FAILED: {' '.join(command)}"
+
+
+def shown(python: str) -> list[str]:
+    """Which versions an environment has."""
+    names = sorted(versions.normal(name) for name, _, _ in versions.requirements())
+    said = subprocess.run([python, "-m", "pip", "freeze"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [line for line in said.stdout.splitlines() if versions.normal(line.partition("==")[0]) in names]
+
+
+def main(arguments: Sequence[str] = ()) -> int:
     mine = f"{sys.version_info.major}.{sys.version_info.minor}"
-    verdicts = run(version for version in supported() if version != mine)
-    for version, verdict in verdicts.items():
-        print(f"matrix: Python {version}: {verdict}")
+    names = arguments or [*(version for version in supported() if version != mine), *versions.ENDS]
+    verdicts = {name: run_libraries(name) if name in versions.ENDS else run_python(name) for name in names}
+    for name, verdict in verdicts.items():
+        print(f"matrix: {f'the {name} libraries' if name in versions.ENDS else f'Python {name}'}: {verdict}")
     return 1 if any(verdict.startswith("FAILED") for verdict in verdicts.values()) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

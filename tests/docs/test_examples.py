@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import lanes
 from tests.docs import pages
 from tests.docs.pages import PAGES, ROOT, name_of
 from tests.servers import redis as servers
@@ -40,6 +41,8 @@ def run_script(path: Path) -> subprocess.CompletedProcess[str]:
 def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # an example may write a file
     if "REDIS_URL" in page.read_text(encoding="utf-8"):
+        if lanes.run() == "quick":
+            pytest.skip("needs a Redis server, and make quick starts none")
         servers.shared().empty()
         monkeypatch.setenv("REDIS_URL", servers.shared().url)
     module = types.ModuleType(page.stem.replace("-", "_") + "_page")

@@ -35,6 +35,7 @@ def test_list_knows_names_and_runs() -> None:
     [
         ("alpha 10 choas", "line 1: expected test, quick, matrix, chaos, soak, got choas"),
         ("alpha 10\nalpha 10", "line 2: alpha is listed twice"),
+        ("alpha 10 +mysql", "line 1: expected postgres, pgbouncer, redis, got mysql"),
         ("alpha", "line 1: expected a ceiling in seconds after alpha, got ''"),
         ("alpha chaos", "line 1: expected a ceiling in seconds after alpha, got 'chaos'"),
     ],
@@ -42,6 +43,14 @@ def test_list_knows_names_and_runs() -> None:
 def test_list_refuses_what_it_does_not_know(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         lanes.read_list(text)
+
+
+def test_a_lane_names_the_servers_that_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert lanes.read_list("alpha 10 chaos +postgres +redis")[0].servers == ("postgres", "redis")
+    assert (lanes.main(["servers", "unit"]), capsys.readouterr().out) == (0, "none\n")
+    assert (lanes.main(["servers", "pgbouncer"]), capsys.readouterr().out) == (0, "postgres pgbouncer\n")
+    assert lanes.main(["servers", "unti"]) == 2
+    assert "got 'unti'" in capsys.readouterr().err
 
 
 def test_own_list_is_well_formed() -> None:
