@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 Attributes: TypeAlias = dict[str, str | int]
 
+__all__ = ["OpenTelemetry"]
+
 SYSTEM = "taskharbor"
 _W3C = TraceContextTextMapPropagator()
 
