@@ -66,24 +66,24 @@ def test_a_worker_that_does_what_it_should_is_not_warned_of():
 
 
 def test_what_can_be_of_no_use_is_warned_of():
-    assert "echo, fail and sleep only" in warnings(None)[0]
+    assert "only echo, fail and sleep" in warnings(None)[0]
     (text,) = warnings("shop:harbor", None, Offer(OFFER.store, ("default",), (), ()))
-    assert "shop:harbor declares no task, so this worker can run nothing" in text
+    assert "shop:harbor declares no tasks, so this worker can run nothing" in text
     assert "--import MODULE" in text
     (text,) = warnings("shop:harbor", ("mail", "nosuch"))
-    assert "no task of shop:harbor is in the queue nosuch" in text
-    assert "its tasks are in the queues default, mail" in text
+    assert "no task of shop:harbor uses the queue nosuch" in text
+    assert "the tasks use the queues default, mail" in text
     (text,) = warnings("shop:harbor", None, Offer("memory://", ("default",), ("a",), ("default",), private=True))
-    assert "no other program can enqueue here" in text
+    assert "no other process can enqueue jobs" in text
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--dsn", "{dsn}"], "without --app this worker runs echo, fail and sleep only"),
-        (["--app", "{app}:empty"], "declares no task, so this worker can run nothing"),
-        (["--app", "{app}:private"], "no other program can enqueue here"),
-        (["--app", "{app}:harbor", "--queues", "nosuch"], "is in the queue nosuch"),
+        (["--dsn", "{dsn}"], "without --app this worker runs only echo, fail and sleep"),
+        (["--app", "{app}:empty"], "declares no tasks, so this worker can run nothing"),
+        (["--app", "{app}:private"], "no other process can enqueue jobs"),
+        (["--app", "{app}:harbor", "--queues", "nosuch"], "uses the queue nosuch"),
     ],
 )
 def test_a_real_worker_says_so_once(app: str, dsn: str, tmp_path: Path, arguments: list[str], expected: str):
@@ -166,4 +166,4 @@ def test_an_import_that_is_wrong(
 
 def test_an_import_without_an_app():
     answer = taskharbor("enqueue", "--job", "x", "--import", "json")
-    assert (answer.code, "it goes with --app" in answer.line) == (2, True)
+    assert (answer.code, "--import needs --app" in answer.line) == (2, True)

@@ -38,10 +38,12 @@ def refused(command: str, dsn: str) -> str:
 @pytest.mark.parametrize("command", LOOKING)
 def test_no_file_is_made(tmp_path: Path, command: str):
     said = refused(command, f"sqlite:///{tmp_path}/typo.db")
-    assert f"there is no store at {tmp_path}/typo.db; `taskharbor enqueue` or `taskharbor worker run` makes one" in said
+    assert (
+        f"there is no store at {tmp_path}/typo.db; `taskharbor enqueue` or `taskharbor worker run` creates one" in said
+    )
     assert list(tmp_path.iterdir()) == []
     said = refused(command, f"sqlite:///{tmp_path}/nodir/typo.db")
-    assert f"there is no store at {tmp_path}/nodir/typo.db; its folder is missing as well" in said
+    assert f"there is no store at {tmp_path}/nodir/typo.db; its folder does not exist either" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -75,7 +77,7 @@ def test_no_schema_is_made(fresh: str, command: str):
     said = refused(command, fresh)
     assert "taskharbor migrate" in said
     if command == "doctor":
-        assert said.endswith("no schema yet: taskharbor migrate")
+        assert said.endswith("no schema yet; run: taskharbor migrate")
     assert schemas(fresh) == before
 
 
@@ -100,7 +102,7 @@ def test_a_store_that_had_to_be_made_is_told(tmp_path: Path):
     database = server.address(server.database())
     places = [*files, (database, database.replace("harbor@", "…@"))]
     for (dsn, place), command in zip(places, ("enqueue --job x", "queue pause q", "enqueue --job x"), strict=True):
-        assert taskharbor(*command.split(), "--dsn", dsn).err.splitlines()[0] == f"made a new store: {place}"
+        assert taskharbor(*command.split(), "--dsn", dsn).err.splitlines()[0] == f"created a new store: {place}"
         assert "made" not in taskharbor(*command.split(), "--dsn", dsn).err
         assert taskharbor("list", "--dsn", dsn).code == 0
 

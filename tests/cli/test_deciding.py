@@ -60,7 +60,7 @@ def test_dlq_list_has_pages(dead: str):
 
 def test_requeue_gives_all_attempts_again_unless_told_not_to(dead: str):
     answer = taskharbor("dlq", "requeue", "d1", "--dsn", dead)
-    assert (answer.code, answer.out) == (0, "d1 was brought back\n")
+    assert (answer.code, answer.out) == (0, "d1 was requeued\n")
     assert (look(dead, "d1").state, look(dead, "d1").job.attempts) == (State.READY, 0)
     assert taskharbor("dlq", "requeue", "d2", "--dsn", dead, "--keep-attempts").code == 0
     assert (look(dead, "d2").state, look(dead, "d2").job.attempts) == (State.READY, 1)
@@ -68,7 +68,7 @@ def test_requeue_gives_all_attempts_again_unless_told_not_to(dead: str):
 
 def test_requeue_tells_which_were_refused(dead: str):
     answer = taskharbor("dlq", "requeue", "d1", "r1", "nope", "--dsn", dead)
-    assert (answer.code, answer.out) == (1, "d1 was brought back\n")
+    assert (answer.code, answer.out) == (1, "d1 was requeued\n")
     assert [line.partition(":")[0] for line in answer.err.splitlines()] == ["taskharbor", "taskharbor"]
     answer = taskharbor("dlq", "requeue", "d1", "d2", "--dsn", dead, "--output", "json")
     assert answer.code == 1
@@ -78,17 +78,15 @@ def test_requeue_tells_which_were_refused(dead: str):
 
 
 def test_requeue_all(dead: str):
-    assert (
-        taskharbor("dlq", "requeue", "--all", "--queue", "mail", "--yes", "--dsn", dead).out == "d3 was brought back\n"
-    )
+    assert taskharbor("dlq", "requeue", "--all", "--queue", "mail", "--yes", "--dsn", dead).out == "d3 was requeued\n"
     assert look(dead, "d1").state is State.DLQ
     answer = taskharbor("dlq", "requeue", "--all", "--yes", "--dsn", dead, "--output", "json")
     assert answer.json == {"done": ["d1", "d2"], "refused": []}
-    assert taskharbor("dlq", "requeue", "--all", "--yes", "--dsn", dead).out == "0 jobs were brought back\n"
+    assert taskharbor("dlq", "requeue", "--all", "--yes", "--dsn", dead).out == "0 jobs were requeued\n"
 
 
 def test_requeue_all_goes_through_all_pages(dsn: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("taskharbor.cli.commands.dlq.BATCH", 3)
+    monkeypatch.setattr("taskharbor.cli.commands.dlq.BATCH_JOBS", 3)
     ids = [f"j{number}" for number in range(8)]
     store(dsn, *(JobRecord(id=id, type="x") for id in ids))
     kill(dsn, *ids)
@@ -113,7 +111,7 @@ def retry(dsn: str, *arguments: str) -> Answer:
 def test_retry_takes_dead_and_cancelled(dead: str):
     within(dead, lambda driver, now: driver.cancel(["r1"], now))
     answer = retry(dead, "d1", "r1")
-    assert (answer.code, answer.out) == (0, "2 jobs were made due\n")
+    assert (answer.code, answer.out) == (0, "2 jobs were made ready\n")
     assert {look(dead, id).state for id in ("d1", "r1")} == {State.READY}
 
 
@@ -155,7 +153,7 @@ def test_retry_refuses_what_need_not_be_retried(dsn: str):
     reserve(dsn, "busy")
     answer = retry(dsn, "done", "running", "ready", "blocked", "nope")
     assert (answer.code, answer.out) == (1, "")
-    words = ["is done", "is being run", "is due already", "waits for other jobs", "no job nope"]
+    words = ["is done", "is running", "is already ready", "waits for other jobs", "no job nope"]
     assert all(word in line for word, line in zip(words, answer.err.splitlines(), strict=True))
 
 
@@ -178,7 +176,7 @@ def test_cancel(dead: str):
 @pytest.mark.parametrize("command", [["job", "cancel", "r1"], ["dlq", "requeue", "--all"]])
 def test_nobody_there_to_ask(dead: str, command: list[str]):
     answer = taskharbor(*command, "--dsn", dead)
-    assert "add --yes" in answer.line
+    assert "pass --yes" in answer.line
     assert answer.code == 2
     assert (look(dead, "r1").state, look(dead, "d1").state) == (State.READY, State.DLQ)
 

@@ -54,9 +54,9 @@ def test_what_waits_for_somebody(dsn: str):
     code, found = checks("--dsn", dsn)
     assert code == 0, "warnings are no problems"
     assert found["queues"] == [
-        ("warning", "no worker serves mail, where jobs are due"),
+        ("warning", "no worker serves mail, where jobs are ready"),
         ("warning", "paused: sleepy"),
-        ("warning", "1 dead job: taskharbor dlq list"),
+        ("warning", "1 dead job; list them: taskharbor dlq list"),
     ]
 
 
@@ -76,7 +76,7 @@ def test_a_clock_that_is_wrong(dsn: str, monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(SqliteDriver, "server_time", ahead)
     ((status, text),) = checks("--dsn", dsn)[1]["clock"]
-    assert (status, "300.0 s ahead of this machine" in text) == ("warning", True)
+    assert (status, "300.0 s ahead of this machine's" in text) == ("warning", True)
 
 
 def test_a_problem_is_exit_1_and_the_rest_is_told(dsn: str):
@@ -164,7 +164,7 @@ def test_an_app_that_can_run_nothing_and_jobs_that_nobody_can_run(
     code, found = checks("--app", "doctored:empty")
     assert (code, found["app"][0][0]) == (0, "warning")
     assert "its workers can run nothing" in found["app"][0][1]
-    assert found["workers"] == [("warning", "none was ever heard on this store: taskharbor worker run")]
+    assert found["workers"] == [("warning", "no worker ever used this store; start one: taskharbor worker run")]
     _, found = checks("--app", "doctored:full")
     assert found["app"] == [("ok", "doctored:full declares 1 task")]
     ((status, text),) = found["tasks"]
@@ -258,5 +258,5 @@ def test_bench_leaves_nothing_behind(dsn: str):
 
 def test_bench_for_people():
     answer = taskharbor("bench", "--jobs", "20", "--dsn", "memory://")
-    assert answer.out.count("jobs a second") == 3
+    assert answer.out.count("jobs per second") == 3
     assert "(p99)" in answer.out

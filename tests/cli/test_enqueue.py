@@ -81,7 +81,7 @@ def test_a_known_key_answers_with_the_job_that_is_there(dsn: str):
     first = enqueue(dsn, "--job", "x", "--idempotency-key", "k")
     again = enqueue(dsn, "--job", "x", "--idempotency-key", "k")
     assert again.out == first.out
-    assert "there already" in again.err
+    assert "not stored again" in again.err
     told = enqueue(dsn, "--job", "x", "--idempotency-key", "k", "--output", "json").json
     assert told == {"id": first.out.strip(), "type": "x", "queue": "default", "existed": True}
 
@@ -95,7 +95,7 @@ def test_a_known_key_answers_with_the_job_that_is_there(dsn: str):
         (["--run-at", "tomorrow"], "2030-01-31T09:00:00Z"),
         (["--run-at", "2099-01-01T00:00:00"], "2099-01-01T00:00:00Z for UTC"),
         (["--delay", "soon"], "15m"),
-        (["--delay", "1h", "--run-at", "2099-01-01T00:00:00Z"], "expected one of them"),
+        (["--delay", "1h", "--run-at", "2099-01-01T00:00:00Z"], "expected only one of them"),
         (["--queue", "{mail}"], "braces"),
         (["--job", "taskharbor.join"], "belong to the core"),
         (["--max-attempts", "0"], "--max-attempts"),

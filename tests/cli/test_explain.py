@@ -39,7 +39,7 @@ def test_nothing_holds_it_up(dsn: str):
     serve(dsn)
     codes, text = explain(dsn)
     assert codes == ["next"]
-    assert "1 other job of its queue is due" in text
+    assert "1 other job of its queue is ready" in text
 
 
 def test_no_worker_serves_it(dsn: str):
@@ -47,7 +47,7 @@ def test_no_worker_serves_it(dsn: str):
     serve(dsn, queue="other")
     codes, text = explain(dsn)
     assert codes == ["no_worker"]
-    assert "those that were serve other" in text
+    assert "the running workers serve other" in text
     assert "taskharbor worker run --app MODULE:NAME --queues default" in text
 
 
@@ -194,7 +194,7 @@ def test_nobody_was_ever_heard_on_this_store(dsn: str):
     store(dsn, JobRecord(id="j1", type="shop.mail"))
     codes, text = explain(dsn)
     assert codes == ["never_served"]
-    assert f"no worker was ever heard on this store ({dsn})" in text
+    assert f"no worker ever used this store ({dsn})" in text
     assert "taskharbor worker run --app MODULE:NAME --queues default" in text
 
 
@@ -216,7 +216,7 @@ def test_the_last_that_served_it_is_told(dsn: str):
     within(dsn, beat)
     codes, text = explain(dsn)
     assert codes == ["no_worker"]
-    assert "the last one that did was heard 1h 30m ago" in text
+    assert "the last one to do so sent its last heartbeat 1h 30m ago" in text
 
 
 def test_one_that_stopped_is_told_with_the_moment_when_it_did(dsn: str):
@@ -224,7 +224,7 @@ def test_one_that_stopped_is_told_with_the_moment_when_it_did(dsn: str):
     store(dsn, JobRecord(id="j1", type="x"))
     codes, text = explain(dsn)
     assert codes == ["no_worker"]
-    assert re.search(r"; the last one that did stopped [\d.]+s ago", text)
+    assert re.search(r"; the last one to do so stopped [\d.]+s ago", text)
 
 
 def test_the_app_does_not_declare_it(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -237,7 +237,7 @@ def test_the_app_does_not_declare_it(dsn: str, tmp_path: Path, monkeypatch: pyte
     assert (unserved.count("\n  - "), unserved.count("try: taskharbor worker run")) == (2, 1)  # two reasons, one remedy
     serve(dsn)
     answer = taskharbor("explain", "j1", "--app", "explained:harbor").out
-    assert "explained:harbor declares no task 'shop.jobs.mail': a worker of it gives the job back each time" in answer
+    assert "explained:harbor declares no task 'shop.jobs.mail': its workers give the job back every time" in answer
     assert "try: taskharbor worker run --app explained:harbor --import shop.jobs --queues default" in answer
     known = taskharbor("explain", "j2", "--app", "explained:harbor", "--output", "json").json
     assert [reason["code"] for reason in known["reasons"]] == ["next"]

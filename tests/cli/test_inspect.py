@@ -31,7 +31,7 @@ def inspect(dsn: str, *arguments: str) -> Answer:
 def test_by_option_and_by_position(dsn: str, dead: str):
     assert inspect(dsn, "--id", dead, "--output", "json").out == inspect(dsn, dead, "--output", "json").out
     assert inspect(dsn, dead, "--id", "other").code == 2
-    assert "expected one job's id" in inspect(dsn).line
+    assert "expected the id of one job" in inspect(dsn).line
 
 
 def test_the_payload_and_what_errors_quote_of_it_is_hidden(dsn: str, dead: str):
@@ -41,7 +41,7 @@ def test_the_payload_and_what_errors_quote_of_it_is_hidden(dsn: str, dead: str):
         assert "49927398716" not in answer.out
     out = inspect(dsn, dead).out
     assert f"last error\n    ValueError: '{MASK}' and {MASK}\n      line 2\n" in out
-    assert f"({len(PAYLOAD)} bytes, hidden; --show-payload shows it)" in out
+    assert f"({len(PAYLOAD)} bytes, hidden; use --show-payload)" in out
     assert "tenant: north" in out
 
 

@@ -86,7 +86,7 @@ def test_a_pipe_gets_rows_and_the_cursor_beside_them(busy: str):
     head, *rows = answer.out.splitlines()
     assert head.split() == ["ID", "TYPE", "QUEUE", "STATE", "TRIES", "WHEN"]
     assert [row.split()[0] for row in rows] == ["a-blocked", "b-ready"]
-    cursor = answer.err.removeprefix("there are more: --cursor ").strip()
+    cursor = answer.err.removeprefix("more jobs: --cursor ").strip()
     assert listed(busy, "--limit", "10", "--cursor", cursor).out.splitlines()[1].startswith("c-scheduled")
 
 

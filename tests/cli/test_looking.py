@@ -48,7 +48,7 @@ def test_queue_list(busy: str):
 def test_an_empty_store(dsn: str):
     taskharbor("migrate", "--dsn", dsn)
     assert taskharbor("queue", "list", "--dsn", dsn).out == "no queues\n"
-    assert taskharbor("stats", "--dsn", dsn).out == "no queues\n\nno worker was heard in the last minute\n"
+    assert taskharbor("stats", "--dsn", dsn).out == "no queues\n\nno worker sent a heartbeat in the last minute\n"
 
 
 def test_pause_and_resume(busy: str):
@@ -63,7 +63,7 @@ def test_pause_and_resume(busy: str):
 def test_pausing_a_queue_that_nobody_uses_is_done_and_told(busy: str):
     answer = taskharbor("queue", "pause", "mial", "--dsn", busy)
     assert (answer.code, answer.out) == (0, "mial is paused\n")
-    assert "no job is in a queue named mial" in answer.err
+    assert "the queue mial holds no jobs yet" in answer.err
     answer = taskharbor("queue", "pause", "{x}", "--dsn", busy)
     assert "braces" in answer.line
     assert answer.code == 2
@@ -104,9 +104,9 @@ def test_flow_show(busy: str):
 def test_flow_show_by_a_job_of_it(busy: str):
     assert taskharbor("flow", "show", "b", "--dsn", busy, "--output", "json").json["id"] == "f1"
     answer = taskharbor("flow", "show", "c", "--dsn", busy)
-    assert (answer.code, answer.line) == (1, "taskharbor: job c is no part of a flow")
+    assert (answer.code, answer.line) == (1, "taskharbor: job c does not belong to a flow")
     answer = taskharbor("flow", "show", "nope", "--dsn", busy)
-    assert (answer.code, answer.line) == (1, "taskharbor: no flow nope, and no job of that id")
+    assert (answer.code, answer.line) == (1, "taskharbor: no flow and no job has the id nope")
 
 
 def test_flow_show_as_mermaid(busy: str):

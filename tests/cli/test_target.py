@@ -192,7 +192,7 @@ def test_a_mistake_of_ours_is_one_line_too(dsn: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("taskharbor.cli.commands.list.rows", broken)
     store(dsn, JobRecord(id="j1", type="x"))
     answer = taskharbor("list", "--dsn", dsn)
-    assert answer.line.startswith("taskharbor: this is a mistake in taskharbor: ZeroDivisionError at test_target.py:")
+    assert answer.line.startswith("taskharbor: this is a bug in taskharbor: ZeroDivisionError at test_target.py:")
     assert "canary" not in answer.err
     assert answer.code == 70
 
@@ -212,7 +212,7 @@ def test_an_empty_address_is_a_variable_that_is_not_set_and_no_wish_for_another_
     for arguments in (["list", "--dsn", ""], ["--dsn", "", "list"], ["worker", "run", "--dsn", ""]):
         answer = taskharbor(*arguments)
         assert answer.code == 2
-        assert answer.line == "taskharbor: --dsn: expected an address such as sqlite:///jobs.db, got nothing"
+        assert answer.line == "taskharbor: --dsn: expected an address such as sqlite:///jobs.db, got an empty value"
 
 
 def test_a_disk_without_room_for_the_output(dsn: str):
@@ -230,7 +230,8 @@ EVERY = (*MEMORY, "doctor", "bench --jobs 1", "queue resume q", "dlq requeue --a
 
 @pytest.mark.parametrize("command", EVERY)
 @pytest.mark.parametrize(
-    ("app", "told"), [("nosuch:harbor", "no module 'nosuch'"), ("json:dumps", "found a function"), ("", "got nothing")]
+    ("app", "told"),
+    [("nosuch:harbor", "no module 'nosuch'"), ("json:dumps", "found a function"), ("", "got an empty value")],
 )
 def test_an_app_that_is_wrong_is_told_also_beside_an_address(dsn: str, command: str, app: str, told: str):
     store(dsn, JobRecord(id="j1", type="x"))

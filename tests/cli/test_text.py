@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from taskharbor.cli.output import Column, fit, plain_table, write_json
+from taskharbor.cli.output import write_json
+from taskharbor.cli.table import Column, fit, plain_lines
 from taskharbor.cli.text import clean, first_line, one_line
 from taskharbor.cli.timefmt import format_duration, relative
 from taskharbor.drivers import JobRecord
@@ -131,12 +132,12 @@ def test_arguments_that_are_not_utf_8(dsn: str, command: str):
     store(dsn, JobRecord(id="j1", type="x"))
     answer = taskharbor(*command.split(), "--dsn", dsn)
     assert answer.code in (0, 1, 2)
-    assert "mistake in taskharbor" not in answer.err
+    assert "bug in taskharbor" not in answer.err
 
 
 def test_plain_columns_are_as_wide_as_they_have_to_be():
     columns = (Column("id"), Column("n", right=True), Column("note"))
-    assert plain_table(columns, [["a", "1", "x"], ["bbb", "200", ""]]) == ["ID     N  NOTE", "a      1  x", "bbb  200"]
+    assert plain_lines(columns, [["a", "1", "x"], ["bbb", "200", ""]]) == ["ID     N  NOTE", "a      1  x", "bbb  200"]
 
 
 def test_the_widest_column_is_cut_first_and_whole_ones_never():

@@ -1,4 +1,4 @@
-"""`--app module:name`: the Harbor of an application, found as Python finds modules; the current folder counts."""
+"""`--app module:name`: import the Harbor of an application. The current folder is on the module path."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def load(path: str, imports: Sequence[str] = ()) -> Harbor:
-    """The Harbor that `module:name` names, or an error that says what was found instead.
+    """Import the Harbor that `module:name` names; CommandError if something else is there.
 
-    `imports`: modules that declare tasks on it, and that its own module does not import.
+    `imports`: further modules to import, which declare tasks on it.
     """
     from taskharbor.harbor import Harbor
 
@@ -46,7 +46,7 @@ def _imported(name: str, option: str) -> object:
             raise usage_error(f"{option}: there is no module {error.name!r} here ({os.getcwd()})") from error
         raise _broken(option, name, error) from error
     except (ValueError, TypeError) as error:
-        if name.startswith(".") or not name:  # Python's own words are about packages
+        if name.startswith(".") or not name:  # Python's own message is about packages
             raise usage_error(f"{option}: expected the name of a module such as shop.jobs") from error
         raise _broken(option, name, error) from error
     except Exception as error:
@@ -54,7 +54,7 @@ def _imported(name: str, option: str) -> object:
 
 
 def _broken(option: str, module: str, error: Exception) -> CommandError:
-    """The module exists and raised: where, and what. Its own text is the best there is."""
+    """An error for a module that exists but raised while it was imported: where, and its own message."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     place = (frames[-1].filename, frames[-1].lineno) if frames else None
     if isinstance(error, SyntaxError) and error.filename:

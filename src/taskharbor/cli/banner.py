@@ -1,7 +1,7 @@
-"""What `worker run` says when its first process serves: which store, app, queues and tasks, and what cannot work.
+"""What `worker run` prints when its first process is ready: the store, app, queues and tasks that it serves.
 
-On a terminal a few lines for a person, elsewhere an event in the log. The warnings are for the mistakes that look like
-a worker at work: one that knows no task, one that serves queues nobody uses, one on a store that nobody can reach.
+On a terminal it prints a few lines, elsewhere it logs an event. It also warns about a worker that starts normally but
+can do nothing useful: one without tasks, one that serves unused queues, one on a store private to its process.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from taskharbor.worker.supervisor.events import SupervisorServing, tell
 
 logger = logging.getLogger("taskharbor.worker")
 
-NAMED = 50  # tasks that are named one by one
+MAX_NAMED_TASKS = 50
 
 
 def offer_of(target: Target, queues: tuple[str, ...] | None) -> messages.Offer:
-    """What a worker process can do, as it tells its supervisor, which does not import the application."""
+    """What a worker process serves. It reports this to its supervisor, which does not import the application."""
     harbor = target.harbor
     if harbor is None:
         return messages.Offer(target.place, queues or (DEFAULT_QUEUE,), TYPES, (), target.in_memory)
@@ -39,10 +39,10 @@ def offer_of(target: Target, queues: tuple[str, ...] | None) -> messages.Offer:
 
 @dataclass(frozen=True)
 class Greeting:
-    """Tells what a worker process offers, to the person or the log of whoever started it."""
+    """Prints or logs what a worker process serves."""
 
     app: str | None
-    queues: tuple[str, ...] | None  # as --queues names them
+    queues: tuple[str, ...] | None  # of --queues
     processes: int
     concurrency: int
 
@@ -51,7 +51,7 @@ class Greeting:
             if logger.isEnabledFor(logging.INFO):
                 click.echo("\n".join(self.lines(offer, shutil.get_terminal_size().columns)), err=True)
         else:
-            tasks = offer.tasks[:NAMED]
+            tasks = offer.tasks[:MAX_NAMED_TASKS]
             tell(SupervisorServing(offer.store, self.app or "", offer.queues, tasks, self.processes, self.concurrency))
         for text in self.warnings(offer):
             logger.warning("%s", text)
@@ -60,8 +60,8 @@ class Greeting:
         """The banner."""
         import taskharbor
 
-        names = [one_line(name) for name in offer.tasks[:NAMED]]
-        more = f", and {len(offer.tasks) - NAMED} more" if offer.tasks[NAMED:] else ""
+        names = [one_line(name) for name in offer.tasks[:MAX_NAMED_TASKS]]
+        more = f", and {len(offer.tasks) - MAX_NAMED_TASKS} more" if offer.tasks[MAX_NAMED_TASKS:] else ""
         jobs = f"{self.concurrency} job{'' if self.concurrency == 1 else 's'} at once"
         each = f"{self.processes}, each with {jobs}" if self.processes > 1 else f"1, with {jobs}"
         facts = {
@@ -71,30 +71,30 @@ class Greeting:
             "processes": each,
             "tasks": f"{len(offer.tasks)}{': ' if names else ''}{', '.join(names)}{more}",
         }
-        told = [f"taskharbor {taskharbor.__version__}: worker run"]
+        lines = [f"taskharbor {taskharbor.__version__}: worker run"]
         for name, text in facts.items():
             first, *rest = textwrap.wrap(text, max(width - 13, 20), break_long_words=False, break_on_hyphens=False)
-            told += [f"  {name:<9}  {first}", *(f"{'':13}{line}" for line in rest)]
-        return told
+            lines += [f"  {name:<9}  {first}", *(f"{'':13}{line}" for line in rest)]
+        return lines
 
     def warnings(self, offer: messages.Offer) -> Iterator[str]:
-        """What keeps this worker from being of use to anybody."""
+        """Why this worker can do nothing useful, if so."""
         if self.app is None:
             names = f"{', '.join(TYPES[:-1])} and {TYPES[-1]}"
-            yield f"without --app this worker runs {names} only; name your Harbor with --app module:name"
+            yield f"without --app this worker runs only {names}; pass your Harbor with --app module:name"
         elif not offer.tasks:
             yield (
-                f"{self.app} declares no task, so this worker can run nothing: is the module that declares them "
-                "imported? --import MODULE does it"
+                f"{self.app} declares no tasks, so this worker can run nothing: is the module that declares them "
+                "imported? --import MODULE imports it"
             )
         elif unused := [queue for queue in self.queues or () if queue not in offer.used]:
             yield (
-                f"no task of {self.app} is in {_queues(unused)}: only jobs that were sent there by .options(queue=…) "
-                f"are run from it; its tasks are in {_queues(offer.used)}"
+                f"no task of {self.app} uses {_queues(unused)}: it gets only jobs that are enqueued with "
+                f".options(queue=…); the tasks use {_queues(offer.used)}"
             )
         if offer.private:
             yield (
-                "memory:// lives inside this process: no other program can enqueue here or see its jobs; use a store "
+                "memory:// lives inside this process: no other process can enqueue jobs or see them; use a store "
                 "that processes share, such as --dsn sqlite:///jobs.db"
             )
 

@@ -1,7 +1,7 @@
-"""What `taskharbor bench` measures: how many jobs a second a store takes and a worker here runs, and how soon.
+"""What `taskharbor bench` measures: jobs per second for enqueue and run, and the latency of an idle worker.
 
-The jobs do nothing, in a queue of their own, and are deleted afterwards. One worker, in this process, with everything
-switched on that a user gets by default.
+The jobs do nothing. They are stored in a queue of their own and deleted afterwards. One worker runs them in this
+process, with the default settings.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from taskharbor.client.request import JobRequest
 from taskharbor.drivers.contract import Driver
 from taskharbor.worker import Worker
 
-BATCH = 1000
-ALONE = 200  # jobs that are enqueued one by one
-PICKED = 50  # jobs that an idle worker is timed with
+BATCH_JOBS = 1000
+SINGLE_JOBS = 200  # enqueued one by one
+PICKUP_JOBS = 50  # timed with an idle worker
 TYPE = "taskharbor-bench"
 
 
 @dataclass(frozen=True)
 class BenchFigures:
-    """What was measured. Rates are jobs a second, times milliseconds."""
+    """Measured figures. Rates are in jobs per second, times in milliseconds."""
 
     jobs: int
     enqueue_one: float
@@ -36,18 +36,18 @@ class BenchFigures:
     pickup_p99: float
 
 
-async def run_bench(driver: Driver, jobs: int, concurrency: int, tell: Callable[[str], None]) -> BenchFigures:
-    """Measure, then delete what was stored for it."""
+async def run_bench(driver: Driver, jobs: int, concurrency: int, report: Callable[[str], None]) -> BenchFigures:
+    """Measure, then delete the jobs. `report` receives the name of each phase as it begins."""
     queue = f"taskharbor-bench-{secrets.token_hex(4)}"
     client = Client(driver, default_queue=queue)
     try:
-        tell("enqueueing")
-        alone = min(ALONE, jobs)
+        report("enqueueing")
+        alone = min(SINGLE_JOBS, jobs)
         one = await _one_by_one(client, alone)
         many = await _in_batches(client, jobs)
-        tell("running")
+        report("running")
         run = await _drain(driver, queue, concurrency, alone + jobs)
-        tell("timing an idle worker")
+        report("timing an idle worker")
         times = sorted([took async for took in _pick_up(driver, client, queue, concurrency)])
     finally:
         await _forget(driver, queue)
@@ -66,8 +66,8 @@ async def _one_by_one(client: Client, number: int) -> float:
 
 async def _in_batches(client: Client, number: int) -> float:
     began = time.perf_counter()
-    for start in range(0, number, BATCH):
-        await client.aenqueue_many([JobRequest(type=TYPE)] * min(BATCH, number - start))
+    for start in range(0, number, BATCH_JOBS):
+        await client.aenqueue_many([JobRequest(type=TYPE)] * min(BATCH_JOBS, number - start))
     return number / (time.perf_counter() - began)
 
 
@@ -83,10 +83,10 @@ async def _drain(driver: Driver, queue: str, concurrency: int, number: int) -> f
 
 
 async def _pick_up(driver: Driver, client: Client, queue: str, concurrency: int) -> AsyncIterator[float]:
-    """Milliseconds from the enqueue to the first line of the handler, of a worker that has nothing else to do."""
+    """Milliseconds from enqueue to the first line of the handler, in a worker that is otherwise idle."""
     began: asyncio.Queue[float] = asyncio.Queue()
     async with _at_work(driver, queue, concurrency, began):
-        for number in range(PICKED + 1):
+        for number in range(PICKUP_JOBS + 1):
             asked = time.perf_counter()
             await client.aenqueue(JobRequest(type=TYPE))
             started = await asyncio.wait_for(began.get(), 60)
@@ -111,11 +111,11 @@ async def _at_work(driver: Driver, queue: str, concurrency: int, began: asyncio.
 
 
 async def _forget(driver: Driver, queue: str) -> None:
-    """Delete what was stored: whatever is in the queue, whose name nobody else has, also after a Ctrl-C."""
+    """Delete every job of the queue, whose name is ours alone; also after Ctrl-C."""
     cleaner = driver.sibling()
     try:
         await cleaner.open()
-        while found := (await cleaner.list(queue=queue, limit=BATCH, now=await cleaner.server_time())).items:
+        while found := (await cleaner.list(queue=queue, limit=BATCH_JOBS, now=await cleaner.server_time())).items:
             await cleaner.delete([info.job.id for info in found])
     finally:
         await cleaner.close()

@@ -1,8 +1,8 @@
 """The handlers of `worker run` without `--app`, so that the shell alone is enough to try things out.
 
-echo    answers with its payload, whatever that is
-sleep   {"seconds": 1.0}: waits this long, and stops at once when told to
-fail    {"reason": "…"}: raises, as often as it is tried
+echo    returns its payload
+sleep   {"seconds": 1.0}: waits, and stops at once when cancelled
+fail    {"reason": "…"}: raises on every attempt
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from taskharbor.tasks.handler import HandlerRegistry
 
 TYPES = ("echo", "fail", "sleep")
-"""Their names. Who needs no more than these does not pay for loading what handlers are made of."""
+"""Their names, without the cost of importing the handlers."""
 
 
 class AskedToFail(Exception):
-    """What `fail` raises."""
+    """Raised by `fail`."""
 
 
 async def echo(payload: Any) -> Any:
-    """Answer with the payload."""
+    """Return the payload."""
     return payload
 
 
@@ -37,13 +37,16 @@ async def fail(reason: str = "this job was asked to fail") -> None:
 
 
 def handlers() -> HandlerRegistry:
-    """The three of them."""
+    """A registry with all three."""
     from taskharbor.model.codec import JsonCodec
     from taskharbor.tasks.handler import Handler, HandlerRegistry
 
-    codec, found = JsonCodec(), HandlerRegistry()
+    codec, registry = JsonCodec(), HandlerRegistry()
     whole = Handler("echo", echo, codec=codec)
-    whole.bind = lambda payload, context: ((codec.decode(payload),), {})  # not by the names of parameters
+    whole.bind = lambda payload, context: (
+        (codec.decode(payload),),
+        {},
+    )  # the whole payload, not bound to parameters by name
     for handler in (whole, Handler("sleep", sleep, codec=codec), Handler("fail", fail, codec=codec)):
-        found.add(handler)
-    return found
+        registry.add(handler)
+    return registry

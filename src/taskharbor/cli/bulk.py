@@ -1,4 +1,4 @@
-"""The answer to a command over many jobs: which it was done for, and which were refused, with the reason."""
+"""The result of a command over several jobs: which succeeded, and which were refused and why."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from taskharbor.model.errors import TaskHarborError
 
 @dataclass
 class BulkResult:
-    """Ids for which it was done, and ids with their errors for which it was not."""
+    """Ids that succeeded, and ids that were refused with their errors."""
 
     done: list[str] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, ids: Sequence[str], answers: Sequence[TaskHarborError | None]) -> BulkResult:
-        """From what a driver answered."""
-        many = cls()
-        for id, answer in zip(ids, answers, strict=True):
-            many.add(id, answer)
-        return many
+    def of(cls, ids: Sequence[str], errors: Sequence[TaskHarborError | None]) -> BulkResult:
+        """Pair ids with what the driver returned for each."""
+        result = cls()
+        for id, error in zip(ids, errors, strict=True):
+            result.add(id, error)
+        return result
 
     def add(self, id: str, error: TaskHarborError | None) -> None:
-        """Note one more."""
+        """Record the outcome for one more job."""
         if error is None:
             self.done.append(id)
         else:
@@ -43,16 +43,16 @@ class BulkResult:
         return self
 
 
-def end(many: BulkResult, what: str, target: Target) -> None:
-    """Tell, and end with exit code 1 if one was refused."""
+def finish(result: BulkResult, what: str, target: Target) -> None:
+    """Print the result; exit with code 1 if a job was refused."""
     if target.json:
-        write_json({"done": many.done, "refused": [{"id": id, "error": error} for id, error in many.refused]})
-    elif len(many.done) == 1:
-        write(f"{one_line(many.done[0])} was {what}")
-    elif many.done or not many.refused:
-        write(f"{len(many.done)} jobs were {what}")
+        write_json({"done": result.done, "refused": [{"id": id, "error": error} for id, error in result.refused]})
+    elif len(result.done) == 1:
+        write(f"{one_line(result.done[0])} was {what}")
+    elif result.done or not result.refused:
+        write(f"{len(result.done)} jobs were {what}")
     if not target.json:
-        for _, error in many.refused:
+        for _, error in result.refused:
             click.echo(f"taskharbor: {safe_text(error)}", err=True)
-    if many.refused:
+    if result.refused:
         sys.exit(EXIT_REFUSED)

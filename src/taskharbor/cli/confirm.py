@@ -1,4 +1,4 @@
-"""Asking before something is changed that cannot be taken back."""
+"""Ask for confirmation before a change that cannot be undone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from taskharbor.cli.errors import EXIT_USAGE, CommandError
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Go on if a person says yes, or `--yes` did; without a person to ask, refuse."""
+    """Return if the user agrees or passed `--yes`; raise CommandError otherwise, or if stdin is not a terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CommandError("this asks before it changes anything, and nobody is there to answer: add --yes", EXIT_USAGE)
+        raise CommandError("confirmation required, but stdin is not a terminal; pass --yes", EXIT_USAGE)
     if not click.confirm(question, err=True):
         raise CommandError("nothing was changed")

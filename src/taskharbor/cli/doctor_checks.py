@@ -1,6 +1,6 @@
-"""The checks of `taskharbor doctor`, each with a status and clear words. Nothing is changed, nothing secret is told.
+"""The checks of `taskharbor doctor`, each with a status and one sentence. They change nothing and print no secrets.
 
-A driver's own start-up checks count too: what it warns of when it is opened, and what it refuses.
+A driver's own start-up checks are included: what it warns about when it is opened, and what it refuses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from taskharbor.cli.errors import CommandError, safe_text
-from taskharbor.cli.explain import FROM_THE_START, LOOKED_AT, NAMED
+from taskharbor.cli.explain import MAX_NAMED, PAGE_JOBS, SINCE_EVER
 from taskharbor.cli.overview import Overview, read_overview
 from taskharbor.cli.store import is_absent, missing
 from taskharbor.cli.target import ENVIRONMENT, Target, family
@@ -28,13 +28,13 @@ from taskharbor.model.job import State
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
 
 LIBRARIES = {"postgres": "psycopg", "redis": "redis"}
-CLOCK_SECONDS = 1.0
-SLOW_SECONDS = 0.1
+MAX_CLOCK_SKEW_S = 1.0
+SLOW_REPLY_S = 0.1
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. `status`: ok, warning or problem."""
+    """The result of one check. `status`: ok, warning or problem."""
 
     name: str
     status: str
@@ -42,7 +42,7 @@ class Check:
 
 
 def run_checks(target: Target) -> list[Check]:
-    """Everything that can be checked, until something keeps the rest from it."""
+    """Run every check, until one fails that the others depend on."""
     checks = [_versions()]
     try:
         if target.harbor is not None:
@@ -51,11 +51,11 @@ def run_checks(target: Target) -> list[Check]:
             if number:
                 checks.append(Check("app", "ok", text))
             else:
-                text = f"{text}: its workers can run nothing; are the modules that declare them imported?"
+                text = f"{text}: its workers can run nothing; are the modules that declare tasks imported?"
                 checks.append(Check("app", "warning", text))
         checks += [_address(target), *_library(target)]
         if target.in_memory:
-            text = "memory:// lives inside one process: what another process enqueues is not seen here"
+            text = "memory:// lives inside one process: jobs that another process enqueues are not visible here"
             return [*checks, Check("store", "warning", text)]
         driver = target.driver()
     except CommandError as refusal:
@@ -72,12 +72,12 @@ def _versions() -> Check:
 def _address(target: Target) -> Check:
     dsn = target.dsn
     if dsn is None:
-        return Check("dsn", "ok", f"{target.app} was made with a driver of its own")
+        return Check("dsn", "ok", f"{target.app} passes a driver object to its Harbor")
     if target.given is None:
-        whence = f"as {target.app} says" if target.app else "the default: neither --dsn nor the environment names one"
+        source = f"from {target.app}" if target.app else "the default: neither --dsn nor the environment names one"
     else:
-        whence = f"from ${ENVIRONMENT}" if os.environ.get(ENVIRONMENT) == target.given else "from --dsn"
-    return Check("dsn", "ok", f"{one_line(redact(dsn))} ({whence})")
+        source = f"from ${ENVIRONMENT}" if os.environ.get(ENVIRONMENT) == target.given else "from --dsn"
+    return Check("dsn", "ok", f"{one_line(redact(dsn))} ({source})")
 
 
 def _library(target: Target) -> Iterator[Check]:
@@ -101,14 +101,16 @@ async def _store(driver: Driver, target: Target) -> list[Check]:
     with _warnings() as warnings:
         try:
             await open_existing(driver)
-            checks.append(Check("store", "ok", "it can be reached and used"))
+            checks.append(Check("store", "ok", "reachable and usable"))
             checks += await _pace(driver)
             now = await driver.server_time()
-            checks += _life(await read_overview(driver, now), bool(await driver.workers(FROM_THE_START)))
+            checks += _life(await read_overview(driver, now), bool(await driver.workers(SINCE_EVER)))
             checks += await _strangers(driver, target, now)
             checks += await _damage(driver)
         except StoreMissing as error:
-            text = missing(driver, target, str(error)) if is_absent(driver) else "no schema yet: taskharbor migrate"
+            text = (
+                missing(driver, target, str(error)) if is_absent(driver) else "no schema yet; run: taskharbor migrate"
+            )
             checks.append(Check("store", "problem", safe_text(text)))
         except (TaskHarborError, OSError) as error:
             checks.append(Check("store", "problem", safe_text(str(error))))
@@ -120,78 +122,82 @@ async def _store(driver: Driver, target: Target) -> list[Check]:
 
 
 async def _damage(driver: Driver) -> list[Check]:
-    """What other programs did to the store, if the driver keeps an account of it."""
+    """Damage that other programs did to the store, if the driver records it."""
     damaged = getattr(driver, "damaged", None)
     return [] if damaged is None else [Check("damage", "warning", safe_text(text)) for text in await damaged()]
 
 
 async def _rights(driver: Driver) -> list[Check]:
-    """Whether the user may do what the driver has to do, if the driver can tell."""
+    """Whether the database user has the permissions that the driver needs, if the driver can check."""
     denied = getattr(driver, "denied", None)
     if denied is None:
         return []
     try:
         lacking = await denied()
     except (TaskHarborError, OSError):
-        return []  # whatever keeps it from asking is told already
+        return []  # already reported by the checks before
     if not lacking:
-        return [Check("rights", "ok", "the user may do what the driver needs")]
+        return [Check("rights", "ok", "the user has the permissions that the driver needs")]
     return [Check("rights", "problem", safe_text(text)) for text in lacking]
 
 
 async def _pace(driver: Driver) -> list[Check]:
-    """The store's clock beside this machine's, and how long an answer takes."""
+    """The difference between the store's clock and this machine's, and the time of one call."""
     began = time.monotonic()
     theirs = await driver.server_time()
     took = time.monotonic() - began
     apart = (theirs - datetime.now(UTC)).total_seconds() + took / 2
-    if abs(apart) > CLOCK_SECONDS:
+    if abs(apart) > MAX_CLOCK_SKEW_S:
         which = "ahead of" if apart > 0 else "behind"
-        text = f"the store is {abs(apart):.1f} s {which} this machine; jobs follow the store, set this machine's clock"
+        text = f"the store's clock, which jobs follow, is {abs(apart):.1f} s {which} this machine's: correct this one"
         clock = Check("clock", "warning", text)
     else:
-        clock = Check("clock", "ok", f"the store and this machine agree within {CLOCK_SECONDS:g} s")
+        clock = Check("clock", "ok", f"the store and this machine agree within {MAX_CLOCK_SKEW_S:g} s")
     began = time.monotonic()
-    await driver.is_paused("default")  # a clock may be had without asking the store
+    await driver.is_paused("default")  # server_time() may not reach the store at all
     took = time.monotonic() - began
-    status = "warning" if took > SLOW_SECONDS else "ok"
-    return [clock, Check("answer", status, f"the store answers in {took * 1000:.1f} ms")]
+    status = "warning" if took > SLOW_REPLY_S else "ok"
+    return [clock, Check("answer", status, f"the store replies in {took * 1000:.1f} ms")]
 
 
 async def _strangers(driver: Driver, target: Target, now: datetime) -> list[Check]:
-    """With --app: jobs that are waiting and that no worker of the app can run."""
+    """With --app: waiting jobs that no worker of the app can run."""
     if target.harbor is None:
         return []
     types: set[str] = set()
     for state in (State.READY, State.SCHEDULED):
-        page = await driver.list(state=state, limit=LOOKED_AT, now=now)
+        page = await driver.list(state=state, limit=PAGE_JOBS, now=now)
         types.update(info.job.type for info in page.items)
     unknown = sorted(types - set(target.harbor.tasks) - {JOIN_TYPE})
     if not unknown:
         return []
-    names = ", ".join(map(one_line, unknown[:NAMED])) + (f" and {len(unknown) - NAMED} more" if unknown[NAMED:] else "")
+    names = ", ".join(map(one_line, unknown[:MAX_NAMED])) + (
+        f" and {len(unknown) - MAX_NAMED} more" if unknown[MAX_NAMED:] else ""
+    )
     text = f"jobs wait whose types {target.app} does not declare: {names}; is their module imported? (--import MODULE)"
     return [Check("tasks", "warning", text)]
 
 
 def _life(found: Overview, is_known: bool) -> list[Check]:
-    """Queues that wait for somebody. `is_known`: the store remembers a worker, however long ago."""
+    """Queues that need attention. `is_known`: the store has a record of some worker, however old."""
     checks = []
     dead = sum(row["jobs"]["dlq"] for row in found.queues)
     paused = [one_line(row["queue"]) for row in found.queues if row["paused"]]
     idle = [one_line(row["queue"]) for row in found.queues if row["jobs"]["ready"] and not row["workers"]]
     number = len(found.workers)
     if number:
-        checks.append(Check("workers", "ok", f"{number} heard in the last minute"))
+        checks.append(Check("workers", "ok", f"{number} sent a heartbeat in the last minute"))
     else:
-        when = "none was heard in the last minute" if is_known else "none was ever heard on this store"
-        checks.append(Check("workers", "warning", f"{when}: taskharbor worker run"))
+        when = "no heartbeat in the last minute" if is_known else "no worker ever used this store"
+        checks.append(Check("workers", "warning", f"{when}; start one: taskharbor worker run"))
     if idle and number:
-        checks.append(Check("queues", "warning", f"no worker serves {', '.join(idle)}, where jobs are due"))
+        checks.append(Check("queues", "warning", f"no worker serves {', '.join(idle)}, where jobs are ready"))
     if paused:
         checks.append(Check("queues", "warning", f"paused: {', '.join(paused)}"))
     if dead:
-        checks.append(Check("queues", "warning", f"{dead} dead job{'s' if dead != 1 else ''}: taskharbor dlq list"))
+        checks.append(
+            Check("queues", "warning", f"{dead} dead job{'s' if dead != 1 else ''}; list them: taskharbor dlq list")
+        )
     if not (idle and number) and not paused and not dead:
         checks.append(Check("queues", "ok", f"{len(found.queues)}, none paused, no dead jobs"))
     return checks
@@ -199,7 +205,7 @@ def _life(found: Overview, is_known: bool) -> list[Check]:
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """What our own code warns of meanwhile."""
+    """Collect what this library logs as a warning meanwhile."""
     warnings: list[str] = []
 
     class WarningCollector(logging.Handler):

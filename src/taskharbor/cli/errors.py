@@ -1,8 +1,8 @@
-"""How a command ends that could not do what it was asked: one clear line on stderr, and an exit code that says why.
+"""How a command reports failure: one clear line on stderr, and an exit code for scripts.
 
-0 done · 1 refused or not found · 2 the command line is wrong · 3 the store cannot be used ·
-70 a mistake in taskharbor · 130 interrupted.
-Nothing here, and no error that passes through, repeats a password: every line is searched for addresses first.
+0 success · 1 not found, refused, or a check failed · 2 usage error · 3 the store cannot be used ·
+70 a bug in taskharbor · 130 interrupted.
+No line repeats a password: addresses in it are redacted first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EXTRA = re.compile(r"Got unexpected extra arguments? \(")
 
 
 class CommandError(click.ClickException):
-    """A command ends here, with one line for a person and an exit code for a script."""
+    """Ends a command, with one line for a person and an exit code for a script."""
 
     def __init__(self, text: str, code: int = EXIT_REFUSED) -> None:
         super().__init__(text)
@@ -39,26 +39,26 @@ class CommandError(click.ClickException):
 
 
 def usage_error(text: str) -> CommandError:
-    """The command line is wrong."""
+    """A CommandError for a mistake on the command line: exit code 2."""
     return CommandError(text, EXIT_USAGE)
 
 
 def safe_text(text: str) -> str:
-    """Error text as it may be shown: one line, addresses without what may be secret, no escape sequences."""
+    """Error text that is safe to print: one line, addresses redacted, no escape sequences."""
     from taskharbor.drivers.dsn import redact
 
     return one_line(_ADDRESS.sub(lambda found: redact(found.group()), text))
 
 
 def explained(error: BaseException) -> tuple[str, int]:
-    """What went wrong in one line that may be shown, and the exit code that goes with it."""
+    """One printable line about an error, and the exit code that goes with it."""
     text, code = _described(error)
     return safe_text(text), code
 
 
 def report(error: BaseException) -> int:
-    """Say what went wrong in one line on stderr; answers the exit code."""
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # a group without a command: what there is to choose from
+    """Print one line about an error on stderr; return the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # a group without a command: print its help
         click.echo(error.format_message(), err=True)
         return EXIT_USAGE
     text, code = explained(error)
@@ -70,7 +70,7 @@ def report(error: BaseException) -> int:
 
 
 def complain(text: str) -> None:
-    """One line on stderr; on a terminal broken between words, elsewhere never."""
+    """Print one line on stderr; wrapped on a terminal, never elsewhere."""
     line = f"taskharbor: {text}"
     if sys.stderr.isatty():
         import shutil
@@ -82,7 +82,7 @@ def complain(text: str) -> None:
 
 
 def _frames(error: BaseException) -> str:
-    """Where an error came from: files, lines and classes. Its text, and that of its causes, may hold anything."""
+    """Where an error came from: files, lines and classes, but no messages, which may quote secrets."""
     parts: list[str] = []
     one: BaseException | None = error
     while one is not None and len(parts) < 10:
@@ -105,7 +105,7 @@ def _described(error: BaseException) -> tuple[str, int]:
 
 def _usage(error: click.UsageError) -> str:
     text = error.format_message()
-    if _EXTRA.match(text):  # what stands there may be a payload or an address whose option was forgotten
+    if _EXTRA.match(text):  # may be a payload or an address whose option was forgotten
         text = "expected no further arguments; name each with its option"
     near = _meant(error)
     if near is not None:
@@ -115,7 +115,7 @@ def _usage(error: click.UsageError) -> str:
 
 
 def _meant(error: click.UsageError) -> str | None:
-    """The command that was meant by one that does not exist."""
+    """The existing command that is closest to the one typed."""
     found = _NO_COMMAND.match(error.message)
     if found is None or error.ctx is None or not isinstance(error.ctx.command, click.Group):
         return None
@@ -140,5 +140,5 @@ def _of_the_store(error: BaseException) -> tuple[str, int]:
         return "expected text that UTF-8 can hold, got bytes that are not UTF-8 in an argument", EXIT_USAGE
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
-    hint = f"; set {TRACEBACK}=1 to see where it came from"
-    return f"this is a mistake in taskharbor: {type(error).__name__}{where}{hint}", EXIT_BUG
+    hint = f"; set {TRACEBACK}=1 to print a traceback"
+    return f"this is a bug in taskharbor: {type(error).__name__}{where}{hint}", EXIT_BUG

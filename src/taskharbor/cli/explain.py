@@ -1,6 +1,7 @@
-"""Why a job is not running: a pure function of what was read about it and around it.
+"""Why a job is not running: a pure function of the job and its surroundings.
 
-`read_situation` reads, `reasons` judges. The first reason is the one that counts now; those behind it would count next.
+`read_situation` reads the store, `reasons` is pure. The first reason is what holds the job up now; the others would
+hold it up next.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import EPOCH, JobInfo, State, WorkerInfo
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
 
-NAMED = 5  # jobs that are named one by one
-LOOKED_AT = 200
-FROM_THE_START = EPOCH + timedelta(days=1)  # as `now`: every worker that the store remembers was heard since
-TAKEN = ("inflight", "done", "dlq")  # states that only a worker brings a job into
+MAX_NAMED = 5  # jobs or queues that a message lists by name
+PAGE_JOBS = 200
+SINCE_EVER = EPOCH + timedelta(days=1)  # passed as `now`, it makes `workers` return every worker on record
+TAKEN = ("inflight", "done", "dlq")  # states that only a worker moves a job to
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One thing that keeps a job from running. `code` is for scripts, `hint` a command that helps."""
+    """One thing that keeps a job from running. `code` is for scripts; `hint` is a command that helps."""
 
     code: str
     text: str
@@ -34,18 +35,18 @@ class Reason:
 
 @dataclass(frozen=True)
 class Situation:
-    """What was read at one moment."""
+    """What was read from the store at one moment."""
 
     info: JobInfo
     now: datetime
     paused: bool = False
-    ready: int = 0  # jobs of its queue that are due, this one among them
-    workers: tuple[WorkerInfo, ...] = ()  # heard in the last minute, and serving its queue
-    others: tuple[WorkerInfo, ...] = ()  # heard in the last minute, and serving other queues
-    last: WorkerInfo | None = None  # who served its queue last, before the last minute
-    is_new: bool = False  # the store shows no trace of any worker
-    place: str = ""  # the store, without what may be secret
-    app: str = ""  # what --app says
+    ready: int = 0  # ready jobs of its queue, including this one
+    workers: tuple[WorkerInfo, ...] = ()  # alive, and serving its queue
+    others: tuple[WorkerInfo, ...] = ()  # alive, and serving other queues
+    last: WorkerInfo | None = None  # the worker that served its queue last, if none does now
+    is_new: bool = False  # no worker ever used this store
+    place: str = ""  # the store's address, redacted
+    app: str = ""  # --app
     declared: frozenset[str] | None = None  # the types of its tasks
     dependencies: tuple[JobInfo, ...] = ()
     gone: tuple[str, ...] = ()  # dependencies without a record
@@ -56,13 +57,13 @@ class Situation:
 async def read_situation(
     driver: Driver, id: str, now: datetime, *, place: str = "", app: str = "", declared: frozenset[str] | None = None
 ) -> Situation:
-    """Read what is needed to judge."""
+    """Read everything that `reasons` needs."""
     info = await driver.inspect(id, now)
     job = info.job
     if info.state.terminal or info.state is State.INFLIGHT:
         return Situation(info, now)
     dependencies, gone = [], []
-    for dependency in info.waiting_for[:NAMED]:
+    for dependency in info.waiting_for[:MAX_NAMED]:
         try:
             dependencies.append(await driver.inspect(dependency, now))
         except JobNotFound:
@@ -70,13 +71,13 @@ async def read_situation(
     running: tuple[JobInfo, ...] = ()
     limit = 1
     if job.group is not None:
-        page = await driver.list(queue=job.queue, group=job.group, limit=LOOKED_AT, now=now)
-        # The first stored job with a limit sets the group's; a store does not tell it otherwise.
+        page = await driver.list(queue=job.queue, group=job.group, limit=PAGE_JOBS, now=now)
+        # The first stored job with a limit sets the group's; drivers do not report it otherwise.
         limit = next((each.job.group_limit for each in page.items if each.job.group_limit), job.group_limit or 1)
-        held = await driver.list(queue=job.queue, group=job.group, state=State.INFLIGHT, limit=LOOKED_AT, now=now)
-        running = held.items
-    counts, heard = await driver.counts(now), await driver.workers(now)
-    known = [] if any(job.queue in worker.queues for worker in heard) else await driver.workers(FROM_THE_START)
+        inflight = await driver.list(queue=job.queue, group=job.group, state=State.INFLIGHT, limit=PAGE_JOBS, now=now)
+        running = inflight.items
+    counts, alive = await driver.counts(now), await driver.workers(now)
+    known = [] if any(job.queue in worker.queues for worker in alive) else await driver.workers(SINCE_EVER)
     before = [worker for worker in known if job.queue in worker.queues]
     taken = job.deliveries or any(states.get(state) for states in counts.values() for state in TAKEN)
     return Situation(
@@ -84,10 +85,10 @@ async def read_situation(
         now,
         paused=await driver.is_paused(job.queue),
         ready=counts.get(job.queue, {}).get("ready", 0),
-        workers=tuple(worker for worker in heard if job.queue in worker.queues),
-        others=tuple(worker for worker in heard if job.queue not in worker.queues),
+        workers=tuple(worker for worker in alive if job.queue in worker.queues),
+        others=tuple(worker for worker in alive if job.queue not in worker.queues),
         last=max(before, key=lambda worker: worker.stopped_at or worker.seen_at, default=None),
-        is_new=not (heard or known or taken),
+        is_new=not (alive or known or taken),
         place=place,
         app=app,
         declared=declared,
@@ -99,7 +100,7 @@ async def read_situation(
 
 
 def reasons(seen: Situation) -> list[Reason]:
-    """What keeps the job from running, the nearest first; never empty."""
+    """What keeps the job from running, the most immediate first; never empty."""
     ended = _ended(seen)
     if ended is not None:
         return [ended]
@@ -107,8 +108,10 @@ def reasons(seen: Situation) -> list[Reason]:
     if found:
         return found
     others = seen.ready - 1
-    before = f"{others} other job{'s' if others != 1 else ''} of its queue {'are' if others != 1 else 'is'} due as well"
-    return [Reason("next", f"nothing holds it up: a worker takes it when its turn comes; {before}")]
+    before = (
+        f"{others} other job{'s' if others != 1 else ''} of its queue {'are' if others != 1 else 'is'} ready as well"
+    )
+    return [Reason("next", f"nothing: a worker will take it in turn; {before}")]
 
 
 def _ended(seen: Situation) -> Reason | None:
@@ -116,14 +119,15 @@ def _ended(seen: Situation) -> Reason | None:
     if info.state is State.INFLIGHT:
         lease = relative(info.lease_expires_at, now)
         return Reason(
-            "leased", f"it runs: worker {one_line(info.worker) or '(unnamed)'} holds its lease, which ends {lease}"
+            "leased",
+            f"it is running: worker {one_line(info.worker) or '(unnamed)'} holds its lease, which ends {lease}",
         )
     if info.state is State.DONE:
         then = f"; job {job.handed_to} took its place" if job.handed_to else ""
-        return Reason("done", f"it is done since {with_distance(job.finished_at, now)}{then}")
+        return Reason("done", f"it has been done since {with_distance(job.finished_at, now)}{then}")
     why = HIDDEN.why(job) or "no reason was recorded"
     if info.state is State.DLQ:
-        text = f"it is dead since {with_distance(job.finished_at, now)}: {why}"
+        text = f"it has been dead since {with_distance(job.finished_at, now)}: {why}"
         return Reason("dlq", text, f"taskharbor dlq requeue {job.id}")
     if info.state is State.CANCELLED:
         text = f"it was cancelled {relative(job.finished_at, now)}: {why}"
@@ -132,7 +136,7 @@ def _ended(seen: Situation) -> Reason | None:
 
 
 def _waiting(seen: Situation) -> list[Reason]:
-    """What the job's own record makes it wait for."""
+    """Reasons in the job's own record: dependencies, a retry, a delay."""
     info, job, now = seen.info, seen.info.job, seen.now
     if info.state is State.BLOCKED:
         return _blocked(seen)
@@ -143,15 +147,15 @@ def _waiting(seen: Situation) -> list[Reason]:
     if job.attempts:
         why = first_line(HIDDEN.errors(job)[1]) or "no error was recorded"
         times = f"{job.attempts} of {job.max_attempts} times" if job.max_attempts else _count(job.attempts, "time")
-        text = f"it failed {times} and is tried again {due}; the last error was: {why}"
+        text = f"it failed {times} and will be retried at {due}; the last error was: {why}"
         return [Reason("retry_not_due", text, hint)]
     if job.deliveries:
         text = (
-            f"a worker had it and gave it back until {due}: its handler snoozed it, or the worker has no handler for "
-            f"{one_line(job.type)!r}, which its log tells as JobUnknown"
+            f"a worker took it and gave it back until {due}: either its handler snoozed it, or the worker has no "
+            f"handler for {one_line(job.type)!r} (then the worker's log shows JobUnknown)"
         )
         return [Reason("given_back", text, hint if seen.declared is not None else _start(seen))]
-    return [Reason("not_due", f"it is not due before {due}", hint)]
+    return [Reason("not_due", f"it is not due until {due}", hint)]
 
 
 def _unknown(seen: Situation) -> list[Reason]:
@@ -159,12 +163,12 @@ def _unknown(seen: Situation) -> list[Reason]:
     kind = seen.info.job.type
     if seen.declared is None or kind in seen.declared or kind == JOIN_TYPE:
         return []
-    text = f"{seen.app} declares no task {one_line(kind)!r}: a worker of it gives the job back each time"
+    text = f"{seen.app} declares no task {one_line(kind)!r}: its workers give the job back every time"
     return [Reason("unknown_type", text, _start(seen))]
 
 
 def _start(seen: Situation) -> str:
-    """How to start a worker that runs the job; in capitals what nobody here knows."""
+    """The command that starts a worker for the job. Capitals stand for what the user has to fill in."""
     kind, queue = one_line(seen.info.job.type), one_line(seen.info.job.queue)
     unknown = seen.declared is not None and kind not in seen.declared
     app = "" if kind in TYPES else f" --app {seen.app or 'MODULE:NAME'}"
@@ -182,10 +186,12 @@ def _blocked(seen: Situation) -> list[Reason]:
         name = f"job {other.job.id} ({one_line(other.job.type)})"
         if other.state is State.DLQ:
             found.append(
-                Reason("blocked_by_dead", f"{name} before it is dead", f"taskharbor dlq requeue {other.job.id}")
+                Reason(
+                    "blocked_by_dead", f"it depends on {name}, which is dead", f"taskharbor dlq requeue {other.job.id}"
+                )
             )
         elif other.state is State.CANCELLED:
-            text = f"{name} before it was cancelled"
+            text = f"it depends on {name}, which was cancelled"
             found.append(Reason("blocked_by_cancelled", text, f"taskharbor job retry {other.job.id}"))
         else:
             found.append(Reason("blocked", f"it waits for {name}, which is {other.state}"))
@@ -197,16 +203,16 @@ def _blocked(seen: Situation) -> list[Reason]:
 
 
 def _held_up(seen: Situation) -> list[Reason]:
-    """What holds up a job that is due."""
+    """Reasons that hold up a ready job: a paused queue, a full group."""
     job, found = seen.info.job, []
     queue = one_line(job.queue)
     if seen.paused:
         found.append(Reason("paused", f"its queue {queue!r} is paused", f"taskharbor queue resume {queue}"))
     if seen.info.state is State.READY and len(seen.group_running) >= seen.group_limit:
         group = one_line(job.group or "")
-        who = ", ".join(each.job.id for each in seen.group_running[:NAMED])
+        ids = ", ".join(each.job.id for each in seen.group_running[:MAX_NAMED])
         number = f"{len(seen.group_running)} of {seen.group_limit}"
-        found.append(Reason("group_full", f"its group {group!r} is full: {number} running ({who})"))
+        found.append(Reason("group_full", f"its group {group!r} is full: {number} running ({ids})"))
     return found
 
 
@@ -214,18 +220,18 @@ def _unserved(seen: Situation) -> list[Reason]:
     queue = one_line(seen.info.job.queue)
     if not seen.workers and seen.is_new:
         where = f" ({seen.place})" if seen.place else ""
-        text = f"no worker was ever heard on this store{where}: is it the one that your workers use?"
+        text = f"no worker ever used this store{where}: do your workers use the same store?"
         return [Reason("never_served", text, _start(seen))]
     if not seen.workers:
-        text = f"no worker that was heard in the last minute serves its queue {queue!r}"
+        text = f"no worker has served its queue {queue!r} in the last minute"
         if seen.last is not None:
             stopped = seen.last.stopped_at
-            what, when = ("was heard", seen.last.seen_at) if stopped is None else ("stopped", stopped)
-            text += f"; the last one that did {what} {relative(when, seen.now)}"
+            what, when = ("sent its last heartbeat", seen.last.seen_at) if stopped is None else ("stopped", stopped)
+            text += f"; the last one to do so {what} {relative(when, seen.now)}"
         elif seen.others:
             served = sorted({name for worker in seen.others for name in worker.queues})
-            more = f" and {len(served) - NAMED} more" if len(served) > NAMED else ""
-            text += f"; those that were serve {', '.join(map(one_line, served[:NAMED]))}{more}"
+            more = f" and {len(served) - MAX_NAMED} more" if len(served) > MAX_NAMED else ""
+            text += f"; the running workers serve {', '.join(map(one_line, served[:MAX_NAMED]))}{more}"
         return [Reason("no_worker", text, _start(seen))]
     free = [worker for worker in seen.workers if not worker.concurrency or worker.running < worker.concurrency]
     if seen.info.state is State.READY and not free:
@@ -238,12 +244,14 @@ def _unserved(seen: Situation) -> list[Reason]:
 
 
 def _stuck(seen: Situation) -> list[Reason]:
-    """Slots that nobody gets back before a handler ends that should have ended long ago."""
+    """Slots occupied by functions that run on after their timeout."""
     stuck, slots = (sum(getattr(worker, what) for worker in seen.workers) for what in ("stuck", "concurrency"))
     if not stuck:
         return []
-    held = f"{stuck} of {_count(slots, 'slot')} {'is' if stuck == 1 else 'are'} held by functions past their timeout"
-    mend = (
-        "they are free when those end, or when their worker is restarted; process=True kills a function at its timeout"
+    occupied = (
+        f"{stuck} of {_count(slots, 'slot')} {'is' if stuck == 1 else 'are'} occupied by functions past their timeout"
     )
-    return [Reason("slots_stuck", f"{held}: {mend}")]
+    remedy = (
+        "they become free when the functions end or their worker restarts; process=True kills a function at its timeout"
+    )
+    return [Reason("slots_stuck", f"{occupied}: {remedy}")]

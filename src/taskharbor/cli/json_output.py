@@ -1,4 +1,4 @@
-"""Jobs, queues and workers as JSON shows them: the same keys always, in the same order. Scripts rely on these."""
+"""Jobs, queues and workers as JSON: always the same keys, in the same order. Scripts rely on them."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def dead(info: JobInfo) -> dict[str, Any]:
     return {**_place(info), "reason": reason or None, "last_error": last_error or None}
 
 
-def whole(info: JobInfo, reveal: Redaction) -> dict[str, Any]:
-    """Everything about a job. What `hidden` names is null because it may not be seen."""
+def whole(info: JobInfo, redaction: Redaction) -> dict[str, Any]:
+    """Everything about a job. The keys that `hidden` lists are null because they are not shown."""
     job = info.job
-    reason, last_error = reveal.errors(job)
-    hidden = [] if reveal.show else ["payload", *(["result"] if job.result is not None else [])]
+    reason, last_error = redaction.errors(job)
+    hidden = [] if redaction.show else ["payload", *(["result"] if job.result is not None else [])]
     return {
         **_place(info),
         "reason": reason or None,
@@ -57,24 +57,24 @@ def whole(info: JobInfo, reveal: Redaction) -> dict[str, Any]:
         "depends_on": list(job.depends_on),
         "waiting_for": list(info.waiting_for),
         "handed_to": job.handed_to,
-        "metadata": reveal.metadata(job),
+        "metadata": redaction.metadata(job),
         "failed_at": job.failed_at,
         "last_error": last_error or None,
         "payload_bytes": len(job.payload),
-        "payload": reveal.value(job.payload),
+        "payload": redaction.value(job.payload),
         "result_bytes": None if job.result is None else len(job.result),
-        "result": reveal.value(job.result),
+        "result": redaction.value(job.result),
         "hidden": hidden,
     }
 
 
 def states(counts: dict[str, int]) -> dict[str, int]:
-    """How many jobs are in each state; zeros too."""
+    """The number of jobs in each state, zeros included."""
     return {state: counts.get(state, 0) for state in STATES}
 
 
 def worker(info: WorkerInfo) -> dict[str, Any]:
-    """A worker that was heard of."""
+    """A worker that sent a heartbeat in the last minute."""
     return {
         "worker": info.worker,
         "queues": list(info.queues),

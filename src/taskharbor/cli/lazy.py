@@ -1,7 +1,7 @@
-"""Groups whose commands are loaded when they are called, not before: a short command pays for itself alone.
+"""Groups that import a command when it is called, so that a short command does not pay for the others.
 
-Each command is a click command in a file of `taskharbor.cli.commands`, named after the file; one whose name means
-something else to Python has an underscore behind it there (`list_`).
+Each command is a click command in the file of `taskharbor.cli.commands` that bears its name. A name that Python uses
+itself has a trailing underscore there (`list_`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import click
 
 
 class LazyGroup(click.Group):
-    """A group that knows the names of its commands and one line about each, and imports a command at its first use."""
+    """A group that holds each command's name and summary, and imports the command on first use."""
 
     def __init__(self, *args: Any, entries: Mapping[str, str], **options: Any) -> None:
         super().__init__(*args, **options)
@@ -32,7 +32,7 @@ class LazyGroup(click.Group):
 
 
 def load(name: str) -> click.Command:
-    """The command of that name."""
+    """Import and return the command `name`."""
     module = importlib.import_module(f"taskharbor.cli.commands.{name}")
     found = getattr(module, name, None)
     command: click.Command = found if isinstance(found, click.Command) else getattr(module, f"{name}_")

@@ -1,6 +1,7 @@
-"""The program `taskharbor`: its commands by name, and its way out when something is wrong.
+"""The program `taskharbor`: its commands by name, and how it ends when something goes wrong.
 
-A command's code is loaded when it is called. Errors are one clear line and a non-zero exit: `taskharbor.cli.errors`.
+A command's code is imported when the command is called. An error becomes one clear line and a non-zero exit code; see
+`taskharbor.cli.errors`.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ COMMANDS = {
     "enqueue": "Store a job.",
     "inspect": "Show one job.",
     "list": "List jobs.",
-    "explain": "Say why a job is not running.",
+    "explain": "Explain why a job is not running.",
     "job": "Retry or cancel jobs.",
-    "dlq": "Look at dead jobs, and bring them back.",
+    "dlq": "List dead jobs and requeue them.",
     "queue": "List, pause and resume queues.",
-    "flow": "Show a workflow run.",
-    "stats": "Show what is going on, once or again and again.",
-    "migrate": "Create a store's schema, or bring it to this version.",
-    "doctor": "Check a store and what is needed to use it.",
-    "conformance": "Prove that a store keeps the driver contract.",
-    "bench": "Measure how fast a store is here.",
-    "demo": "See it all at work: one command, no server, under a minute.",
-    "completion": "Print what a shell needs to complete this program.",
+    "flow": "Show a workflow and its jobs.",
+    "stats": "Show queues and workers, once or continuously.",
+    "migrate": "Create or upgrade the schema of a store.",
+    "doctor": "Check a store and everything needed to use it.",
+    "conformance": "Test a driver against the driver contract.",
+    "bench": "Measure how fast a store is on this machine.",
+    "demo": "Run a short tour: no server, under a minute.",
+    "completion": "Print a shell completion script.",
 }
 
 
 class Program(LazyGroup):
-    """The root of the commands: turns whatever ends a command into one line and an exit code."""
+    """The root of the commands: turns every error into one line and an exit code."""
 
     def main(
         self,
@@ -51,7 +52,7 @@ class Program(LazyGroup):
     ) -> Any:
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode, **extra)
-        for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a character gets its number
+        for stream in (sys.stdout, sys.stderr):  # escape a character that the terminal cannot encode
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
         try:
@@ -64,7 +65,7 @@ class Program(LazyGroup):
 
 
 def _drop_output() -> None:
-    """What cannot be written is let go of: Python would try it once more at its end, and complain with its own code."""
+    """Discard output that cannot be written: Python would retry at exit and end with an exit code of its own."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -89,8 +90,8 @@ def main(**_: Any) -> None:
       taskharbor enqueue --job echo --json '{"text": "hello"}'
       taskharbor explain 01JQZ5X7T0A8C2…
 
-    Exit codes: 0 done, 1 refused or not found, 2 the command line is wrong, 3 the store cannot be used,
+    Exit codes: 0 success; 1 not found, refused, or a check failed; 2 usage error; 3 the store cannot be used;
     130 interrupted.
     """
-    # Events and warnings are for a worker's log; a command says what there is to say itself.
+    # Events and warnings belong in a worker's log; a command prints its own output.
     logging.getLogger("taskharbor").addHandler(logging.NullHandler())

@@ -1,4 +1,4 @@
-"""What is going on in a store: its queues and its workers, in one look."""
+"""An overview of a store: its queues and its workers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from datetime import datetime
 from typing import Any
 
 from taskharbor.cli import json_output
-from taskharbor.cli.output import Column, at_terminal, write, write_table
+from taskharbor.cli.output import at_terminal, write, write_table
+from taskharbor.cli.table import Column
 from taskharbor.cli.text import one_line
 from taskharbor.cli.timefmt import relative
 from taskharbor.drivers.contract import Driver
 
-ALWAYS = ("ready", "inflight", "dlq")  # columns that a person looks for even when they are zero
+ALWAYS_SHOWN = ("ready", "inflight", "dlq")  # columns that are printed even if every count is zero
+
+NO_WORKERS = "no worker sent a heartbeat in the last minute"
 
 
 @dataclass(frozen=True)
 class Overview:
-    """One look: plain values, as JSON shows them."""
+    """Queues and workers at one moment: plain values, as JSON shows them."""
 
     at: datetime
     queues: list[dict[str, Any]]
@@ -25,7 +28,7 @@ class Overview:
 
 
 async def read_overview(driver: Driver, now: datetime) -> Overview:
-    """Look."""
+    """Read the overview from the store."""
     counts = await driver.counts(now)
     workers = await driver.workers(now)
     names = sorted({*await driver.queues(), *counts})
@@ -42,11 +45,11 @@ async def read_overview(driver: Driver, now: datetime) -> Overview:
 
 
 def queue_table(found: Overview, *, narrow: bool) -> tuple[list[Column], list[list[str]]]:
-    """The queues as a table; `narrow`: without the states that no job is in."""
+    """The queues as a table. `narrow`: omit states that no job is in."""
     states = [
         state
         for state in json_output.STATES
-        if not narrow or state in ALWAYS or any(row["jobs"][state] for row in found.queues)
+        if not narrow or state in ALWAYS_SHOWN or any(row["jobs"][state] for row in found.queues)
     ]
     columns = [Column("queue"), *(Column(state, right=True) for state in states), Column("workers", right=True)]
     columns.append(Column("paused", whole=True))
@@ -65,7 +68,7 @@ def queue_table(found: Overview, *, narrow: bool) -> tuple[list[Column], list[li
 def worker_table(found: Overview) -> tuple[list[Column], list[list[str]]]:
     """The workers as a table."""
     columns = [Column("worker"), Column("queues"), Column("running", right=True), Column("started", whole=True)]
-    columns.append(Column("heard", whole=True))
+    columns.append(Column("last seen", whole=True))
     rows = [
         [
             one_line(row["worker"]),
@@ -80,7 +83,7 @@ def worker_table(found: Overview) -> tuple[list[Column], list[list[str]]]:
 
 
 def write_queues(found: Overview) -> None:
-    """The queues, for a person or a pipe."""
+    """Print the queues, for a person or a pipe."""
     if found.queues:
         write_table(*queue_table(found, narrow=at_terminal()))
     else:
@@ -88,8 +91,8 @@ def write_queues(found: Overview) -> None:
 
 
 def write_workers(found: Overview) -> None:
-    """The workers, for a person or a pipe."""
+    """Print the workers, for a person or a pipe."""
     if found.workers:
         write_table(*worker_table(found))
     else:
-        write("no worker was heard in the last minute")
+        write(NO_WORKERS)

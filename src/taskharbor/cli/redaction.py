@@ -1,8 +1,8 @@
-"""What may be seen of a job's payload and result: nothing, unless it was asked for.
+"""How much of a job's payload and result a command prints: nothing, unless the user asked for it.
 
-Error text is shown, for it is what an operator looks for; but a handler's error may quote what it was given, so the
-values of the hidden payload are taken out of it. The marks that we write into a job's metadata belong to the payload:
-one of them holds the payload of a workflow's failure step.
+Error text is printed, because operators need it. A handler's error may quote its arguments, so the values of a hidden
+payload are masked in it. Metadata that the library itself writes counts as payload: one entry holds the payload of a
+workflow's failure step.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from taskharbor.tasks.flow_metadata import RESERVED
 
 @dataclass(frozen=True)
 class Redaction:
-    """How much to show: everything, everything but some fields, or nothing."""
+    """What to print: everything, everything except some fields, or nothing."""
 
     show: bool = False
     fields: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, show_payload: bool, redact: tuple[str, ...]) -> Redaction:
-        """From the options: naming what to hide is asking to see the rest."""
+        """From the options. `--redact` implies `--show-payload`: naming a field to hide asks for the rest."""
         return cls(show_payload or bool(redact), frozenset(name.lower() for name in redact))
 
     def value(self, data: bytes | None) -> Any:
-        """Stored bytes as they may be shown; None if they may not. What is nested deeply comes as it is written."""
+        """Stored bytes as a printable value; None if they are hidden. A deeply nested value is returned as raw JSON."""
         if data is None or not self.show:
             return None
         try:
             value = deep_json.read(data)
         except ValueError:
-            return MASK if self.fields else _plain(data)  # where a field begins and ends in it, nobody knows
+            return MASK if self.fields else _plain(data)  # not JSON, so fields cannot be told apart
         for inside in _objects(value):
             inside.update({key: MASK for key in inside if key.lower() in self.fields})
         return msgspec.Raw(deep_json.write(value)) if deep_json.is_deep(value) else value
 
     def metadata(self, job: JobRecord) -> dict[str, str]:
-        """A job's metadata; of our own marks the names only, unless everything is to be shown."""
+        """A job's metadata. Values that the library wrote itself are masked unless everything is shown."""
         whole = self.show and not self.fields
         return {key: MASK if key.startswith(RESERVED) and not whole else text for key, text in job.metadata.items()}
 
     def errors(self, job: JobRecord) -> tuple[str, str]:
-        """The reason why a job ended and its last error, without the hidden values of its payload."""
+        """The recorded reason and last error of a job, with hidden payload values masked."""
         texts = (job.reason, job.last_error)
         if not any(texts) or (self.show and not self.fields):
             return texts
@@ -60,27 +60,27 @@ class Redaction:
         return reason, error
 
     def why(self, job: JobRecord) -> str:
-        """Why a job ended as it did, in one line: the recorded reason, and the last error where that says more."""
+        """One line: the recorded reason of a job's end, and the last error where it adds something."""
         reason, error = map(first_line, self.errors(job))
         return because(reason, error)
 
     def _hidden(self, payload: bytes) -> Iterable[Any]:
-        """What stands under the names of hidden fields, each once, however they are nested in each other."""
+        """The values of hidden fields, each once, at any depth."""
         try:
             value = deep_json.read(payload)
         except ValueError:
             return stored_values(payload)
-        found: list[Any] = []
+        hidden: list[Any] = []
         for inside in _objects(value):
-            found += [inside.pop(key) for key in list(inside) if key.lower() in self.fields]
-        return found
+            hidden += [inside.pop(key) for key in list(inside) if key.lower() in self.fields]
+        return hidden
 
 
 HIDDEN = Redaction()
 
 
 def _plain(data: bytes) -> Any:
-    """Bytes that are no JSON: as text, and what is no text as base64."""
+    """Bytes that are not JSON: as text if they are UTF-8, else as base64."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -88,7 +88,7 @@ def _plain(data: bytes) -> Any:
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object in a value, outer ones first; what its receiver takes out of one is not looked into."""
+    """Every object in a value, outermost first. Entries that the caller removes meanwhile are not visited."""
     waiting = [value]
     while waiting:
         item = waiting.pop()

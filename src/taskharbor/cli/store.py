@@ -1,7 +1,7 @@
-"""A command's way to the store: open it, learn its time, ask, close it. One event loop, no thread.
+"""How a command calls the store: open it, read its clock, call, close it. One event loop, no thread.
 
-Commands that only look open what is there and change nothing: a mistyped address must not become an empty store that
-answers "no jobs", nor tables in somebody's database.
+Commands that only read open an existing store and create nothing: a mistyped address must not become an empty store
+that reports "no jobs", nor tables in another program's database.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def call_store(target: Target, call: Callable[[Driver, datetime], Awaitable[T]], *, creates: bool = False) -> T:
-    """Run a call with the opened driver and the store's time. `creates`: a store that is not there yet is made."""
+    """Run `call` with the opened driver and the store's time. `creates`: create the store if it does not exist."""
     target.refuse_memory(click.get_current_context().command_path)
 
     async def run() -> T:
@@ -39,7 +39,7 @@ def call_store(target: Target, call: Callable[[Driver, datetime], Awaitable[T]],
 
 
 async def open_existing_store(driver: Driver, target: Target) -> None:
-    """Open a store that is there; CommandError, in words, where there is none."""
+    """Open an existing store; CommandError if it does not exist."""
     from taskharbor.drivers.contract import open_existing
     from taskharbor.model.errors import StoreMissing
 
@@ -50,39 +50,39 @@ async def open_existing_store(driver: Driver, target: Target) -> None:
 
 
 async def open_or_create(driver: Driver, target: Target) -> None:
-    """Open a store. One that had to be made is told: a job in a store that nobody meant is never run."""
+    """Open a store, and say so if it had to be created: no worker runs the jobs of a store created by a typo."""
     from taskharbor.drivers.contract import open_existing
     from taskharbor.model.errors import BackendUnavailable, DriverError, StoreMissing
 
-    made = False
+    created = False
     try:
         await open_existing(driver)
     except StoreMissing:
-        made = True
+        created = True
     except BackendUnavailable:
         raise
-    except DriverError:  # of another version: whether it is brought to this one is the address' choice
+    except DriverError:  # of another version: the DSN decides whether open() upgrades it
         pass
     await driver.open()
-    if made:
-        click.echo(f"made a new store: {target.place}", err=True)
+    if created:
+        click.echo(f"created a new store: {target.place}", err=True)
 
 
 def is_absent(driver: Driver) -> bool:
-    """Whether the driver keeps its jobs in a file, and that is not there."""
+    """Whether the driver keeps its jobs in a file that does not exist."""
     path = file_of(driver)
     return path is not None and not os.path.exists(path)
 
 
-def missing(driver: Driver, target: Target, said: str) -> str:
-    """What to say where there is no store, and how one comes to be."""
+def missing(driver: Driver, target: Target, error: str) -> str:
+    """A message for a store that does not exist, with what to do about it."""
     path = file_of(driver)
     if path is None or not is_absent(driver):
-        return f"{target.place}: {said}"
+        return f"{target.place}: {error}"
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
-        return f"there is no store at {path}; its folder is missing as well: make it, or correct the path"
-    hint = "`taskharbor enqueue` or `taskharbor worker run` makes one"
-    if target.given is None and target.app is None:  # nobody named it: it is where we look by default
-        hint = "name yours with --dsn, $TASKHARBOR_DSN or --app; `taskharbor enqueue` or `worker run` makes one"
+        return f"there is no store at {path}; its folder does not exist either: create it, or correct the path"
+    hint = "`taskharbor enqueue` or `taskharbor worker run` creates one"
+    if target.given is None and target.app is None:  # the default path
+        hint = "name yours with --dsn, $TASKHARBOR_DSN or --app; `taskharbor enqueue` or `worker run` creates one"
     return f"there is no store at {path}; {hint}"

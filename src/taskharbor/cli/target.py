@@ -1,7 +1,7 @@
 """Which store a command works on: the options that all commands share, and how they become a driver.
 
-What was typed wins over $TASKHARBOR_DSN, that over the app's own store, that over a SQLite file in this folder. The
-options may stand before the command's name as well as behind it.
+`--dsn` wins over $TASKHARBOR_DSN, which wins over the app's own store, which wins over the default: a SQLite file in
+this folder. The options may stand before the command's name as well as after it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FAMILIES = {"postgresql": "postgres", **dict.fromkeys(_REDIS, "redis")}
 
 
 class Target:
-    """The store that a command was pointed at, and how its answer is to be written."""
+    """The store that a command works on, and the format of its output."""
 
     def __init__(
         self,
@@ -45,9 +45,7 @@ class Target:
         self.app = app
         self.imports = tuple(imports)
         if self.imports and app is None:
-            raise usage_error(
-                "--import: it goes with --app, which names the Harbor that the module declares its tasks on"
-            )
+            raise usage_error("--import needs --app, which names the Harbor that the module declares its tasks on")
         self.output = output or "table"
 
     def __repr__(self) -> str:
@@ -55,12 +53,12 @@ class Target:
 
     @property
     def json(self) -> bool:
-        """Whether a script reads the answer."""
+        """Whether the output is JSON, for a script."""
         return self.output == "json"
 
     @functools.cached_property
     def harbor(self) -> Harbor | None:
-        """What `--app` names, on the store that was given if one was."""
+        """The Harbor that `--app` names, switched to the store of `--dsn` or $TASKHARBOR_DSN if one is set."""
         if self.app is None:
             return None
         from taskharbor.cli.app import load
@@ -72,9 +70,9 @@ class Target:
 
     @functools.cached_property
     def dsn(self) -> str | None:
-        """The address of the store, checked against `--driver`; None if the app was made with a driver of its own."""
+        """The store's address, checked against `--driver`; None if the app passes a driver object to its Harbor."""
         dsn: str | None
-        harbor = self.harbor  # first: an app that is wrong is told, whether or not its store is asked for
+        harbor = self.harbor  # first: report a broken --app even if --dsn names the store
         if self.given is not None:
             dsn = self.given
         elif harbor is not None:
@@ -89,7 +87,7 @@ class Target:
         return dsn
 
     def driver(self) -> Driver:
-        """The driver, made but not opened."""
+        """A driver for the store, not opened."""
         from taskharbor.drivers import open_driver
 
         dsn = self.dsn
@@ -103,40 +101,42 @@ class Target:
 
     @property
     def place(self) -> str:
-        """The store as a person may be told of it: a file by its whole path, an address without what may be secret."""
+        """The store in a form that is safe to print: a file by its full path, an address without secrets."""
         from taskharbor.drivers.dsn import redact
 
-        path = file_of(self.driver() if self.harbor is None else self.harbor.driver)  # made before it went elsewhere
+        path = file_of(
+            self.driver() if self.harbor is None else self.harbor.driver
+        )  # its path was resolved before the app changed folders
         if path is not None:
             return f"sqlite:///{one_line(path)}"
         return f"the store of {self.app}" if self.dsn is None else one_line(redact(self.dsn))
 
     @property
     def in_memory(self) -> bool:
-        """Whether the store ends with the process that made it."""
+        """Whether the store lives only in the memory of one process."""
         if self.dsn is not None:
             return family(self.dsn) == "memory"
         assert self.harbor is not None
         return type(self.harbor.driver).__module__.startswith("taskharbor.drivers.memory")
 
     def refuse_memory(self, what: str) -> None:
-        """Refuse for a store that no second process can see."""
+        """Raise CommandError for a store that no other process can see."""
         if self.in_memory:
             raise CommandError(
-                f"{what}: memory:// lives inside one process, and this one would find an empty store of its own; "
+                f"{what}: memory:// lives inside one process, and this process would create an empty one; "
                 "use a store that processes share, such as --dsn sqlite:///jobs.db",
                 2,
             )
 
 
 def file_of(driver: Driver) -> str | None:
-    """The file that a driver keeps its jobs in, if it keeps them in one."""
+    """The file in which a driver keeps its jobs; None if it uses no file."""
     path = getattr(getattr(driver, "options", None), "path", None)
     return path if isinstance(path, str) else None
 
 
 def family(dsn: str) -> str:
-    """The name of the driver that a DSN asks for."""
+    """The name of the driver that a DSN selects."""
     from taskharbor.drivers.dsn import scheme_of
 
     try:
@@ -154,26 +154,26 @@ def _agree(kind: str | None, dsn: str | None, given: bool) -> None:
         return
     if given:
         raise usage_error(
-            f"--driver {kind} contradicts the DSN, which is one of {found}; leave --driver out, or change one"
+            f"--driver {kind} contradicts the DSN, which selects {found}; omit --driver, or change one of them"
         )
     raise usage_error(f"--driver {kind} needs an address as well: --dsn {kind}://… or ${ENVIRONMENT}")
 
 
 def shared(function: F) -> F:
-    """The options that all commands share; the command receives them as `target`."""
+    """Add the options that all commands share; the command receives them as `target`."""
 
     @functools.wraps(function)
     def with_target(*args: Any, **options: Any) -> Any:
         before = click.get_current_context().find_root().params
         for name, example in (("dsn", "an address such as sqlite:///jobs.db"), ("app", "module:name")):
-            if "" in (options.get(name), before.get(name)):  # --dsn "$UNSET": another store than was meant
-                raise usage_error(f"--{name}: expected {example}, got nothing")
+            if "" in (options.get(name), before.get(name)):  # --dsn "$UNSET" must not select the default store
+                raise usage_error(f"--{name}: expected {example}, got an empty value")
         names = ("dsn", "driver", "app", "output")
         given = {name: options.pop(name, None) or before.get(name) for name in names}
         target = Target(**given, imports=options.pop("imports", ()))
-        if target.given is None and ENVIRONMENT in os.environ:  # a secret that is missing: the same
+        if target.given is None and ENVIRONMENT in os.environ:  # a missing secret must not select the default store
             raise usage_error(
-                f"${ENVIRONMENT} is set, but empty; give it an address such as sqlite:///jobs.db, or unset it"
+                f"${ENVIRONMENT} is set, but empty; set it to an address such as sqlite:///jobs.db, or unset it"
             )
         return function(*args, target=target, **options)
 
@@ -181,23 +181,27 @@ def shared(function: F) -> F:
 
 
 def importing(function: F) -> F:
-    """Add `--import` to a command that needs to know the app's tasks; put it under `shared`."""
+    """Add `--import` to a command that uses the app's tasks. Place this decorator below `shared`."""
     return click.option(
         "--import",
         "imports",
         multiple=True,
         metavar="MODULE",
-        help="With --app: import this module as well, for the tasks it declares (repeatable).",
+        help="With --app: also import this module, for the tasks it declares (repeatable).",
     )(function)
 
 
 def options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--dsn`, `--driver`, `--app` and `--output` to a command."""
     for option in (
-        click.option("--output", type=click.Choice(OUTPUTS), help="A table for people (default), or JSON for scripts."),
-        click.option("--app", metavar="MODULE:NAME", help="Where the Harbor is, for example tasks:harbor."),
         click.option(
-            "--driver", metavar="NAME", help="memory, sqlite, postgres or redis; not needed with a DSN, which names it."
+            "--output", type=click.Choice(OUTPUTS), help="Output format: table for people (default), json for scripts."
+        ),
+        click.option("--app", metavar="MODULE:NAME", help="The application's Harbor, for example tasks:harbor."),
+        click.option(
+            "--driver",
+            metavar="NAME",
+            help="memory, sqlite, postgres or redis; not needed with --dsn, whose scheme selects it.",
         ),
         click.option(
             "--dsn",

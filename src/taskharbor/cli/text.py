@@ -1,7 +1,7 @@
-"""Stored text as a terminal may show it: a job's name or error must not move a cursor, colour a line or forge one.
+"""Make stored text safe for a terminal: a job's name or error must not move the cursor, change colours or fake lines.
 
-Escape sequences are taken out whole, other control characters and the marks that turn the direction of writing one by
-one. JSON is not cleaned but escaped: a script gets what is stored.
+Escape sequences are removed whole; control characters and marks that change the writing direction are removed one by
+one. JSON output is not cleaned but escaped, so that a script gets exactly what is stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SPACES = re.compile(r"\s+")
 
 
 def clean(text: str) -> str:
-    """Text of several lines without anything that a terminal would obey.
+    """Several lines of text without anything that a terminal would interpret.
 
     >>> clean("a\\x1b[31mred\\x1b[0m\\x07 line\\nnext")
     'ared line\\nnext'
@@ -28,7 +28,7 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same in one line.
+    """Cleaned text in one line.
 
     >>> one_line("first\\n  second")
     'first second'
@@ -37,5 +37,5 @@ def one_line(text: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line that says something."""
+    """The first line that is not blank."""
     return next((one_line(line) for line in clean(text).splitlines() if line.strip()), "")

@@ -1,4 +1,4 @@
-"""Moments and durations as a person types and reads them."""
+"""Parse and format moments and durations for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def parse_moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    """An option's ISO 8601 moment with its time zone."""
+    """Parse an option: an ISO 8601 moment with a time zone."""
     if value is None:
         return None
     try:
@@ -21,13 +21,13 @@ def parse_moment(ctx: click.Context, param: click.Parameter, value: str | None) 
         ) from None
     if found.tzinfo is None:
         raise click.BadParameter(
-            f"expected a time zone behind it: {value}Z for UTC, or an offset such as {value}+01:00", ctx, param
+            f"expected a time zone: {value}Z for UTC, or an offset such as {value}+01:00", ctx, param
         )
     return found
 
 
 def parse_duration(ctx: click.Context, param: click.Parameter, value: str | None) -> timedelta | None:
-    """An option's duration: seconds, or a number with ms, s, m, h or d."""
+    """Parse an option: seconds, or a number with ms, s, m, h or d."""
     if value is None:
         return None
     from taskharbor.drivers.dsn import span as read
@@ -39,12 +39,12 @@ def parse_duration(ctx: click.Context, param: click.Parameter, value: str | None
 
 
 def format_moment(moment: datetime | None) -> str:
-    """A moment in UTC, to the second."""
+    """Format a moment in UTC, to the second."""
     return "" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
 def format_duration(span: timedelta) -> str:
-    """A duration in its two largest units.
+    """Format a duration in its two largest units.
 
     >>> format_duration(timedelta(hours=2, minutes=5, seconds=9)), format_duration(timedelta(milliseconds=300))
     ('2h 5m', '0.3s')
@@ -62,12 +62,12 @@ def format_duration(span: timedelta) -> str:
 
 
 def relative(moment: datetime | None, now: datetime) -> str:
-    """A moment seen from now: `in 5m`, `2h 5m ago`."""
+    """Format a moment relative to now: `in 5m`, `2h 5m ago`."""
     if moment is None:
         return ""
     return f"in {format_duration(moment - now)}" if moment > now else f"{format_duration(now - moment)} ago"
 
 
 def with_distance(moment: datetime | None, now: datetime) -> str:
-    """A moment, and how far away it is."""
+    """Format a moment in UTC, followed by its distance from now."""
     return "" if moment is None else f"{format_moment(moment)} ({relative(moment, now)})"

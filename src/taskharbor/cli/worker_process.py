@@ -1,8 +1,8 @@
-"""What a worker process of `taskharbor worker run` runs: loads the application and works, linked to its supervisor.
+"""The program of one worker process of `taskharbor worker run`: import the application and run jobs.
 
-    python -m taskharbor.cli.worker_process N      N: the number of the socket on which the supervisor says what to do
+    python -m taskharbor.cli.worker_process N      N: file descriptor of the socket to the supervisor
 
-It is started afresh each time, so nothing of the supervisor's (threads, connections, locks) is inherited.
+Each process is a new interpreter, so it inherits no threads, connections or locks of the supervisor.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ logger = logging.getLogger("taskharbor.worker")
 
 
 def main(number: int) -> int:
-    """Until the supervisor ends it; answers the exit code."""
+    """Run until the supervisor stops this process; return the exit code."""
     os.set_inheritable(number, False)
     line = socket.socket(fileno=number)
     heard = line.makefile("rb")
     setup = messages.read_setup(heard.readline())
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the worker takes signals: no traceback of an import
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the worker handles signals: no traceback from an import
     configure_logging(setup.log_format, setup.log_level)
     orphan.arm(setup.shutdown_timeout + orphan.MARGIN + orphan.EXIT)
     link = ChildChannel(line, heard, setup.max_jobs, partial(orphan.end, setup.shutdown_timeout))
@@ -51,18 +51,18 @@ def main(number: int) -> int:
         return 2
     except BaseException as error:
         text, code = explained(error)
-        if link.ready:  # it has served: where it broke is what is needed, without texts that may quote secrets
+        if link.ready:  # it was serving: log where it broke, without messages that may quote secrets
             logger.error("the worker broke: %s\n%s", text, "".join(traceback.format_tb(error.__traceback__)).rstrip())
             return code
         link.fail(text, code)
         return code
     finally:
-        link.leave()  # also for one that broke: from here on only a thread of the application can hold it up
+        link.leave()  # also after an error: from here on only a thread of the application can delay the exit
     return 0
 
 
 def make(setup: messages.Setup, link: ChildChannel) -> Worker:
-    """The worker that the setup describes."""
+    """The worker that `setup` describes."""
     target = Target(dsn=setup.dsn, driver=setup.driver, app=setup.app, imports=setup.imports)
     link.offer = offer_of(target, setup.queues)
     if target.in_memory:
@@ -70,11 +70,11 @@ def make(setup: messages.Setup, link: ChildChannel) -> Worker:
             raise usage_error(f"--processes above 1: {ONE_PROCESS}")
     elif target.dsn is None:
         logger.warning(
-            "the app was made with a driver of its own, so the supervisor does not know the store's address: this "
-            "process keeps its leases itself, and what it holds when it dies waits for their end; --dsn mends that"
+            "the app passes a driver object to its Harbor, so the supervisor does not know the store's address: this "
+            "process renews its leases itself, and if it dies, its jobs wait for their leases to end; --dsn avoids that"
         )
     else:
-        driver = target.driver() if target.harbor is None else target.harbor.driver  # the one that the worker uses
+        driver = target.driver() if target.harbor is None else target.harbor.driver  # the driver that the worker uses
         link.dsn = location_of(driver, target.dsn)
         if setup.waits and family(link.dsn) == "postgres":
             import psycopg  # noqa: F401  its driver would do so when it opens the store

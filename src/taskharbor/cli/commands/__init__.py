@@ -1,1 +1,1 @@
-"""The commands of the program, a file each; `taskharbor.cli.lazy` says how they are found."""
+"""The commands of the program, one file each; `taskharbor.cli.lazy` imports them."""

@@ -1,4 +1,4 @@
-"""`taskharbor bench`: how fast a store is, here."""
+"""`taskharbor bench`: measure how fast a store is on this machine."""
 
 from __future__ import annotations
 
@@ -27,22 +27,28 @@ if TYPE_CHECKING:
     help="How many jobs to run.",
 )
 @click.option(
-    "--concurrency", type=click.IntRange(1), metavar="N", default=16, show_default=True, help="Slots of the worker."
+    "--concurrency",
+    type=click.IntRange(1),
+    metavar="N",
+    default=16,
+    show_default=True,
+    help="Jobs that the worker runs at once.",
 )
 @shared
 def bench(target: Target, jobs: int, concurrency: int) -> None:
-    """Measure how fast a store is here: jobs that do nothing, one worker in this process.
+    """Measure how fast a store is on this machine, with jobs that do nothing and one worker in this process.
 
     Without --dsn it uses a temporary SQLite file. With --dsn it uses a queue of its own on that store and deletes its
-    jobs afterwards, but the load is real: think before you point it at production. The figures hold for this machine
-    at this moment.
+    jobs afterwards. The load is real: think before you run it against production. The figures depend on the machine
+    and on what else it is doing.
 
     \b
     Examples:
       taskharbor bench
       taskharbor bench --dsn postgresql://localhost/app --jobs 20000
 
-    JSON: {"jobs", "enqueue_one", "enqueue_many", "run", "pickup_p50", "pickup_p99"}: jobs a second, and milliseconds.
+    JSON: {"jobs", "enqueue_one", "enqueue_many", "run", "pickup_p50", "pickup_p99"}. Rates in jobs per second,
+    pick-up times in milliseconds.
     """
     if target.given is None and target.app is None:
         with tempfile.TemporaryDirectory(prefix="taskharbor-bench-") as folder:
@@ -56,9 +62,9 @@ def bench(target: Target, jobs: int, concurrency: int) -> None:
         return
     write_facts(
         [
-            ("enqueue, one at a time", f"{figures.enqueue_one:,.0f} jobs a second"),
-            ("enqueue, a thousand at a time", f"{figures.enqueue_many:,.0f} jobs a second"),
-            ("run", f"{figures.run:,.0f} jobs a second ({jobs:,} jobs, {concurrency} slots)"),
+            ("enqueue, one at a time", f"{figures.enqueue_one:,.0f} jobs per second"),
+            ("enqueue, a thousand at a time", f"{figures.enqueue_many:,.0f} jobs per second"),
+            ("run", f"{figures.run:,.0f} jobs per second ({jobs:,} jobs, {concurrency} at once)"),
             ("pick-up by an idle worker", f"{figures.pickup_p50:.1f} ms (p50), {figures.pickup_p99:.1f} ms (p99)"),
         ]
     )

@@ -1,4 +1,4 @@
-"""`taskharbor completion`: the script by which a shell completes this program."""
+"""`taskharbor completion`: print a shell completion script."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print what a shell needs to complete this program.
+    """Print a shell completion script.
 
     \b
     Examples:

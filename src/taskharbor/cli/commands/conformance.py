@@ -1,4 +1,4 @@
-"""`taskharbor conformance`: the cases of taskharbor.conformance against a store."""
+"""`taskharbor conformance`: run the conformance suite against a store."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from taskharbor.cli.text import clean
 
 
 @click.command()
-@click.option("--theme", "themes", multiple=True, metavar="NAME", help="Only this theme of cases (repeatable).")
-@click.option("--namespace", metavar="TEXT", help="For a store that is not empty: how the names of the cases begin.")
+@click.option("--theme", "themes", multiple=True, metavar="NAME", help="Run only this theme of cases (repeatable).")
+@click.option(
+    "--namespace", metavar="TEXT", help="For a store that is not empty: prefix of the names that the cases use."
+)
 @shared
 def conformance(target: Target, themes: tuple[str, ...], namespace: str | None) -> None:
-    """Prove that a store keeps the driver contract.
+    """Test a driver against the driver contract.
 
-    Runs the cases of taskharbor.conformance, one for each sentence of the contract, on an empty store, or
-    beside other jobs under names of their own. Never deletes what it did not create. Exit 0: every case passed;
-    1: one failed; 2: nothing could be run.
+    Runs the cases of taskharbor.conformance, one for each sentence of the contract. The store must be empty, unless
+    --namespace keeps the names of the cases apart from those of other jobs. Never deletes what it did not create.
+    Exit 0: every case passed; 1: a case failed; 2: no case could run.
 
     \b
     Examples:
@@ -34,8 +36,8 @@ def conformance(target: Target, themes: tuple[str, ...], namespace: str | None) 
     from taskharbor.conformance import StoreNotEmpty, run
 
     if target.given is None:
-        raise usage_error("conformance: expected the address of a store to try: --dsn memory://")
-    target.driver()  # a DSN that is wrong ends here, in words
+        raise usage_error("conformance: expected the address of a store, for example --dsn memory://")
+    target.driver()  # reports an invalid DSN
     try:
         report = run(target.given, themes=list(themes) or None, namespace=namespace)
     except (StoreNotEmpty, ValueError, RuntimeError) as error:

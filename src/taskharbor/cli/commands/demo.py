@@ -1,4 +1,4 @@
-"""`taskharbor demo`: the tour."""
+"""`taskharbor demo`: a short tour."""
 
 from __future__ import annotations
 
@@ -18,17 +18,22 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--folder", type=click.Path(file_okay=False, path_type=Path), help="Where to put it; default: a new temporary one."
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the files of the tour; default: a new temporary folder.",
 )
 @click.option(
-    "--output", type=click.Choice(["table", "json"]), default="table", help="For people, or JSON for scripts."
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="Output format: table for people, json for scripts.",
 )
 def demo(folder: Path | None, output: str) -> None:
-    """See it all at work: one command, no server, under a minute.
+    """Run a short tour: no server, under a minute.
 
-    Starts workers, runs jobs that succeed, jobs that fail and are retried, one that ends in the dead letter queue and a
-    CSV import whose chunks run side by side; then names the commands to look at what it left in its SQLite file. Takes
-    no --dsn and no $TASKHARBOR_DSN: it touches no store of yours.
+    Starts workers and runs jobs that succeed, jobs that fail and are retried, a job that ends in the dead letter queue,
+    and a CSV import whose chunks run in parallel. Then prints commands that inspect the SQLite file it leaves behind.
+    Ignores --dsn and $TASKHARBOR_DSN, so it never touches a store of yours.
 
     \b
     Example:
@@ -51,7 +56,7 @@ def demo(folder: Path | None, output: str) -> None:
 
 def _next(left: DemoResult) -> str:
     return f"""
-Look at what it left:
+Inspect what it left behind:
 
   export TASKHARBOR_DSN={left.dsn}
   taskharbor queue list
@@ -60,7 +65,7 @@ Look at what it left:
   taskharbor explain {left.scheduled}
   taskharbor flow show {left.flow}
 
-Bring the dead job back, and let a worker try it again (Ctrl-C ends it):
+Requeue the dead job, and let a worker try it again (Ctrl-C stops the worker):
 
   taskharbor dlq requeue {left.dead}
   taskharbor worker run --app taskharbor.cli.demo.tasks:harbor"""

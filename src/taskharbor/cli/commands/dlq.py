@@ -1,4 +1,4 @@
-"""`taskharbor dlq`: jobs that are dead until somebody decides."""
+"""`taskharbor dlq`: list and requeue dead jobs."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from datetime import datetime
 import click
 
 from taskharbor.cli import json_output
-from taskharbor.cli.bulk import BulkResult, end
+from taskharbor.cli.bulk import BulkResult, finish
 from taskharbor.cli.commands.list import more, tries
 from taskharbor.cli.confirm import confirm
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.output import Column, at_terminal, write_json, write_table
+from taskharbor.cli.output import at_terminal, write_json, write_table
 from taskharbor.cli.redaction import HIDDEN
 from taskharbor.cli.store import call_store
+from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
 from taskharbor.cli.timefmt import relative
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.job import Page, State
 
-BATCH = 500
+BATCH_JOBS = 500
 COLUMNS = (
     Column("id", whole=True),
     Column("type", tail=True),
@@ -31,26 +32,26 @@ COLUMNS = (
 
 @click.group()
 def dlq() -> None:
-    """Look at dead jobs, and bring them back."""
+    """List dead jobs and requeue them."""
 
 
 @dlq.command("list")
-@click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
+@click.option("--queue", metavar="NAME", help="Only jobs in this queue.")
 @click.option("--type", "type_", metavar="TYPE", help="Only jobs of this type.")
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), metavar="N", default=50, show_default=True, help="Jobs on a page."
+    "--limit", type=click.IntRange(1, 10_000), metavar="N", default=50, show_default=True, help="Jobs per page."
 )
-@click.option("--cursor", metavar="CURSOR", help="Where the page before ended.")
+@click.option("--cursor", metavar="CURSOR", help="Continue after the previous page.")
 @shared
 def list_(target: Target, queue: str | None, type_: str | None, limit: int, cursor: str | None) -> None:
-    """List the dead jobs, and why they are dead.
+    """List the dead jobs and why they died.
 
     \b
     Examples:
       taskharbor dlq list
       taskharbor dlq list --queue mail --output json
 
-    JSON: as of `taskharbor list`, with "last_error" for each job.
+    JSON: as for `taskharbor list`, with "last_error" for each job.
     """
 
     async def read_page(driver: Driver, now: datetime) -> tuple[Page, datetime]:
@@ -81,11 +82,15 @@ def list_(target: Target, queue: str | None, type_: str | None, limit: int, curs
 
 @dlq.command()
 @click.argument("ids", nargs=-1, metavar="[ID]…")
-@click.option("--all", "everything", is_flag=True, help="All dead jobs, or all of --queue and --type.")
-@click.option("--queue", metavar="NAME", help="With --all: only jobs of this queue.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Requeue all dead jobs, or those that match --queue and --type."
+)
+@click.option("--queue", metavar="NAME", help="With --all: only jobs in this queue.")
 @click.option("--type", "type_", metavar="TYPE", help="With --all: only jobs of this type.")
-@click.option("--keep-attempts", is_flag=True, help="Keep the count of failures; the next may be the last.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--keep-attempts", is_flag=True, help="Keep the count of failures, so that the next failure may be final."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @shared
 def requeue(
     target: Target,
@@ -96,36 +101,36 @@ def requeue(
     keep_attempts: bool,
     yes: bool,
 ) -> None:
-    """Bring dead jobs back, with all their attempts. --all asks first.
+    """Requeue dead jobs, with all attempts available again. --all asks for confirmation.
 
     \b
     Examples:
       taskharbor dlq requeue 01JQZ5X7T0A8C2E4G6J8M0P2R4
       taskharbor dlq requeue --all --queue mail --yes
 
-    JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if one was refused.
+    JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if a job was refused.
     """
     if bool(ids) == everything:
-        raise usage_error("dlq requeue: expected the ids of jobs, or --all")
+        raise usage_error("dlq requeue: expected job ids, or --all")
     if (queue or type_) and not everything:
-        raise usage_error("dlq requeue: --queue and --type go with --all")
+        raise usage_error("dlq requeue: --queue and --type need --all")
 
     async def by_id(driver: Driver, now: datetime) -> BulkResult:
-        for_each = await driver.requeue(ids, now, reset_attempts=not keep_attempts)
-        return BulkResult.of(ids, for_each)
+        errors = await driver.requeue(ids, now, reset_attempts=not keep_attempts)
+        return BulkResult.of(ids, errors)
 
     async def by_page(driver: Driver, now: datetime) -> BulkResult:
-        told = BulkResult()
+        result = BulkResult()
         cursor: str | None = None
         while True:
-            page = await driver.list(queue=queue, type=type_, state=State.DLQ, cursor=cursor, limit=BATCH, now=now)
-            found = [info.job.id for info in page.items]
-            told += BulkResult.of(found, await driver.requeue(found, now, reset_attempts=not keep_attempts))
+            page = await driver.list(queue=queue, type=type_, state=State.DLQ, cursor=cursor, limit=BATCH_JOBS, now=now)
+            dead = [info.job.id for info in page.items]
+            result += BulkResult.of(dead, await driver.requeue(dead, now, reset_attempts=not keep_attempts))
             cursor = page.cursor
             if cursor is None:
-                return told
+                return result
 
     if everything:
-        which = "".join((f" in the queue {queue}" if queue else "", f" of the type {type_}" if type_ else ""))
-        confirm(f"Bring back every dead job{which}?", yes)
-    end(call_store(target, by_page if everything else by_id), "brought back", target)
+        which = "".join((f" in the queue {queue}" if queue else "", f" of type {type_}" if type_ else ""))
+        confirm(f"Requeue every dead job{which}?", yes)
+    finish(call_store(target, by_page if everything else by_id), "requeued", target)

@@ -1,4 +1,4 @@
-"""`taskharbor doctor`: is everything in place?"""
+"""`taskharbor doctor`: check a store and everything needed to use it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from taskharbor.cli.doctor_checks import run_checks
 from taskharbor.cli.errors import EXIT_REFUSED
 from taskharbor.cli.output import write_hanging, write_json
+from taskharbor.cli.table import in_colour
 from taskharbor.cli.target import Target, importing, shared
 
 
@@ -16,7 +17,7 @@ from taskharbor.cli.target import Target, importing, shared
 @shared
 @importing
 def doctor(target: Target) -> None:
-    """Check a store and what is needed to use it: versions, the address, the schema, the clock, queues and workers.
+    """Check a store and everything needed to use it: versions, address, schema, clock, queues and workers.
 
     Changes nothing. Exit 1 if there is a problem; warnings do not count.
 
@@ -30,11 +31,11 @@ def doctor(target: Target) -> None:
     checks = run_checks(target)
     ok = all(check.status != "problem" for check in checks)
     if target.json:
-        told = [{"check": check.name, "status": check.status, "text": check.text} for check in checks]
-        write_json({"ok": ok, "checks": told})
+        rows = [{"check": check.name, "status": check.status, "text": check.text} for check in checks]
+        write_json({"ok": ok, "checks": rows})
     else:
         for check in checks:
-            mark = click.style(f"{check.status:<7}", fg={"ok": "green", "warning": "yellow"}.get(check.status, "red"))
+            mark = in_colour(f"{check.status:<7}", check.status)
             write_hanging(f"{mark}  {check.name:<8}  ", check.text)
     if not ok:
         sys.exit(EXIT_REFUSED)

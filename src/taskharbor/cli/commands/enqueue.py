@@ -1,4 +1,4 @@
-"""`taskharbor enqueue`: one job, by the name of its type."""
+"""`taskharbor enqueue`: store one job, by the name of its type."""
 
 from __future__ import annotations
 
@@ -27,40 +27,38 @@ if TYPE_CHECKING:
     from taskharbor.harbor import Harbor
     from taskharbor.tasks.prepare import Call
 
-TRIES = 4
-FIRST_PAUSE = 0.1  # seconds, doubled each time
+MAX_CALLS = 4
+FIRST_PAUSE_S = 0.1  # doubled each time
 
 
 @click.command()
 @click.option("--job", "name", required=True, metavar="TYPE", help="The job's type: the name of a task or handler.")
-@click.option("--json", "payload", default="{}", metavar="JSON", help="The arguments by name; - reads them from stdin.")
-@click.option("--queue", metavar="NAME", help="Default: the task's own queue with --app, else 'default'.")
+@click.option("--json", "payload", default="{}", metavar="JSON", help="Arguments by name; - reads them from stdin.")
+@click.option("--queue", metavar="NAME", help="Queue; default: with --app the task's own queue, else 'default'.")
 @click.option(
     "--run-at",
     callback=timefmt.parse_moment,
     metavar="MOMENT",
-    help="Do not start it before then: 2030-01-31T09:00:00Z.",
+    help="Start no earlier than this, e.g. 2030-01-31T09:00:00Z.",
 )
 @click.option(
     "--delay",
     callback=timefmt.parse_duration,
     metavar="DURATION",
-    help="Do not start it before this time has passed: 90, 90s, 15m, 2h.",
+    help="Start no earlier than this from now: 90, 90s, 15m, 2h.",
 )
-@click.option("--idempotency-key", metavar="KEY", help="A key already known in the queue stores nothing new.")
-@click.option(
-    "--max-attempts", type=click.IntRange(1), metavar="N", help="Maximum attempts: after N failures the job is dead."
-)
-@click.option("--timeout", callback=timefmt.parse_duration, metavar="DURATION", help="How long an attempt may take.")
-@click.option("--priority", type=int, metavar="N", help="Higher first within its queue; default 0.")
-@click.option("--group", metavar="NAME", help="Jobs of a group start in order, at most its limit at once.")
-@click.option("--group-limit", type=click.IntRange(1), metavar="N", help="The group's limit, if it has none yet.")
+@click.option("--idempotency-key", metavar="KEY", help="If the queue already has a job with this key, return that job.")
+@click.option("--max-attempts", type=click.IntRange(1), metavar="N", help="After N failures the job is dead.")
+@click.option("--timeout", callback=timefmt.parse_duration, metavar="DURATION", help="Time limit of one attempt.")
+@click.option("--priority", type=int, metavar="N", help="Higher runs first within the queue; default 0.")
+@click.option("--group", metavar="NAME", help="Jobs with the same group start in order, at most --group-limit at once.")
+@click.option("--group-limit", type=click.IntRange(1), metavar="N", help="Limit of the group, if it has none yet.")
 @shared
 @importing
 def enqueue(target: Target, name: str, payload: str, **options: Any) -> None:
-    """Store a job, and print its id.
+    """Store a job and print its id.
 
-    With --app the arguments are checked against the task's parameters, and its own options hold.
+    With --app the arguments are checked against the task's parameters, and the task's own options apply.
 
     \b
     Examples:
@@ -69,7 +67,8 @@ def enqueue(target: Target, name: str, payload: str, **options: Any) -> None:
       taskharbor enqueue --job report --delay 15m --idempotency-key report:1
       produce | taskharbor enqueue --job load --json -
 
-    JSON: {"id", "type", "queue", "existed"}. existed: the key or id was known, and this is the job that was there.
+    JSON: {"id", "type", "queue", "existed"}. existed: true if the queue already had a job
+    with this idempotency key; the id is that job's.
     """
     given = {option: value for option, value in options.items() if value is not None}
     data = _read(payload)
@@ -89,16 +88,16 @@ def enqueue(target: Target, name: str, payload: str, **options: Any) -> None:
         return
     click.echo(id)
     if existed:
-        click.echo("it was there already: the idempotency key is known in that queue", err=True)
+        click.echo("not stored again: the queue already has a job with this idempotency key", err=True)
 
 
-# By name alone: the client, tasks and options are not even loaded, so that this is as quick as a look at the store
+# Without --app: the client and tasks are not imported, so that this command starts as fast as one that only reads
 
 
 def _record(name: str, payload: bytes, given: dict[str, Any]) -> JobRecord:
-    """The job, checked as a store would, but without its time."""
+    """The job, checked as a store would check it; its id and times are set later."""
     if "delay" in given and "run_at" in given:
-        raise usage_error("--delay and --run-at: expected one of them, got both")
+        raise usage_error("--delay and --run-at: expected only one of them")
     fields = {option: value for option, value in given.items() if option != "delay"}
     try:
         if "run_at" in fields:
@@ -115,28 +114,27 @@ async def _store(driver: Driver, now: datetime, job: JobRecord, delay: timedelta
     job = replace(job, id=new_id(to_ms(now)), created_at=now)
     if delay is not None:
         job = replace(job, run_at=round_up(now + delay))
-    for tried in range(TRIES):
+    for tried in range(MAX_CALLS):
         try:
-            (answer,) = await driver.enqueue([job], now)
-            return answer.id, answer.existed and not (tried and answer.id == job.id)  # stored, but the reply was lost
+            (stored,) = await driver.enqueue([job], now)
+            # Our own id, after a failed call: that call stored the job, but its reply was lost.
+            return stored.id, stored.existed and not (tried and stored.id == job.id)
         except BackendUnavailable:
-            if tried + 1 == TRIES:
+            if tried + 1 == MAX_CALLS:
                 raise
-        await asyncio.sleep(FIRST_PAUSE * 2**tried)
+        await asyncio.sleep(FIRST_PAUSE_S * 2**tried)
     raise AssertionError("not reached")
 
 
-# As a task of an app
+# With --app
 
 
 def _call(target: Target, harbor: Harbor, name: str, payload: bytes, options: dict[str, Any]) -> Call:
-    """The call, checked against the task."""
+    """The call, checked against the task's parameters."""
     task = harbor.tasks.get(name)
     if task is None:
         known = ", ".join(sorted(harbor.tasks)) or "none"
-        raise usage_error(
-            f"--job: {target.app} has no task {name!r}; it has: {known}. Leave --app out to send it anyway"
-        )
+        raise usage_error(f"--job: {target.app} has no task {name!r}; it has: {known}. Omit --app to enqueue it anyway")
     try:
         value = harbor.codec.decode(payload)
         changed = task.options(**options)
@@ -146,7 +144,7 @@ def _call(target: Target, harbor: Harbor, name: str, payload: bytes, options: di
 
 
 async def _send(harbor: Harbor, call: Call) -> tuple[str, bool]:
-    """By the app's own client, so that its enqueue middleware and its observers have their part in it."""
+    """Enqueue through the app's own client, so that its enqueue middleware and observers run."""
     try:
         (handle,) = await harbor.client.aenqueue_calls([call])
         return handle.id, handle.existed
@@ -155,7 +153,7 @@ async def _send(harbor: Harbor, call: Call) -> tuple[str, bool]:
 
 
 def _read(payload: str) -> bytes:
-    """The JSON text, checked. What is wrong with it is told without repeating it."""
+    """The JSON text, checked. The error message does not repeat the text, which may be secret."""
     data = sys.stdin.buffer.read() if payload == "-" else payload.encode(errors="surrogateescape")
     try:
         msgspec.json.decode(data)
@@ -163,5 +161,5 @@ def _read(payload: str) -> bytes:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error).split(":")[-1].strip()
         if isinstance(error, UnicodeDecodeError):
             why = "not UTF-8"
-        raise usage_error(f'--json: expected JSON such as \'{{"to": "ada"}}\', got text that is not ({why})') from None
+        raise usage_error(f'--json: expected JSON such as \'{{"to": "ada"}}\', got invalid JSON ({why})') from None
     return data.strip()

@@ -1,4 +1,4 @@
-"""`taskharbor explain`: why a job is not running."""
+"""`taskharbor explain`: explain why a job is not running."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from taskharbor.cli.explain import read_situation, reasons
-from taskharbor.cli.output import colour, write, write_hanging, write_json
+from taskharbor.cli.output import write, write_hanging, write_json
 from taskharbor.cli.store import call_store
+from taskharbor.cli.table import in_colour
 from taskharbor.cli.target import Target, importing, shared
 from taskharbor.cli.text import one_line
 
@@ -18,11 +19,11 @@ from taskharbor.cli.text import one_line
 @shared
 @importing
 def explain(target: Target, id: str) -> None:
-    """Say why a job is not running, and what would help.
+    """Explain why a job is not running, and what would help.
 
-    The reason that counts now comes first: its queue is paused, its group is full, it is not due, it is blocked by
-    other jobs, no worker serves its queue, a worker has it, or it has ended. With --app also whether the app declares
-    a task of its type.
+    The most immediate reason comes first: its queue is paused, its group is full, it is not due, it depends on other
+    jobs, no worker serves its queue, a worker is running it, or it has ended. With --app it also checks that the app
+    declares a task of its type.
 
     \b
     Examples:
@@ -39,14 +40,13 @@ def explain(target: Target, id: str) -> None:
     found = reasons(seen)
     job = seen.info.job
     if target.json:
-        told = [{"code": each.code, "text": each.text, "hint": each.hint or None} for each in found]
+        rows = [{"code": each.code, "text": each.text, "hint": each.hint or None} for each in found]
         write_json(
-            {"id": job.id, "type": job.type, "queue": job.queue, "state": seen.info.state.value, "reasons": told}
+            {"id": job.id, "type": job.type, "queue": job.queue, "state": seen.info.state.value, "reasons": rows}
         )
         return
     state = seen.info.state.value
-    coloured = click.style(state, fg=colour(state))
-    write_hanging("", f"job {job.id} ({one_line(job.type)}, queue {one_line(job.queue)}): {coloured}")
+    write_hanging("", f"job {job.id} ({one_line(job.type)}, queue {one_line(job.queue)}): {in_colour(state)}")
     hints = [each.hint for each in found]
     for number, each in enumerate(found):
         write_hanging("  - ", each.text)

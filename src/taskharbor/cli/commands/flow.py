@@ -1,4 +1,4 @@
-"""`taskharbor flow`: workflow runs."""
+"""`taskharbor flow`: show a workflow and its jobs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import click
 
 from taskharbor.cli import json_output
 from taskharbor.cli.commands.list import tries
-from taskharbor.cli.output import Column, write, write_facts, write_json, write_table
+from taskharbor.cli.output import write, write_facts, write_json, write_table
 from taskharbor.cli.store import call_store
+from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
 from taskharbor.cli.timefmt import format_duration, with_distance
 from taskharbor.drivers.contract import Driver
@@ -28,7 +29,7 @@ COLUMNS = (
 
 @click.group()
 def flow() -> None:
-    """Show a workflow run."""
+    """Show a workflow and its jobs."""
 
 
 @flow.command()
@@ -36,17 +37,17 @@ def flow() -> None:
 @click.option("--mermaid", is_flag=True, help="Print the graph as Mermaid text instead.")
 @shared
 def show(target: Target, id: str, mermaid: bool) -> None:
-    """Show a workflow run: how it stands as a whole, and each of its jobs. ID: the run's, or that of a job in it.
+    """Show the status of a workflow and each of its jobs. ID is the flow's id, or the id of a job in it.
 
     \b
     Examples:
       taskharbor flow show 01JQZ5X7T0A8C2E4G6J8M0P2R4
       taskharbor flow show 01JQZ5X7T0A8C2E4G6J8M0P2R4 --mermaid > flow.mmd
 
-    Took: from the moment a job could run to its end, the wait for a worker included.
+    The column "took" is the time from when a job became ready to its end, including the wait for a worker.
 
-    JSON: {"id", "status", "created_at", "updated_at", "done", "total", "jobs": [as of `taskharbor list`],
-    "edges": [[ID, ID]]}. An edge: the second waits for the first.
+    JSON: {"id", "status", "created_at", "updated_at", "done", "total", "jobs": [as for `taskharbor list`],
+    "edges": [[ID, ID]]}. In an edge the second job waits for the first.
     """
     from taskharbor.flow.mermaid import mermaid as draw
     from taskharbor.flow.summary import durations_of, progress_of
@@ -108,7 +109,7 @@ async def _read_flow(driver: Driver, id: str, now: datetime) -> tuple[FlowInfo, 
     try:
         job = (await driver.inspect(id, now)).job
     except JobNotFound:
-        raise JobNotFound(f"no flow {id}, and no job of that id") from None
+        raise JobNotFound(f"no flow and no job has the id {id}") from None
     if job.flow_id is None:
-        raise JobNotFound(f"job {id} is no part of a flow")
+        raise JobNotFound(f"job {id} does not belong to a flow")
     return await read_flow(driver, job.flow_id, now), now

@@ -1,4 +1,4 @@
-"""`taskharbor inspect`: one job, whole."""
+"""`taskharbor inspect`: show one job in full."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ from taskharbor.model.job import JobInfo
 
 @click.command()
 @click.argument("positional", metavar="ID", required=False)
-@click.option("--id", "named", metavar="ID", help="The job's id; also without --id.")
-@click.option("--show-payload", is_flag=True, help="Show the payload and the result, which are hidden otherwise.")
-@click.option("--redact", multiple=True, metavar="FIELD", help="Show them without this field (repeatable, any depth).")
+@click.option("--id", "named", metavar="ID", help="The job's id; the same as the argument.")
+@click.option("--show-payload", is_flag=True, help="Show the payload and the result, which are hidden by default.")
+@click.option(
+    "--redact", multiple=True, metavar="FIELD", help="Show them, but mask this field at any depth (repeatable)."
+)
 @shared
 def inspect(
     target: Target, positional: str | None, named: str | None, show_payload: bool, redact: tuple[str, ...]
 ) -> None:
-    """Show one job: the whole record, and where it stands.
+    """Show one job: its full record and its state.
 
-    The payload and the result are hidden, and so are the payload's values where the error text repeats them, unless
-    --show-payload or --redact asks for them.
+    The payload and the result are hidden, and payload values are masked in error texts, unless --show-payload or
+    --redact is given.
 
     \b
     Examples:
@@ -47,7 +49,7 @@ def inspect(
     """
     id = positional or named
     if id is None or (positional and named and positional != named):
-        raise usage_error("inspect: expected one job's id: taskharbor inspect ID")
+        raise usage_error("inspect: expected the id of one job: taskharbor inspect ID")
 
     async def read_job(driver: Driver, now: datetime) -> tuple[JobInfo, datetime]:
         return await driver.inspect(id, now), now
@@ -61,14 +63,14 @@ def inspect(
 
 
 def _lines(facts: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
-    """The facts that say something, as a person reads them."""
+    """The facts that are not empty, formatted for a person."""
     for name, value in facts.items():
         if name == "attempts":
             value = f"{value} of {facts['max_attempts'] or 'the default'}"
         elif name in ("payload", "result"):
             size = facts[f"{name}_bytes"]
             if name in facts["hidden"]:
-                value = f"({size} bytes, hidden; --show-payload shows it)"
+                value = f"({size} bytes, hidden; use --show-payload)"
             elif isinstance(value, msgspec.Raw):
                 value = bytes(value).decode()
             elif size is not None:

@@ -1,4 +1,4 @@
-"""`taskharbor job`: deciding over single jobs."""
+"""`taskharbor job`: retry and cancel single jobs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import click
 
-from taskharbor.cli.bulk import BulkResult, end
+from taskharbor.cli.bulk import BulkResult, finish
 from taskharbor.cli.confirm import confirm
 from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, shared
@@ -14,13 +14,13 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.model.errors import DriverError, JobNotFound, TaskHarborError, WrongState
 from taskharbor.model.job import State
 
-SOON = timedelta(seconds=2)
+DUE_SOON = timedelta(seconds=2)
 
 _WHY_NOT = {
-    State.READY: "is due already: `taskharbor explain` says what it waits for",
-    State.INFLIGHT: "is being run",
+    State.READY: "is already ready: `taskharbor explain` says what it waits for",
+    State.INFLIGHT: "is running",
     State.BLOCKED: "waits for other jobs: `taskharbor explain` says for which",
-    State.DONE: "is done: enqueue a new one to run it again",
+    State.DONE: "is done: enqueue a new job to run it again",
 }
 
 
@@ -31,27 +31,29 @@ def job() -> None:
 
 @job.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
-@click.option("--keep-attempts", is_flag=True, help="Keep the count of failures; the next may be the last.")
+@click.option(
+    "--keep-attempts", is_flag=True, help="Keep the count of failures, so that the next failure may be final."
+)
 @shared
 def retry(target: Target, ids: tuple[str, ...], keep_attempts: bool) -> None:
-    """Run jobs again: dead and cancelled ones, and scheduled ones now instead of later.
+    """Make dead, cancelled and scheduled jobs ready to run now.
 
-    A scheduled job is cancelled and brought back at once: a caller who waits for it at that moment sees it cancelled.
+    A scheduled job is cancelled and requeued: a caller that waits for it at that moment sees it cancelled.
 
     \b
     Example:
       taskharbor job retry 01JQZ5X7T0A8C2E4G6J8M0P2R4
 
-    JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if one was refused.
+    JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if a job was refused.
     """
 
     async def each(driver: Driver, now: datetime) -> BulkResult:
-        many = BulkResult()
+        result = BulkResult()
         for id in ids:
-            many.add(id, await _again(driver, id, now, reset=not keep_attempts))
-        return many
+            result.add(id, await _again(driver, id, now, reset=not keep_attempts))
+        return result
 
-    end(call_store(target, each), "made due", target)
+    finish(call_store(target, each), "made ready", target)
 
 
 async def _again(driver: Driver, id: str, now: datetime, *, reset: bool) -> DriverError | None:
@@ -63,8 +65,8 @@ async def _again(driver: Driver, id: str, now: datetime, *, reset: bool) -> Driv
         return WrongState(f"job {id} {_WHY_NOT[info.state]}")
     if info.state is State.SCHEDULED:
         run_at = info.job.run_at
-        if run_at is not None and run_at - now < SOON:
-            return None  # it becomes due by itself; cancelling might meet it when it has just begun to run
+        if run_at is not None and run_at - now < DUE_SOON:
+            return None  # it becomes due by itself; cancelling it might hit a job that has just begun to run
         refused = (await driver.cancel([id], now))[0]
         if refused is not None:
             return refused
@@ -73,10 +75,10 @@ async def _again(driver: Driver, id: str, now: datetime, *, reset: bool) -> Driv
 
 @job.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @shared
 def cancel(target: Target, ids: tuple[str, ...], yes: bool) -> None:
-    """Cancel jobs that have not ended. A handler that runs learns it at its next heartbeat. Asks first.
+    """Cancel jobs that have not ended. A running handler is notified at the next heartbeat. Asks for confirmation.
 
     If a workflow has taken the job's place, that workflow is cancelled.
 
@@ -84,12 +86,12 @@ def cancel(target: Target, ids: tuple[str, ...], yes: bool) -> None:
     Example:
       taskharbor job cancel 01JQZ5X7T0A8C2E4G6J8M0P2R4 --yes
 
-    JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if one was refused.
+    JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if a job was refused.
     """
     from taskharbor.client.client import Client
 
     async def each(driver: Driver, now: datetime) -> BulkResult:
-        many = BulkResult()
+        result = BulkResult()
         client = Client(driver)
         for id in ids:
             refused: TaskHarborError | None = None
@@ -97,8 +99,8 @@ def cancel(target: Target, ids: tuple[str, ...], yes: bool) -> None:
                 await client.lookup.cancel_job(id, client.budget(client.awaited, None, "cancel"))
             except (JobNotFound, WrongState) as error:
                 refused = error
-            many.add(id, refused)
-        return many
+            result.add(id, refused)
+        return result
 
     confirm(f"Cancel {len(ids)} jobs?" if len(ids) > 1 else f"Cancel job {ids[0]}?", yes)
-    end(call_store(target, each), "cancelled", target)
+    finish(call_store(target, each), "cancelled", target)

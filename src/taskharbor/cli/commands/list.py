@@ -1,4 +1,4 @@
-"""`taskharbor list`: jobs, a page at a time."""
+"""`taskharbor list`: list jobs, one page at a time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import click
 
 from taskharbor.cli import json_output
 from taskharbor.cli.errors import usage_error
-from taskharbor.cli.output import Column, write_json, write_table
+from taskharbor.cli.output import write_json, write_table
 from taskharbor.cli.store import call_store
+from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
 from taskharbor.cli.timefmt import relative
 from taskharbor.drivers.contract import Driver
@@ -27,15 +28,15 @@ COLUMNS = (
 
 
 @click.command("list")
-@click.option("--queue", metavar="NAME", help="Only jobs of this queue.")
+@click.option("--queue", metavar="NAME", help="Only jobs in this queue.")
 @click.option("--state", type=click.Choice(json_output.STATES), help="Only jobs in this state.")
 @click.option("--type", "type_", metavar="TYPE", help="Only jobs of this type.")
 @click.option("--group", metavar="NAME", help="Only jobs of this group.")
-@click.option("--flow", "flow_id", metavar="ID", help="Only jobs of this workflow run.")
+@click.option("--flow", "flow_id", metavar="ID", help="Only jobs of this workflow.")
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), metavar="N", default=50, show_default=True, help="Jobs on a page."
+    "--limit", type=click.IntRange(1, 10_000), metavar="N", default=50, show_default=True, help="Jobs per page."
 )
-@click.option("--cursor", metavar="CURSOR", help="Where the page before ended.")
+@click.option("--cursor", metavar="CURSOR", help="Continue after the previous page.")
 @shared
 def list_(
     target: Target,
@@ -47,7 +48,7 @@ def list_(
     limit: int,
     cursor: str | None,
 ) -> None:
-    """List jobs in the order of their ids, which is the order in which they were made.
+    """List jobs in the order of their ids, which is the order in which they were created.
 
     \b
     Examples:
@@ -56,7 +57,7 @@ def list_(
       taskharbor list --output json --cursor CURSOR
 
     JSON: {"jobs": [{"id", "type", "queue", "state", "priority", "attempts", "max_attempts", "run_at", "created_at",
-    "finished_at", "group", "flow_id", "worker", "lease_expires_at", "reason"}], "cursor"}. cursor: null on the last
+    "finished_at", "group", "flow_id", "worker", "lease_expires_at", "reason"}], "cursor"}. cursor is null on the last
     page.
     """
 
@@ -86,12 +87,12 @@ def rows(items: Sequence[JobInfo], now: datetime) -> list[list[str]]:
 
 
 def tries(info: JobInfo) -> str:
-    """Failures so far, of how many."""
+    """Failures so far, and the maximum."""
     return f"{info.job.attempts}/{info.job.max_attempts}" if info.job.max_attempts else str(info.job.attempts)
 
 
 def when(info: JobInfo, now: datetime) -> str:
-    """The moment that matters in this state."""
+    """The time that matters most in the job's state."""
     job = info.job
     if info.state is State.SCHEDULED:
         return f"due {relative(job.run_at, now)}"
@@ -99,10 +100,10 @@ def when(info: JobInfo, now: datetime) -> str:
         return f"lease ends {relative(info.lease_expires_at, now)}"
     if info.state.terminal:
         return relative(job.finished_at, now)
-    return f"made {relative(job.created_at, now)}"
+    return f"added {relative(job.created_at, now)}"
 
 
 def more(cursor: str | None) -> None:
-    """Say how to go on; not among the rows, so that a pipe gets rows only."""
+    """Print how to get the next page; on stderr, so that a pipe gets rows only."""
     if cursor is not None:
-        click.echo(f"there are more: --cursor {cursor}", err=True)
+        click.echo(f"more jobs: --cursor {cursor}", err=True)

@@ -1,4 +1,4 @@
-"""`taskharbor migrate`: the store's schema."""
+"""`taskharbor migrate`: create or upgrade the schema of a store."""
 
 from __future__ import annotations
 
@@ -16,23 +16,28 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--sql", is_flag=True, help="Print the SQL instead of running it; no store is touched.")
+@click.option("--sql", is_flag=True, help="Print the SQL instead of running it; does not connect to the store.")
 @click.option(
-    "--from", "found", type=click.IntRange(0), metavar="N", default=0, help="With --sql: the version that is there now."
+    "--from",
+    "found",
+    type=click.IntRange(0),
+    metavar="N",
+    default=0,
+    help="With --sql: the schema version that the store has now.",
 )
 @shared
 def migrate(target: Target, sql: bool, found: int) -> None:
-    """Create a store's schema, or bring it to this version.
+    """Create or upgrade the schema of a store.
 
-    Safe to run twice, and while another process does the same. --sql prints what would be run on an empty store, or
-    on one of the version --from names.
+    Safe to run twice, and while another process does the same. --sql prints what would run on an empty store, or on
+    one with the version that --from names.
 
     \b
     Examples:
       taskharbor migrate --dsn postgresql://localhost/app
       taskharbor migrate --dsn postgresql://localhost/app --sql | psql app
 
-    JSON: {"schema"}: "up to date", or "none" where the store needs none.
+    JSON: {"schema"}: "up to date", or "none" if the store needs no schema.
     """
     target.refuse_memory("taskharbor migrate")
     driver = target.driver()
@@ -43,7 +48,7 @@ def migrate(target: Target, sql: bool, found: int) -> None:
         write(write_sql(found).rstrip() or "-- nothing to do")
         return
     if write_sql is not None:
-        asyncio.run(_bring(_upgrading(target) or driver))
+        asyncio.run(_open_and_close(_upgrading(target) or driver))
     state = "none" if write_sql is None else "up to date"
     if target.json:
         write_json({"schema": state})
@@ -52,14 +57,14 @@ def migrate(target: Target, sql: bool, found: int) -> None:
 
 
 def _upgrading(target: Target) -> Driver | None:
-    """The driver of the same address, told to upgrade."""
+    """A driver for the same address that upgrades the schema when it is opened."""
     from taskharbor.drivers import open_driver
 
     dsn = target.dsn
     return None if dsn is None else open_driver(f"{dsn}{'&' if '?' in dsn else '?'}migrate=auto")
 
 
-async def _bring(driver: Driver) -> None:
+async def _open_and_close(driver: Driver) -> None:
     try:
         await driver.open()
     finally:

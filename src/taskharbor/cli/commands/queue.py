@@ -1,4 +1,4 @@
-"""`taskharbor queue`: the queues, and whether workers may take from them."""
+"""`taskharbor queue`: list, pause and resume queues."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ def queue() -> None:
 @queue.command("list")
 @shared
 def list_(target: Target) -> None:
-    """List the queues that hold a job or are paused, with how many jobs are in which state.
+    """List the queues that hold jobs or are paused, with the number of jobs in each state.
 
     \b
     Example:
       taskharbor queue list
 
     JSON: {"queues": [{"queue", "paused", "workers", "jobs": {"blocked", "scheduled", "ready", "inflight", "done",
-    "dlq", "cancelled"}}]}. workers: how many serve it and were heard in the last minute.
+    "dlq", "cancelled"}}]}. workers: how many serve the queue and
+    sent a heartbeat in the last minute.
     """
     found = call_store(target, read_overview)
     if target.json:
@@ -45,7 +46,7 @@ def list_(target: Target) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="QUEUE…")
 @shared
 def pause(target: Target, names: tuple[str, ...]) -> None:
-    """Let no worker take new jobs from a queue. What runs goes on; jobs may still be enqueued.
+    """Stop workers from taking jobs from a queue. Running jobs continue, and jobs can still be enqueued.
 
     \b
     Example:
@@ -80,12 +81,12 @@ def _switch(target: Target, names: Sequence[str], *, paused: bool) -> None:
         for name in names:
             await (driver.pause(name) if paused else driver.resume(name))
             if name not in known:
-                click.echo(f"no job is in a queue named {one_line(name)} yet", err=True)
+                click.echo(f"note: the queue {one_line(name)} holds no jobs yet", err=True)
         return [{"queue": name, "paused": await driver.is_paused(name)} for name in names]
 
-    answer = call_store(target, switch, creates=True)
+    rows = call_store(target, switch, creates=True)
     if target.json:
-        write_json({"queues": answer})
+        write_json({"queues": rows})
         return
-    for row in answer:
-        write(f"{one_line(row['queue'])} is {'paused' if row['paused'] else 'open'}")
+    for row in rows:
+        write(f"{one_line(row['queue'])} is {'paused' if row['paused'] else 'not paused'}")

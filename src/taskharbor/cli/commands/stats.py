@@ -1,17 +1,25 @@
-"""`taskharbor stats`: queues and workers, once or again and again."""
+"""`taskharbor stats`: show queues and workers, once or continuously."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
-from typing import Any
 
 import click
 
 from taskharbor.cli import timefmt
-from taskharbor.cli.output import at_terminal, console, rich_table, write, write_json
-from taskharbor.cli.overview import Overview, queue_table, read_overview, worker_table, write_queues, write_workers
+from taskharbor.cli.output import at_terminal, console, terminal_width, write, write_json
+from taskharbor.cli.overview import (
+    NO_WORKERS,
+    Overview,
+    queue_table,
+    read_overview,
+    worker_table,
+    write_queues,
+    write_workers,
+)
 from taskharbor.cli.store import call_store
+from taskharbor.cli.table import fitted_lines, style
 from taskharbor.cli.target import Target, shared
 from taskharbor.drivers.contract import Driver
 
@@ -24,12 +32,12 @@ from taskharbor.drivers.contract import Driver
     default="2s",
     show_default=True,
     metavar="DURATION",
-    help="Time between two refreshes.",
+    help="Time between refreshes.",
 )
 @click.option("--count", type=click.IntRange(1), metavar="N", help="With --watch: stop after N refreshes.")
 @shared
 def stats(target: Target, watch: bool, interval: timedelta, count: int | None) -> None:
-    """Show what is going on: jobs by queue and state, and the workers heard in the last minute.
+    """Show queues and workers: jobs by state, and the workers that sent a heartbeat in the last minute.
 
     \b
     Examples:
@@ -37,15 +45,15 @@ def stats(target: Target, watch: bool, interval: timedelta, count: int | None) -
       taskharbor stats --watch --interval 5s
       taskharbor stats --watch --count 10 --output json
 
-    JSON: {"at", "queues": [as of `taskharbor queue list`], "workers": [{"worker", "queues", "running", "concurrency",
-    "stuck", "host", "pid", "started_at", "seen_at"}]}; with --watch one line for each refresh.
+    JSON: {"at", "queues": [as for `taskharbor queue list`], "workers": [{"worker", "queues", "running", "concurrency",
+    "stuck", "host", "pid", "started_at", "seen_at"}]}; with --watch one line per refresh.
     """
     if not watch:
-        _tell(call_store(target, read_overview), target, one=False)
+        _write(call_store(target, read_overview), target, one=False)
         return
     try:
         call_store(target, lambda driver, now: _watch(driver, now, target, max(interval.total_seconds(), 0.1), count))
-    except KeyboardInterrupt:  # the usual way to end it
+    except KeyboardInterrupt:  # the usual way to stop it
         pass
 
 
@@ -54,29 +62,30 @@ async def _watch(driver: Driver, now: datetime, target: Target, interval: float,
     found = None
     if at_terminal() and not target.json:
         from rich.live import Live
+        from rich.text import Text
 
         live = Live(console=console(), auto_refresh=False, screen=True)
         live.start()
     try:
-        looks = 0
-        while count is None or looks < count:
-            if looks:
+        refreshes = 0
+        while count is None or refreshes < count:
+            if refreshes:
                 await asyncio.sleep(interval)
                 now = await driver.server_time()
-            looks += 1
+            refreshes += 1
             found = await read_overview(driver, now)
             if live is not None:
-                live.update(_picture(found, live.console.width), refresh=True)
+                live.update(Text.from_ansi("\n".join(_lines(found, live.console.width))), refresh=True)
             else:
-                _tell(found, target, one=True)
+                _write(found, target, one=True)
     finally:
         if live is not None:
             live.stop()
-            if found is not None:  # the screen was the watch's own: what it showed last stays
-                live.console.print(_picture(found, live.console.width))
+            if found is not None:  # the alternate screen is gone: print its last content
+                click.echo("\n".join(_lines(found, terminal_width())))
 
 
-def _tell(found: Overview, target: Target, *, one: bool) -> None:
+def _write(found: Overview, target: Target, *, one: bool) -> None:
     if target.json:
         write_json({"at": found.at, "queues": found.queues, "workers": found.workers}, one=one)
         return
@@ -89,14 +98,8 @@ def _tell(found: Overview, target: Target, *, one: bool) -> None:
         write("")
 
 
-def _picture(found: Overview, width: int) -> Any:
-    """The same as one picture that a terminal shows in place of the one before."""
-    from rich.console import Group
-    from rich.text import Text
-
-    parts: list[Any] = [Text(timefmt.format_moment(found.at), style="dim")]
-    parts.append(rich_table(*queue_table(found, narrow=True), width) if found.queues else Text("no queues"))
-    parts.append(Text(""))
-    quiet = Text("no worker was heard in the last minute", style="yellow")
-    parts.append(rich_table(*worker_table(found), width) if found.workers else quiet)
-    return Group(*parts)
+def _lines(found: Overview, width: int) -> list[str]:
+    """The overview as lines for a terminal of this width."""
+    queues = fitted_lines(*queue_table(found, narrow=True), width) if found.queues else ["no queues"]
+    workers = fitted_lines(*worker_table(found), width) if found.workers else [style(NO_WORKERS, fg="yellow")]
+    return [style(timefmt.format_moment(found.at), dim=True), *queues, "", *workers]

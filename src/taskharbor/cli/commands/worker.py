@@ -1,4 +1,4 @@
-"""`taskharbor worker`: run worker processes under a supervisor, and ask how they are."""
+"""`taskharbor worker`: run worker processes under a supervisor, and check their health."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 @click.group()
 def worker() -> None:
-    """Run workers."""
+    """Run workers and check their health."""
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -58,45 +58,65 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
 
 
 @worker.command()
-@click.option("--queues", callback=_names, metavar="A,B", help="Default: 'default' and those of the app's tasks.")
+@click.option(
+    "--queues",
+    callback=_names,
+    metavar="A,B",
+    help="Queues to serve; default: 'default' and the queues of the app's tasks.",
+)
 @click.option(
     "--concurrency",
     type=click.IntRange(1),
     metavar="N",
     default=16,
     show_default=True,
-    help="Jobs at once in a process.",
+    help="Jobs that each process runs at once.",
 )
 @click.option(
     "--processes", type=click.IntRange(1), metavar="N", default=1, show_default=True, help="Worker processes."
 )
-@_span("--lease", "30", "A job whose worker is silent for this long is run by another.")
-@_span("--heartbeat", None, "Leases are renewed at this interval; default: a third of the lease.")
-@_span("--poll-interval", "1", "An idle worker asks the store at least this often.")
-@_span("--shutdown-timeout", "30", "After TERM or INT, running jobs have this long to finish.")
+@_span("--lease", "30", "Lease duration: if a worker sends no heartbeat for this long, another takes over its jobs.")
+@_span("--heartbeat", None, "Interval between lease renewals; default: a third of the lease.")
+@_span("--poll-interval", "1", "Longest time between two polls of an idle worker.")
+@_span("--shutdown-timeout", "30", "Time that running jobs have to finish after TERM or INT.")
 @click.option(
-    "--max-lost", type=click.IntRange(1), metavar="N", default=3, show_default=True, help="Crashes until a job is dead."
+    "--max-lost",
+    type=click.IntRange(1),
+    metavar="N",
+    default=3,
+    show_default=True,
+    help="After N crashes of its worker a job is dead.",
 )
-@click.option("--max-jobs", type=click.IntRange(1), metavar="N", help="Replace a process that has taken N jobs.")
+@click.option("--max-jobs", type=click.IntRange(1), metavar="N", help="Replace a process after N jobs.")
 @click.option(
-    "--max-memory", callback=_size, metavar="SIZE", help="Replace a process that has grown to this, e.g. 512M."
+    "--max-memory", callback=_size, metavar="SIZE", help="Replace a process that uses this much memory, e.g. 512M."
 )
-@click.option("--reload", is_flag=True, help="Start anew when a .py file below this folder changes (for development).")
+@click.option("--reload", is_flag=True, help="Restart when a .py file below this folder changes (for development).")
 @click.option(
     "--spare/--no-spare",
     default=True,
     show_default=True,
-    help="Keep one more process, ready to take the place of one that dies.",
+    help="Keep one more started process, ready to replace one that dies.",
 )
-@click.option("--health-file", type=click.Path(dir_okay=False), help="Write how the processes are to this file.")
-@click.option("--health-port", type=click.IntRange(1, 65535), metavar="PORT", help="Answer GET /live and /ready here.")
+@click.option("--health-file", type=click.Path(dir_okay=False), help="Write a JSON health report to this file.")
 @click.option(
-    "--health-host", default="127.0.0.1", show_default=True, help="Listen there; 0.0.0.0: for other hosts, too."
+    "--health-port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve GET /live and /ready on this port."
 )
-@_span("--health-within", "30", "Healthy: every process has polled the store within this time.")
-@click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve Prometheus metrics here.")
 @click.option(
-    "--metrics-host", default="127.0.0.1", show_default=True, help="Listen there; 0.0.0.0: for other hosts, too."
+    "--health-host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Interface to bind; 0.0.0.0 accepts connections from other hosts.",
+)
+@_span("--health-within", "30", "Report unhealthy if a process has not polled the store for this long.")
+@click.option(
+    "--metrics-port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve Prometheus metrics on this port."
+)
+@click.option(
+    "--metrics-host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Interface to bind; 0.0.0.0 accepts connections from other hosts.",
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
@@ -107,9 +127,9 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
 def run(target: Target, **options: Any) -> int:
     """Run jobs until TERM or INT.
 
-    A supervisor starts the worker processes and keeps the leases of their jobs. When a process dies, it gives back its
-    jobs at once and starts another. It runs no handler itself. It logs which store, queues and tasks are served,
-    and warns if it can run nothing. Without --app the handlers are echo, sleep and fail.
+    A supervisor starts the worker processes and keeps the leases of their jobs. When a process dies, the supervisor
+    gives its jobs back at once and starts another. It runs no handler itself. It logs which store, queues and tasks it
+    serves, and warns if it can run nothing. Without --app the handlers are echo, sleep and fail.
 
     \b
     Examples:
@@ -120,10 +140,10 @@ def run(target: Target, **options: Any) -> int:
       taskharbor worker run --app tasks:harbor --max-memory 512M
       taskharbor worker run --app tasks:harbor --health-port 8080
 
-    Signals: TERM, INT and HUP let running jobs finish within --shutdown-timeout, and give the rest back; a second one
-    gives back at once, as QUIT does; a third one kills.
+    Signals: TERM, INT and HUP let running jobs finish within --shutdown-timeout and give the rest back. A second
+    signal, or QUIT, gives them back at once; a third kills.
 
-    Exit codes: 0 ended by a signal, 2 the command line, the app or the address is wrong, 3 the store cannot be used.
+    Exit codes: 0 stopped by a signal; 2 the command line, the app or the address is wrong; 3 the store cannot be used.
     """
     from contextlib import ExitStack
 
@@ -166,7 +186,7 @@ def run(target: Target, **options: Any) -> int:
 
 
 def _exit_within(seconds: float, code: int) -> None:
-    """End this program by then, whatever a store, a disk or a thread holds up."""
+    """Exit after `seconds` at the latest, whatever a store, a disk or a thread is waiting for."""
     last_resort = threading.Timer(seconds, os._exit, (code,))
     last_resort.daemon = True
     last_resort.start()
@@ -175,14 +195,12 @@ def _exit_within(seconds: float, code: int) -> None:
 @worker.command()
 @click.option("--file", "path", type=click.Path(dir_okay=False), help="The --health-file of the worker.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The --health-port of the worker.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The host of that port.")
-@_span("--max-age", "15", "An older file was left behind by a worker that died.")
-@click.option(
-    "--live", is_flag=True, help="Ask only whether the supervisor is alive, not whether it reaches the store."
-)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The host of the port.")
+@_span("--max-age", "15", "Fail if the file is older than this: its worker is gone.")
+@click.option("--live", is_flag=True, help="Check only that the supervisor is alive, not that it reaches the store.")
 @click.pass_context
 def health(ctx: click.Context, path: str | None, port: int | None, host: str, max_age: timedelta, live: bool) -> None:
-    """Ask how a running worker is: for the probes of a container that has no curl.
+    """Check the health of a running worker, for the probes of a container without curl.
 
     \b
     Examples:
@@ -192,10 +210,10 @@ def health(ctx: click.Context, path: str | None, port: int | None, host: str, ma
     Prints what it found as JSON. Exit codes: 0 healthy, 1 not, 2 the command line is wrong.
     """
     if (path is None) == (port is None):
-        raise usage_error("expected either --file or --port, as the worker was given --health-file or --health-port")
-    answer = _read(path, max_age) if path is not None else _ask(host, port)
-    click.echo(json.dumps(answer))
-    if not live and not answer.get("ok"):
+        raise usage_error("expected either --file or --port: the --health-file or --health-port of the worker")
+    report = _read(path, max_age) if path is not None else _request(host, port)
+    click.echo(json.dumps(report))
+    if not live and not report.get("ok"):
         ctx.exit(EXIT_REFUSED)
 
 
@@ -203,33 +221,33 @@ def _read(path: str, max_age: timedelta) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as file:
             age = time.time() - os.fstat(file.fileno()).st_mtime
-            answer: dict[str, Any] = json.load(file)
+            health: dict[str, Any] = json.load(file)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not what a worker writes"
-        raise CommandError(f"--file {path}: {reason}; does a worker run with --health-file?") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not a health report"
+        raise CommandError(f"--file {path}: {reason}; is a worker running with --health-file?") from error
     if age > max_age.total_seconds():
-        raise CommandError(f"--file {path}: it was written {age:.0f} s ago; its worker is gone or stands still")
-    return answer
+        raise CommandError(f"--file {path}: it was written {age:.0f} s ago; its worker is gone or hangs")
+    return health
 
 
-def _ask(host: str, port: int | None) -> dict[str, Any]:
+def _request(host: str, port: int | None) -> dict[str, Any]:
     from http.client import HTTPConnection, HTTPException
 
     connection = HTTPConnection(host, port, timeout=5)
     try:
         connection.request("GET", "/ready")
-        answer: dict[str, Any] = json.loads(connection.getresponse().read())
+        health: dict[str, Any] = json.loads(connection.getresponse().read())
     except (OSError, ValueError, HTTPException) as error:
-        raise CommandError(f"--port {port}: no worker answers there ({type(error).__name__})") from error
+        raise CommandError(f"--port {port}: no worker replies there ({type(error).__name__})") from error
     finally:
         connection.close()
-    return answer
+    return health
 
 
 def _check(target: Target, processes: int) -> str | None:
-    """What can be seen without the application, which only worker processes import; answers the address of the store.
+    """Check the options, without the application, which only worker processes import; return the store's address.
 
-    A path in it is one in this folder, also for an application that works in another.
+    A relative path in it is resolved here, even if the application changes to another folder.
     """
     if os.name != "posix":
         raise usage_error(
@@ -249,7 +267,7 @@ def _check(target: Target, processes: int) -> str | None:
 
 
 def _metrics(host: str, port: int, served: ExitStack) -> Callable[[str], None]:
-    """Serve what all processes count until the end; answers what to call when it is known which store they use."""
+    """Serve the metrics of all processes; return a function to call once the store's address is known."""
     try:
         from taskharbor.observe.prometheus import serve, share
     except ModuleNotFoundError as error:

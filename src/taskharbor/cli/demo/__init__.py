@@ -1,1 +1,1 @@
-"""`taskharbor demo`: the tasks it runs, the tour through them, and the screen it is told on."""
+"""`taskharbor demo`: its tasks, the tour, and the screen that shows the progress."""

@@ -1,4 +1,4 @@
-"""Where the demo is told: progress bars on a terminal, a line for each step in a pipe."""
+"""The output of the demo: progress bars on a terminal, a line for each step in a pipe."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class Screen:
-    """Bars by name. `quiet`: nothing at all, for a script that wants the answer alone."""
+    """Progress bars by name. `quiet`: print nothing, for a script that wants only the JSON result."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
         self._progress: Progress | None = None
         self._bars: dict[str, TaskID] = {}
-        self._told: dict[str, set[str]] = {}
+        self._printed: dict[str, set[str]] = {}
 
     def __enter__(self) -> Self:
         if at_terminal() and not self._quiet:
@@ -44,7 +44,7 @@ class Screen:
             self._progress.stop()
 
     def say(self, text: str = "") -> None:
-        """A line, above the bars if there are any."""
+        """Print a line, above the bars if there are any."""
         if self._quiet:
             return
         if self._progress is not None:
@@ -53,7 +53,7 @@ class Screen:
             click.echo(text)
 
     def bar(self, name: str, done: int, total: int, note: str = "") -> None:
-        """How far something is. In a pipe it is told when there is first something to note, and when it is complete."""
+        """Update a bar. In a pipe, print a line when there is first a note, and when it is complete."""
         if self._quiet:
             return
         if self._progress is not None:
@@ -62,8 +62,8 @@ class Screen:
             changes: dict[str, Any] = {"completed": done, "total": total, "note": note}
             self._progress.update(self._bars[name], **changes)
             return
-        told = self._told.setdefault(name, set())
+        printed = self._printed.setdefault(name, set())
         step = "complete" if done == total else "noted" if note else ""
-        if step and step not in told and "complete" not in told:
-            told.add(step)
+        if step and step not in printed and "complete" not in printed:
+            printed.add(step)
             click.echo(f"  {name:<16} {done} of {total}{f'  {note}' if note else ''}")

@@ -1,6 +1,6 @@
 """The tasks of the demo: some that succeed, some that fail at first, one that never succeeds, and a CSV import.
 
-They pretend to work by waiting, so that there is something to see.
+They sleep instead of working, so that there is something to see.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from taskharbor.flow import Flow, chord
 CHUNK = 100  # lines
 FAILURES = 2  # of each exchange rate, before it is known
 
-harbor = Harbor()  # its store is told by --dsn
+harbor = Harbor()  # --dsn names its store
 
 
 @harbor.task(name="demo.greet", queue="mail")
@@ -29,16 +29,16 @@ async def greet(name: str) -> str:
 
 @harbor.task(name="demo.rate", queue="rates", max_attempts=5, retry=Exponential(base=0.5, maximum=2))
 async def rate(ctx: JobContext, currency: str) -> float:
-    """A job that fails twice, and is retried, later each time."""
+    """A job that fails twice and is retried with a growing delay."""
     await asyncio.sleep(0.2)
     if ctx.job.attempts < FAILURES:
-        raise ConnectionError("the bank does not answer")
+        raise ConnectionError("the bank does not respond")
     return 1.25
 
 
 @harbor.task(name="demo.charge", queue="billing", max_attempts=3, retry=Fixed(0.8))
 async def charge(customer: str, cents: int) -> None:
-    """A job that no retry helps: it ends in the dead letter queue."""
+    """A job that fails on every attempt and ends in the dead letter queue."""
     await asyncio.sleep(0.2)
     raise ValueError("the card was refused")
 
@@ -50,7 +50,7 @@ async def newsletter(to: str) -> None:
 
 @harbor.task(name="demo.split", queue="import")
 def split(path: str) -> Flow[int]:
-    """How many chunks there are is known once the file was looked at: the chord takes this job's place."""
+    """Counts the lines to learn how many chunks there are. The chord it returns takes this job's place."""
     with open(path, newline="", encoding="utf-8") as file:
         lines = sum(1 for _ in csv.reader(file)) - 1
     return chord((load.s(path=path, start=start) for start in range(0, lines, CHUNK)), total.s())

@@ -1,6 +1,6 @@
-"""The tour: jobs are enqueued, two worker processes run them, and what happens is read from the store.
+"""The tour: enqueue jobs, start two worker processes, and follow the progress in the store.
 
-What it leaves behind (a file with jobs in every state) is for the commands it names at the end.
+It leaves a file with jobs in several states behind, for the commands that it prints at the end.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ LINES = 2400
 NAMES = ("Ada", "Grace", "Alan", "Edsger", "Barbara", "Donald", "Radia", "Ken")
 GREETINGS = 40
 CURRENCIES = ("EUR", "GBP", "JPY", "CHF", "SEK", "NOK")
-LOOK_EVERY = 0.2
-PATIENCE = 120.0
+POLL_S = 0.2
+TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the tour leaves behind, for whoever looks at it afterwards."""
+    """What the tour leaves behind, for the commands that follow it."""
 
     dsn: str
     succeeded: int
@@ -45,7 +45,7 @@ class DemoResult:
 
 
 async def tour(folder: Path, screen: Screen) -> DemoResult:
-    """Take the tour. `folder` is absolute: the workers are told its path."""
+    """Run the tour. `folder` is absolute, because the workers get its path."""
     dsn = f"sqlite:///{folder}/demo.db"
     harbor.client.use(dsn)
     orders = folder / "orders.csv"
@@ -58,14 +58,14 @@ async def tour(folder: Path, screen: Screen) -> DemoResult:
             screen.say(f"a charge that always fails, a CSV import of {LINES} lines, a newsletter for later.")
             async with _workers(dsn, folder / "worker.log", screen) as process:
                 driver = await harbor.client._drivers.get()
-                await asyncio.wait_for(_watch(driver, screen, process, folder), PATIENCE)
-                cents = await importing.aresult(PATIENCE)
+                await asyncio.wait_for(_watch(driver, screen, process, folder), TIMEOUT_S)
+                cents = await importing.aresult(TIMEOUT_S)
                 info = await driver.inspect(dead, harbor.clock.now())
                 counts = await driver.counts(harbor.clock.now())
                 budget = harbor.client.budget(harbor.client.awaited, None, "status")
                 flow = (await harbor.client.lookup.job(importing.id, budget)).job.flow_id or ""
         except TimeoutError:
-            text = f"the workers were not done within {PATIENCE:g} s; their log is {folder}/worker.log"
+            text = f"the workers did not finish within {TIMEOUT_S:g} s; their log is {folder}/worker.log"
             raise CommandError(text) from None
         finally:
             await harbor.aclose()
@@ -73,14 +73,14 @@ async def tour(folder: Path, screen: Screen) -> DemoResult:
     retries = len(CURRENCIES) * FAILURES + info.job.attempts - 1
     screen.say()
     screen.say(f"{succeeded} jobs succeeded, {retries} attempts were retried.")
-    screen.say(f"The import added up to {cents / 100:.2f}: {LINES // CHUNK} chunks side by side, then one job that")
+    screen.say(f"The import added up to {cents / 100:.2f}: {LINES // CHUNK} chunks in parallel, then one job that")
     screen.say("waited for all of them.")
     screen.say(f"The charge is dead after {info.job.attempts} attempts: {first_line(info.job.last_error)}")
     return DemoResult(dsn, succeeded, retries, cents, dead, scheduled, flow)
 
 
 async def _enqueue(orders: Path) -> tuple[str, str, JobHandle[Any]]:
-    """The ids of the job that dies and of the one for later, and the import."""
+    """Enqueue everything; return the ids of the job that will die and of the scheduled one, and the import's handle."""
     await harbor.aenqueue_many(greet.s(name=NAMES[number % len(NAMES)]) for number in range(GREETINGS))
     await harbor.aenqueue_many(rate.s(currency=currency) for currency in CURRENCIES)
     dead = await charge.aenqueue(customer="Ada", cents=1250)
@@ -90,7 +90,7 @@ async def _enqueue(orders: Path) -> tuple[str, str, JobHandle[Any]]:
 
 
 async def _watch(driver: Driver, screen: Screen, process: Process, folder: Path) -> None:
-    """Show how far each queue is, until nothing is left to do but the newsletter."""
+    """Show the progress of each queue until only the newsletter is left."""
     while True:
         counts = await driver.counts(harbor.clock.now())
         done = {queue: states.get("done", 0) for queue, states in counts.items()}
@@ -107,12 +107,12 @@ async def _watch(driver: Driver, screen: Screen, process: Process, folder: Path)
             return
         if process.returncode is not None:
             raise CommandError(f"the workers ended early; their log is {folder}/worker.log")
-        await asyncio.sleep(LOOK_EVERY)
+        await asyncio.sleep(POLL_S)
 
 
 @asynccontextmanager
 async def _workers(dsn: str, log: Path, screen: Screen) -> AsyncIterator[Process]:
-    """Two worker processes under a supervisor, as anyone would start them; ended by TERM, as anyone would end them."""
+    """Two worker processes under a supervisor, started and stopped as a user would do it."""
     shown = f"taskharbor worker run --app {APP} --processes 2"
     command = [sys.executable, "-m", "taskharbor", *shown.split()[1:], "--dsn", dsn, "--poll-interval", "0.2"]
     with log.open("wb") as file:

@@ -1,0 +1,152 @@
+"""Tables as lines of text: as wide as they need to be in a pipe, fitted to the width of a terminal.
+
+One layout for both, without rich: a command that prints a table does not pay for importing it.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+MIN_COLUMN_WIDTH = 6
+GAP = "  "
+
+COLOURS = {
+    "ready": "cyan",
+    "scheduled": "blue",
+    "blocked": "magenta",
+    "inflight": "yellow",
+    "running": "yellow",
+    "done": "green",
+    "succeeded": "green",
+    "ok": "green",
+    "dlq": "red",
+    "failed": "red",
+    "problem": "red",
+    "cancelled": "dim",
+    "paused": "yellow",
+    "warning": "yellow",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    `whole`: never truncated, because people copy it. `right`: numbers. `tail`: truncated at the beginning, because the
+    end says more.
+    """
+
+    title: str
+    whole: bool = False
+    right: bool = False
+    tail: bool = False
+
+
+def plain_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The table for a pipe: as wide as necessary, without colours."""
+    titles = [column.title.upper() for column in columns]
+    widths = _widths(titles, rows)
+    return [_line(columns, widths, row) for row in (titles, *rows)]
+
+
+def fitted_lines(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, below: Sequence[str] = ()
+) -> list[str]:
+    """The table for a terminal: fitted to its width, with colours. `below`: a further line under each row."""
+    titles = [column.title for column in columns]
+    needed = [min(each, max(width // 3, 26)) for each in _widths(titles, rows)]  # one endless id must not widen every row
+    widths = fit(columns, needed, width)
+    lines = [style(_cut(_line(columns, widths, titles), width), bold=True)]
+    for number, row in enumerate(rows):
+        lines.append(_line(columns, widths, row, coloured=True))
+        if below:
+            lines.append(style(GAP + _cut(below[number], width - len(GAP)), dim=True))
+    return lines
+
+
+def fit(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
+    """Shrink the widest columns until the table fits, but none that must stay whole.
+
+    >>> fit([Column("id", whole=True), Column("type"), Column("queue")], [26, 40, 9], 60)
+    [26, 21, 9]
+    """
+    fitted = list(widths)
+    flexible = [index for index, column in enumerate(columns) if not column.whole and not column.right]
+    over = sum(fitted) + len(GAP) * (len(fitted) - 1) - room
+    while over > 0 and flexible:
+        widest = max(flexible, key=lambda index: fitted[index])
+        if fitted[widest] <= MIN_COLUMN_WIDTH:
+            break
+        fitted[widest] -= 1
+        over -= 1
+    return fitted
+
+
+def style(text: str, **styles: Any) -> str:
+    """Styled text for a terminal; plain if $NO_COLOR is set or the terminal is dumb. click removes it in a pipe."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain else click.style(text, **styles)
+
+
+def in_colour(word: str, state: str = "") -> str:
+    """A word in the colour of the state that it, or `state`, names."""
+    colour = COLOURS.get(state or word)
+    if colour is None:
+        return word
+    return style(word, dim=True) if colour == "dim" else style(word, fg=colour)
+
+
+def display_width(text: str) -> int:
+    """The number of terminal columns that a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
+    )
+
+
+def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(display_width, cells)) for cells in zip(titles, *rows, strict=True)]
+
+
+def _line(columns: Sequence[Column], widths: Sequence[int], row: Sequence[str], *, coloured: bool = False) -> str:
+    cells = []
+    for column, width, cell in zip(columns, widths, row, strict=True):
+        text = cell if column.whole else _cut_front(cell, width) if column.tail else _cut(cell, width)
+        gap = " " * (width - display_width(text))
+        if coloured:
+            text = in_colour(text, cell)
+        cells.append(gap + text if column.right else text + gap)
+    return GAP.join(cells).rstrip()
+
+
+def _cut(text: str, room: int) -> str:
+    """The beginning of a text that does not fit.
+
+    >>> _cut("the mail server is away", 10)
+    'the mail …'
+    """
+    if display_width(text) <= room:
+        return text
+    while text and display_width(text) >= room:
+        text = text[:-1]
+    return f"{text}…"
+
+
+def _cut_front(text: str, room: int) -> str:
+    """The end of a text that does not fit.
+
+    >>> _cut_front("shop.tasks.send_receipt", 14)
+    '….send_receipt'
+    """
+    if display_width(text) <= room:
+        return text
+    while text and display_width(text) >= room:
+        text = text[1:]
+    return f"…{text}"
