@@ -60,15 +60,23 @@ class Client:
         self.codec: Codec = JsonCodec() if codec is None else with_methods(codec, "codec", "encode", "decode")
         self.clock: Clock = StoreClock() if clock is None else with_methods(clock, "clock", *CLOCK_METHODS)
         self.default_queue = default_queue
-        self.enqueue_middleware = callables(enqueue_middleware, "enqueue_middleware")
         self._observers = Observers(logged(callables(observers, "observers")))
-        self.enqueuer = Enqueuer(self.clock, self.enqueue_middleware, self._observers)
+        self.enqueuer = Enqueuer(self.clock, callables(enqueue_middleware, "enqueue_middleware"), self._observers)
         self.lookup = Lookup(self.clock, self.codec)
         self.portal = Portal()
         self.use(driver_or_dsn)
 
     def __repr__(self) -> str:
         return f"Client({self._drivers!r})"
+
+    @property
+    def enqueue_middleware(self) -> Sequence[EnqueueMiddleware]:
+        """The context managers around every enqueue, outermost first. May be replaced, as OpenTelemetry does."""
+        return self.enqueuer.middleware
+
+    @enqueue_middleware.setter
+    def enqueue_middleware(self, middleware: Sequence[EnqueueMiddleware]) -> None:
+        self.enqueuer.middleware = middleware
 
     @property
     def driver(self) -> Driver:

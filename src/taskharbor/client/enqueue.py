@@ -26,13 +26,13 @@ class Enqueuer:
     def __init__(self, clock: Clock, middleware: Sequence[EnqueueMiddleware], observers: Observers) -> None:
         self.on_stored: Callable[[Sequence[JobRecord]], None] | None = None
         self._clock = clock
-        self._middleware = middleware
+        self.middleware = middleware
         self._observers = observers
         self._keys = SentKeys()
 
     async def store(self, prepare: PrepareRecords, budget: Budget) -> list[Enqueued]:
         """Store records within a budget; retried while the store cannot be reached."""
-        with middleware_around(self._middleware, prepare) as prepare:
+        with middleware_around(self.middleware, prepare) as prepare:
             batch = _Batch(prepare, self._clock)
             budget.doubt = batch.in_doubt
             results = await with_retries(batch.send, budget)
@@ -42,7 +42,7 @@ class Enqueuer:
         """Store records on the caller's own asynchronous connection: once, and within the caller's own limits."""
         enqueue_on = _sql_method(driver, "enqueue_on")
         now = self._clock.now()
-        with middleware_around(self._middleware, prepare) as prepare:
+        with middleware_around(self.middleware, prepare) as prepare:
             records = prepare(now)
             results = await enqueue_on(connection, records, now)
         return self._emit_enqueued(records, results)
@@ -51,7 +51,7 @@ class Enqueuer:
         """The same on a synchronous connection."""
         enqueue_on = _sql_method(driver, "enqueue_on_sync")
         now = self._clock.now()
-        with middleware_around(self._middleware, prepare) as prepare:
+        with middleware_around(self.middleware, prepare) as prepare:
             records = prepare(now)
             results = enqueue_on(connection, records, now)
         return self._emit_enqueued(records, results)
