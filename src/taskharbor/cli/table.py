@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 MIN_COLUMN_WIDTH = 6
+ID_WIDTH = 26  # of a ULID
 GAP = "  "
 
 COLOURS = {
@@ -60,7 +61,8 @@ def fitted_lines(
 ) -> list[str]:
     """The table for a terminal: fitted to its width, with colours. `below`: a further line under each row."""
     titles = [column.title for column in columns]
-    needed = [min(each, max(width // 3, 26)) for each in _widths(titles, rows)]  # one endless id must not widen every row
+    widest = max(width // 3, ID_WIDTH)  # one endless id must not widen every row
+    needed = [min(each, widest) for each in _widths(titles, rows)]
     widths = fit(columns, needed, width)
     lines = [style(_cut(_line(columns, widths, titles), width), bold=True)]
     for number, row in enumerate(rows):
