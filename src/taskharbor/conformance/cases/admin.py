@@ -9,7 +9,8 @@ from taskharbor.conformance.environment import Environment, refusals
 from taskharbor.drivers import WORKER_SILENCE, Fail, JobNotFound, State, WorkerInfo, replace
 
 INSPECT = (
-    "`inspect(id, now)` answers the job, its state, who holds it until when, and what it waits for; or `JobNotFound`."
+    "`inspect(id, now)` returns the job, its state, its worker, the end of its lease and what it "
+    "waits for; or raises `JobNotFound`."
 )
 REQUEUE = (
     "`requeue` takes dead and cancelled jobs, with their `last_error`, `failed_at` and `deliveries` kept "
@@ -19,11 +20,14 @@ REQUEUE_BLOCKED = "A requeued job with open dependencies is blocked; a dependenc
 CANCEL = "`cancel` takes whatever is not terminal, with the reason `cancelled`; a cancelled one again without effect."
 DELETE = "`delete` takes any job, except one on which a job depends that is neither done nor cancelled."
 WRONG = "An unknown id is `JobNotFound`; a wrong state is `WrongState`, and nothing is changed."
-BEAT = "`beat` notes a worker, and `workers(now)` answers those heard in the last minute, in the order of their names."
+BEAT = (
+    "`beat` stores the heartbeat of a worker, and `workers(now)` returns the workers with one in the "
+    "last minute, in the order of their names."
+)
 
 LEAVING = (
-    "A beat takes the place of the worker's last one, also with an earlier `now`: one dated a minute back makes a "
-    "worker that stops leave the list at once."
+    "A heartbeat replaces the worker's last one, also with an earlier `now`: a worker that stops "
+    "sends one dated a minute back, and leaves the list at once."
 )
 
 

@@ -8,10 +8,7 @@ from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment, refusals
 from taskharbor.drivers import Ack, Cancelled, Fail, JobNotFound, Lease, Outcome, Retry
 
-UNKNOWN = (
-    "A text that no name can be is a name that nobody has: it is answered like any unknown one, and spoils nothing "
-    "beside it."
-)
+UNKNOWN = "A text that is not a valid name is treated like an unknown name, and spoils nothing else in the call."
 LIMITS = "A `limit` may be any positive whole number, however large."
 
 NOBODY = ("\ud800", "a\udfffb", "a\x00b", "\x00", "", "{", "a}b", "a\nb", "x" * 256, "é" * 5000, "'; --", "%s", "\\x")

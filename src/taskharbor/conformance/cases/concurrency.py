@@ -11,10 +11,10 @@ from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment
 from taskharbor.drivers import Ack, Driver, Fail, Reserved, Retry
 
-ONCE = "Two callers never hold the same job at once, whatever they call at the same time."
+ONCE = "Two callers never have valid leases on the same job, whatever they call at the same time."
 ONE_WINS = "Of two calls that settle the same delivery differently, exactly one wins."
 LIMIT = "Within a queue, never more jobs of one group are inflight than its limit."
-KNOWN = "An idempotency key already known in that queue writes nothing: the known id comes back with `existed=True`."
+KNOWN = "An idempotency key already known in that queue writes nothing: the known id is returned with `existed=True`."
 LEASE = timedelta(seconds=10)
 
 

@@ -77,8 +77,8 @@ async def order_of_dependencies_is_kept(env: Environment) -> None:
 
 
 @case(
-    "What only the store writes starts fresh: `deliveries` and `lost` at 0, `handed_to`, `failed_at`, "
-    "`finished_at` and `result` at None, `last_error` and `reason` empty."
+    "Fields that only the store writes start fresh: `deliveries` and `lost` at 0, `handed_to`, "
+    "`failed_at`, `finished_at` and `result` at None, `last_error` and `reason` empty."
 )
 async def what_only_the_store_writes(env: Environment) -> None:
     clean = env.job()
@@ -99,13 +99,13 @@ async def what_only_the_store_writes(env: Environment) -> None:
     assert (await env.take_one()).job.deliveries == 1
 
 
-@case("A record without `created_at` is noted as made at the `now` of its enqueue.")
+@case("A record without `created_at` gets the `now` of its enqueue.")
 async def created_at_is_noted(env: Environment) -> None:
     job = await env.add(created_at=EPOCH, at=2.003)
     assert (await env.info(job)).job.created_at == env.at(2.003)
 
 
-@case("Answers come in the order asked, one for each job.")
+@case("Results are in the order of the call, one for each job.")
 async def answers_in_order(env: Environment) -> None:
     known = await env.add()
     jobs = [env.job() for _ in range(5)][::-1]
@@ -113,7 +113,7 @@ async def answers_in_order(env: Environment) -> None:
     assert await env.put(*asked) == [Enqueued(job.id, job is known) for job in asked]
 
 
-@case("An empty call answers an empty list.")
+@case("An empty call returns an empty list.")
 async def empty_call(env: Environment) -> None:
     assert await env.driver.enqueue([], env.now) == []
 
@@ -153,7 +153,7 @@ async def late_refusal_stores_nothing(env: Environment) -> None:
     assert await env.taken_ids() == [again.id]
 
 
-@case("The call is atomic: all jobs are stored, or none.", "Answers come in the order asked, one for each job.")
+@case("The call is atomic: all jobs are stored, or none.", "Results are in the order of the call, one for each job.")
 async def large_call(env: Environment) -> None:
     """Larger than what fits into one statement's parameters in many stores."""
     jobs = await env.add_many(3000)
@@ -161,7 +161,7 @@ async def large_call(env: Environment) -> None:
     assert await env.taken_ids(limit=3000) == ids_of(jobs)
 
 
-@case("An id that already exists writes nothing and comes back with `existed=True`, so the call may be sent again.")
+@case("An id that already exists writes nothing and is returned with `existed=True`, so the call may be sent again.")
 async def call_may_be_sent_again(env: Environment) -> None:
     jobs = [env.job() for _ in range(3)]
     assert await env.put(*jobs) == [Enqueued(job.id, False) for job in jobs]

@@ -20,7 +20,7 @@ NAMES = (
     "Ids and queue, type, group, flow and worker names are 1 to 255 bytes of UTF-8 without control "
     "characters or braces; `worker` may be empty in `reserve`."
 )
-OUT = "What is out of bounds, lone surrogates included, is `InvalidJob` before anything is stored."
+OUT = "Anything out of bounds, lone surrogates included, is `InvalidJob` before anything is stored."
 MS = timedelta(milliseconds=1)
 FIRST = datetime(1970, 1, 1, tzinfo=UTC) + MS
 LAST = datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)

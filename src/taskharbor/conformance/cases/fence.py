@@ -10,7 +10,7 @@ from taskharbor.drivers import Ack, Cancelled, Fail, Lease, Outcome, Reserved, R
 
 UNKNOWN = "An unknown job is `JobNotFound`."
 NOT_INFLIGHT = "A job that is not inflight is `JobNotInflight`."
-MISMATCH = "Another token than the one that holds the job is `LeaseMismatch`."
+MISMATCH = "A token other than that of the job's lease is `LeaseMismatch`."
 EXPIRED = "A lease with `expires_at <= now` is `LeaseExpired`, and stays so until the job is reserved again."
 SAME_RULES = "`extend` refuses by the same rules, and in the same order, as `settle`."
 

@@ -21,7 +21,7 @@ NUMBERS = (
     "Numbers are signed 32 bit; `max_attempts` and `group_limit` are not negative; a timeout is "
     "positive; times are aware and from 1970 to 9999."
 )
-OUT = "What is out of bounds, lone surrogates included, is `InvalidJob` before anything is stored."
+OUT = "Anything out of bounds, lone surrogates included, is `InvalidJob` before anything is stored."
 MIB = 1024 * 1024
 BIG = 2**31 - 1
 

@@ -21,8 +21,8 @@ UPDATED = (
     "`finished_at` of its jobs."
 )
 CANCEL = (
-    "`cancel_flow` cancels what is not terminal, answers how many, and sets a flag: what is enqueued or spawned into a "
-    "cancelled flow is stored cancelled."
+    "`cancel_flow` cancels what is not terminal, returns the number of these jobs, and sets a flag: "
+    "what is enqueued or spawned into a cancelled flow is stored cancelled."
 )
 UNFLAG = "Requeueing a job of a cancelled flow takes the flag away."
 FORGOTTEN = (

@@ -7,7 +7,8 @@ from taskharbor.conformance.environment import Environment
 from taskharbor.drivers import Enqueued, InvalidJob, JobRecord
 
 BLOCKED = (
-    "A job with open dependencies is blocked, and leaves that state in the very transaction that settles its last one."
+    "A job with open dependencies is blocked, and leaves that state in the same transaction that "
+    "settles the last of them."
 )
 RELEASES = "Ack releases dependents in the same transaction."
 ANY_ORDER = "The jobs of one call may name each other in any order."
@@ -144,7 +145,7 @@ async def already_done(env: Environment) -> None:
     assert await env.drain() == [free.id, half.id]
 
 
-@case("A released job with a `run_at` in the future is scheduled.")
+@case("A job that is unblocked with a `run_at` in the future is scheduled.")
 async def released_and_scheduled(env: Environment) -> None:
     first = await env.add()
     later = await env.add(depends_on=(first.id,), run_at=env.at(60))

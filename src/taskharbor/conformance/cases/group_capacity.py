@@ -8,9 +8,12 @@ from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment
 from taskharbor.drivers import Ack, Reserved, Retry
 
-FREED = "A slot is freed exactly once, by whatever ends the lease: settle, expiry, release, cancel or delete."
-CANCELLED = "A job cancelled while inflight frees its slot, and its worker gets `JobNotInflight`."
-DELETED = "A job deleted while inflight frees its slot, and its worker gets `JobNotFound`."
+FREED = (
+    "The capacity that a lease takes is freed exactly once, by what ends the lease: settle, expiry, "
+    "release, cancel or delete."
+)
+CANCELLED = "A job cancelled while inflight frees the capacity of its group, and its worker gets `JobNotInflight`."
+DELETED = "A job deleted while inflight frees the capacity of its group, and its worker gets `JobNotFound`."
 WORKER = "worker"
 
 

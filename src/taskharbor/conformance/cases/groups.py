@@ -7,9 +7,9 @@ from taskharbor.conformance.environment import Environment, ids_of
 from taskharbor.drivers import Ack
 
 LIMIT = "Within a queue, never more jobs of one group are inflight than its limit."
-ORDER = "Jobs of one group start in the order in which they joined the line; priority orders nothing inside a group."
-NOBODY_HELD_UP = "A member that is scheduled or blocked holds nobody up."
-TO_THE_END = "Whatever comes back (retry, expiry, release, requeue) joins the end of its group."
+ORDER = "Jobs of one group start in the order in which they became due; priority orders nothing inside a group."
+NOBODY_HELD_UP = "A scheduled or blocked member does not hold up the others."
+TO_THE_END = "A job that comes back (retry, expiry, release, requeue) goes to the end of its group."
 SETS = (
     "The first stored job with a `group_limit` above 0 sets the limit, which then stays with the group's name; "
     "without one it is 1."

@@ -6,8 +6,10 @@ from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment
 from taskharbor.drivers import Enqueued
 
-KNOWN = "An idempotency key already known in that queue writes nothing: the known id comes back with `existed=True`."
-ID_KNOWN = "An id that already exists writes nothing and comes back with `existed=True`, so the call may be sent again."
+KNOWN = "An idempotency key already known in that queue writes nothing: the known id is returned with `existed=True`."
+ID_KNOWN = (
+    "An id that already exists writes nothing and is returned with `existed=True`, so the call may be sent again."
+)
 ID_DECIDES = "If id and key disagree, the id decides."
 LIFETIME = "A key lives as long as its record: after `delete` or `prune` it is free again."
 

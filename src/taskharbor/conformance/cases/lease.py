@@ -7,7 +7,7 @@ from taskharbor.conformance.environment import Environment, ids_of, refusals
 from taskharbor.drivers import Ack, JobRecord, Lease, LeaseExpired, Retry
 
 EXTENDED = "An extended lease keeps its token and ends at `now + lease_for`, never earlier than it did."
-IN_PLACE = "A refused lease is answered with the error in its place; the others are extended."
+IN_PLACE = "A refused lease has its error in its place of the result; the others are extended."
 EXPIRED = "A job whose lease has expired (`expires_at <= now`) is runnable again, with `run_at` cleared."
 STAYS_EXPIRED = "A lease with `expires_at <= now` is `LeaseExpired`, and stays so until the job is reserved again."
 

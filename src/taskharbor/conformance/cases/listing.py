@@ -8,10 +8,10 @@ from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment, ids_of
 from taskharbor.drivers import State
 
-LIST = "`list` answers pages in the order of ids, filtered by queue, state, type, group and flow."
-CURSOR = "A cursor is stable under inserts, and a damaged one is a `ValueError`."
-COUNTS = "`counts(now)` answers the number of jobs by queue and state, zeros left out."
-QUEUES = "`queues()` answers the names of the queues that hold a job or are paused, in order."
+LIST = "`list` returns pages in the order of ids, filtered by queue, state, type, group and flow."
+CURSOR = "A cursor stays valid when jobs are inserted, and a damaged one is a `ValueError`."
+COUNTS = "`counts(now)` returns the number of jobs by queue and state, without zeros."
+QUEUES = "`queues()` returns the names of the queues that hold a job or are paused, in order."
 
 
 async def pages(env: Environment, limit: int, **filters: Any) -> list[list[str]]:

@@ -6,23 +6,23 @@ from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment, ids_of
 
 ORDER = (
-    "Order inside a queue: the higher priority first, then the time at which a job joined the line, then "
+    "Order inside a queue: the higher priority first, then the time since which a job is due, then "
     "arrival, never the id."
 )
 EXACT = (
-    "That order is exact as long as the calls on a queue come with a `now` that does not go back: each call first "
-    "lines up, within a bound, what fell due by its `now`."
+    "That order is exact as long as the `now` of the calls on a queue does not go back: each call "
+    "first orders, within a bound, the jobs that became due by its `now`."
 )
-BEHIND = "A call whose `now` is behind another's may be lined up as if it came with that other's `now`."
+BEHIND = "A call whose `now` is behind another's may be ordered as if it had that other's `now`."
 JOINS = (
-    "A job joins the line at the later of its `run_at` and the `now` of the call that put it there; an "
+    "A job becomes due at the later of its `run_at` and the `now` of the call that made it ready; an "
     "expired one at its expiry."
 )
 PLACE = (
-    "Every call that puts a job into the line (enqueue, retry, requeue, release, the ack that unblocks "
-    "it) gives it a new place in the order of arrival; expiry keeps the old one."
+    "Every call that makes a job ready or scheduled (enqueue, retry, requeue, release, the ack that "
+    "unblocks it) gives it a new place in the order of arrival; expiry keeps the old one."
 )
-SAME_LINE = "A retried or crashed job waits in the same line as a fresh one: a stream of new jobs never starves it."
+SAME_LINE = "A retried or crashed job waits in the same order as a new one: a stream of new jobs never starves it."
 
 
 @case(ORDER)

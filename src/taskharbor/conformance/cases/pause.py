@@ -108,7 +108,7 @@ async def flows_go_on(env: Environment) -> None:
     assert await env.taken_ids(queues=[env.queue, env.q("other")]) == [elsewhere.id]
 
 
-@case("`queues()` answers the names of the queues that hold a job or are paused, in order.", GIVES_NONE)
+@case("`queues()` returns the names of the queues that hold a job or are paused, in order.", GIVES_NONE)
 async def pause_before_the_first_job(env: Environment) -> None:
     queue = env.q("new")
     await env.driver.pause(queue)
@@ -119,7 +119,7 @@ async def pause_before_the_first_job(env: Environment) -> None:
     assert len(await env.take(queues=[queue])) == 1
 
 
-@case("`queues()` answers the names of the queues that hold a job or are paused, in order.")
+@case("`queues()` returns the names of the queues that hold a job or are paused, in order.")
 async def resumed_and_empty_is_gone(env: Environment) -> None:
     queue = env.q("new")
     await env.driver.resume(queue)

@@ -14,16 +14,17 @@ from taskharbor.drivers import Ack, Enqueued, InvalidJob
 T = TypeVar("T")
 ROUNDS = 12
 JOIN = (
-    "A job with open dependencies is blocked, and leaves that state in the very transaction that settles its last one."
+    "A job with open dependencies is blocked, and leaves that state in the same transaction that "
+    "settles the last of them."
 )
 ONE_WINS = "Of two calls that settle the same delivery differently, exactly one wins."
-ONCE = "Two callers never hold the same job at once, whatever they call at the same time."
+ONCE = "Two callers never have valid leases on the same job, whatever they call at the same time."
 DELETE = "`delete` takes any job, except one on which a job depends that is neither done nor cancelled."
 CANCEL_FLOW = (
-    "`cancel_flow` cancels what is not terminal, answers how many, and sets a flag: what is enqueued or spawned into a "
-    "cancelled flow is stored cancelled."
+    "`cancel_flow` cancels what is not terminal, returns the number of these jobs, and sets a flag: "
+    "what is enqueued or spawned into a cancelled flow is stored cancelled."
 )
-CANCELLED = "A job cancelled while inflight frees its slot, and its worker gets `JobNotInflight`."
+CANCELLED = "A job cancelled while inflight frees the capacity of its group, and its worker gets `JobNotInflight`."
 
 
 async def _after(turns: int, call: Awaitable[T]) -> T:

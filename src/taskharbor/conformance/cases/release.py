@@ -6,8 +6,8 @@ from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import Environment, ids_of
 
 GIVES_BACK = (
-    "`release(worker, now, keep)` gives back at once what the worker holds under valid leases, except "
-    "the tokens in `keep`, and answers how many."
+    "`release(worker, now, keep)` gives back at once the jobs that the worker has under valid leases,"
+    " except the tokens in `keep`, and returns their number."
 )
 COUNTS = "Release adds one to `lost`, clears `run_at`, and spends no attempt."
 

@@ -10,8 +10,8 @@ from taskharbor.conformance.environment import Environment, refusals
 from taskharbor.drivers import Ack, Cancelled, Fail, Lease, Outcome, Retry
 
 SAME = (
-    "Repeating an outcome of the same kind with the token that settled the job answers None and changes "
-    "nothing, until the job is reserved again."
+    "Repeating an outcome of the same kind with the token that settled the job returns None and "
+    "changes nothing, until the job is reserved again."
 )
 OTHER = "Another kind of outcome with that token is `JobNotInflight`."
 
@@ -112,7 +112,13 @@ async def repeated_after_requeue(env: Environment) -> None:
         assert await env.state(job, 3) == "ready"
 
 
-@case(SAME, "A slot is freed exactly once, by whatever ends the lease: settle, expiry, release, cancel or delete.")
+@case(
+    SAME,
+    (
+        "The capacity that a lease takes is freed exactly once, by what ends the lease: settle, expiry, "
+        "release, cancel or delete."
+    ),
+)
 async def repeated_outcome_frees_no_other_slot(env: Environment) -> None:
     group = env.name("g")
     for name, kind in zip("abcd", KINDS, strict=True):

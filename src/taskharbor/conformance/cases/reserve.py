@@ -11,7 +11,7 @@ NEVER = "A scheduled, blocked, done, dead or cancelled job is never returned."
 LIMIT = "It never returns more than `limit` jobs, and none for a limit of zero."
 
 
-@case("It never blocks, and answers an empty list when nothing is runnable.")
+@case("It never blocks, and returns an empty list when nothing is runnable.")
 async def nothing_to_do(env: Environment) -> None:
     assert await env.take() == []
     await env.add(run_at=env.at(60))
@@ -107,7 +107,7 @@ async def what_the_lease_says(env: Environment) -> None:
     assert (await env.info(job, at=2)).lease_expires_at == env.at(3.75)
 
 
-@case("The worker that holds a job is noted with it.")
+@case("The name of the worker is stored with the job that it reserved.")
 async def worker_is_noted(env: Environment) -> None:
     first, second = await env.add_many(2)
     await env.take_one(worker=env.name("ada"))

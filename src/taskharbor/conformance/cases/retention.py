@@ -10,10 +10,10 @@ from taskharbor.conformance.environment import Environment
 from taskharbor.drivers import DEFAULT_RETENTION
 
 PRUNE = (
-    "`prune(before, limit)` forgets done and cancelled jobs with `finished_at < before`, at most "
-    "`limit`, and answers how many."
+    "`prune(before, limit)` deletes at most `limit` done and cancelled jobs with `finished_at < "
+    "before`, and returns their number."
 )
-NEEDED = "What an unfinished job (neither done nor cancelled) depends on is not pruned."
+NEEDED = "A job on which an unfinished one (neither done nor cancelled) depends is not pruned."
 DLQ = "The dead letter queue is never pruned."
 FLOW = "No record of a flow is pruned while one of its jobs is neither done nor cancelled."
 

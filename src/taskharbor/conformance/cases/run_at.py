@@ -10,8 +10,8 @@ from taskharbor.drivers import Retry
 
 DUE = "A job whose `run_at` lies after `now` is scheduled, and ready from the very millisecond of `run_at` on."
 CLOCK = "Every operation whose outcome depends on time takes `now`; a driver reads a clock in `server_time` alone."
-BY_NOW = "States are told apart by `now` alone, never by a background process that has to run first."
-WHOLE = "`now` is an aware UTC datetime in whole milliseconds, and `run_at` is rounded up to one by core."
+BY_NOW = "A state follows from `now` alone, never from a background process that has to run first."
+WHOLE = "`now` is an aware UTC datetime in whole milliseconds, and core rounds `run_at` up to one."
 EXPIRED_READS = (
     "An inflight job whose lease has expired reads ready in inspect, list, counts and flow, without "
     "worker, lease or `run_at`."
@@ -81,7 +81,7 @@ async def expired_reads_ready_everywhere(env: Environment) -> None:
     assert (await env.driver.flow(flow, env.at(9.999))).nodes[0].state == "inflight"
 
 
-@case("What `list` calls ready, `reserve` can return once the queue is not paused and the group has room.")
+@case("A job that `list` shows as ready can be reserved once its queue is not paused and its group has capacity.")
 async def ready_can_be_reserved(env: Environment) -> None:
     """Fresh, due, expired, retried, released, requeued and unblocked: all that reads ready comes."""
     fresh = await env.add()
@@ -99,7 +99,7 @@ async def ready_can_be_reserved(env: Environment) -> None:
     assert set(await env.taken_ids(at=9, queues=queues)) == ready
 
 
-@case("Pause and group limits do not change a state: what waits for them is ready.")
+@case("Pause and group limits do not change a state: a job that waits for them is ready.")
 async def waiting_is_ready(env: Environment) -> None:
     first, second = await env.add_many(2, group=env.name("g"))
     await env.take()

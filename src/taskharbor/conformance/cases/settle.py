@@ -217,7 +217,7 @@ async def empty_batch(env: Environment) -> None:
     assert await env.settle() == []
 
 
-@case("The one-job verbs raise what the batch verbs answer.")
+@case("The one-job verbs raise the error that the batch verbs return.")
 async def one_job_verbs(env: Environment) -> None:
     from datetime import timedelta
 
@@ -247,7 +247,7 @@ async def one_job_verbs(env: Environment) -> None:
     assert raised == ["LeaseMismatch", "JobNotInflight", "JobNotFound", "LeaseExpired"]
 
 
-@case("`results(ids)` answers a result, or None, for every id asked, and follows `handed_to`.")
+@case("`results(ids)` returns a result, or None, for every id, and follows `handed_to`.")
 async def results(env: Environment) -> None:
     done = await env.add()
     await env.ack(await env.take_one(), result=b"1")

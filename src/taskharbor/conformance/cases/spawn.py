@@ -21,7 +21,7 @@ TO_REPLACED = (
     "place the acked job has, it is `InvalidJob`."
 )
 FAIL_SPAWN = "`Fail.spawn` stores jobs in the transaction that puts the job into the DLQ."
-RESULTS = "`results(ids)` answers a result, or None, for every id asked, and follows `handed_to`."
+RESULTS = "`results(ids)` returns a result, or None, for every id, and follows `handed_to`."
 BOUNDS = "A job has at most 20,000 dependencies, and a spawn at most 10,000 jobs; more is `InvalidJob`."
 
 
@@ -136,8 +136,10 @@ async def invalid_spawn_of_a_failed_job(env: Environment) -> None:
     assert (record.state, record.job.attempts, record.job.reason) == ("inflight", 0, "")
 
 
-@case(FAIL_SPAWN, "Repeating an outcome of the same kind with the token that settled the job answers None and changes "
-      "nothing, until the job is reserved again.")  # fmt: skip
+@case(FAIL_SPAWN, (
+    "Repeating an outcome of the same kind with the token that settled the job returns None and "
+    "changes nothing, until the job is reserved again."
+))  # fmt: skip
 async def repeated_fail_spawns_once(env: Environment) -> None:
     await env.add()
     held = await env.take_one()

@@ -9,7 +9,7 @@ from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import PATIENCE, Environment
 
 WAIT = (
-    "`wait(queues, timeout)` answers True once work may have arrived in one of the queues, and False "
+    "`wait(queues, timeout)` returns True once work may have arrived in one of the queues, and False "
     "after `timeout` seconds."
 )
 HINT = "A lost hint costs latency, never a job."
