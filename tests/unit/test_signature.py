@@ -9,16 +9,17 @@ import json
 import threading
 import uuid
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import pydantic
 import pytest
 
 from taskharbor.model.codec import JsonCodec
 from taskharbor.tasks.context import JobContext
-from taskharbor.tasks.payload_errors import PayloadMismatch
+from taskharbor.tasks.payload_errors import PayloadMismatch, describe
 from taskharbor.tasks.signature import Signature
 
 if TYPE_CHECKING:
@@ -263,6 +264,52 @@ def test_a_payload_that_does_not_fit_names_parameter_and_types(function: Any, pa
     assert "98765" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (msgspec.ValidationError("Expected `int`, got `str` - at `$.to`"), "parameter 'to': expected int, got str"),
+        (msgspec.ValidationError("Invalid UUID - at `$.to[0]`"), "parameter 'to': Invalid UUID at $.to[0]"),
+        (msgspec.ValidationError("Expected `int`, got `canary` - at `$.to`"), "parameter 'to': does not fit its type"),
+        (msgspec.ValidationError("Expected `int`, got 'canary' - at `$.to`"), "parameter 'to': does not fit its type"),
+        (msgspec.ValidationError("canary is no number - at `$.to`"), "parameter 'to': does not fit its type"),
+        (msgspec.ValidationError("the value 'canary' is too long"), "does not fit its type"),
+        (msgspec.DecodeError("JSON is malformed: invalid number (byte 3)"), "not readable: JSON is malformed: invalid"),
+        (msgspec.DecodeError("JSON is malformed: `canary` (byte 3)"), "not readable: DecodeError"),
+    ],
+)
+def test_a_message_that_is_not_known_to_hide_the_value_is_not_shown(error: Exception, told: str) -> None:
+    text = describe(error, ("to",))
+    assert text.startswith(told)
+    assert "canary" not in text
+
+
+@pytest.mark.parametrize(
+    ("annotation", "payload", "told"),
+    [
+        (Annotated[int, msgspec.Meta(ge=10)], "1", "expected int >= 10"),
+        (Annotated[float, msgspec.Meta(lt=1.5)], "2.5", "expected float < 1.5"),
+        (Annotated[str, msgspec.Meta(min_length=3)], '"a"', "expected str of length >= 3"),
+        (Annotated[str, msgspec.Meta(pattern="^a$")], '"b"', "expected str matching regex '^a$'"),
+        (Annotated[int, msgspec.Meta(multiple_of=3)], "4", "expected int that's a multiple of 3"),
+        (Annotated[datetime, msgspec.Meta(tz=True)], '"2030-01-01T00:00:00"', "expected datetime with a timezone"),
+        (tuple[int, int], "[1]", "expected array of length 2"),
+        (datetime, '"98765"', "Invalid RFC3339 encoded datetime"),
+        (timedelta, '"98765"', "Invalid ISO8601 duration"),
+        (uuid.UUID, '"98765"', "Invalid UUID"),
+        (bytes, '"9"', "Invalid base64 encoded string"),
+        (Decimal, '"98765x"', "Invalid decimal string"),
+    ],
+)
+def test_what_msgspec_says_without_the_value_is_shown(annotation: Any, payload: str, told: str) -> None:
+    def function(x: Any) -> None: ...
+
+    function.__annotations__["x"] = annotation
+    with pytest.raises(PayloadMismatch) as caught:
+        of(function).decode(b'{"x":%s}' % payload.encode())
+    assert f"parameter 'x': {told}" in str(caught.value)
+    assert "98765" not in str(caught.value)
 
 
 def test_an_enum_value_is_not_shown() -> None:
