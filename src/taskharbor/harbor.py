@@ -24,7 +24,7 @@ from taskharbor.model.validation import callables
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.decorator import Declaring
 from taskharbor.tasks.migration_hints import OF_HARBORS, missing
-from taskharbor.tasks.prepare import Call
+from taskharbor.tasks.prepare import TaskCall
 from taskharbor.tasks.task import Step
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Harbor(Declaring):
         await self.aclose()
 
 
-def _calls(steps: Iterable[Step[Any]]) -> list[Call]:
+def _calls(steps: Iterable[Step[Any]]) -> list[TaskCall]:
     calls = []
     if not isinstance(steps, Iterable):
         raise TypeError(f"expected a list of steps such as send_email.s(to=…), got {type(steps).__name__}")

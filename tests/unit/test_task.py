@@ -16,7 +16,7 @@ from taskharbor.model.codec import JsonCodec
 from taskharbor.model.ids import new_id
 from taskharbor.tasks.decorator import Declaring
 from taskharbor.tasks.options import KNOWN, UNSET, change
-from taskharbor.tasks.prepare import Call, prepare
+from taskharbor.tasks.prepare import TaskCall, prepare
 from taskharbor.tasks.task import default_name
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -26,15 +26,15 @@ class Kept:
     """An enqueuer that keeps what it gets."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[TaskCall] = []
         self.who = ""
 
-    def enqueue_calls(self, calls: Sequence[Call], who: str) -> Any:
+    def enqueue_calls(self, calls: Sequence[TaskCall], who: str) -> Any:
         self.calls += calls
         self.who = who
         return list(calls)
 
-    async def aenqueue_calls(self, calls: Sequence[Call]) -> Any:
+    async def aenqueue_calls(self, calls: Sequence[TaskCall]) -> Any:
         self.calls += calls
         return list(calls)
 
@@ -61,7 +61,7 @@ def test_a_task_is_still_its_function() -> None:
     assert task.__doc__ == "Send one."
     assert task.__name__ == "send_email"  # type: ignore[attr-defined]
     assert repr(task) == f"Task('{__name__}.send_email')"
-    assert asyncio.run(harbor.task(fetch)(JobContext(prepare(Call("t", b"", UNSET), NOW, "q")), "abc")) == 3
+    assert asyncio.run(harbor.task(fetch)(JobContext(prepare(TaskCall("t", b"", UNSET), NOW, "q")), "abc")) == 3
 
 
 def test_bare_and_with_options() -> None:
@@ -230,11 +230,11 @@ def test_steps() -> None:
 
 def test_prepare_rounds_up_and_orders_ids() -> None:
     moment = NOW + timedelta(microseconds=1)
-    fixed = Call("t", b"{}", change(UNSET, {"run_at": moment}, "t"))
+    fixed = TaskCall("t", b"{}", change(UNSET, {"run_at": moment}, "t"))
     assert prepare(fixed, NOW, "q").run_at == NOW + timedelta(milliseconds=1)
-    delayed = Call("t", b"{}", change(UNSET, {"delay": 0.0001}, "t"))
+    delayed = TaskCall("t", b"{}", change(UNSET, {"delay": 0.0001}, "t"))
     assert prepare(delayed, NOW, "q").run_at == NOW + timedelta(milliseconds=1)
-    assert prepare(Call("t", b"{}", change(UNSET, {"delay": 0}, "t")), NOW, "q").run_at is None
+    assert prepare(TaskCall("t", b"{}", change(UNSET, {"delay": 0}, "t")), NOW, "q").run_at is None
     first, second = (prepare(fixed, NOW, "q") for _ in range(2))
     assert first.id < second.id
     assert first.id[:10] == new_id(int(NOW.timestamp() * 1000))[:10]
@@ -242,7 +242,7 @@ def test_prepare_rounds_up_and_orders_ids() -> None:
 
 
 def test_records_share_no_metadata() -> None:
-    call = Call("t", b"{}", change(UNSET, {"metadata": {"a": "b"}}, "t"))
+    call = TaskCall("t", b"{}", change(UNSET, {"metadata": {"a": "b"}}, "t"))
     prepare(call, NOW, "q").metadata["a"] = "changed"
     assert prepare(call, NOW, "q").metadata == {"a": "b"}
 

@@ -18,7 +18,7 @@ from taskharbor.client.driver_per_loop import DriverPerLoop
 from taskharbor.client.enqueue import Enqueuer
 from taskharbor.client.enqueue_middleware import EnqueueMiddleware, PrepareRecords
 from taskharbor.client.handle import JobHandle
-from taskharbor.client.lookup import Lookup
+from taskharbor.client.lookup import JobLookup
 from taskharbor.client.portal import Portal, refuse_on_loop
 from taskharbor.client.request import JobRequest
 from taskharbor.drivers.contract import Driver
@@ -32,7 +32,7 @@ from taskharbor.model.times import Duration
 from taskharbor.model.validation import callables, with_methods
 from taskharbor.observe.log import logged
 from taskharbor.tasks.options import Options
-from taskharbor.tasks.prepare import Call, prepare_all
+from taskharbor.tasks.prepare import TaskCall, prepare_all
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Client:
         self.default_queue = default_queue
         self._observers = Observers(logged(callables(observers, "observers")))
         self.enqueuer = Enqueuer(self.clock, callables(enqueue_middleware, "enqueue_middleware"), self._observers)
-        self.lookup = Lookup(self.clock, self.codec)
+        self.lookup = JobLookup(self.clock, self.codec)
         self.portal = Portal()
         self.use(driver_or_dsn)
 
@@ -121,7 +121,7 @@ class Client:
         return await self.aenqueue_calls(_to_calls(requests, self.codec), call_timeout)
 
     def enqueue_calls(
-        self, calls: Sequence[Call], who: str, call_timeout: Duration | None = None
+        self, calls: Sequence[TaskCall], who: str, call_timeout: Duration | None = None
     ) -> list[JobHandle[Any]]:
         """Store calls of tasks. `who` names the blocking call in errors."""
         if not calls:
@@ -132,7 +132,9 @@ class Client:
         results = self.store(prepare, one_connection(options), who, longest_timeout(options, call_timeout))
         return self._handles(calls, results)
 
-    async def aenqueue_calls(self, calls: Sequence[Call], call_timeout: Duration | None = None) -> list[JobHandle[Any]]:
+    async def aenqueue_calls(
+        self, calls: Sequence[TaskCall], call_timeout: Duration | None = None
+    ) -> list[JobHandle[Any]]:
         """Store calls of tasks."""
         if not calls:
             return []
@@ -164,7 +166,7 @@ class Client:
     ) -> list[Enqueued]:
         return await self.enqueuer.store(prepare, self.budget(access, call_timeout, "enqueue"))
 
-    def _handles(self, calls: Sequence[Call], results: list[Enqueued]) -> list[JobHandle[Any]]:
+    def _handles(self, calls: Sequence[TaskCall], results: list[Enqueued]) -> list[JobHandle[Any]]:
         pairs = zip(calls, results, strict=True)
         return [JobHandle(self, result.id, result.existed, call.returns) for call, result in pairs]
 
@@ -269,13 +271,13 @@ def one_connection(all_options: Sequence[Options]) -> Any:
     return first
 
 
-def _to_call(request: JobRequest, codec: Codec) -> Call:
+def _to_call(request: JobRequest, codec: Codec) -> TaskCall:
     if not isinstance(request, JobRequest):
         raise TypeError(f"expected a JobRequest(type=…, payload=…), got {type(request).__name__}")
     return request.call(codec)
 
 
-def _to_calls(requests: Iterable[JobRequest], codec: Codec) -> list[Call]:
+def _to_calls(requests: Iterable[JobRequest], codec: Codec) -> list[TaskCall]:
     if not isinstance(requests, Iterable):
         raise TypeError(f"expected several JobRequest(type=…, payload=…), got {type(requests).__name__}")
     return [_to_call(request, codec) for request in requests]

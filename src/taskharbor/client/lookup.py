@@ -25,7 +25,7 @@ CANCEL_IN_DOUBT = "It may or may not be cancelled; cancel it again: that does no
 REQUEUE_IN_DOUBT = "Some of its jobs may be back already; requeue it again: that does no harm"
 
 
-class Lookup:
+class JobLookup:
     """Reads and changes of stored jobs, each within a budget and retried while the store cannot be reached."""
 
     def __init__(self, clock: Clock, codec: Codec) -> None:

@@ -14,7 +14,7 @@ from taskharbor.model.codec import Codec
 from taskharbor.model.times import Duration
 from taskharbor.tasks.flow_metadata import check_type
 from taskharbor.tasks.options import UNSET, change
-from taskharbor.tasks.prepare import Call
+from taskharbor.tasks.prepare import TaskCall
 
 _BARE = msgspec.structs.replace(UNSET, max_attempts=0)  # 0: the default of the worker that runs it
 
@@ -43,7 +43,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"JobRequest(type={self.type!r}, queue={self.queue!r})"
 
-    def call(self, codec: Codec) -> Call:
+    def call(self, codec: Codec) -> TaskCall:
         """The request checked and encoded; TypeError or ValueError for what cannot be stored."""
         check_type(self.type)
         if self.id is not None:
@@ -56,7 +56,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"{self.type}: payload: {error}") from None
-        return Call(self.type, payload, change(_BARE, given, self.type) if given else _BARE, Any, self.id)
+        return TaskCall(self.type, payload, change(_BARE, given, self.type) if given else _BARE, Any, self.id)
 
 
 _PLAIN = JobRequest(type="plain")

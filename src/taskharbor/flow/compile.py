@@ -30,7 +30,7 @@ from taskharbor.tasks.flow_metadata import (
     write_bind,
     write_shape,
 )
-from taskharbor.tasks.prepare import Call, prepare
+from taskharbor.tasks.prepare import TaskCall, prepare
 from taskharbor.tasks.task import Step
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Compiler:
             else:
                 arguments, lacking = {**arguments, lacking[0]: before.tree}, ()
         payload = signature.encode(arguments, partial=bool(lacking))
-        job = prepare(Call(step.task.name, payload, step.task._options), self.now, self.queue)
+        job = prepare(TaskCall(step.task.name, payload, step.task._options), self.now, self.queue)
         self._returns[job.id] = signature.return_type
         return self._add(job, before, metadata)
 

@@ -54,7 +54,7 @@ def terms_of(job: JobRecord, declared: Terms, error: BaseException) -> tuple[Ter
         return declared, problem
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True):
     """What to settle, and what the retry policy raised if it did."""
 
     outcome: Outcome
@@ -64,29 +64,29 @@ class Verdict(msgspec.Struct, frozen=True):
         return shown(self, "outcome")
 
 
-def on_error(job: JobRecord, lease: Lease, error: BaseException, terms: Terms, now: datetime) -> Verdict:
+def on_error(job: JobRecord, lease: Lease, error: BaseException, terms: Terms, now: datetime) -> Decision:
     """What becomes of a job whose handler raised."""
     # By the class alone, here and below: asked by isinstance, an exception answers with a `__class__` of its own.
     kind = type(error)
     if issubclass(kind, Snooze):
         return _snooze(job, lease, error, now)
     if issubclass(kind, Cancel):
-        return Verdict(Cancelled(lease, _reason(error, "cancelled by its handler")))
+        return Decision(Cancelled(lease, _reason(error, "cancelled by its handler")))
     attempts = job.attempts + 1
     limit = job.max_attempts or terms.max_attempts
     text = describe(error)
     if issubclass(kind, Unrecoverable):
-        return Verdict(Fail(lease, _reason(error, "unrecoverable"), attempts, now, text))
+        return Decision(Fail(lease, _reason(error, "unrecoverable"), attempts, now, text))
     final, problem = _is_one_of(terms.unrecoverable, error)
     if final:
-        return Verdict(Fail(lease, clean_error(f"unrecoverable {summary(error)}"), attempts, now, text))
+        return Decision(Fail(lease, clean_error(f"unrecoverable {summary(error)}"), attempts, now, text))
     if attempts >= limit:
-        return Verdict(Fail(lease, f"failed {attempts} of {limit} attempts", attempts, now, text), problem)
+        return Decision(Fail(lease, f"failed {attempts} of {limit} attempts", attempts, now, text), problem)
     delay, policy_error = _delay(error, attempts, terms.retry)
     if delay is None:
         reason = f"its retry policy gave up after attempt {attempts}"
-        return Verdict(Fail(lease, reason, attempts, now, text), problem)
-    return Verdict(Retry(lease, after(now, delay), attempts, text, now), policy_error or problem)
+        return Decision(Fail(lease, reason, attempts, now, text), problem)
+    return Decision(Retry(lease, after(now, delay), attempts, text, now), policy_error or problem)
 
 
 def refuse(job: JobRecord, lease: Lease, reason: str, now: datetime) -> Fail:
@@ -138,12 +138,12 @@ def _reason(signal: BaseException, default: str) -> str:
         return default
 
 
-def _snooze(job: JobRecord, lease: Lease, error: BaseException, now: datetime) -> Verdict:
+def _snooze(job: JobRecord, lease: Lease, error: BaseException, now: datetime) -> Decision:
     try:
         delay = duration(error.delay, "Snooze delay")  # type: ignore[attr-defined]  # checked just here
     except BaseException as problem:  # also a subclass that has no delay
-        return Verdict(Retry(lease, after(now, POLICY_FAILED_DELAY), job.attempts), problem)
-    return Verdict(Retry(lease, after(now, delay), job.attempts))
+        return Decision(Retry(lease, after(now, POLICY_FAILED_DELAY), job.attempts), problem)
+    return Decision(Retry(lease, after(now, delay), job.attempts))
 
 
 def _delay(error: BaseException, attempts: int, policy: RetryPolicy) -> tuple[timedelta | None, BaseException | None]:

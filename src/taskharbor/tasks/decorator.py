@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from taskharbor.model.codec import Codec
 from taskharbor.policy.retry import RetryPolicy
@@ -12,11 +12,37 @@ from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.options import CallOptions, declared, flag
-from taskharbor.tasks.task import Enqueuer, Task, default_name
-from taskharbor.tasks.typed import ContextCoroutineTask, ContextFunctionTask, CoroutineTask, FunctionTask
+from taskharbor.tasks.task import CallEnqueuer, Task, default_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+# How a task may be called as a function: with a context or without, awaited or not. At run time all four are `Task`,
+# whose own `__call__` cannot say more than "whatever the function takes".
+if TYPE_CHECKING:
+
+    class FunctionTask(Task[P, R]):
+        """A plain function."""
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    class CoroutineTask(Task[P, R]):
+        """A coroutine function."""
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+
+    class ContextFunctionTask(Task[P, R]):
+        """A plain function whose first parameter is the context."""
+
+        def __call__(self, ctx: JobContext, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    class ContextCoroutineTask(Task[P, R]):
+        """A coroutine function whose first parameter is the context."""
+
+        def __call__(self, ctx: JobContext, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+
+else:
+    FunctionTask = CoroutineTask = ContextFunctionTask = ContextCoroutineTask = Task
 
 
 class Decorator(Protocol):
@@ -40,7 +66,7 @@ class Decorator(Protocol):
 class Declaring:
     """The part of a harbor that declares tasks and keeps their handlers."""
 
-    def __init__(self, enqueuer: Enqueuer, codec: Codec, queues: Queues | None = None) -> None:
+    def __init__(self, enqueuer: CallEnqueuer, codec: Codec, queues: Queues | None = None) -> None:
         self.handlers = HandlerRegistry()
         self.tasks: dict[str, Task[..., Any]] = {}
         self._enqueuer = enqueuer

@@ -18,7 +18,7 @@ from taskharbor.model.times import round_up, to_ms
 from taskharbor.tasks.options import Options, record_of
 
 
-class Call(msgspec.Struct, frozen=True):
+class TaskCall(msgspec.Struct, frozen=True):
     """One job that somebody asked for: arguments encoded, options checked. `returns` is the type of its result."""
 
     type: str
@@ -28,10 +28,10 @@ class Call(msgspec.Struct, frozen=True):
     id: str | None = None
 
     def __repr__(self) -> str:
-        return f"Call({self.type!r}, {self.options!r})"
+        return f"TaskCall({self.type!r}, {self.options!r})"
 
 
-def prepare(call: Call, now: datetime, default_queue: str) -> JobRecord:
+def prepare(call: TaskCall, now: datetime, default_queue: str) -> JobRecord:
     """The record of a call made at `now`, in whole milliseconds: `run_at` is rounded up, never down."""
     options = call.options
     run_at = options.run_at
@@ -48,6 +48,6 @@ def prepare(call: Call, now: datetime, default_queue: str) -> JobRecord:
     )
 
 
-def prepare_all(calls: Sequence[Call], default_queue: str, now: datetime) -> list[JobRecord]:
+def prepare_all(calls: Sequence[TaskCall], default_queue: str, now: datetime) -> list[JobRecord]:
     """The records of several calls, in the same order."""
     return [prepare(call, now, default_queue) for call in calls]

@@ -17,7 +17,7 @@ from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.handler import Handler, check_importable
 from taskharbor.tasks.migration_hints import OF_STEPS, OF_TASKS, below_a_decorator, missing, own_method
 from taskharbor.tasks.options import CallOptions, Options, change
-from taskharbor.tasks.prepare import Call
+from taskharbor.tasks.prepare import TaskCall
 
 if TYPE_CHECKING:
     from taskharbor.client.handle import JobHandle
@@ -27,13 +27,13 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Enqueuer(Protocol):
+class CallEnqueuer(Protocol):
     """What stores a task's calls: the client, seen from here. `who` is how errors name the caller."""
 
-    def enqueue_calls(self, calls: Sequence[Call], who: str) -> list[JobHandle[Any]]:
+    def enqueue_calls(self, calls: Sequence[TaskCall], who: str) -> list[JobHandle[Any]]:
         """Store the calls, blocking."""
 
-    async def aenqueue_calls(self, calls: Sequence[Call]) -> list[JobHandle[Any]]:
+    async def aenqueue_calls(self, calls: Sequence[TaskCall]) -> list[JobHandle[Any]]:
         """Store the calls."""
 
 
@@ -42,7 +42,7 @@ class Task(Generic[P, R]):
 
     __wrapped__: Callable[..., Any]
 
-    def __init__(self, handler: Handler, enqueuer: Enqueuer, options: Options, queues: Queues) -> None:
+    def __init__(self, handler: Handler, enqueuer: CallEnqueuer, options: Options, queues: Queues) -> None:
         functools.update_wrapper(self, handler.function)  # first: what it copies must not hide what follows
         self.__dict__.update(_BELOW_A_DECORATOR)
         self.handler = handler
@@ -98,10 +98,10 @@ class Task(Generic[P, R]):
         """Store a job that calls the function with these arguments."""
         return (await self._enqueuer.aenqueue_calls((self._call(args, kwargs),)))[0]
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall:
         signature = self.handler.signature
         payload = signature.encode(signature.bind(args, kwargs))
-        return Call(self.name, payload, self._options, signature.return_type)
+        return TaskCall(self.name, payload, self._options, signature.return_type)
 
 
 _BELOW_A_DECORATOR = {name: below_a_decorator(name) for name in ("options", "s", "enqueue", "aenqueue")}
@@ -132,11 +132,11 @@ class Step(Generic[R_co]):
         """The required parameters that have no argument yet."""
         return self.task.handler.signature.lacking(self.arguments)
 
-    def call(self) -> Call:
+    def call(self) -> TaskCall:
         """What to enqueue; TypeError if an argument is lacking or does not fit."""
         task, signature = self.task, self.task.handler.signature
         signature.complete(self.arguments)
-        return Call(task.name, signature.encode(self.arguments), task._options, signature.return_type)
+        return TaskCall(task.name, signature.encode(self.arguments), task._options, signature.return_type)
 
 
 def default_name(function: Callable[..., Any]) -> str:

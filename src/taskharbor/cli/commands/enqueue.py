@@ -25,7 +25,7 @@ from taskharbor.tasks.flow_metadata import check_type
 
 if TYPE_CHECKING:
     from taskharbor.harbor import Harbor
-    from taskharbor.tasks.prepare import Call
+    from taskharbor.tasks.prepare import TaskCall
 
 MAX_CALLS = 4
 FIRST_PAUSE_S = 0.1  # doubled each time
@@ -129,7 +129,7 @@ async def _store(driver: Driver, now: datetime, job: JobRecord, delay: timedelta
 # With --app
 
 
-def _call(target: Target, harbor: Harbor, name: str, payload: bytes, options: dict[str, Any]) -> Call:
+def _call(target: Target, harbor: Harbor, name: str, payload: bytes, options: dict[str, Any]) -> TaskCall:
     """The call, checked against the task's parameters."""
     task = harbor.tasks.get(name)
     if task is None:
@@ -143,7 +143,7 @@ def _call(target: Target, harbor: Harbor, name: str, payload: bytes, options: di
         raise usage_error(str(error)) from error
 
 
-async def _send(harbor: Harbor, call: Call) -> tuple[str, bool]:
+async def _send(harbor: Harbor, call: TaskCall) -> tuple[str, bool]:
     """Enqueue through the app's own client, so that its enqueue middleware and observers run."""
     try:
         (handle,) = await harbor.client.aenqueue_calls([call])
