@@ -148,7 +148,7 @@ async def measured(server: Server, row: Row, size: int) -> list[Cost]:
     server.empty()
     store = Store(server)
     await store.driver.open()
-    keeper: Any = store.driver._housekeeper
+    keeper: Any = store.driver.opened.housekeeper
     keeper.serve = lambda *_: None  # what a worker does beside its reserves has tests of its own
     costs = []
     try:

@@ -25,6 +25,7 @@ from taskharbor.drivers import (
     Reserved,
 )
 from taskharbor.drivers.redis import RedisDriver
+from taskharbor.drivers.redis.housekeeping import visit_all
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(hours=1)
@@ -64,7 +65,7 @@ class World:
 
 def unsteady(driver: RedisDriver, chances: random.Random, dies_after: int | None = None) -> RedisDriver:
     """The client stands still before some of its exchanges; after so many of them it is dead."""
-    endpoint = driver.commands.endpoint
+    endpoint = driver.store.endpoint
     real = endpoint._send
     left = dies_after
 
@@ -198,7 +199,7 @@ async def story(dsn: str, seed: int, clients: int, turns: int) -> tuple[int, int
 
 async def finish(client: Client) -> int:
     """Deliver what the dead left, and run what is ready; answers how many jobs that were."""
-    await client.driver.commands.tend(QUEUES, int(NOW.timestamp() * 1000))
+    await visit_all(client.driver.store, QUEUES, int(NOW.timestamp() * 1000))
     before = len(client.world.events)
     for held in await client.driver.reserve(QUEUES, NOW, LEASE, 50):
         client.world.events.append(("reserved", held.job.id))

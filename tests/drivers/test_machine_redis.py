@@ -10,7 +10,7 @@ import pytest
 
 from taskharbor.conformance import DriverMachine
 from taskharbor.drivers.redis import RedisDriver
-from taskharbor.drivers.redis.commands import StandaloneCommands
+from taskharbor.drivers.redis.store import RedisStore
 from tests import lanes
 from tests.drivers.redis_stores import emptied
 from tests.servers import redis as servers
@@ -56,7 +56,7 @@ class SeveralClients(RedisDriver):
         self._others = [self.sibling(), self.sibling()]
         for other in self._others:
             await other.open()
-        self._next = itertools.cycle([super().commands, *(other.commands for other in self._others)])
+        self._next = itertools.cycle([super().store, *(other.store for other in self._others)])
 
     async def close(self) -> None:
         for other in self._others:
@@ -67,7 +67,7 @@ class SeveralClients(RedisDriver):
         return RedisDriver(self._dsn)
 
     @property
-    def commands(self) -> StandaloneCommands:
+    def store(self) -> RedisStore:
         return next(self._next)
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable, Fail, JobRecord
 from taskharbor.drivers.redis import RedisDriver
-from taskharbor.drivers.redis.cluster_commands import ClusterCommands
+from taskharbor.drivers.redis.cluster_router import ClusterRouter
+from taskharbor.drivers.redis.housekeeping import visit_all
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("redis")
@@ -35,9 +36,9 @@ def live(story):
     asyncio.run(run())
 
 
-def calls_of(driver) -> ClusterCommands:
-    assert isinstance(driver.commands, ClusterCommands)
-    return driver.commands
+def router_of(driver) -> ClusterRouter:
+    assert isinstance(driver.store.router, ClusterRouter)
+    return driver.store.router
 
 
 def doomed(driver, monkeypatch):
@@ -46,11 +47,11 @@ def doomed(driver, monkeypatch):
     async def dies(queues):
         return False
 
-    monkeypatch.setattr(calls_of(driver).outbox, "deliver", dies)
+    monkeypatch.setattr(router_of(driver).outbox, "deliver", dies)
 
 
 async def tended(driver):
-    await driver.commands.tend(["a", "b", "c"], int(NOW.timestamp() * 1000))
+    await visit_all(driver.store, ["a", "b", "c"], int(NOW.timestamp() * 1000))
 
 
 async def taken(driver, queue, limit=10):
@@ -98,7 +99,7 @@ def test_messages_that_come_twice(monkeypatch):
             posted = client.zrange("{a}:th:outbox", 0, -1, withscores=True)
             assert len(posted) == 1
             for _ in range(3):
-                await calls_of(two).outbox.deliver(["a"])
+                await router_of(two).outbox.deliver(["a"])
                 client.zadd("{a}:th:outbox", dict(posted))
         (held,) = await taken(two, "b")
         await tended(two)
@@ -199,13 +200,13 @@ def test_a_key_that_is_taken_before_its_job_arrives(monkeypatch):
     """What waits for the job that lost waits for the one that has the key; the caller is told which that is."""
 
     async def story(one, two):
-        real = calls_of(one).outbox.deliver
+        real = router_of(one).outbox.deliver
 
         async def overtaken(queues):
             await two.enqueue([job("known", "b", idempotency_key="k")], NOW)
             return await real(queues)
 
-        monkeypatch.setattr(calls_of(one).outbox, "deliver", overtaken)
+        monkeypatch.setattr(router_of(one).outbox, "deliver", overtaken)
         jobs = [job("first", "a"), job("lost", "b", idempotency_key="k"), job("join", "c", "lost", "first")]
         assert [(answer.id, answer.existed) for answer in await one.enqueue(jobs, NOW)] == [
             ("first", False),
@@ -224,14 +225,14 @@ def test_a_key_that_is_taken_before_its_job_arrives(monkeypatch):
 def test_a_job_is_handed_over_to_one_whose_key_is_taken_before_it_arrives(monkeypatch):
     async def story(one, two):
         await two.enqueue([job("x", "a"), job("after", "c", "x")], NOW)
-        real = calls_of(one).outbox.deliver
+        real = router_of(one).outbox.deliver
 
         async def overtaken(queues):
             await two.enqueue([job("known", "b", idempotency_key="k")], NOW)
             return await real(queues)
 
         (held,) = await taken(one, "a")
-        monkeypatch.setattr(calls_of(one).outbox, "deliver", overtaken)
+        monkeypatch.setattr(router_of(one).outbox, "deliver", overtaken)
         heir = job("lost", "b", idempotency_key="k")
         assert await one.settle([Ack(held.lease, b"r", (heir,), "lost")], NOW) == [None]
         assert (await two.inspect("x", NOW)).job.handed_to == "known"
@@ -251,15 +252,15 @@ def test_a_job_that_comes_while_its_dependency_is_handed_over_waits_for_the_heir
     async def story(one, two):
         await two.enqueue([job("x", "a")], NOW)
         (held,) = await taken(two, "a")
-        real = calls_of(one).endpoint.run
+        real = router_of(one).endpoint.run
 
-        async def overtaken(script, queue, args, **how):
-            if script.name == "enqueue":
+        async def overtaken(args, **how):
+            if args.script == "enqueue":
                 doomed(two, monkeypatch)
                 assert await two.settle([Ack(held.lease, b"r", (job("y", "b"),), "y")], NOW) == [None]
-            return await real(script, queue, args, **how)
+            return await real(args, **how)
 
-        monkeypatch.setattr(calls_of(one).endpoint, "run", overtaken)
+        monkeypatch.setattr(router_of(one).endpoint, "run", overtaken)
         await one.enqueue([job("d", "c", "x")], NOW)
         monkeypatch.undo()
         assert await taken(one, "c") == []
@@ -279,14 +280,14 @@ def test_a_job_whose_dependency_is_deleted_while_it_is_stored_is_set_aside(monke
 
     async def story(one, two):
         await two.enqueue([job("x", "a")], NOW)
-        real = calls_of(one).endpoint.run
+        real = router_of(one).endpoint.run
 
-        async def overtaken(script, queue, args, **how):
-            if script.name == "enqueue":
+        async def overtaken(args, **how):
+            if args.script == "enqueue":
                 assert await two.delete(["x"]) == [None]
-            return await real(script, queue, args, **how)
+            return await real(args, **how)
 
-        monkeypatch.setattr(calls_of(one).endpoint, "run", overtaken)
+        monkeypatch.setattr(router_of(one).endpoint, "run", overtaken)
         await one.enqueue([job("y", "b", "x", flow_id="run")], NOW)
         found = await two.inspect("y", NOW)
         assert (str(found.state), found.job.reason) == ("dlq", "depends on x, which was deleted")

@@ -63,7 +63,7 @@ def test_a_driver_follows_a_node_that_says_moved(cluster):
     async def story():
         driver = RedisDriver(f"{cluster.url}?checks=0")
         await driver.open()
-        endpoint = driver.commands.endpoint
+        endpoint = driver.store.endpoint
         assert isinstance(endpoint, ClusterEndpoint)
         right, asked = sorted(endpoint._slots), []
         assert len({address for _, _, address in right}) == 3

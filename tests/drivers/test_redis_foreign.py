@@ -8,6 +8,7 @@ import pytest
 
 from taskharbor.drivers import Ack, Fail, JobRecord, Retry, State
 from taskharbor.drivers.redis import RedisDriver
+from taskharbor.drivers.redis.housekeeping import visit_all
 from tests.drivers.redis_stores import emptied
 from tests.servers import redis as servers
 
@@ -115,7 +116,7 @@ async def take(driver, limit=10, at=0.0, queue="q"):
 
 async def tended(driver, at=0.0):
     """What a worker does every few seconds, at once."""
-    await driver.commands.tend(["q"], NOW_MS + round(at * 1000))
+    await visit_all(driver.store, ["q"], NOW_MS + round(at * 1000))
 
 
 def test_a_published_job_is_a_job_here(foreign):

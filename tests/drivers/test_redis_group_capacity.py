@@ -8,7 +8,7 @@ import pytest
 
 from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.redis import RedisDriver
-from taskharbor.drivers.redis.sweeping import AT_ONCE
+from taskharbor.drivers.redis.sweeping import SCRIPT_IDS
 from tests.drivers.redis_stores import emptied
 from tests.servers import redis as servers
 
@@ -31,7 +31,7 @@ def live(story) -> None:
     async def run():
         driver = RedisDriver(f"{emptied()}?checks=0")
         await driver.open()
-        keeper: Any = driver._housekeeper
+        keeper: Any = driver.opened.housekeeper
         keeper.serve = lambda *_: None  # what it does beside would be counted
         try:
             with servers.shared("redis7").client() as client:
@@ -47,12 +47,12 @@ async def take(driver, at=NOW):
 
 
 async def sweep(driver) -> None:
-    await driver._sweeper.sweep("q", NOW_MS)
+    await driver.opened.sweeper.sweep("q", NOW_MS)
 
 
 async def put_before(driver) -> None:
     """As many jobs as one slice of a sweep looks at, before all others in the order of ids."""
-    await driver.enqueue([job(f"000{number}", group=None, run_at=LATER) for number in range(AT_ONCE)], NOW)
+    await driver.enqueue([job(f"000{number}", group=None, run_at=LATER) for number in range(SCRIPT_IDS)], NOW)
 
 
 def foreign_lease(client, id: str) -> None:
@@ -118,7 +118,7 @@ def test_a_job_of_a_group_that_others_put_among_the_ungrouped_takes_a_slot_too()
         assert list(await take(driver)) == ["a"]
         client.lrem("{q}:g:g:wait", 1, "b")
         client.rpush("{q}:wait", "b")
-        driver.commands._slow.clear()  # the quick script first
+        driver.store._skipped.clear()  # the plain script first
         held = await take(driver)
         assert list(held) == ["b"]
         assert client.hgetall(HELD) == {b"a": b"g", b"b": b"g"}

@@ -13,9 +13,10 @@ from redis.exceptions import MovedError
 
 from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.redis import RedisDriver, housekeeping
-from taskharbor.drivers.redis.cluster_commands import BUSY, bucket
-from taskharbor.drivers.redis.cluster_locations import GRACE, LOOKED_AT
-from taskharbor.drivers.redis.scripts import load
+from taskharbor.drivers.redis.cluster_locations import GRACE_S, STEP_IDS
+from taskharbor.drivers.redis.cluster_router import BUSY, bucket
+from taskharbor.drivers.redis.enqueue import _enqueue_plain
+from taskharbor.drivers.redis.script_args import ReadLocationsArgs
 from tests import lanes
 from tests.drivers.redis_stores import emptied
 from tests.servers import redis as servers
@@ -72,7 +73,7 @@ async def opened(url, *, alone: bool = True) -> Any:
     await driver.open()
     OPEN.append(driver)
     if alone:
-        keeper: Any = driver._housekeeper
+        keeper: Any = driver.opened.housekeeper
 
         def serve(queues, now):
             keeper._now = now
@@ -120,7 +121,7 @@ def test_an_idle_worker_asks_little_whatever_names_were_used(store):
             names = [f"queue-{n}" for n in range(first, first + 100)]
             held = await driver.reserve(names, NOW, LEASE, 100)
             assert await driver.settle([Ack(one.lease) for one in held], NOW) == [None] * 100
-        keeper = driver._housekeeper
+        keeper = driver.opened.housekeeper
         keeper._queues.clear()
         await taken(driver, "queue-1")
         for _ in range(20):  # the names leave the busy ones
@@ -141,7 +142,7 @@ def test_an_idle_worker_asks_little_whatever_names_were_used(store):
             "cmdstat_replconf",
         ):
             asked.pop(name, None)
-        seconds = rounds * housekeeping.EVERY
+        seconds = rounds * housekeeping.ROUND_EVERY_S
         scripts = asked["cmdstat_evalsha"] + asked["cmdstat_eval"]
         assert scripts / seconds <= 8, asked
         assert asked.total() / seconds <= 150, asked
@@ -157,15 +158,15 @@ def test_one_worker_at_a_time_looks_at_a_queue(store):
         await one.enqueue([job("x", "q", flow_id="run"), job("y", "q", "x")], NOW)
         await taken(one, "q")
         await taken(two, "q")
-        await one._housekeeper.round()
+        await one.opened.housekeeper.round()
         with nodes_client(url) as client:  # a foreign client finishes it and tells nobody
             client.hset("{q}:job:x", mapping={"state": "completed", "lease_token": "", "lock_until_ms": ""})
             client.zrem("{q}:active", "x")
             client.lpush("{q}:completed", "x")
-        await two._housekeeper.round()
+        await two.opened.housekeeper.round()
         assert (await two.inspect("y", NOW)).state == "blocked"  # somebody looked a moment ago
         let_time_pass(nodes)
-        await two._housekeeper.round()
+        await two.opened.housekeeper.round()
         assert [held.job.id for held in await taken(two, "q")] == ["y"]
 
     live(story)
@@ -190,7 +191,7 @@ def test_what_was_trimmed_is_found_at_once_among_many(store):
         some = [f"j{n}" for n in range(0, WATCHED, WATCHED // 5)]
         await driver.enqueue([job(f"after-{id}", "other", id) for id in some], NOW)
         await taken(driver, "other")
-        await driver._housekeeper.round()
+        await driver.opened.housekeeper.round()
         with nodes_client(url) as client:
             for id in some:
                 client.delete(f"{{q}}:job:{id}")
@@ -198,7 +199,7 @@ def test_what_was_trimmed_is_found_at_once_among_many(store):
         found: list[str] = []
         for _ in range(8):  # one does, unless the machine is busy; without hurry it takes twenty
             let_time_pass(nodes)
-            await driver._housekeeper.round()
+            await driver.opened.housekeeper.round()
             found += [held.job.id for held in await taken(driver, "other")]
             if len(found) == len(some):
                 break
@@ -214,14 +215,14 @@ def test_a_poisoned_queue_costs_the_others_nothing(cluster, caplog):
         driver = await opened(cluster.url)
         await driver.enqueue([job("x", "a"), job("y", "b", "x")], NOW)
         (held,) = await taken(driver, "a")
-        deliver = driver.commands.outbox.deliver
+        deliver = driver.store.router.outbox.deliver
 
         async def dies(queues):
             return False
 
-        driver.commands.outbox.deliver = dies
+        driver.store.router.outbox.deliver = dies
         assert await driver.settle([Ack(held.lease)], NOW) == [None]
-        driver.commands.outbox.deliver = deliver
+        driver.store.router.outbox.deliver = deliver
         with cluster.client() as client:
             client.zadd("{a}:th:outbox", {b"\xc1 nonsense": 0, b"\x96\xa1b\xa5never\x01\x02\x03\x90": 0.5})
             client.set("{spoilt}:th:outbox", "text")
@@ -230,7 +231,7 @@ def test_a_poisoned_queue_costs_the_others_nothing(cluster, caplog):
         assert [held.job.id for held in await taken(driver, "c")] == ["z"]
         with caplog.at_level(logging.INFO, "taskharbor.redis"):
             let_time_pass(cluster.nodes[:1])
-            await driver._housekeeper.round()
+            await driver.opened.housekeeper.round()
         assert [held.job.id for held in await taken(driver, "b")] == ["y"], "the message behind the poisoned ones"
         with cluster.client() as client:
             assert client.zcard("{a}:th:outbox") == 0
@@ -251,7 +252,7 @@ def test_every_outbox_has_its_turn(cluster):
         seen: set[str] = set()
         for _ in range(14):
             let_time_pass(cluster.nodes)
-            seen.update(await driver.commands.strays(housekeeping.PACE))
+            seen.update(await driver.store.router.strays(housekeeping.PACE_MS))
         assert seen == {f"busy-{n}" for n in range(300)} | {f"known-{n}" for n in range(50)}
 
     live(story)
@@ -270,16 +271,16 @@ def test_a_queue_that_nobody_uses_any_more_leaves_no_key(cluster):
         with cluster.client() as client:
             for _ in range(2):
                 let_time_pass(cluster.nodes)
-                await other._housekeeper.round()
+                await other.opened.housekeeper.round()
                 assert client.zrange("{th}:queues", 0, -1) == [b"a", b"b", b"c", b"elsewhere"]  # noted a moment ago
                 long_ago([cluster.primary_of("{th}")])
                 for _ in range(4):
                     let_time_pass(cluster.nodes)
-                    await other._housekeeper.round()
+                    await other.opened.housekeeper.round()
                 let_time_pass(cluster.nodes)
                 assert {key.decode() for key in client.scan_iter("*", count=1000)} == set()
-                driver.commands._noted.clear()  # as after ten minutes
-                other.calls._noted.clear()
+                driver.store.router._listed.clear()  # as after ten minutes
+                other.store.router._listed.clear()
                 await taken(driver, "a", "b", "c")
                 await taken(other, "elsewhere")
 
@@ -290,7 +291,7 @@ def test_it_runs_beside_a_worker_and_ends_with_its_driver(cluster):
     async def story():
         driver = await opened(cluster.url, alone=False)
         await driver.enqueue([job("x", "a")], NOW)
-        keeper = driver._housekeeper
+        keeper = driver.opened.housekeeper
         assert keeper._task is None, "a driver that only enqueues has none"
         await taken(driver, "a")
         task: Any = keeper._task
@@ -331,13 +332,13 @@ def test_one_of_three_nodes_is_gone():
             node.start()
         cluster.settle()
         async with asyncio.timeout(60):
-            while driver.commands.endpoint._address_of("{th}") and await unnoted(driver, healthy):
-                await driver._housekeeper.round()
+            while driver.store.endpoint._address_of("{th}") and await unnoted(driver, healthy):
+                await driver.opened.housekeeper.round()
         for id in ids:
             assert (await driver.inspect(id, NOW)).state == "done"
 
     async def unnoted(driver, queue):
-        return await driver.commands.endpoint.ask("SCARD", f"{{{queue}}}:th:unnoted", key=f"{{{queue}}}")
+        return await driver.store.endpoint.ask("SCARD", f"{{{queue}}}:th:unnoted", key=f"{{{queue}}}")
 
     try:
         live(story)
@@ -355,31 +356,32 @@ def test_ids_that_were_noted_and_never_stored_are_forgotten_a_day_later(cluster)
 
     async def story():
         driver = await opened(cluster.url)
-        calls = driver.commands
+        router = driver.store.router
         queues = [f"q{number}" for number in range(5)]
         stored = [job(f"stored{number}", queues[number % 5]) for number in range(100)]
         await driver.enqueue(stored, NOW)
-        await calls.claim([(f"dead{number}", queues[number % 5]) for number in range(50)])
+        await router.claim([(f"dead{number}", queues[number % 5]) for number in range(50)])
 
         async def walk(grace: int) -> list[str]:
             """Over all notes; the ids that are noted then."""
-            first = calls.notes._bucket
+            first = router.locations._bucket
             while True:
-                await calls.notes.step(grace)
-                if calls.notes._bucket == first and calls.notes.is_between:
+                await router.locations.step(grace)
+                if router.locations._bucket == first and router.locations.is_between:
                     break
             ids = [*(one.id for one in stored), *(f"dead{number}" for number in range(50))]
             found = [
-                await calls.endpoint.run(load("read_locations"), bucket(id)[1:-1], (bucket(id), [id])) for id in ids
+                await router.endpoint.run(ReadLocationsArgs(home=bucket(id)[1:-1], at=bucket(id), ids=[id]))
+                for id in ids
             ]
             return [id for id, (queue,) in zip(ids, found, strict=True) if queue]
 
-        everything = await walk(GRACE)
+        everything = await walk(GRACE_S)
         assert len(everything) == 150
-        assert await walk(GRACE) == everything, "a day has not passed"
-        await calls.claim([("dead7", "q2")])  # somebody is about to store it
+        assert await walk(GRACE_S) == everything, "a day has not passed"
+        await router.claim([("dead7", "q2")])  # somebody is about to store it
         await driver.enqueue([job("dead8", "q3")], NOW)
-        assert await calls._put([job("dead9", "q4")], "q4", 0, True)  # as a message brings it
+        assert await _enqueue_plain(driver.store, "q4", [job("dead9", "q4")], 0)  # as a message brings it
         assert await walk(0) == [*(one.id for one in stored), "dead7", "dead8", "dead9"]
         assert await walk(0) == [*(one.id for one in stored), "dead8", "dead9"]
         with nodes_client(cluster.url) as client:
@@ -393,26 +395,26 @@ def test_notes_of_ids_that_end_alike_are_looked_at_in_slices(cluster):
 
     async def story():
         driver = await opened(cluster.url)
-        calls, sizes = driver.commands, []
+        router, sizes = driver.store.router, []
         ids = [f"order{number}-sent" for number in range(30_000)]
         for first in range(0, len(ids), 1000):
-            await calls.claim([(id, "q") for id in ids[first : first + 1000]])
+            await router.claim([(id, "q") for id in ids[first : first + 1000]])
         asked: set[str] = set()
-        where = calls.where
+        check_queues = router.check_queues
 
         async def counted(given, **rest):
             sizes.append(sum(map(len, given.values())))
             asked.update(id for some in given.values() for id in some)
-            return await where(given, **rest)
+            return await check_queues(given, **rest)
 
-        calls.where = counted
-        first = calls.notes._bucket
+        router.check_queues = counted
+        first = router.locations._bucket
         while True:
-            await calls.notes.step()
-            if calls.notes._bucket == first and calls.notes.is_between:
+            await router.locations.step()
+            if router.locations._bucket == first and router.locations.is_between:
                 break
         assert asked == set(ids)
-        assert max(sizes) < 2 * LOOKED_AT
+        assert max(sizes) < 2 * STEP_IDS
 
     live(story)
 
@@ -423,14 +425,14 @@ def test_an_id_that_is_stored_again_while_its_past_is_forgotten_stays_noted(clus
     async def story():
         one, other = await opened(cluster.url), await opened(cluster.url)
         await one.enqueue([job("x", "q")], NOW)
-        register = one.calls.register
+        register = one.store.router.register
 
         async def overtaken(operation, key, rest):
             if operation == "gone":  # it has looked, and found no record
                 await other.enqueue([job("x", "q")], NOW)
             return await register(operation, key, rest)
 
-        one.calls.register = overtaken
+        one.store.router.register = overtaken
         assert await one.delete(["x"]) == [None]
         (answer,) = await other.enqueue([job("x", "r")], NOW)
         assert answer.existed
@@ -448,11 +450,11 @@ def test_what_was_claimed_again_is_remembered_for_a_day(cluster):
         with nodes_client(cluster.url) as client:
             (at,) = client.scan_iter("{th:ids:*}:claimed", count=1000)
             assert at.decode() == f"{where}:claimed"
-            client.zadd(at, {"x": client.zscore(at, "x") - GRACE})
+            client.zadd(at, {"x": client.zscore(at, "x") - GRACE_S})
             await driver.enqueue([job("y", "q")], NOW)
-            await driver.commands.register("claim", where, ("z", "q"))
+            await driver.store.router.register("claim", where, ("z", "q"))
             assert not client.exists(at)
         assert await driver.delete(["x"]) == [None]
-        assert await driver.commands.endpoint.run(load("read_locations"), where[1:-1], (where, ["x"])) == [None]
+        assert await driver.store.endpoint.run(ReadLocationsArgs(home=where[1:-1], at=where, ids=["x"])) == [None]
 
     live(story)

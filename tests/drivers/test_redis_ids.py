@@ -224,7 +224,7 @@ async def listed(driver) -> list[str]:
 async def swept(driver) -> None:
     """A whole round of the sweep."""
     for _ in range(20):
-        await driver._sweeper.sweep("q", int(NOW.timestamp() * 1000))
+        await driver.opened.sweeper.sweep("q", int(NOW.timestamp() * 1000))
 
 
 def swapped(client, page) -> None:
@@ -322,11 +322,11 @@ def test_the_sweep_counts_again(number, wrong):
 def test_a_number_that_changed_while_it_was_counted_is_not_taken():
     async def story(driver, client):
         await driver.enqueue([job(number) for number in range(500)], NOW)
-        await driver._sweeper.sweep("q", 0)
+        await driver.opened.sweeper.sweep("q", 0)
         await driver.delete(["j00000"])
         await driver.enqueue([job(1000)], NOW)
         for _ in range(2):
-            await driver._sweeper.sweep("q", 0)
+            await driver.opened.sweeper.sweep("q", 0)
         assert not client.exists("{q}:th:sweep")
         assert client.get("{q}:th:count") == b"500"
 

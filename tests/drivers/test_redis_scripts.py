@@ -6,6 +6,7 @@ from importlib.resources import files
 import pytest
 
 from taskharbor.drivers.redis import scripts
+from taskharbor.drivers.redis.script_args import ScriptArgs
 
 pytestmark = pytest.mark.lane("redis")
 
@@ -74,6 +75,22 @@ def test_the_first_write_says_whether_a_full_server_refuses(package, name):
     else:
         assert said[0][0] == ("unless_full" if name in NEW_JOBS else "even_if_full")
         assert not any(guard for guard, _ in said[1:])
+
+
+ARGS = {args.script: args for args in ScriptArgs.__subclasses__()}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_unpacks_the_fields_of_its_struct_under_their_names(name):
+    text = scripts.source(scripts.PACKAGE, f"{name}.lua")
+    (unpacked,) = re.findall(r"^local (.*) = unpack\(cmsgpack\.unpack\(ARGV\[1\]\)\)$", text, re.MULTILINE)
+    fields = ["q" if field == "queue" else field for field in ARGS[name].__struct_fields__]
+    assert unpacked.split(", ") == fields
+    assert fields[:3] == ["now", "cluster", "home"]
+
+
+def test_every_struct_has_a_script():
+    assert sorted(ARGS) == SCRIPTS
 
 
 FIELDS = {"th.now", "th.cluster", "th.home", "th.number", "th.young", "th.trusting"}

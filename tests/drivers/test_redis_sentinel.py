@@ -63,7 +63,7 @@ def test_a_primary_that_was_replaced_is_left():
     watched.empty()
 
     async def story(driver):
-        endpoint = driver.commands.endpoint
+        endpoint = driver.store.endpoint
         await driver.enqueue([JobRecord(id="a", type="t"), JobRecord(id="b", type="t")], NOW)
         (one,) = await driver.reserve(["default"], NOW, LEASE, 1)
         await endpoint.ask("WAIT", 1, 60_000)
@@ -88,7 +88,7 @@ def test_a_server_that_is_named_must_say_that_it_is_a_primary():
     replica = next(server for server in watched.living() if server is not watched.primary)
 
     async def story(driver):
-        endpoint = driver.commands.endpoint
+        endpoint = driver.store.endpoint
         await endpoint._left(endpoint._primary)
 
         async def stale():
@@ -110,7 +110,7 @@ def test_sentinels_that_are_away_hold_up_nothing(monkeypatch):
     monkeypatch.setattr(sentinel, "LOOK_EVERY", 0.0)
 
     async def story(driver):
-        endpoint, asked = driver.commands.endpoint, []
+        endpoint, asked = driver.store.endpoint, []
         first = endpoint._primary
 
         async def silent():
@@ -215,7 +215,7 @@ def test_logins_of_the_sentinels_and_of_the_servers():
         own = "sentinel_username=looker&sentinel_password=watch-secret"
 
         async def story(driver):
-            return await driver.commands.endpoint.ask("ACL", "WHOAMI")
+            return await driver.store.endpoint.ask("ACL", "WHOAMI")
 
         assert opened(f"{url}?{own}", story) == b"app"
         with pytest.raises(BackendUnavailable, match="a sentinel refused the login: give its own") as caught:

@@ -145,8 +145,8 @@ def test_waiting_is_woken_by_a_message_and_not_by_looking(monkeypatch):
     async def story(driver):
         assert await driver.reserve(["q"], NOW, LEASE, 1) == []
         waiting = asyncio.create_task(driver.wait(["q"], 60))
-        assert driver._hints is not None
-        while not driver._hints._heard or not all(event.is_set() for event in driver._hints._heard.values()):
+        hints = driver.opened.hints
+        while not hints._heard or not all(event.is_set() for event in hints._heard.values()):
             await asyncio.sleep(0)
         other = driver.sibling()
         await other.open()

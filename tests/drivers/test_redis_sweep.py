@@ -96,11 +96,11 @@ def order(kinds) -> list[str]:
 
 async def swept(driver) -> None:
     """What the workers do over an hour, at once."""
-    names = await driver.commands.known_queues()
+    names = await driver.store.router.known_queues()
     for _ in range(1000):
         for name in names:
-            await driver._sweeper.sweep(name, NOW_MS)
-        if not await driver.commands.endpoint.ask("EXISTS", "{q}:th:sweep", key="{q}"):
+            await driver.opened.sweeper.sweep(name, NOW_MS)
+        if not await driver.store.endpoint.ask("EXISTS", "{q}:th:sweep", key="{q}"):
             return
 
 

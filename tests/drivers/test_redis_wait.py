@@ -64,8 +64,7 @@ def test_a_name_that_no_queue_can_have_costs_the_others_no_hint(cluster: bool) -
         await driver.open()
         try:
             assert not await driver.wait([*NOBODY, "mine"], 0)
-            hints = driver._hints
-            assert hints is not None
+            hints = driver.opened.hints
             assert "mine" in hints._heard
             async with asyncio.timeout(60):
                 await hints._heard["mine"].wait()

@@ -140,7 +140,7 @@ def commands_to_settle_one(members: int) -> dict[str, int]:
         now = harbor.clock.now()
         held = await driver.reserve(["default"], now, LEASE, 3)
         await driver.settle([Ack(held[0].lease, b"1")], now)  # whatever is done once has been done
-        await driver._housekeeper.close()  # type: ignore[attr-defined]  # its scripts would be counted as well
+        await driver.opened.housekeeper.close()  # type: ignore[attr-defined]  # its scripts would be counted as well
         with redis.shared().client(decode_responses=True) as client:
             client.config_resetstat()
             assert await driver.settle([Ack(held[1].lease, b"1")], now) == [None]

@@ -15,7 +15,7 @@ from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError, NoScriptError, RedisError, ResponseError
 
 from taskharbor.drivers.redis.connection import RespConnection, dial
-from taskharbor.drivers.redis.endpoint import AWAY, LOST, Commands, Endpoint, refused
+from taskharbor.drivers.redis.endpoint import AWAY, LOST, Endpoint, MakeCommands, refused
 from taskharbor.drivers.redis.options import RedisOptions
 from taskharbor.drivers.redis.pool import RedisPool
 from taskharbor.drivers.redis.resp import Address, Command
@@ -116,7 +116,7 @@ class ClusterEndpoint(Endpoint):
 
     # StandaloneCommands
 
-    async def _send(self, key: str, commands: Commands, *, repeat: bool, within: float | None = None) -> list[Any]:
+    async def _send(self, key: str, commands: MakeCommands, *, repeat: bool, within: float | None = None) -> list[Any]:
         end = asyncio.get_running_loop().time() + min(PATIENCE, self.options.timeout)
         asked: Address | None = None
         late = False

@@ -1,23 +1,21 @@
-"""What other programs damaged, in words for whoever looks after the store (`taskharbor doctor`)."""
+"""What other programs damaged in a store, in sentences for `taskharbor doctor`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taskharbor.drivers.redis.records import text_of
-from taskharbor.drivers.redis.scripts import load
-
-if TYPE_CHECKING:
-    from taskharbor.drivers.redis.commands import StandaloneCommands
+from taskharbor.drivers.redis.script_args import DamageArgs
+from taskharbor.drivers.redis.store import RedisStore
 
 
-async def report(commands: StandaloneCommands, queues: Sequence[str]) -> list[str]:
+async def report(store: RedisStore, queues: Sequence[str]) -> list[str]:
     """A sentence for each kind of damage in each of these queues, with what to do about it."""
     found: list[str] = []
-    for home, part in commands.parts(queues):
-        for answer in await commands.endpoint.run(load("damage"), home, (part,)):
-            found += _sentences(*answer)
+    for home, part in store.router.parts(queues):
+        for reply in await store.run(DamageArgs(home=home, queues=part)):
+            found += _sentences(*reply)
     return found
 
 
@@ -34,7 +32,7 @@ def _sentences(queue: bytes, number: int, kept: list[Any], restored: int, aside:
         )
     if restored:
         yield (
-            f"queue {name}: {restored} job(s) stood in no lane and were put back in the last day; "
+            f"queue {name}: {restored} job(s) were in no list or set and were put back in the last day; "
             "find the program that deletes or writes over keys of the queue"
         )
     if aside:

@@ -1,17 +1,18 @@
-"""Running scripts on one server, and telling what went wrong: the way from a driver's call to Redis and back.
+"""Where commands and scripts go: one server, and what an error of it means.
 
-A call in doubt is repeated once on a fresh connection where that is harmless, with the time that has passed added to
-its `now` where that decides about leases and places; then it is BackendUnavailable, with redis-py's own error as its
-cause. Whatever Redis says about a call may quote what was stored, so only its first word is repeated.
+A call whose reply was lost is repeated once on a fresh connection where that is harmless. If its `now` decides about
+leases and order, the time that has passed is added to it. Then the call is BackendUnavailable, with the error of the
+connection as its cause. An error text of Redis may quote what was stored, so only its first word is passed on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -32,7 +33,9 @@ from taskharbor.drivers.redis.connection import RespConnection, dial
 from taskharbor.drivers.redis.options import RedisOptions
 from taskharbor.drivers.redis.pool import RedisPool
 from taskharbor.drivers.redis.resp import Address, Command
-from taskharbor.drivers.redis.scripts import Script, binary, by_hash, by_text, load, pack, tuned
+from taskharbor.drivers.redis.script_args import RunCommandArgs, ScriptArgs
+from taskharbor.drivers.redis.scripts import binary, by_hash, by_text, load, pack, tuned
+from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
 LOST = (ConnectionError, TimeoutError, OSError)
@@ -50,11 +53,14 @@ NO_SERVER = (
     "redis+sentinel://host:26379/service with the name of the service that it watches"
 )
 
-Commands = Callable[[bool], list[Command]]  # what is to be sent; told whether an earlier try of the same call failed
+MakeCommands = Callable[[bool], list[Command]]  # what to send; the argument: whether an earlier try may have arrived
+T = TypeVar("T")
+monotonic = StoreClock().monotonic
+ANCHOR = "th"  # the hash tag of the key that a script is given where it belongs to no queue
 
 
 class Endpoint:
-    """Calls to one server. A Cluster's link (cluster.py) finds the server of a queue first."""
+    """Calls to one server. `ClusterEndpoint` finds the server of a queue first, `SentinelEndpoint` the primary."""
 
     cluster = False
 
@@ -103,35 +109,38 @@ class Endpoint:
 
     async def write(self, *command: Any, key: str) -> Any:
         """One command that writes, at the server of a key; unlike one of `ask` it passes where the server is full."""
-        queue = key[1 : key.index("}")]
-        return await self.run(load("run_command"), queue, [binary(_bytes(part)) for part in command])
+        command = tuple(binary(_bytes(part)) for part in command)
+        return await self.run(RunCommandArgs(home=key[1 : key.index("}")], command=command))
 
     async def run(
         self,
-        script: Script,
-        queue: str,
-        args: Any,
+        args: ScriptArgs,
         *,
         repeat: bool = True,
         durable: bool = False,
         within: float | None = None,
         timed: bool = False,
     ) -> Any:
-        """A script, at the server of a queue. `durable`: answer when replicas have it, if the DSN asks for that.
-        `within`: each try is given up after this many seconds, if that is sooner than usual. `timed`: the first of the
-        arguments is the present in ms, and a further try adds the time that has passed to it."""
-        script = tuned(script, self.options.omniq_index, self.options.database)
-        began = asyncio.get_running_loop().time()
-        wait = self.options.durable if durable else 0
-        spell, is_late = by_hash, False
+        """Run the script of these arguments, at the server of their `home`.
 
-        def commands(late: bool) -> list[Command]:
-            nonlocal is_late
-            is_late = is_late or late
-            given = (args[0] + passed_since(began), *args[1:]) if timed and is_late else args
-            argument = pack(given)
+        `repeat`: send it again if its reply was lost. `durable`: return when replicas have it, if the DSN asks for
+        that. `within`: give each try up after this many seconds, if that is sooner than usual. `timed`: a further try
+        adds the time that has passed to `now`.
+        """
+        args.cluster = self.cluster
+        script = tuned(load(args.script), self.options.omniq_index, self.options.database)
+        queue = args.home or ANCHOR
+        began = monotonic()
+        wait = self.options.durable if durable else 0
+        command_of, may_have_arrived = by_hash, False
+
+        def commands(is_repeat: bool) -> list[Command]:
+            nonlocal may_have_arrived
+            may_have_arrived = may_have_arrived or is_repeat
+            late = timed and may_have_arrived
+            argument = pack(msgspec.structs.replace(args, now=args.now + elapsed_ms(began)) if late else args)
             refuse_large(len(argument))
-            found: list[Command] = [spell(script, queue, argument, self.cluster)]
+            found: list[Command] = [command_of(script, queue, argument, self.cluster)]
             if wait:
                 found.append(("WAIT", wait, round(self.options.timeout * 500)))
             return found
@@ -139,13 +148,21 @@ class Endpoint:
         try:
             replies = await self._send(f"{{{queue}}}", commands, repeat=repeat, within=within)
         except NoScriptError:
-            spell = by_text
+            command_of = by_text
             replies = await self._send(f"{{{queue}}}", commands, repeat=repeat, within=within)
         if wait and replies[1] < wait:
             raise BackendUnavailable(
                 f"written, but not confirmed: {replies[1]} of {wait} replica(s) have it; send the call again"
             )
         return replies[0]
+
+    async def gather(self, calls: Sequence[Awaitable[T]]) -> list[T]:
+        """Make several calls at once; the first error is raised when all have ended, so that none is left running."""
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [result for result in results if not isinstance(result, BaseException)]
 
     async def size(self) -> int:
         """How many keys there are."""
@@ -165,7 +182,7 @@ class Endpoint:
         """A connection of its own, for a subscription."""
         return await dial(self.options, self.options.hosts[0])
 
-    async def _send(self, key: str, commands: Commands, *, repeat: bool, within: float | None = None) -> list[Any]:
+    async def _send(self, key: str, commands: MakeCommands, *, repeat: bool, within: float | None = None) -> list[Any]:
         for turn in range(2):
             try:
                 return checked(await self._pool.call(*commands(turn > 0), within=within))
@@ -233,15 +250,6 @@ def refuse_large(size: int) -> None:
         )
 
 
-def passed_since(began: float) -> int:
-    """Whole milliseconds since a moment of the event loop."""
-    return int((asyncio.get_running_loop().time() - began) * 1000)
-
-
-async def gathered(calls: list[Any]) -> list[Any]:
-    """Several calls at once; the first error is raised when all have ended, so that none is left running."""
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            raise answer
-    return list(answers)
+def elapsed_ms(began: float) -> int:
+    """Whole milliseconds since a moment of `monotonic`."""
+    return int((monotonic() - began) * 1000)

@@ -50,7 +50,7 @@ def up_to_ms(moment: datetime) -> int:
     return -(-(moment - EPOCH) // MILLISECOND)
 
 
-def plain(jobs: Sequence[JobRecord], now: int) -> list[Any] | None:
+def plain_jobs(jobs: Sequence[JobRecord], now: int) -> list[Any] | None:
     """Jobs as enqueue_plain.lua takes them: one flat array. None unless all are plain, in one queue, each id once."""
     queue, flat = jobs[0].queue, list[Any]()
     for job in jobs:

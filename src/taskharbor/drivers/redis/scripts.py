@@ -17,6 +17,7 @@ from taskharbor.drivers.redis.resp import Command
 
 PACKAGE = "taskharbor.drivers.redis"
 pack = msgspec.msgpack.Encoder().encode
+_NEEDS = re.compile(r"^-- needs: (.*)$", re.MULTILINE)
 _WITHOUT = re.compile(r"^-- without: (.*)$", re.MULTILINE)
 _COMMENT = re.compile(rb"^\s*--[^\n]*\n", re.MULTILINE)
 
@@ -57,15 +58,24 @@ def source(package: str, name: str) -> str:
 
 
 def compose(name: str, text: str) -> Script:
-    """A script of its own text behind the fragments, without the comments.
+    """Put the library fragments before a script, and strip the comments.
 
-    A script runs from its first line each time it is called, fragments included: a line `-- without: 80_store …` leaves
-    out those that it never uses.
+    A script runs from its first line each time it is called, fragments included. So it names the fragments that it
+    `needs`, in a comment line, or those that it can do `without`.
     """
-    left_out = {word for line in _WITHOUT.findall(text) for word in line.split()}
-    used = [fragment for file, fragment in fragments() if file.removesuffix(".lua") not in left_out]
+    needed = _words(_NEEDS, text)
+    left_out = _words(_WITHOUT, text)
+    used = [
+        fragment
+        for file, fragment in fragments()
+        if (name_of := file.removesuffix(".lua")) not in left_out and (not needed or name_of in needed)
+    ]
     whole = "\n".join([*used, text])
     return Script(name, _COMMENT.sub(b"", whole.encode()).decode())
+
+
+def _words(line: re.Pattern[str], text: str) -> set[str]:
+    return {word for found in line.findall(text) for word in found.split()}
 
 
 @functools.cache

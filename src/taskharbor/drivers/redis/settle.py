@@ -1,28 +1,37 @@
-"""Outcomes as settle.lua wants them. What is wrong with one beyond its lease is InvalidJob, and nothing is applied."""
+"""Settle: acks of plain jobs with one short script, any other outcomes with the general one, spawned jobs after a plan.
+
+An outcome that cannot be applied whatever the store holds is InvalidJob. A refusal of its lease comes before that: a
+probe asks the store for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from taskharbor.drivers.planning import PlanOutdated
+from taskharbor.drivers.redis.leases import refusal
+from taskharbor.drivers.redis.plan import MAX_PLANS, overtaken, plan_spawn
 from taskharbor.drivers.redis.records import up_to_ms
+from taskharbor.drivers.redis.router import Flows
+from taskharbor.drivers.redis.script_args import AckPlainArgs, SettleArgs
 from taskharbor.drivers.redis.scripts import binary
-from taskharbor.model.bounds import check_job, check_moment, check_number, check_spawn, clean_error
-from taskharbor.model.errors import InvalidJob
+from taskharbor.drivers.redis.store import RedisStore
+from taskharbor.model.bounds import check_outcome, clean_error
+from taskharbor.model.errors import InvalidJob, TaskHarborError
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import to_ms
 
-if TYPE_CHECKING:
-    from taskharbor.drivers.redis.cluster_flows import FlowEntry
+PLAN_AGAIN = 5  # what settle.lua returns for an outcome whose plan no longer holds, and for a probe that is not refused
 
 
 class PlannedSpawn(NamedTuple):
-    """A spawn that was planned."""
+    """Spawned jobs as settle.lua takes them."""
 
     jobs: Sequence[Any] | bool = False
     needed: Sequence[Any] = ()
-    flows: dict[str, FlowEntry] | Literal[False] = False
+    flows: Flows | bool = False
     heir: str | bool = False
     heir_queue: str = ""
 
@@ -30,42 +39,115 @@ class PlannedSpawn(NamedTuple):
         return shown(self, "flows", "heir", "heir_queue")
 
 
-NOTHING = PlannedSpawn()
+NO_SPAWN = PlannedSpawn()
 KINDS: dict[type, str] = {Ack: "a", Retry: "r", Fail: "f", Cancelled: "c"}
 
 
-def check(outcome: Outcome, max_payload: int) -> InvalidJob | None:
-    """Why an outcome cannot be applied whatever the store holds."""
-    try:
-        if isinstance(outcome, Ack | Fail):
-            check_spawn(outcome.spawn)
-            for job in outcome.spawn:
-                check_job(job, max_payload)
-        if isinstance(outcome, Ack):
-            if outcome.result is not None and type(outcome.result) is not bytes:
-                raise InvalidJob(
-                    f"result: expected bytes or None, got {type(outcome.result).__name__}; encode it with a codec"
-                )
-        elif isinstance(outcome, Retry | Fail):
-            check_number(outcome.attempts, "attempts", 0)
-            if outcome.failed_at is not None:
-                check_moment(outcome.failed_at, "failed_at")
-            if isinstance(outcome, Retry) and outcome.run_at is not None:
-                check_moment(outcome.run_at, "run_at")
-        elif not isinstance(outcome, Cancelled):
-            raise InvalidJob(f"outcome: expected Ack, Retry, Fail or Cancelled, got {type(outcome).__name__}")
-    except InvalidJob as invalid:
-        return invalid
-    return None
+async def settle(store: RedisStore, outcomes: Sequence[Outcome], now: int) -> list[TaskHarborError | None]:
+    """Apply outcomes, at least one; for each None or why it was refused."""
+    codes = await _settle(store, outcomes, now)
+    if not any(codes):
+        return [None] * len(codes)
+    return [
+        code if isinstance(code, InvalidJob) else refusal(outcome.lease, code) if code else None
+        for outcome, code in zip(outcomes, codes, strict=True)
+    ]
 
 
-def spelled(outcome: Outcome, spawn: PlannedSpawn = NOTHING) -> tuple[Any, ...]:
-    """An outcome as an array."""
+async def _settle(store: RedisStore, outcomes: Sequence[Outcome], now: int) -> list[int | InvalidJob]:
+    """For each outcome 0, a refusal of the fence, or why it is invalid. Those with a spawn are planned one by one."""
+    applied = await _ack_plain(store, outcomes, now)
+    codes: list[int | InvalidJob] = [0] * applied
+    if applied:
+        outcomes = outcomes[applied:]
+    batch: list[Any] = []
+    for outcome in outcomes:
+        try:
+            check_outcome(outcome, store.max_payload)
+        except InvalidJob as invalid:
+            codes += await _apply(store, [*batch, encode_probe(outcome)], now)
+            batch = []
+            if codes[-1] == PLAN_AGAIN:
+                codes[-1] = invalid
+            continue
+        if isinstance(outcome, Ack | Fail) and (outcome.spawn or getattr(outcome, "handover", None) is not None):
+            codes += await _apply(store, batch, now)
+            batch = []
+            codes.append(await _settle_planned(store, outcome, now))
+        else:
+            batch.append(encode(outcome))
+    codes += await _apply(store, batch, now)
+    return codes
+
+
+async def _ack_plain(store: RedisStore, outcomes: Sequence[Outcome], now: int) -> int:
+    """Apply acks of plain jobs, which nearly all outcomes are; returns how many of the outcomes, from the first on."""
+    acks = encode_plain_acks(outcomes) if store.try_plain("settle") else None
+    if not acks or (home := store.router.shared_home(acks[::4])) is None:
+        return 0
+    applied: int = await store.run(AckPlainArgs(now=now, home=home, acks=acks), durable=True)
+    if applied < len(outcomes):
+        store.skip_plain("settle")
+    return applied
+
+
+async def _apply(store: RedisStore, encoded: Sequence[Any], now: int) -> list[int]:
+    """For each encoded outcome what settle.lua returns."""
+    if not encoded:
+        return []
+    queues = [outcome[0] for outcome in encoded]
+    await store.router.expect_messages(queues)
+    codes: dict[int, int] = {}
+    for home, positions in store.router.by_home(queues):
+        args = SettleArgs(now=now, home=home, outcomes=[encoded[position] for position in positions])
+        codes |= dict(zip(positions, await store.run(args, durable=True), strict=True))
+    await store.router.deliver(queues)
+    return [codes[position] for position in range(len(encoded))]
+
+
+async def _settle_planned(store: RedisStore, outcome: Ack | Fail, now: int) -> int | InvalidJob:
+    for _ in range(MAX_PLANS):
+        try:
+            spawn = await _planned_spawn(store, outcome, now)
+        except PlanOutdated:
+            continue
+        except InvalidJob as invalid:
+            (code,) = await _apply(store, [encode_probe(outcome)], now)
+            return invalid if code == PLAN_AGAIN else code
+        (code,) = await _apply(store, [encode(outcome, spawn)], now)
+        if code != PLAN_AGAIN:
+            if isinstance(spawn.flows, dict):
+                await store.router.confirm(outcome.spawn, spawn.flows, now)
+            return code
+    raise overtaken()
+
+
+async def _planned_spawn(store: RedisStore, outcome: Ack | Fail, now: int) -> PlannedSpawn:
+    """The spawn of an outcome, planned; InvalidJob if it cannot be stored."""
+    acked = (outcome.lease.queue, outcome.lease.job_id) if isinstance(outcome, Ack) else None
+    handover = outcome.handover if isinstance(outcome, Ack) else None
+    planned = await plan_spawn(store, outcome.spawn, acked=acked, handover=handover)
+    flows = await store.router.admit_planned(planned.fresh, (), spawned=True)
+    heir = planned.heir
+    return PlannedSpawn(
+        planned.arrays(now, cluster=store.endpoint.cluster),
+        planned.needed(),
+        flows or False,
+        heir or False,
+        planned.queue_of(heir) if heir else "",
+    )
+
+
+# Outcomes as arrays
+
+
+def encode(outcome: Outcome, spawn: PlannedSpawn = NO_SPAWN) -> tuple[Any, ...]:
+    """An outcome as settle.lua takes it."""
     lease = outcome.lease
     head = (lease.queue, lease.job_id, lease.token)
     if isinstance(outcome, Ack):
         result = binary(outcome.result) if outcome.result is not None else False
-        return (*head, "a", result) if spawn is NOTHING else (*head, "a", result, *spawn)
+        return (*head, "a", result) if spawn is NO_SPAWN else (*head, "a", result, *spawn)
     if isinstance(outcome, Retry):
         run_at = up_to_ms(outcome.run_at) if outcome.run_at is not None else False
         failed_at = to_ms(outcome.failed_at) if outcome.failed_at is not None else False
@@ -77,8 +159,8 @@ def spelled(outcome: Outcome, spawn: PlannedSpawn = NOTHING) -> tuple[Any, ...]:
     return (*head, "c", clean_error(outcome.reason))
 
 
-def plain(outcomes: Sequence[Outcome]) -> list[Any] | None:
-    """Outcomes as ack_plain.lua wants them, all values by turns; None unless all are acks and nothing more."""
+def encode_plain_acks(outcomes: Sequence[Outcome]) -> list[Any] | None:
+    """Outcomes as ack_plain.lua takes them, in one flat array; None unless all are acks and nothing more."""
     flat: list[Any] = []
     for outcome in outcomes:
         if type(outcome) is not Ack or outcome.spawn or outcome.handover is not None:
@@ -93,7 +175,7 @@ def plain(outcomes: Sequence[Outcome]) -> list[Any] | None:
     return flat
 
 
-def question(outcome: Outcome) -> tuple[Any, ...]:
-    """The same kind of outcome, not to be applied: answered with the refusal for the lease, or "plan again"."""
+def encode_probe(outcome: Outcome) -> tuple[Any, ...]:
+    """A dry run of an outcome: the script checks the lease and applies nothing."""
     lease = outcome.lease
     return (lease.queue, lease.job_id, lease.token, "?" + KINDS.get(type(outcome), ""))

@@ -1,4 +1,4 @@
-"""What workers do once a minute: prune what is past its retention, and put back records that stand in no lane.
+"""What workers do once a minute: prune what is past its retention, and put back records that are in no list or set.
 
 Everything goes in slices, each a script of a few milliseconds, whatever the store holds.
 """
@@ -7,111 +7,122 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taskharbor.drivers.redis.records import name_of, text_of
-from taskharbor.drivers.redis.scripts import binary, load
-
-if TYPE_CHECKING:
-    from taskharbor.drivers.redis.commands import StandaloneCommands
+from taskharbor.drivers.redis.script_args import FindInListArgs, PruneArgs, RestoreRecordsArgs, SweepArgs
+from taskharbor.drivers.redis.scripts import binary
+from taskharbor.drivers.redis.store import RedisStore
 
 logger = logging.getLogger("taskharbor.redis")
-SWEPT = 2000  # ids that one round looks at, in whatever queues come next
-AT_ONCE = 200  # of them in one script
-WINDOW = 5000  # entries of a list that one script reads
-OVERLAP = 500  # of them twice: others may remove some in between
+MAX_SWEPT_IDS = 2000  # in one round, in whatever queues come next
+SCRIPT_IDS = 200  # of them in one script
+LIST_WINDOW = 5000  # entries of a list that one script reads
+LIST_OVERLAP = 500  # entries that are read twice: others may remove some in between
 
 
 class Sweeper:
-    """One client's share of it."""
+    """One client's share of this work."""
 
-    def __init__(self, commands: StandaloneCommands) -> None:
-        self._commands = commands
+    def __init__(self, store: RedisStore) -> None:
+        self._store = store
         self._swept = ""  # the queue that was swept last
         self._begun = False
 
     async def prune(self, before: int, limit: int) -> int:
-        """Forget what finished before a moment; answers how many, at most `limit`."""
-        gone = 0
-        names = await self._commands.known_queues()
-        for home, queues in self._commands.parts(names):
+        """Delete what finished before a moment; returns how many, at most `limit`."""
+        router, gone = self._store.router, 0
+        names = await router.known_queues()
+        for home, queues in router.parts(names):
             gone += await self._prune(home, queues, before, limit - gone)
             if gone >= limit:
                 break
         await self._sweep(names)
-        await self._commands.look_at_notes()
+        await router.check_locations()
         return gone
 
     async def _prune(self, home: str, queues: list[str], before: int, limit: int) -> int:
-        commands, gone, known = self._commands, 0, dict[bytes, bool]()
-        done = cancelled = 0
+        store, gone, known = self._store, 0, dict[bytes, bool]()
+        skip_done = skip_cancelled = 0
         while gone < limit:
-            told = [part for flow, is_open in known.items() for part in (binary(flow), is_open)]
-            args = (commands.endpoint.cluster, home, before, limit - gone, queues, told, done, cancelled)
-            answer = await commands.endpoint.run(load("prune"), home or queues[0], args, repeat=False)
-            number, unknown, done, cancelled, more = answer
+            args = PruneArgs(
+                now=before,
+                home=home,
+                limit=limit - gone,
+                queues=queues,
+                flows_open=[part for flow, is_open in known.items() for part in (binary(flow), is_open)],
+                skip_done=skip_done,
+                skip_cancelled=skip_cancelled,
+            )
+            number, unknown, skip_done, skip_cancelled, more = await store.run(args, repeat=False)
             gone += number
             asked = {flow: await self._is_open(flow) for flow in unknown}
             known |= asked
             if not all(asked.values()):
-                done = cancelled = 0  # some of what was passed over may go
+                skip_done = skip_cancelled = 0  # some of what was skipped may go
             elif not more:
                 break
-        await commands.delivered(queues)
+        await store.router.deliver(queues)
         return gone
 
     async def _is_open(self, flow: bytes) -> bool:
         name = name_of(flow)
-        return name is not None and await self._commands.is_open(name)  # no run has a name that is no text
+        return name is not None and await self._store.router.flow_is_open(name)  # a name that is not text is no flow
 
     async def _sweep(self, names: list[str]) -> None:
-        """Look at the next ids, where this client ended its last round."""
+        """Check the next ids, from where this client ended its last round."""
         if not names:
             return
         if not self._begun:
             self._begun, self._swept = True, random.choice(names)  # not all workers the same queues
         start = sum(name <= self._swept for name in names)
-        now, left = await self._commands.clock(), SWEPT
+        now, left = await self._store.clock(), MAX_SWEPT_IDS
         for queue in [*names[start:], *names[:start]]:
             if left <= 0:
                 return
             self._swept = queue
-            left -= max(AT_ONCE // 10, await self.sweep(queue, now))
+            left -= max(SCRIPT_IDS // 10, await self.sweep(queue, now))
 
     async def sweep(self, queue: str, now: int) -> int:
-        """The next slice of a queue; answers how many ids it looked at."""
-        commands = self._commands
-        home = queue if commands.endpoint.cluster else ""
-        args = (now, commands.endpoint.cluster, home, queue, AT_ONCE, AT_ONCE)
-        looked, restored, shown, doubtful = await commands.endpoint.run(load("sweep"), queue, args)
-        lost = await self._nowhere(queue, doubtful) if doubtful else []
+        """Check the next slice of a queue; returns how many ids that were."""
+        store = self._store
+        home = store.router.home_of(queue)
+        args = SweepArgs(now=now, home=home, queue=queue, id_count=SCRIPT_IDS, key_count=SCRIPT_IDS)
+        checked, restored, shown, doubtful = await store.run(args)
+        lost = await self._missing(queue, doubtful) if doubtful else []
         if lost:
-            again = (now, commands.endpoint.cluster, home, queue, [tuple(map(binary, one[1:])) for one in lost])
-            restored += await commands.endpoint.run(load("restore_records"), queue, again)
+            records = [(binary(id), binary(state), binary(since)) for _, id, state, since in lost]
+            restored += await store.run(RestoreRecordsArgs(now=now, home=home, queue=queue, records=records))
             shown += [one[1] for one in lost[:5]]
         if restored:
             logger.warning(
-                "queue %s: %d job(s) stood in no lane and were put back: %s",
+                "queue %s: %d job(s) were in no list or set and were put back: %s",
                 queue,
                 restored,
                 ", ".join(text_of(id) for id in shown[:5]) + (" …" if restored > 5 else ""),
             )
         if restored or lost:
-            await commands.delivered([queue])
-        return int(looked)
+            await store.router.deliver([queue])
+        return int(checked)
 
-    async def _nowhere(self, queue: str, doubtful: list[Any]) -> list[Any]:
-        """Those that are not in the list that they should be in: it is read whole, some entries at a time, from the end
-        to the head. So nothing is missed while others append and take."""
+    async def _missing(self, queue: str, doubtful: list[Any]) -> list[Any]:
+        """Those that are not in the list that they should be in. It is read whole, some entries at a time, from the end
+        to the head: so nothing is missed while others append and take."""
         lost: list[Any] = []
         for list_key in {one[0] for one in doubtful}:
             missing = {one[1]: one for one in doubtful if one[0] == list_key}
-            passed, size = 0, 1
-            while missing and passed < size:
-                args = (binary(list_key), [binary(id) for id in missing], passed, WINDOW)
-                found, size = await self._commands.endpoint.run(load("find_in_list"), queue, args)
+            skip, size = 0, 1
+            while missing and skip < size:
+                args = FindInListArgs(
+                    home=self._store.router.home_of(queue),
+                    list=binary(list_key),
+                    ids=[binary(id) for id in missing],
+                    skip=skip,
+                    count=LIST_WINDOW,
+                )
+                found, size = await self._store.run(args)
                 for id in found:
                     missing.pop(id, None)
-                passed += WINDOW - OVERLAP
+                skip += LIST_WINDOW - LIST_OVERLAP
             lost += missing.values()
         return lost

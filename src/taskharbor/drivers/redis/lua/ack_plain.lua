@@ -1,10 +1,12 @@
--- now, cluster, home, acks: all values by turns (queue, id, token, result or false) → how many of them, from the first on,
--- were of plain jobs and are applied. The rest is for settle.lua.
--- without: 12_locations 13_locate 16_id_pages 26_id_pages_walk 28_utf8 30_records 45_plain_jobs 47_plain_leases 50_placement 60_flows 70_terminal 80_store 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+-- Acks of plain jobs (see 45_plain_jobs), the most frequent outcome.
+-- acks: queue, id, token, result or false of each, one after the other.
+-- Returns how many of them, from the first on, were acks of plain jobs and are applied. settle.lua does the rest.
+-- needs: 10_keys 15_omniq_stats 18_omniq_index 20_bookkeeping 25_key_repair 40_groups 46_plain_acks
+local now, cluster, home, acks = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
-th.begin(args[1], args[2], args[3])
-local now, count, queues, at, groups, acks = n(th.now), 0, {}, {}, {}, args[4]
+th.begin(now, cluster, home)
+local count, queues, at, groups = 0, {}, {}, {}
+now = n(now)
 
 -- Everything is read before anything is written.
 for first = 1, #acks, 4 do

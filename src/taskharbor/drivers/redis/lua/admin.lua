@@ -1,11 +1,12 @@
--- now, cluster, home, operation, jobs (id, queue or false), run_at or false, reset attempts, reason → for each 0: done,
--- 1: no such job, else what it is: a state that the operation does not take, or how many unfinished jobs depend on it.
--- One that has searched long lists for what it was asked to move stops there, and answers for those it has come to.
+-- Requeue, cancel or delete jobs.
+-- operation: requeue, cancel or delete; jobs: {id, queue or false}; run_at: ms or false; reset_attempts; reason: of a cancel.
+-- Returns for each job 0: done, 1: no such job, else text: the state that the operation does not take, or `needed N`: N unfinished
+-- jobs depend on it. A call that had to search long lists stops early, and returns results only for the jobs it came to.
 -- without: 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, operation, jobs, run_at, reset_attempts, reason = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
-th.begin(args[1], args[2], args[3])
-local operation, run_at, reset, reason = args[4], args[6] or nil, args[7], args[8]
+th.begin(now, cluster, home)
+run_at = run_at or nil
 
 -- As the contract calls it, for a message.
 local function name_of(job)
@@ -23,9 +24,9 @@ function operations.requeue(q, id, job)
   local state = name_of(job)
   if state ~= 'dlq' and state ~= 'cancelled' then return state end
   local failures, attempt = th.counters(job), whole(job.attempt)
-  if reset then failures = 0 end
+  if reset_attempts then failures = 0 end
   local fields = {'th_reason', '', 'th_fin', '', 'th_lost', ''}
-  if is_number(job.th_fail) or reset then
+  if is_number(job.th_fail) or reset_attempts then
     add(fields, 'th_fail', n(failures), 'th_att', n(attempt), 'max_attempts', th.room(attempt, th.real_max(job), failures))
   end
   if attempt < whole(job.th_att) then add(fields, 'th_off', n(whole(job.th_off) + whole(job.th_att))) end
@@ -64,7 +65,7 @@ function operations.delete(q, id, job)
 end
 
 local answers = {}
-for index, item in ipairs(args[5]) do
+for index, item in ipairs(jobs) do
   if th.searched >= 100000 then break end
   local id = item[1]
   local q = item[2] or th.locate(id)

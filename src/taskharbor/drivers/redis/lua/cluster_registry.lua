@@ -1,35 +1,34 @@
--- The keys that belong to no queue, on a Cluster. operation, key, then
---   claim  ids and queues by turns → for each id the queue it was noted with before, or false; it is noted if it was not
---   spawn  the same for jobs that belong to an outcome, which a full server does not refuse
---   note   ids and queues by turns: noted, whatever was there
---   gone   ids and queues by turns: forgotten, if that is what was noted and nobody has claimed it again lately
---   unstored  seconds, ids and queues by turns: they have no record; forgotten if they were marked so long ago, else marked
---   stored    ids: not marked
---   enter  queues → the run's generation and whether it is cancelled; they are among its queues now
+-- The keys of a Cluster that belong to no queue: locations of ids, flows, lists of queues. at: the key; values: see below.
+--   claim  ids and queues by turns → for each id the queue stored before, or false; the queue is stored if there was none
+--   spawn  the same for jobs of an outcome, which a full server does not refuse
+--   note   ids and queues by turns: stored, whatever was there
+--   gone   ids and queues by turns: forgotten, if that is what was stored and nobody has claimed it again lately
+--   unstored  seconds, then ids and queues by turns: they have no record. Marked; forgotten if marked that many seconds ago
+--   stored    ids: no longer marked
+--   enter  queues → the flow's generation and whether it is cancelled; they are among the flow's queues now
 --   left   queue: no longer among them
---   cancel nothing → the run's generation and its queues, and it is flagged; false if it has none
---   list   queues: among the known ones, as of now
---   drop   queue, seconds: no longer among them, unless somebody has listed it since
--- without: 15_omniq_stats 16_id_pages 18_omniq_index 20_bookkeeping 25_key_repair 26_id_pages_walk 28_utf8 30_records 40_groups 45_plain_jobs 46_plain_acks 47_plain_leases 50_placement 60_flows 70_terminal 80_store 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
-local operation, at, rest = args[1], args[2], args[3]
+--   cancel nothing → the flow's generation and its queues, and it is flagged; false if it has none
+--   list   queues: added to a list of queues, with the present time
+--   drop   queue, seconds: removed from the list, unless somebody has listed it since
+-- needs: 10_keys 12_locations 13_locate
+local now, cluster, home, operation, at, values = unpack(cmsgpack.unpack(ARGV[1]))
 if operation == 'claim' then unless_full() else even_if_full() end
 local answers = {}
 if operation == 'list' then
-  for _, q in ipairs(rest) do call('ZADD', at, call('TIME')[1], q) end
-  return #rest
+  for _, q in ipairs(values) do call('ZADD', at, call('TIME')[1], q) end
+  return #values
 elseif operation == 'drop' then
-  local score = call('ZSCORE', at, rest[1])
-  if not score or tonumber(score) > call('TIME')[1] - rest[2] then return 0 end
-  return call('ZREM', at, rest[1])
+  local score = call('ZSCORE', at, values[1])
+  if not score or tonumber(score) > call('TIME')[1] - values[2] then return 0 end
+  return call('ZREM', at, values[1])
 end
 if operation == 'enter' then
-  for _, q in ipairs(rest) do call('HSET', at, '=' .. q, '1') end
+  for _, q in ipairs(values) do call('HSET', at, '=' .. q, '1') end
   local clock = call('TIME')
   call('HSETNX', at, '#', clock[1] .. '.' .. clock[2])
   return {call('HGET', at, '#'), call('HEXISTS', at, '!')}
 elseif operation == 'left' or operation == 'cancel' then
-  if operation == 'left' then call('HDEL', at, '=' .. rest[1]) end
+  if operation == 'left' then call('HDEL', at, '=' .. values[1]) end
   local queues = {call('HGET', at, '#')}
   for _, field in ipairs(call('HKEYS', at)) do
     if string.sub(field, 1, 1) == '=' then queues[#queues + 1] = string.sub(field, 2) end
@@ -42,27 +41,27 @@ elseif operation == 'left' or operation == 'cancel' then
   return queues
 end
 local marked = at .. ':marked'
-if operation == 'stored' then return many('ZREM', marked, rest) end
+if operation == 'stored' then return many('ZREM', marked, values) end
 if operation == 'unstored' then
   local clock = tonumber(call('TIME')[1])
-  for index = 2, #rest, 2 do
-    local id = rest[index]
-    local since = noted_queue(id, at) == rest[index + 1] and tonumber(call('ZSCORE', marked, id) or clock + 1)
-    if since and since <= clock - rest[1] then
+  for index = 2, #values, 2 do
+    local id = values[index]
+    local since = noted_queue(id, at) == values[index + 1] and tonumber(call('ZSCORE', marked, id) or clock + 1)
+    if since and since <= clock - values[1] then
       call('HDEL', note_key(id, at), id)
       call('ZREM', marked, id)
     elseif since then
       call('ZADD', marked, 'NX', clock, id)
     end
   end
-  return #rest
+  return #values
 end
 -- Whoever claims an id that is noted may be about to store it again: what forgets its past leaves the note, for as long as a
 -- message that brings the job may be under way (outbox.py). If nobody stores it, it is forgotten like any other (cluster_notes.py).
 local CLAIMED_FOR = 86400      -- seconds
 local claimed, clock, any_marked = at .. ':claimed', tonumber(call('TIME')[1]), call('EXISTS', marked) == 1
-for index = 1, #rest, 2 do
-  local id, q = rest[index], rest[index + 1]
+for index = 1, #values, 2 do
+  local id, q = values[index], values[index + 1]
   local noted = noted_queue(id, at)
   local is_wanted = operation == 'claim' or operation == 'spawn'
   if operation == 'note' or (is_wanted and not noted) then note_queue(note_key(id, at), {id}, q) end

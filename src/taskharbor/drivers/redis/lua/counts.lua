@@ -1,16 +1,18 @@
--- now, queues → for each: ready, scheduled, inflight, blocked, done, dlq, cancelled, paused, and whether the waiting jobs of
--- groups are left out of the ready ones, because too much would have to be read to find the groups (count_groups.lua).
+-- Count the jobs of queues by state.
+-- Returns for each queue ready, scheduled, inflight, blocked, done, dlq, cancelled, paused, and 1 if the waiting jobs of groups are
+-- not among the ready ones, because finding the groups would read too much (count_groups.lua).
 -- without: 80_store 95_fence 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, queues = unpack(cmsgpack.unpack(ARGV[1]))
 local FEW = 2000
-local now, answers, looked = n(args[1]), {}, 0
+local answers, looked = {}, 0
+now = n(now)
 
 -- Counting never fails: a key that holds something else counts as empty.
 local function size(command, at, ...)
   return try(command, at, ...) or 0
 end
 
-for index, q in ipairs(args[2]) do
+for index, q in ipairs(queues) do
   local ready = size('LLEN', key(q, 'wait')) + size('ZCARD', key(q, 'th:prio'))
                 + size('ZCOUNT', key(q, 'delayed'), '-inf', now) + size('ZCOUNT', key(q, 'active'), '-inf', now)
   local groups = size('ZCARD', key(q, 'groups:ready'))

@@ -1,10 +1,10 @@
--- queues → for each of them that other programs damaged: its name, what is kept of that in `th:damaged` (how many things, and of
--- some of them name and kind by turns), how many jobs were put back and how many set aside in the last day, and how many
--- messages nobody can deliver.
+-- What other programs damaged in these queues.
+-- Returns for each damaged queue its name, how many keys were moved to `th:damaged`, name and type of some of them by turns, how many
+-- jobs were restored and how many set aside in the last day, and how many messages cannot be delivered.
 -- without: 80_store 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, queues = unpack(cmsgpack.unpack(ARGV[1]))
 local answers, clock = {}, tonumber(call('TIME')[1])
-for _, q in ipairs(args[1]) do
+for _, q in ipairs(queues) do
   local kept, number = {}, 0
   local page = try('HSCAN', key(q, 'th:damaged'), '0', 'COUNT', 1000) or {'0', {}}
   for index = 1, #page[2], 2 do

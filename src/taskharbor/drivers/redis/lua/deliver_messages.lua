@@ -1,16 +1,16 @@
--- queue, seconds for which a missing dependency may still come, messages (kind, number, posted at, the `now` of what posted
--- it, arguments) → for each 1: applied, 0: not yet, 2: it cannot be, because of what it says or what it meets. On a Cluster;
--- messages may come again.
+-- Deliver messages to the queue `home`, on a Cluster. A message may come twice.
+-- patience_s: for how many seconds a missing dependency may still come; messages: {kind, number, posted at, `now` of the sender,
+-- arguments}. Returns for each 1: applied, 0: not yet, 2: it can never be applied.
 -- without: 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, patience_s, messages = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
-th.begin(0, true, args[1])
+th.begin(now, cluster, home)
 local AWAY = {'OOM', 'READONLY', 'NOREPLICAS', 'MISCONF', 'non local key'}
 local clock, answers = tonumber(call('TIME')[1]), {}
-for index, message in ipairs(args[3]) do
+for index, message in ipairs(messages) do
   th.number, th.now = message[2], message[4]
-  th.young = clock - message[3] < args[2]
-  local fine, answer = pcall(function() return receive[message[1]](args[1], unpack(message[5])) end)
+  th.young = clock - message[3] < patience_s
+  local fine, answer = pcall(function() return receive[message[1]](home, unpack(message[5])) end)
   if fine then
     answers[index] = answer == 'later' and 0 or 1
   else

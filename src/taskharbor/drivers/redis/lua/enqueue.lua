@@ -1,13 +1,14 @@
--- now, cluster, home, planned, jobs, needed, flows → for each job 0: stored, 1: its id is known, or the id that has its key.
--- A call with edges is planned by the client: what it planned with must still hold, else STALE and nothing is stored.
+-- Store jobs of any kind (the array of a job: see 80_store).
+-- planned: the client has planned a call with dependencies, and none of the jobs is known. If what it planned with no longer holds,
+-- returns STALE and stores nothing; else OK. needed: {queue, id, whether its heir is gone} of the dependencies outside the call.
+-- Not planned: returns for each job 0: stored, 1: its id is known, or the id of the job that has its idempotency key.
 -- without: 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, planned, jobs, needed, flows = unpack(cmsgpack.unpack(ARGV[1]))
 unless_full()
-th.begin(args[1], args[2], args[3])
-local jobs = args[5]
-if args[4] then
-  if not th.plan_holds(th.here(jobs), args[6]) then return 'STALE' end
-  th.spread(jobs, args[7] or nil)
+th.begin(now, cluster, home)
+if planned then
+  if not th.plan_holds(th.here(jobs), needed) then return 'STALE' end
+  th.spread(jobs, flows or nil)
   th.finish()
   return 'OK'
 end
@@ -33,6 +34,6 @@ for index, job in ipairs(jobs) do
     end
   end
 end
-th.store(fresh, args[7] or nil)
+th.store(fresh, flows or nil)
 th.finish()
 return answers

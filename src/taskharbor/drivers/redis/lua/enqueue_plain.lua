@@ -1,17 +1,19 @@
--- now, cluster, queue, jobs: plain ones, each id once, all values by turns (id, payload, type, timeout in ms or 0, max_attempts,
--- th_x or false, created_ms), their ids in order (false: they are) → OK: all are stored. SLOW, and nothing has changed: enqueue.lua is
--- to look at them. DUE: the same, because others are to be lined up first, or a key is to be mended.
--- without: 13_locate 18_omniq_index 20_bookkeeping 25_key_repair 26_id_pages_walk 28_utf8 30_records 40_groups 46_plain_acks 47_plain_leases 50_placement 60_flows 70_terminal 80_store 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+-- Store plain jobs (see 45_plain_jobs) of one queue, each id once. Nearly every enqueue.
+-- jobs: id, payload, type, timeout in ms or 0, max_attempts, th_x or false, created_ms of each, one after the other;
+-- sorted_ids: the ids in order, or false: the jobs are in that order.
+-- Returns OK: all are stored. SLOW: nothing has changed, enqueue.lua has to do it. DUE: the same, because due jobs come first or a
+-- key has to be repaired.
+-- needs: 10_keys 12_locations 15_omniq_stats 16_id_pages 45_plain_jobs
+local now, cluster, home, q, jobs, sorted_ids = unpack(cmsgpack.unpack(ARGV[1]))
 unless_full()
-local cluster, q, jobs = args[2], args[3], args[4]
-local count, now, prefix, wait = #jobs / 7, n(args[1]), job_key(args[3], ''), key(args[3], 'wait')
+local count, prefix, wait = #jobs / 7, job_key(q, ''), key(q, 'wait')
+now = n(now)
 local ids, at = {}, {}
 for index = 1, count do
   local id = jobs[7 * index - 6]
   ids[index], at[index] = id, prefix .. id
 end
-local rising = args[5] or ids
+local rising = sorted_ids or ids
 
 local known = 0
 for first = 1, count, 4000 do known = known + call('EXISTS', unpack(at, first, min(first + 3999, count))) end

@@ -1,10 +1,10 @@
--- now, cluster, home, lease in ms, leases (queue, id, token) → for each the end of the lease in ms, or minus the refusal.
+-- Extend leases. leases: {queue, id, token}. Returns for each the end of the lease in ms, or minus the number of the refusal.
 -- without: 80_store 97_read 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, lease_ms, leases = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
-th.begin(args[1], args[2], args[3])
-local answers, wanted = {}, th.now + args[4]
-for index, lease in ipairs(args[5]) do
+th.begin(now, cluster, home)
+local answers, wanted = {}, th.now + lease_ms
+for index, lease in ipairs(leases) do
   local q, id = lease[1], lease[2]
   local job = th.load(q, id)
   local refused = th.fence(job, lease[3])

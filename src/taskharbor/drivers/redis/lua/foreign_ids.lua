@@ -1,13 +1,12 @@
--- Ids that stand in the lanes of a queue and are not among those that this driver stored: a foreign client published
--- them, or the index has lost them. queue, then
---   any                               → whether there may be any: 0 if the numbers say that there are none
---   sorted, lane, cursor              → those in a slice of a sorted lane, the groups met there, and the next cursor
---   lists, names, number, passed over → those in a slice of these lists, each from its end to its head, and where to go on: the
---                                       number of a list (0: that was all), and how many of its entries to pass over
+-- Ids that are in the lists and sets of a queue, but not in its index: a foreign client published them, or the index lost them.
+--   step any → 1 if there may be such ids, 0 if the counts show that there are none
+--   step sorted: source, cursor → the ids in a slice of a sorted set, the groups met there, and the next cursor
+--   step lists: lists, list_number, skip → the ids in a slice of these lists, each from its end to its head, and where to go on: the
+--     number of a list (0: that was all), and how many entries to skip
 -- without: 80_store 95_fence 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, q, step, source, cursor, lists, list_number, skip = unpack(cmsgpack.unpack(ARGV[1]))
 local SLICE = 2000
-local q, found = args[1], {}
+local found = {}
 
 local function size(command, name)
   return try(command, key(q, name)) or 0
@@ -17,7 +16,7 @@ local function note(id)
   if not has_id(q, id) then found[#found + 1] = id end
 end
 
-if args[2] == 'any' then
+if step == 'any' then
   if size('LLEN', 'completed') > 0 then return 1 end
   local total = size('LLEN', 'wait') + size('ZCARD', 'delayed') + size('ZCARD', 'active') + size('LLEN', 'failed')
                 + size('ZCARD', 'th:prio') + size('SCARD', 'th:blocked') + size('ZCARD', 'th:done') + size('ZCARD', 'th:cancelled')
@@ -27,27 +26,27 @@ if args[2] == 'any' then
   end
   local own = size('ZCARD', 'th:ids') > 0 and (finite(size('GET', 'th:count')) or -1) or 0
   return total == own and 0 or 1
-elseif args[2] == 'sorted' then
-  local lane, groups = args[3], {}
-  local page = try('ZSCAN', key(q, lane), args[4], 'COUNT', SLICE / 2) or {'0', {}}
+elseif step == 'sorted' then
+  local groups = {}
+  local page = try('ZSCAN', key(q, source), cursor, 'COUNT', SLICE / 2) or {'0', {}}
   for index = 1, #page[2], 2 do
     local member = page[2][index]
-    if lane == 'groups:ready' then
+    if source == 'groups:ready' then
       groups[#groups + 1] = member
     else
       note(member)
-      local gid = lane == 'active' and try('HGET', job_key(q, member), 'gid')
+      local gid = source == 'active' and try('HGET', job_key(q, member), 'gid')
       if gid and gid ~= '' then groups[#groups + 1] = gid end
     end
   end
   return {found, groups, page[1]}
 end
-local names, number, passed, looked = args[3], args[4], args[5], 0
-while number <= #names and looked < SLICE do
+local looked = 0
+while list_number <= #lists and looked < SLICE do
   local count = SLICE - looked
-  local ids = try('LRANGE', key(q, names[number]), n(-passed - count), n(-passed - 1)) or {}
+  local ids = try('LRANGE', key(q, lists[list_number]), n(-skip - count), n(-skip - 1)) or {}
   for _, id in ipairs(ids) do note(id) end
-  looked, passed = looked + #ids + 1, passed + #ids
-  if #ids < count then number, passed = number + 1, 0 end
+  looked, skip = looked + #ids + 1, skip + #ids
+  if #ids < count then list_number, skip = list_number + 1, 0 end
 end
-return {found, number <= #names and number or 0, passed}
+return {found, list_number <= #lists and list_number or 0, skip}

@@ -1,13 +1,13 @@
--- now, cluster, home, queue, for how many ms nobody else shall look (0: it does not matter who did), how many watched jobs
--- to look at → false: somebody did lately; else whether there is more to look at, how many messages wait in the outbox, ids
--- that are to be noted (see cluster.py), and whether the queue has nothing that needs looking after.
+-- Look after a queue: what foreign clients finished, and messages of clients that died.
+-- pace_ms: do nothing if another client did so in the last pace_ms (0: in any case); watched_count: how many watched jobs to check.
+-- Returns false if another client did; else whether there is more to do now, how many messages wait in the outbox, ids whose
+-- location is not stored yet, and whether the queue needs no looking after.
 -- without: 80_store 95_fence 97_read 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, q, pace_ms, watched_count = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
-th.begin(args[1], args[2], args[3])
-local q, pace = args[4], args[5]
-if pace > 0 and not call('SET', key(q, 'th:tended'), '1', 'NX', 'PX', n(pace)) then return false end
-local more = th.tend(q, args[6])
+th.begin(now, cluster, home)
+if pace_ms > 0 and not call('SET', key(q, 'th:tended'), '1', 'NX', 'PX', n(pace_ms)) then return false end
+local more = th.tend(q, watched_count)
 th.finish()
 local posted, unnoted = 0, {}
 if th.cluster then

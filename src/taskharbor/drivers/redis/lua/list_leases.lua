@@ -1,13 +1,12 @@
--- now, queues, worker, tokens to keep, the number of a queue and a cursor into its active jobs → the leases of the worker that
--- a slice of them holds (queue, id, arrival), and where to go on: the number of a queue (0: that was all), and a cursor.
+-- The leases that a worker holds, from a slice of the active jobs of these queues. keep: tokens to leave out.
+-- Returns {queue, id, arrival} of each, and where to go on: the number of a queue (0: that was all) and a cursor.
 -- without: 80_store 95_fence 97_read 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, queues, worker, keep, queue_number, cursor = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()      -- a replica must not answer: its leases may be old
-local now, queues, worker, kept, found = args[1], args[2], args[3], {}, {}
-for _, token in ipairs(args[4]) do kept[token] = true end
-local number, cursor, looked = args[5], args[6], 0
-while number <= #queues and looked < 500 do
-  local q = queues[number]
+local kept, found, looked = {}, {}, 0
+for _, token in ipairs(keep) do kept[token] = true end
+while queue_number <= #queues and looked < 500 do
+  local q = queues[queue_number]
   local page = try('ZSCAN', key(q, 'active'), cursor, 'COUNT', 250) or {'0', {}}
   cursor = page[1]
   for index = 1, #page[2], 2 do
@@ -16,6 +15,6 @@ while number <= #queues and looked < 500 do
     local seq = (finite(page[2][index + 1]) or 0) > now and th.lease_of(q, id, worker, kept)
     if seq then found[#found + 1] = {q, id, seq} end
   end
-  if cursor == '0' then number = number + 1 end
+  if cursor == '0' then queue_number = queue_number + 1 end
 end
-return {found, number <= #queues and number or 0, cursor}
+return {found, queue_number <= #queues and queue_number or 0, cursor}

@@ -1,8 +1,7 @@
--- queue, after which id (empty: from the first), how many → records in the order of ids, after which to go on (false: that was
--- all), and how many pages of the index were met that somebody took away.
+-- Records of a queue in the order of their ids, after the id `after` ('': from the first).
+-- Returns the records (see th.whole_record), the id to go on after (false: that was all), and how many pages of the index are lost.
 -- without: 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
-local q, after, count = args[1], args[2], args[3]
+local now, cluster, home, q, after, count = unpack(cmsgpack.unpack(ARGV[1]))
 local ids, last, lost = ids_after(q, after, count)
 local answers = {}
 for _, id in ipairs(ids) do

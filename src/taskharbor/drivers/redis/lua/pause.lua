@@ -1,10 +1,9 @@
--- now, cluster, home, queue, on → 1 if that changed anything.
+-- Pause or resume a queue. Returns 1 if that changed anything.
 -- without: 80_store 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, q, on = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
-th.begin(args[1], args[2], args[3])
-local q = args[4]
-if args[5] then
+th.begin(now, cluster, home)
+if on then
   if not th.cluster then call('ZADD', QUEUES, n(th.now), q) end
   return call('SET', key(q, 'paused'), '1') and 1
 end

@@ -1,15 +1,16 @@
--- cluster, home, before, how many at most, queues, runs and whether each is open by turns (on a Cluster), how many to pass over in
--- `th:done` and in `th:cancelled` → how many records were forgotten, the runs about which nothing was said (their jobs stayed), how
--- many to pass over next time, in either, and whether there may be more. One call looks at a slice of records.
--- What is still needed is put aside until what needs it has finished, so that no prune meets it twice.
+-- Delete records of jobs that finished before the moment `now`, a slice in each call.
+-- flows_open: on a Cluster, flows and whether each is open, by turns; skip_done, skip_cancelled: how many entries to skip.
+-- Returns how many records were deleted, the flows that must be known first (their jobs stayed), how many entries to skip next time
+-- in `th:done` and in `th:cancelled`, and whether there may be more.
+-- A record that is still needed is parked until what needs it has finished, so that no prune meets it twice.
 -- without: 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, limit, queues, flows_open, skip_done, skip_cancelled = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
-th.begin(args[3], args[1], args[2])
+th.begin(now, cluster, home)
 local SLICE = 200
-local limit, open, unknown, gone, looked = args[4], {}, {}, 0, 0
-for index = 1, #args[6], 2 do open[args[6][index]] = args[6][index + 1] end
-local passed = {['th:done'] = args[7], ['th:cancelled'] = args[8]}
+local open, unknown, gone, looked = {}, {}, 0, 0
+for index = 1, #flows_open, 2 do open[flows_open[index]] = flows_open[index + 1] end
+local passed = {['th:done'] = skip_done, ['th:cancelled'] = skip_cancelled}
 -- A foreign client may have published a finished id again: then it is alive, and stood here as its own past.
 local STATES = {['th:done'] = 'completed', ['th:cancelled'] = 'cancelled'}
 
@@ -28,7 +29,7 @@ end
 local function prune(q, lane)
   local at = sound(q, lane)
   if looked >= SLICE then return end
-  for _, id in ipairs(call('ZRANGEBYSCORE', at, '-inf', '(' .. n(args[3]), 'LIMIT', passed[lane], SLICE - looked)) do
+  for _, id in ipairs(call('ZRANGEBYSCORE', at, '-inf', '(' .. n(now), 'LIMIT', passed[lane], SLICE - looked)) do
     if gone >= limit then return end
     looked = looked + 1
     local job, is_other = th.load(q, id)
@@ -51,13 +52,13 @@ local function prune(q, lane)
   end
 end
 
-for _, q in ipairs(args[5]) do
+for _, q in ipairs(queues) do
   prune(q, 'th:done')
   prune(q, 'th:cancelled')
 end
 th.finish()
 if not th.cluster then
-  for _, q in ipairs(args[5]) do th.forget_queue(q) end
+  for _, q in ipairs(queues) do th.forget_queue(q) end
 end
 local names = {}
 for flow in pairs(unknown) do names[#names + 1] = flow end

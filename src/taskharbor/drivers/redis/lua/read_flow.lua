@@ -1,7 +1,9 @@
--- run, queues or false: all of its → 0 and the records of its jobs, if there are few; else 1 and queue and id of each.
+-- Read a flow. queues: those that have jobs of it, or false: all that are stored with it.
+-- Returns 0 and the records of a small flow; 1 and {queue, id} of each job of a large one.
 -- without: 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
-local flow, queues, total = args[1], args[2] or flow_queues(args[1]), 0
+local now, cluster, home, flow, queues = unpack(cmsgpack.unpack(ARGV[1]))
+local total = 0
+queues = queues or flow_queues(flow)
 for _, q in ipairs(queues) do total = total + call('SCARD', key(q, 'th:flow:' .. flow)) end
 local answers = {}
 for _, q in ipairs(queues) do

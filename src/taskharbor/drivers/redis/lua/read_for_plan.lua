@@ -1,12 +1,12 @@
--- cluster, jobs (id, queue or false), keys (queue, key) → for each job its queue, state, heir, the heir's queue and
--- th_deps, or false; for each key the id that has it, or false. What a client plans edges with. The queue of a job is where
--- it is looked for if nobody noted another. On a Cluster the state may be `alias`: the id is known as its heir; and `under
--- way`: the heir is in a message that nobody has delivered yet.
+-- What a client needs to plan a call with dependencies.
+-- jobs: {id, the queue to look in if no location is stored}; keys: {queue, idempotency key}.
+-- Returns for each job {queue, state, heir, the heir's queue, th_deps} or false, and for each key the id that has it, or false. On a
+-- Cluster the state may be `alias` (the id stands for its heir) or `under way` (the heir is in a message not yet delivered).
 -- without: 95_fence 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
-th.begin(0, args[1])
-local jobs, keyed = {}, {}
-for index, item in ipairs(args[2]) do
+local now, cluster, home, jobs, keys = unpack(cmsgpack.unpack(ARGV[1]))
+th.begin(now, cluster, home)
+local found_jobs, found_keys = {}, {}
+for index, item in ipairs(jobs) do
   local id, q = item[1], not th.cluster and noted_queue(item[1])
   if not q or call('EXISTS', job_key(q, id)) == 0 then q = item[2] end
   local found = q and call('HMGET', job_key(q, id), 'state', 'th_heir', 'th_heirq', 'th_deps', 'payload', 'th_heirn')
@@ -17,11 +17,11 @@ for index, item in ipairs(args[2]) do
     if th.cluster and heir and heir ~= '' and found[6] and call('ZCOUNT', key(q, 'th:outbox'), found[6], found[6]) > 0 then
       state = 'under way'
     end
-    jobs[index] = {q, state, heir or '', heir_q or '', found[4] or ''}
+    found_jobs[index] = {q, state, heir or '', heir_q or '', found[4] or ''}
   else
     local other = th.cluster and q and call('HGET', key(q, 'th:alias'), id)
-    jobs[index] = other and {q, 'alias', other, q, ''} or false
+    found_jobs[index] = other and {q, 'alias', other, q, ''} or false
   end
 end
-for index, item in ipairs(args[3]) do keyed[index] = th.keyed(item[1], item[2]) or false end
-return {jobs, keyed}
+for index, item in ipairs(keys) do found_keys[index] = th.keyed(item[1], item[2]) or false end
+return {found_jobs, found_keys}

@@ -1,8 +1,8 @@
--- cluster, jobs (id, queue or false) → for each its record (see whole_record), or false.
+-- Returns for each job {id, queue or false} its record (see th.whole_record), or false.
 -- without: 80_store 95_fence 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, jobs = unpack(cmsgpack.unpack(ARGV[1]))
 local answers = {}
-for index, item in ipairs(args[2]) do
+for index, item in ipairs(jobs) do
   local q = item[2] or th.locate(item[1])
   answers[index] = q and th.whole_record(q, item[1]) or false
 end

@@ -1,6 +1,6 @@
--- key, ids → for each id the queue that is noted, or false. On a Cluster: see cluster_registry.lua.
--- without: 15_omniq_stats 16_id_pages 18_omniq_index 20_bookkeeping 25_key_repair 26_id_pages_walk 28_utf8 30_records 40_groups 45_plain_jobs 46_plain_acks 47_plain_leases 50_placement 60_flows 70_terminal 80_store 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+-- Returns for each id the queue that is stored for it, or false. On a Cluster; at: see cluster_registry.lua.
+-- needs: 10_keys 12_locations 13_locate
+local now, cluster, home, at, ids = unpack(cmsgpack.unpack(ARGV[1]))
 local answers = {}
-for index, id in ipairs(args[2]) do answers[index] = noted_queue(id, args[1]) end
+for index, id in ipairs(ids) do answers[index] = noted_queue(id, at) end
 return answers

@@ -1,16 +1,16 @@
--- now, cluster, home, queues, lease in ms, limit, worker, tokens, again → for each queue its name, the number of its last
--- arrival if nothing is left there (-1: there may be, else false), and the jobs (see th.grant). `again`: false, or the `now` of
--- the same call whose reply was lost; what it granted, known by its tokens, is leased from now on and answered.
+-- Lease jobs from queues, whatever they hold.
+-- repeats: false, or the `now` of the same call whose reply was lost: what it granted, known by its tokens, is leased anew from now.
+-- Returns for each queue {name, the number of its last arrival if it has nothing left (-1: it may have; false: the limit was
+-- reached), the jobs (see th.grant)}.
 -- without: 80_store 95_fence 97_read 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, queues, lease_ms, limit, worker, tokens, repeats = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
-th.begin(args[1], args[2], args[3])
-local queues, limit, tokens = args[4], args[6], args[8]
+th.begin(now, cluster, home)
 
-if args[9] then
+if repeats then
   local answer, any = {}, false
   for _, q in ipairs(queues) do
-    local granted = th.granted(q, args[9], args[5], tokens)
+    local granted = th.granted(q, repeats, lease_ms, tokens)
     any = any or #granted > 0
     answer[#answer + 1] = {q, false, granted}
   end
@@ -71,7 +71,7 @@ for index, q in ipairs(queues) do
   for place = 1, #taken do own[place] = tokens[used + place] end
   used = used + #taken
   if #taken > 0 then
-    taken = th.grant(q, taken, args[5], args[7], own)
+    taken = th.grant(q, taken, lease_ms, worker, own)
     if not th.cluster then redis.pcall('ZADD', QUEUES, 'NX', n(th.now), q) end
   end
   answer[index], marks[index] = {q, false, taken}, key(q, 'th:seq')

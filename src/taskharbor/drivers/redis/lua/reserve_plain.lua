@@ -1,12 +1,12 @@
--- now, cluster, home, queues, lease in ms, limit, worker, tokens → like reserve.lua for one queue in whose line stand plain
--- jobs only, and where nothing is to be moved into it first: each job as its values (see 45_plain_jobs) and its id, in the order
--- of the tokens. If that is not so: SLOW, and nothing has changed.
--- without: 12_locations 13_locate 16_id_pages 20_bookkeeping 25_key_repair 26_id_pages_walk 30_records 40_groups 46_plain_acks 50_placement 60_flows 70_terminal 80_store 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+-- Lease jobs from one queue that has only plain jobs, and where nothing has fallen due. Nearly every reserve.
+-- Returns the number of the last arrival if nothing is left, or false; and for each job its values (see 45_plain_jobs) and its id, in
+-- the order of the tokens. SLOW: nothing has changed, reserve.lua has to do it.
+-- needs: 10_keys 15_omniq_stats 18_omniq_index 28_utf8 45_plain_jobs 47_plain_leases
+local now, cluster, home, q, lease_ms, limit, worker, tokens = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
-local q, limit, worker, tokens = args[4][1], args[6], args[7], args[8]
-th.now = args[1]
-local now, wait, active = n(th.now), key(q, 'wait'), key(q, 'active')
+th.now = now
+local wait, active = key(q, 'wait'), key(q, 'active')
+now = n(now)
 if call('EXISTS', key(q, 'paused'), key(q, 'th:prio'), key(q, 'groups:ready')) > 0 or fell_due(q, now) then return 'SLOW' end
 local ids = try('LRANGE', wait, 0, n(limit - 1))
 if not ids then return 'SLOW' end
@@ -20,7 +20,7 @@ for index, id in ipairs(ids) do
 end
 
 if #ids > 0 then
-  local over, lease = n(th.now + args[5]), n(args[5])
+  local over, lease = n(th.now + lease_ms), n(lease_ms)
   call('LTRIM', wait, #ids, -1)
   many('ZADD', active, with_score(over, ids))
   for index, values in ipairs(granted) do

@@ -1,11 +1,11 @@
--- now, cluster, home, queue, records (id, state, since when) that stand in no lane → how many of them were put back: those
--- that nobody has touched since.
+-- Put records back that are in no list or set. records: {id, state, since when}.
+-- Returns how many were put back: those that nobody has changed since.
 -- without: 97_read
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, q, records = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
-th.begin(args[1], args[2], args[3])
-local q, number = args[4], 0
-for _, one in ipairs(args[5]) do
+th.begin(now, cluster, home)
+local number = 0
+for _, one in ipairs(records) do
   local id = one[1]
   local job = th.load(q, id)
   if job and (job.state or '') == one[2] and n(th.stood_at(q, id)) == one[3] then

@@ -1,14 +1,14 @@
--- now, cluster, home, outcomes → for each 0: applied, now or before, 1 to 4: refused (see fence), 5: plan it again.
--- An outcome: queue, id, token, kind, then
+-- Apply outcomes: {queue, id, token, kind, …}, where kind is
 --   a  result or false, spawn or false, needed, flows, heir or false, its queue
 --   r  run_at or false, attempts, error, failed_at or false
 --   f  reason, attempts, failed_at or false, error, spawn or false, needed, flows
 --   c  reason
--- A kind behind a question mark is not applied: 5 says that nothing stands in its way.
+-- A kind after a question mark is a probe: it is not applied, and returns 5 if it could be.
+-- Returns for each 0: applied, now or before; 1 to 4: refused (see 95_fence); 5: plan it again.
 -- without: 97_read 98_housekeeping 99_sweep
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, outcomes = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
-th.begin(args[1], args[2], args[3])
+th.begin(now, cluster, home)
 
 local function stamped_fields(outcome)
   return {'th_st', outcome[4] .. outcome[3], 'th_f', '1'}
@@ -57,14 +57,15 @@ function apply.c(q, id, job, outcome)
   th.cancelled(q, id, job, fields)
 end
 
-local function planned(outcome)
+local function plan_holds(outcome)
   local spawn, needed = outcome[6], outcome[7]
   if outcome[4] == 'f' then spawn, needed = outcome[9], outcome[10] end
   if (outcome[4] ~= 'a' and outcome[4] ~= 'f') or not spawn then return true end
   return th.plan_holds(th.here(spawn), needed)
 end
 
-local answers, plain, now = {}, {}, n(th.now)     -- plain: queue → ids that were acked
+now = n(now)
+local answers, plain = {}, {}     -- plain: queue → ids that were acked
 
 -- The ack of a job that is held by this token and is plain, or would be without its run and its dependents. Answers whether
 -- it was one.
@@ -84,7 +85,7 @@ local function quick_ack(q, id, token, result)
   return true
 end
 
-for index, outcome in ipairs(args[4]) do
+for index, outcome in ipairs(outcomes) do
   local q, id, token, kind = outcome[1], outcome[2], outcome[3], outcome[4]
   if kind == 'a' and not outcome[6] and not outcome[9] and quick_ack(q, id, token, outcome[5]) then
     answers[index] = 0
@@ -96,7 +97,7 @@ for index, outcome in ipairs(args[4]) do
   if refused > 0 and job and job.th_st == kind .. token then
     refused = 0   -- the reply was lost: it has happened
   elseif refused == 0 then
-    if not asking and planned(outcome) then
+    if not asking and plan_holds(outcome) then
       th.held(q, id, job)
       apply[kind](q, id, job, outcome)
     else

@@ -1,18 +1,17 @@
--- now, cluster, home, queue, how many ids, how many keys → how many ids were looked at, how many records that stood in no
--- lane were put back and some of their ids, and those in doubt (list, id, state, since when): they stand nowhere near
--- their place in a long list.
--- Goes on where the last sweep of the queue ended, by anybody; forgets ids and keys whose records are gone, and counts the
--- slots of groups anew that are full or do not seem to add up.
+-- Check the next records of a queue, where the last sweep by any client ended.
+-- id_count, key_count: how many ids and idempotency keys to check.
+-- Returns how many ids were checked, how many records were in no list or set and are put back, some of their ids, and those in doubt:
+-- {list, id, state, since when} of records that are not near their place in a long list.
+-- Also forgets ids and keys without a record, and recounts groups that look full or do not add up.
 -- without: 97_read
-local args = cmsgpack.unpack(ARGV[1])
+local now, cluster, home, q, id_count, key_count = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
-th.begin(args[1], args[2], args[3])
-local q, count = args[4], args[5]
+th.begin(now, cluster, home)
 local at = sound(q, 'th:sweep', 'hash')
 sound(q, 'th:ids')
 local from, counted, stamp = unpack(call('HMGET', at, 'id', 'counted', 'stamp'))
 if not stamp or from == '' then from, counted, stamp = '', '0', count_stamp(q) end
-local ids, last, lost = ids_after(q, from, count)
+local ids, last, lost = ids_after(q, from, id_count)
 drop_lost(q, lost)
 local looked, restored, shown, doubtful, groups = 0, 0, {}, {}, {}
 for _, id in ipairs(ids) do
@@ -36,11 +35,11 @@ for _, id in ipairs(ids) do
   end
 end
 
-local keys = call('HSCAN', sound(q, 'th:keys'), call('HGET', at, 'key') or '0', 'COUNT', args[6])
+local keys = call('HSCAN', sound(q, 'th:keys'), call('HGET', at, 'key') or '0', 'COUNT', key_count)
 for index = 1, #keys[2], 2 do
   if call('EXISTS', job_key(q, keys[2][index + 1])) == 0 then call('HDEL', key(q, 'th:keys'), keys[2][index]) end
 end
-local held = call('HSCAN', sound(q, 'th:held'), call('HGET', at, 'held') or '0', 'COUNT', args[6])
+local held = call('HSCAN', sound(q, 'th:held'), call('HGET', at, 'held') or '0', 'COUNT', key_count)
 for index = 1, #held[2], 2 do
   if not th.is_held(q, held[2][index]) then      -- a foreign client ended the lease
     call('HDEL', key(q, 'th:held'), held[2][index])

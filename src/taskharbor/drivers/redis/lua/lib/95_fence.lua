@@ -1,5 +1,5 @@
--- The fence: whether a token may extend or settle a job at this moment. 0: it may, else the number of the refusal, in
--- the order of the contract: 1 unknown, 2 not inflight, 3 another token, 4 expired.
+-- The fence: whether a token may extend or settle a job at this moment. 0: it may. Else the refusal, in the order of the contract:
+-- 1 unknown, 2 not inflight, 3 another token; a lease that has ended: its end in ms, or 4 if that is not known.
 
 function th.fence(job, token)
   if not job then return 1 end
@@ -10,11 +10,12 @@ function th.fence(job, token)
     return 2
   end
   if held ~= token then return 3 end
-  if (tonumber(over or 0) or 0) <= th.now then return 4 end
-  return 0
+  over = finite(over) or 0
+  if over > th.now then return 0 end
+  return over > 1000 and over or 4
 end
 
--- Held at this moment, though somebody with a faster clock saw it expire, not long ago.
+-- A lease that holds at this moment, though a client with a faster clock saw it expire: the job becomes active again.
 function th.held(q, id, job)
   if job.state == 'wait' then
     th.leave(q, id, job)

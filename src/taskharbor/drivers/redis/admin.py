@@ -1,0 +1,117 @@
+"""Administration: requeue, cancel and delete jobs, pause queues, heartbeats of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from taskharbor.drivers.contract import CANCELLED_REASON, WORKER_FORGOTTEN_AFTER, WORKER_SILENCE
+from taskharbor.drivers.redis.reading import JobReader
+from taskharbor.drivers.redis.router import Where
+from taskharbor.drivers.redis.script_args import AdminArgs, PauseArgs
+from taskharbor.drivers.redis.store import RedisStore
+from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
+from taskharbor.model.errors import DriverError
+from taskharbor.model.job import WorkerInfo
+
+WORKERS = "{th}:workers"
+MAX_MOVED = 100  # jobs in one script
+NOT_FOUND = 1  # what admin.lua returns for an unknown job
+Verb = Literal["requeue", "cancel", "delete"]
+_worker = msgspec.msgpack.Decoder(WorkerInfo).decode
+
+
+async def requeue(
+    reader: JobReader, ids: Sequence[str], now: int, run_at: int | None, reset_attempts: bool
+) -> list[DriverError | None]:
+    at = run_at if run_at is not None else False
+    return await _change(reader, "requeue", ids, now, {"run_at": at, "reset_attempts": reset_attempts})
+
+
+async def cancel(reader: JobReader, ids: Sequence[str], now: int) -> list[DriverError | None]:
+    return await _change(reader, "cancel", ids, now, {"reason": CANCELLED_REASON})
+
+
+async def delete(reader: JobReader, ids: Sequence[str]) -> list[DriverError | None]:
+    return await _change(reader, "delete", ids, await reader.store.clock(), {}) if ids else []
+
+
+async def _change(
+    reader: JobReader, verb: Verb, ids: Sequence[str], now: int, how: dict[str, Any]
+) -> list[DriverError | None]:
+    """Change jobs; those without a stored location are looked for in all queues: a foreign client may have published
+    them."""
+    store = reader.store
+    replies = await _run(store, verb, [(id, None) for id in ids], now, how) if ids else []
+    missing = [id for id, reply in zip(ids, replies, strict=True) if reply == NOT_FOUND]
+    queues = await reader.find_queues(missing) if missing else {}
+    late = [number for number, id in enumerate(ids) if replies[number] == NOT_FOUND and id in queues]
+    if late:
+        more = await _run(store, verb, [(ids[number], queues[ids[number]]) for number in late], now, how)
+        for number, reply in zip(late, more, strict=True):
+            replies[number] = reply
+    return [_error(id, reply, verb) for id, reply in zip(ids, replies, strict=True)]
+
+
+async def _run(store: RedisStore, verb: Verb, where: Where, now: int, how: dict[str, Any]) -> list[Any]:
+    replies: list[Any] = []
+    for home, jobs in await store.router.place(where):
+        if home is None:
+            replies += [NOT_FOUND] * len(jobs)
+            continue
+        done: list[Any] = []
+        while len(done) < len(jobs):  # a script that had to search long lists stops early
+            some = jobs[len(done) : len(done) + MAX_MOVED]
+            done += await store.run(AdminArgs(now=now, home=home, operation=verb, jobs=some, **how), repeat=False)
+        replies += done
+        await store.router.deliver([home])
+    return replies
+
+
+def _error(id: str, reply: Any, verb: Verb) -> DriverError | None:
+    if reply == 0:
+        return None
+    if reply == NOT_FOUND:
+        return no_job(id)
+    text = reply.decode()
+    if text.startswith("needed "):
+        return still_needed(id, int(text.removeprefix("needed ")))
+    assert verb != "delete", "delete refuses only what is needed"
+    return wrong_state(id, text, verb)
+
+
+async def pause(store: RedisStore, queue: str, on: bool) -> None:
+    await store.router.use_queues([queue])
+    await store.run(PauseArgs(home=store.router.home_of(queue), queue=queue, on=on))
+
+
+async def is_paused(store: RedisStore, queue: str) -> bool:
+    return bool(await store.endpoint.ask("EXISTS", f"{{{queue}}}:paused", key=f"{{{queue}}}"))
+
+
+async def beat(store: RedisStore, info: WorkerInfo, now: datetime) -> None:
+    """Store a heartbeat, and forget workers that have sent none for long."""
+    data = msgspec.msgpack.encode(msgspec.structs.replace(info, seen_at=now))
+    await store.endpoint.write("HSET", WORKERS, info.worker, data, key=WORKERS)
+    silent = [worker.worker for worker in await _workers(store) if worker.seen_at <= now - WORKER_FORGOTTEN_AFTER]
+    if silent:
+        await store.endpoint.ask("HDEL", WORKERS, *silent, key=WORKERS)
+
+
+async def workers(store: RedisStore, now: datetime) -> list[WorkerInfo]:
+    """The workers that have sent a heartbeat lately, by name."""
+    alive = [worker for worker in await _workers(store) if worker.seen_at > now - WORKER_SILENCE]
+    return sorted(alive, key=lambda worker: worker.worker)
+
+
+async def _workers(store: RedisStore) -> list[WorkerInfo]:
+    found = []
+    for data in await store.endpoint.ask("HVALS", WORKERS, key=WORKERS):
+        try:
+            found.append(_worker(data))
+        except msgspec.MsgspecError:
+            continue  # another program wrote it
+    return found

@@ -1,0 +1,86 @@
+"""Leases after they were granted: extend, and release what a worker holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from taskharbor.drivers.contract import within_lease
+from taskharbor.drivers.redis.endpoint import elapsed_ms, monotonic
+from taskharbor.drivers.redis.router import sliced
+from taskharbor.drivers.redis.script_args import ExtendArgs, ListLeasesArgs, ReleaseArgs
+from taskharbor.drivers.redis.scripts import binary
+from taskharbor.drivers.redis.store import RedisStore
+from taskharbor.drivers.refusals import LeaseCode, lease_refusal
+from taskharbor.model.errors import DriverError
+from taskharbor.model.lease import Lease
+from taskharbor.model.times import from_ms
+
+LATE_MS = 1000  # an extend that took longer may return a lease that has ended meanwhile
+MAX_RELEASED = 100  # leases in one script
+MAX_CODE = 1000  # the fence returns a code, or for a lease that has ended its end in ms, which is larger
+
+
+async def extend(store: RedisStore, leases: Sequence[Lease], now: int, lease_ms: int) -> list[Lease | DriverError]:
+    """Extend leases, or say why not."""
+    began = monotonic()
+    ends = await _extend(store, leases, now, lease_ms)
+    elapsed = elapsed_ms(began)
+    if elapsed > LATE_MS:  # a lease that ended while the server did not answer is over
+        ends = [-end if 0 < end <= now + elapsed else end for end in ends]
+    return [
+        refusal(lease, -end) if end < 0 else Lease(lease.job_id, lease.queue, lease.token, from_ms(end))
+        for lease, end in zip(leases, ends, strict=True)
+    ]
+
+
+async def _extend(store: RedisStore, leases: Sequence[Lease], now: int, lease_ms: int) -> list[int]:
+    """For each lease its new end in ms, or minus a refusal of the fence."""
+    within = within_lease(timedelta(milliseconds=lease_ms))
+    ends: dict[int, int] = {}
+    for home, positions in store.router.by_home([lease.queue for lease in leases]):
+        mine = [leases[position] for position in positions]
+        args = ExtendArgs(
+            now=now, home=home, lease_ms=lease_ms, leases=[(one.queue, one.job_id, one.token) for one in mine]
+        )
+        replies = await store.run(args, within=within, timed=True)
+        ends |= dict(zip(positions, replies, strict=True))
+    return [ends[position] for position in range(len(leases))]
+
+
+def refusal(lease: Lease, code: int) -> DriverError:
+    """A refusal of the fence (95_fence.lua) as an error."""
+    if code > MAX_CODE:
+        return lease_refusal(LeaseCode.EXPIRED, lease.job_id, from_ms(code))
+    return lease_refusal(code, lease.job_id)
+
+
+async def release(store: RedisStore, worker: str, now: int, keep: Sequence[str]) -> int:
+    """Give back what a worker holds, in the order of arrival, in slices."""
+    leases: list[Any] = []
+    for home, queues in store.router.parts(await store.router.known_queues()):
+        leases += await _leases_of(store, home, queues, worker, now, keep)
+    leases.sort(key=lambda lease: int(lease[2]))
+    number = 0
+    for home, positions in store.router.by_home([queue for queue, _, _ in leases]):
+        for some in sliced([leases[position] for position in positions], MAX_RELEASED):
+            given = [(queue, binary(id)) for queue, id, _ in some]
+            number += await store.run(ReleaseArgs(now=now, home=home, worker=worker, keep=keep, leases=given))
+    return number
+
+
+async def _leases_of(
+    store: RedisStore, home: str, queues: Sequence[str], worker: str, now: int, keep: Sequence[str]
+) -> list[Any]:
+    """What a worker holds in these queues: queue, id, place in the order of arrival."""
+    found: list[Any] = []
+    number, cursor = 1, "0"
+    while number:
+        args = ListLeasesArgs(
+            now=now, home=home, queues=queues, worker=worker, keep=keep, queue_number=number, cursor=cursor
+        )
+        some, number, following = await store.run(args)
+        found += [(queue.decode(), id, arrival) for queue, id, arrival in some]
+        cursor = following.decode()
+    return found

@@ -1,0 +1,59 @@
+"""What the calls of the driver work with: the endpoint that runs scripts, and the router that knows what one reaches.
+
+The verbs lie beside it (enqueue.py, reserve.py, leases.py, settle.py, admin.py, flows.py), written once for one server
+and for a Cluster. Times are milliseconds there, and jobs were checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from taskharbor.drivers.redis.router import Router
+
+if TYPE_CHECKING:
+    from taskharbor.drivers.redis.endpoint import Endpoint
+
+SLOW_CALLS = 20  # after a plain script could not do it all, so many calls do not try it
+
+
+class RedisStore:
+    """One driver's way to its jobs."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.router = _router(endpoint)
+        self._skipped: dict[str, int] = {}  # verb → for how many calls its plain script is not tried
+
+    @property
+    def run(self) -> Callable[..., Awaitable[Any]]:
+        """Run a script: see `Endpoint.run`."""
+        return self.endpoint.run
+
+    @property
+    def max_payload(self) -> int:
+        return self.endpoint.options.max_payload
+
+    def try_plain(self, verb: str) -> bool:
+        """Whether the script for plain jobs is worth trying: not for a while after it could not do it all."""
+        left = self._skipped.get(verb, 0)
+        if left:
+            self._skipped[verb] = left - 1
+        return not left
+
+    def skip_plain(self, verb: str, calls: int = SLOW_CALLS) -> None:
+        self._skipped[verb] = calls
+
+    async def clock(self) -> int:
+        """The server's time in ms, for calls of the contract that are given none. Only bookkeeping depends on it: when
+        a key was last used, how old a message is."""
+        seconds, micros = await self.endpoint.ask("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
+
+
+def _router(endpoint: Endpoint) -> Router:
+    if not endpoint.cluster:
+        return Router(endpoint)
+    from taskharbor.drivers.redis.cluster_router import ClusterRouter
+
+    return ClusterRouter(endpoint)
