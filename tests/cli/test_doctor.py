@@ -137,7 +137,7 @@ def test_what_other_programs_did_to_redis_is_told_with_what_to_do():
         assert kept.startswith("queue mail: 2 key(s) that another program wrote over were moved out of the way: ")
         assert "{mail}:th:damaged:job:j1 (a string)" in kept
         assert "{mail}:th:damaged:delayed (a string)" in kept
-        assert restored.startswith("queue mail: 1 job(s) stood in no lane and were put back in the last day; ")
+        assert restored.startswith("queue mail: 1 job(s) were in no list or set and were put back in the last day; ")
         assert aside.startswith("queue mail: 2 damaged record(s) were set aside in the last day: taskharbor dlq list ")
         assert returned.startswith("queue mail: 1 message(s) to other queues cannot be delivered, ")
 

@@ -11,7 +11,7 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.drivers import Ack, BackendUnavailable, DriverError, JobRecord, Lease, LeaseExpired
-from taskharbor.drivers.redis import RedisDriver, connection, driver, endpoint
+from taskharbor.drivers.redis import RedisDriver, connection, driver, endpoint, leases
 from taskharbor.drivers.redis.options import parse
 from taskharbor.drivers.redis.pool import RedisPool
 from taskharbor.model.times import to_ms
@@ -102,9 +102,9 @@ def test_an_extend_that_took_too_long_answers_no_lease(monkeypatch):
     async def scenario(between: Proxy, opened: RedisDriver) -> None:
         await opened.enqueue(jobs(1), NOW)
         (held,) = await opened.reserve(["default"], NOW, LEASE, 1)
-        monkeypatch.setattr(driver, "passed_since", lambda began: 30_000)
+        monkeypatch.setattr(leases, "elapsed_ms", lambda began: 30_000)
         assert isinstance((await opened.extend([held.lease], NOW, LEASE))[0], LeaseExpired)
-        monkeypatch.setattr(driver, "passed_since", lambda began: 29_999)
+        monkeypatch.setattr(leases, "elapsed_ms", lambda began: 29_999)
         assert isinstance((await opened.extend([held.lease], NOW, LEASE))[0], Lease)
 
     lived(scenario)

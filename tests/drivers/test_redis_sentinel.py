@@ -69,7 +69,7 @@ def test_a_primary_that_was_replaced_is_left():
         await endpoint.ask("WAIT", 1, 60_000)
         first = endpoint._primary.address
         await asyncio.to_thread(watched.fail_over)
-        endpoint._look_at = 0.0  # as a second later
+        endpoint._check_at = 0.0  # as a second later
         assert await driver.settle([Ack(one.lease)], NOW) == [None]
         (two,) = await driver.reserve(["default"], NOW, LEASE, 1)
         assert await driver.extend([two.lease], NOW, LEASE) == [two.lease]
@@ -107,7 +107,7 @@ def test_sentinels_that_are_away_hold_up_nothing(monkeypatch):
     """The primary that was named last is as good as before."""
     watched = shared_sentinels()
     watched.settle()
-    monkeypatch.setattr(sentinel, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(sentinel, "CHECK_EVERY_S", 0.0)
 
     async def story(driver):
         endpoint, asked = driver.store.endpoint, []

@@ -139,7 +139,7 @@ def test_a_record_that_stands_nowhere_is_put_back(server, how, kind, caplog):
         with caplog.at_level(logging.WARNING, "taskharbor.redis"):
             await swept(driver)
         said = [record.getMessage() for record in caplog.records]
-        assert said == ["queue q: 1 job(s) stood in no lane and were put back: lost"]
+        assert said == ["queue q: 1 job(s) were in no list or set and were put back: lost"]
         assert store.where("lost") == [lane]
         await runs(driver, "lost")
         await swept(driver)

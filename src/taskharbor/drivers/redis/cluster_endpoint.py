@@ -114,7 +114,7 @@ class ClusterEndpoint(Endpoint):
     def primaries(self) -> list[Address]:
         return list(dict.fromkeys(address for _, _, address in self._slots))
 
-    # StandaloneCommands
+    # Calls
 
     async def _send(self, key: str, commands: MakeCommands, *, repeat: bool, within: float | None = None) -> list[Any]:
         end = asyncio.get_running_loop().time() + min(PATIENCE, self.options.timeout)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
@@ -34,6 +35,9 @@ from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, Work
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
+
+if TYPE_CHECKING:
+    from taskharbor.drivers.redis.blocking import RedisBlocking
 
 
 class _Opened:
@@ -117,6 +121,14 @@ class RedisDriver(SingleVerbs):
 
     def sibling(self) -> RedisDriver:
         return RedisDriver(self._dsn)
+
+    def blocking(self) -> RedisBlocking | None:
+        """The same calls on the calling thread; None on a Cluster."""
+        if self.options.cluster:
+            return None
+        from taskharbor.drivers.redis.blocking import RedisBlocking
+
+        return RedisBlocking(self.options, self._dsn)
 
     @property
     def opened(self) -> _Opened:

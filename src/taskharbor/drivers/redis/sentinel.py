@@ -1,38 +1,74 @@
-"""Running scripts on the primary that Sentinel names, and following it when another takes its place.
+"""Commands and scripts go to the primary that Sentinel names, and follow it when another takes its place.
 
-All sentinels of the address are asked at once. As soon as more than half of them have answered, the answer of the
-latest configuration counts: one that was cut off from the others may still name a primary that has been replaced.
-Whoever is named must say that it is one, on every connection. When it does not answer, or is one no more, the sentinels
-are asked again; a call waits for a new primary as long as its timeout allows. They are also asked while all is well, by
-a call that finds the last answer a second old: a primary that was replaced goes on taking jobs, which are lost, until a
-sentinel gets around to telling it.
+All sentinels of the DSN are asked at once. As soon as more than half of them have answered, the answer with the latest
+configuration counts: a sentinel that was cut off from the others may still name a primary that was replaced. The server
+that is named must report that it is a primary, on every connection. When it does not answer, or is a replica, the
+sentinels are asked again; a call waits for a new primary as long as its timeout allows. They are also asked while all
+is well, by a call that finds the last answer a second old: a replaced primary goes on taking jobs, which are lost,
+until a sentinel reconfigures it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from redis.exceptions import AuthenticationError, ConnectionError, NoScriptError, ReadOnlyError, ResponseError
 
 from taskharbor.drivers.redis.connection import RespConnection, dial
-from taskharbor.drivers.redis.endpoint import AWAY, LOST, Endpoint, MakeCommands, checked, refused
+from taskharbor.drivers.redis.endpoint import AWAY, LOST, Endpoint, MakeCommands, checked, monotonic, refused
 from taskharbor.drivers.redis.options import RedisOptions
 from taskharbor.drivers.redis.pool import RedisPool
-from taskharbor.drivers.redis.resp import Address
+from taskharbor.drivers.redis.resp import Address, Command
 from taskharbor.model.errors import BackendUnavailable
 
-PAUSE = 0.1  # seconds between two looks for a primary
-LOOK_EVERY = 1.0  # seconds for which an answer of the sentinels is good
-GLANCE = 0.1  # seconds for which a call waits for a new answer: sentinels that are away must not hold up the jobs
+PAUSE_S = 0.1  # between two attempts to find a primary
+CHECK_EVERY_S = 1.0  # for which an answer of the sentinels is good
+CHECK_TIMEOUT_S = 0.1  # for which a call waits for a new answer: sentinels that are away must not hold up the jobs
+SentinelAnswer = tuple[int, Address]  # the epoch of a sentinel's configuration, and the primary in it
 
 
 class Misdirected(ConnectionError):
-    """Who was asked is no Sentinel, or does not watch the service: waiting does not help."""
+    """The server is not a Sentinel, or does not watch the service: waiting does not help."""
 
 
-def _refused() -> Misdirected:
+def login_refused() -> Misdirected:
     return Misdirected("a sentinel refused the login: give its own, with sentinel_username and sentinel_password")
+
+
+def sentinel_questions(options: RedisOptions) -> list[Command]:
+    """What a sentinel is asked about the service."""
+    return [("SENTINEL", "GET-MASTER-ADDR-BY-NAME", options.service), ("SENTINEL", "MASTER", options.service)]
+
+
+def read_answer(where: Any, facts: Any, sentinel: str) -> SentinelAnswer | None:
+    """A sentinel's answer to `sentinel_questions`; None if it does not know the service."""
+    if isinstance(where, AuthenticationError):
+        raise login_refused() from where
+    if isinstance(where, ResponseError) and "unknown command" in str(where).lower():
+        raise Misdirected(
+            f"{sentinel} is not a Sentinel: expected the addresses of sentinels, whose port is usually 26379; "
+            "for one server write redis://"
+        )
+    if isinstance(where, Exception):
+        raise where
+    if where is None:
+        return None
+    told = dict(zip(facts[::2], facts[1::2], strict=False)) if isinstance(facts, list) else {}
+    return int(told.get(b"config-epoch", 0)), (where[0].decode(), int(where[1]))
+
+
+def chosen_primary(
+    answers: Sequence[SentinelAnswer | None], failed: Sequence[BaseException], options: RedisOptions
+) -> Address:
+    """The primary of the latest configuration; else the error that says most."""
+    known = [answer for answer in answers if answer is not None]
+    if known:
+        return max(known)[1]
+    if answers:
+        raise Misdirected(f"the sentinels watch no service {options.service!r}; is it spelled as in their files?")
+    raise next((error for error in failed if isinstance(error, Misdirected)), failed[0])
 
 
 class PrimaryPool(RedisPool):
@@ -59,8 +95,8 @@ class SentinelEndpoint(Endpoint):
         self._sentinels = [RedisPool(options.for_sentinels(), address) for address in options.hosts]
         self._primary: PrimaryPool | None = None
         self._finding = asyncio.Lock()
-        self._look_at = 0.0
-        self._looking: asyncio.Task[None] | None = None
+        self._check_at = 0.0
+        self._checking: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         await self.ask("PING")
@@ -70,9 +106,9 @@ class SentinelEndpoint(Endpoint):
             raise self.unavailable(error) from error
 
     async def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
         for pool in (*self._sentinels, self._primary):
             if pool is not None:
                 await pool.close()
@@ -88,20 +124,20 @@ class SentinelEndpoint(Endpoint):
         async with self._finding:
             if self._primary is None:
                 self._primary = PrimaryPool(self.options, await self._address())
-                self._look_at = asyncio.get_running_loop().time() + LOOK_EVERY
+                self._check_at = monotonic() + CHECK_EVERY_S
             return self._primary
 
     async def _current(self) -> PrimaryPool:
         """The primary, by an answer of the sentinels that is not old, if they answer at once."""
-        pool, now = await self._found(), asyncio.get_running_loop().time()
-        if now < self._look_at or (self._looking is not None and not self._looking.done()):
+        pool, now = await self._found(), monotonic()
+        if now < self._check_at or (self._checking is not None and not self._checking.done()):
             return pool
-        self._look_at = now + LOOK_EVERY
-        self._looking = asyncio.create_task(self._look(pool), name="taskharbor-sentinel")
-        await asyncio.wait([self._looking], timeout=GLANCE)
+        self._check_at = now + CHECK_EVERY_S
+        self._checking = asyncio.create_task(self._check_primary(pool), name="taskharbor-sentinel")
+        await asyncio.wait([self._checking], timeout=CHECK_TIMEOUT_S)
         return await self._found()
 
-    async def _look(self, pool: PrimaryPool) -> None:
+    async def _check_primary(self, pool: PrimaryPool) -> None:
         try:
             if await self._address() != pool.address:
                 await self._left(pool)
@@ -116,7 +152,7 @@ class SentinelEndpoint(Endpoint):
 
     async def _address(self) -> Address:
         asked = [asyncio.create_task(self._asked(pool)) for pool in self._sentinels]
-        answers: list[tuple[int, Address] | None] = []
+        answers: list[SentinelAnswer | None] = []
         failed: list[BaseException] = []
         try:
             for each in asyncio.as_completed(asked):
@@ -130,46 +166,23 @@ class SentinelEndpoint(Endpoint):
             for task in asked:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
-        known = [answer for answer in answers if answer is not None]
-        if known:
-            return max(known)[1]
-        if answers:
-            raise Misdirected(
-                f"the sentinels watch no service {self.options.service!r}; is it spelled as in their files?"
-            )
-        raise next((error for error in failed if isinstance(error, Misdirected)), failed[0])
+        return chosen_primary(answers, failed, self.options)
 
-    async def _asked(self, sentinel: RedisPool) -> tuple[int, Address] | None:
-        """The epoch of a sentinel's configuration, and the primary in it; None if it does not know the service."""
-        name = self.options.service
+    async def _asked(self, sentinel: RedisPool) -> SentinelAnswer | None:
+        """A sentinel's answer; None if it does not know the service."""
         try:
-            where, facts = await sentinel.call(
-                ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name), ("SENTINEL", "MASTER", name)
-            )
+            where, facts = await sentinel.call(*sentinel_questions(self.options))
         except AuthenticationError as error:
-            raise _refused() from error
+            raise login_refused() from error
         except LOST:
             await sentinel.drop_idle()
             raise
-        if isinstance(where, AuthenticationError):
-            raise _refused() from where
-        if isinstance(where, ResponseError) and "unknown command" in str(where).lower():
-            raise Misdirected(
-                f"{sentinel.name} is no Sentinel: expected the addresses of sentinels, whose port is usually 26379; "
-                "for one server write redis://"
-            )
-        if isinstance(where, Exception):
-            raise where
-        if where is None:
-            return None
-        told = dict(zip(facts[::2], facts[1::2], strict=False)) if isinstance(facts, list) else {}
-        return int(told.get(b"config-epoch", 0)), (where[0].decode(), int(where[1]))
+        return read_answer(where, facts, sentinel.name)
 
-    # StandaloneCommands
+    # Calls
 
     async def _send(self, key: str, commands: MakeCommands, *, repeat: bool, within: float | None = None) -> list[Any]:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self.options.timeout
+        end = monotonic() + self.options.timeout
         tries = 0
         while True:
             pool = None
@@ -184,11 +197,14 @@ class SentinelEndpoint(Endpoint):
                     await self._left(pool)
                 is_in_doubt = pool is not None and isinstance(error, LOST)
                 is_lasting = isinstance(error, Misdirected | AuthenticationError)
-                if is_lasting or (is_in_doubt and not repeat) or (tries > 1 and loop.time() > end):
+                if is_lasting or (is_in_doubt and not repeat) or (tries > 1 and monotonic() > end):
                     raise self.unavailable(error) from error
-                await asyncio.sleep(PAUSE)
+                await self._sleep(PAUSE_S)
             except ResponseError as error:
                 raise refused(self, error) from error
+
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     async def connection(self) -> RespConnection:
         pool = await self._found()

@@ -20,10 +20,11 @@ SLOW_CALLS = 20  # after a plain script could not do it all, so many calls do no
 class RedisStore:
     """One driver's way to its jobs."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, skipped: dict[str, int] | None = None) -> None:
         self.endpoint = endpoint
         self.router = _router(endpoint)
-        self._skipped: dict[str, int] = {}  # verb → for how many calls its plain script is not tried
+        # verb → for how many calls its plain script is not tried
+        self._skipped: dict[str, int] = {} if skipped is None else skipped
 
     @property
     def run(self) -> Callable[..., Awaitable[Any]]:

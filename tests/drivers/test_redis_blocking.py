@@ -1,0 +1,237 @@
+"""Blocking calls of the Redis driver: the same results as awaited ones, without an event loop, from many threads."""
+
+import asyncio
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from taskharbor.client.access import run_on_this_thread
+from taskharbor.drivers import Ack, BackendUnavailable, JobNotFound, JobRecord
+from taskharbor.drivers.redis import RedisDriver, blocking_connection
+from taskharbor.drivers.redis.blocking import RedisBlocking
+from tests.drivers.redis_stores import emptied
+from tests.drivers.test_redis_tls import address as tls_address
+from tests.drivers.test_redis_tls import folder, server  # noqa: F401 - fixtures
+from tests.servers import redis as servers
+from tests.servers.sentinel import SERVICE, shared_sentinels
+
+pytestmark = pytest.mark.lane("redis")
+T = TypeVar("T")
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+LATER = math.inf
+
+
+def job(id: str, **fields: Any) -> JobRecord:
+    return JobRecord(id=id, type="t", queue="q", **fields)
+
+
+@contextmanager
+def blocking(dsn: str) -> Iterator[RedisBlocking]:
+    made = RedisDriver(dsn).blocking()
+    assert made is not None
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def run(calls: RedisBlocking, call: Callable[[RedisDriver], Coroutine[Any, Any, T]], deadline: float = LATER) -> T:
+    return run_on_this_thread(call(calls.until(deadline)))
+
+
+def settled(dsn: str) -> None:
+    """A worker acks what is there, with a result."""
+
+    async def work() -> None:
+        driver = RedisDriver(dsn)
+        await driver.open()
+        try:
+            held = await driver.reserve(["q"], NOW, timedelta(minutes=1), 10, "w")
+            assert await driver.settle([Ack(one.lease, b"done") for one in held], NOW) == [None] * len(held)
+        finally:
+            await driver.close()
+
+    asyncio.run(work())
+
+
+def whole_life(dsn: str) -> None:
+    """Every call that a client makes, in one story."""
+    with blocking(dsn) as calls:
+        run(calls, lambda driver: driver.open())
+        assert abs(run(calls, lambda driver: driver.server_time()) - datetime.now(UTC)) < timedelta(hours=1)
+        first = run(calls, lambda driver: driver.enqueue([job("a"), job("b", depends_on=("a",), flow_id="f")], NOW))
+        assert [(one.id, one.existed) for one in first] == [("a", False), ("b", False)]
+        (again,) = run(calls, lambda driver: driver.enqueue([job("a")], NOW))
+        assert again.existed
+        assert run(calls, lambda driver: driver.inspect("b", NOW)).state.value == "blocked"
+        with pytest.raises(JobNotFound, match="no job c"):
+            run(calls, lambda driver: driver.inspect("c", NOW))
+        settled(dsn)
+        assert run(calls, lambda driver: driver.results(["a", "c"])) == {"a": b"done", "c": None}
+        assert len(run(calls, lambda driver: driver.flow("f", NOW)).nodes) == 1
+        assert [one.job.id for one in run(calls, lambda driver: driver.list(now=NOW)).items] == ["a", "b"]
+        assert run(calls, lambda driver: driver.cancel_flow("f", NOW)) == 1
+        assert run(calls, lambda driver: driver.requeue(["b"], NOW)) == [None]
+        assert run(calls, lambda driver: driver.cancel(["b"], NOW)) == [None]
+        assert run(calls, lambda driver: driver.workers(NOW)) == []
+
+
+def test_a_whole_life_on_one_server() -> None:
+    whole_life(emptied())
+
+
+def test_a_whole_life_in_another_database() -> None:
+    emptied()
+    whole_life(f"redis://127.0.0.1:{servers.shared().port}/3")
+
+
+def test_a_whole_life_over_a_unix_socket(tmp_path: Path) -> None:
+    path = f"/tmp/redis-blocking-{tmp_path.name}.sock"
+    local = servers.Server(unixsocket=path)
+    try:
+        whole_life(f"redis+unix://{path}?db=1")
+    finally:
+        local.stop()
+
+
+def test_a_whole_life_with_tls(server: Any, folder: Any) -> None:  # noqa: F811 - fixtures
+    server.empty()
+    whole_life(tls_address(server, ssl_ca_certs=f"{folder}/ca.pem"))
+    with (
+        blocking(tls_address(server)) as calls,
+        pytest.raises(BackendUnavailable, match="name the CA") as caught,
+    ):
+        run(calls, lambda driver: driver.open())
+    assert caught.value.lasting
+
+
+def test_a_whole_life_with_sentinels() -> None:
+    watched = shared_sentinels()
+    watched.settle()
+    watched.empty()
+    whole_life(watched.url)
+    nobody = f"redis+sentinel://127.0.0.1:{servers.free_port()}/{SERVICE}?timeout=200ms"
+    with blocking(nobody) as calls, pytest.raises(BackendUnavailable, match="cannot connect"):
+        run(calls, lambda driver: driver.open())
+
+
+def test_a_new_primary_is_found() -> None:
+    watched = shared_sentinels()
+    watched.settle()
+    watched.empty()
+    with blocking(watched.url) as calls:
+        run(calls, lambda driver: driver.enqueue([job("before")], NOW))
+        watched.fail_over()
+        (result,) = run(calls, lambda driver: driver.enqueue([job("after")], NOW))
+        assert not result.existed
+    watched.settle()
+
+
+def test_a_cluster_has_no_blocking_calls() -> None:
+    assert RedisDriver("redis+cluster://127.0.0.1:1").blocking() is None
+
+
+def test_nothing_is_opened_before_the_first_call_nor_after_closing() -> None:
+    calls = RedisDriver(f"redis://127.0.0.1:{servers.free_port()}").blocking()
+    assert calls is not None
+    calls.close()
+    calls.close()
+    with pytest.raises(BackendUnavailable, match="closed"):
+        calls.until(LATER)
+
+
+def test_a_server_that_never_answers_ends_a_call_at_its_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        dsn = f"redis://127.0.0.1:{silent.getsockname()[1]}?timeout=1h&connect_timeout=1h"
+        for seconds in (0.2, -1):
+            with blocking(dsn) as calls, pytest.raises(BackendUnavailable, match="did not answer"):
+                run(calls, lambda driver: driver.enqueue([job("a")], NOW), time.monotonic() + seconds)
+
+
+def test_a_full_server_is_reported_as_full() -> None:
+    with blocking(emptied()) as calls:
+        servers.shared().run("CONFIG", "SET", "maxmemory", "1")
+        try:
+            with pytest.raises(BackendUnavailable, match="Redis is full"):
+                run(calls, lambda driver: driver.enqueue([job("a")], NOW))
+        finally:
+            servers.shared().run("CONFIG", "SET", "maxmemory", "0")
+
+
+def test_connections_that_the_server_closed_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    with blocking(emptied()) as calls, servers.shared().client() as client:
+        run(calls, lambda driver: driver.enqueue([job("a")], NOW))
+        for checked_after in (0.0, 1000.0):  # noticed before the call, and by the call
+            monkeypatch.setattr(blocking_connection, "CHECKED_AFTER_S", checked_after)
+            client.client_kill_filter(_type="normal", skipme=True)
+            new = job(f"b{checked_after}")
+            (result,) = run(calls, lambda driver: driver.enqueue([new], NOW))  # noqa: B023 - called at once
+            assert not result.existed
+
+
+def test_a_call_that_was_interrupted_leaves_no_reply_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    with blocking(emptied()) as calls:
+        run(calls, lambda driver: driver.enqueue([job("a")], NOW))
+        assert calls._pool is not None
+        (idle,) = calls._pool._idle
+
+        class Interrupted:
+            """A socket whose reader is interrupted after the call was sent."""
+
+            def __init__(self, real: socket.socket) -> None:
+                self.sendall, self.close, self.settimeout = real.sendall, real.close, real.settimeout
+
+            def recv(self, size: int) -> bytes:
+                raise KeyboardInterrupt
+
+        interrupted: Any = Interrupted(idle._socket)
+        idle._socket = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            run(calls, lambda driver: driver.inspect("a", NOW))
+        assert calls._pool._idle == []
+        assert calls._pool._users == set()
+        assert run(calls, lambda driver: driver.results(["a"])) == {"a": None}
+
+
+def test_threads_share_a_bounded_number_of_connections() -> None:
+    with blocking(f"{emptied()}?pool_size=3") as calls, servers.shared().client() as client:
+        errors: list[BaseException] = []
+        most = 0
+
+        def work(number: int) -> None:
+            nonlocal most
+            try:
+                for turn in range(20):
+                    run(calls, lambda driver: driver.enqueue([job(f"{number}.{turn}")], NOW))  # noqa: B023 - called at once
+                    assert calls._pool is not None
+                    most = max(most, len(calls._pool._users))
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        assert most <= 3
+        assert len([one for one in client.client_list() if one["name"] == "taskharbor"]) <= 3
+        assert len(run(calls, lambda driver: driver.list(now=NOW, limit=1000)).items) == 240
+
+
+def test_a_thread_that_finds_no_free_connection_gives_up_at_its_deadline() -> None:
+    with blocking(f"{emptied()}?pool_size=1") as calls:
+        assert calls._pool is not None
+        calls._pool._users.add(-1)  # another thread's call, which does not end
+        with pytest.raises(BackendUnavailable, match="all 1 connections were in use"):
+            run(calls, lambda driver: driver.enqueue([job("a")], NOW), time.monotonic() + 0.05)
+        calls._pool._users.clear()
+        run(calls, lambda driver: driver.enqueue([job("a")], NOW), time.monotonic() + 60)
