@@ -44,7 +44,7 @@ def blocking(dsn: str) -> Iterator[RedisBlocking]:
 
 
 def run(calls: RedisBlocking, call: Callable[[RedisDriver], Coroutine[Any, Any, T]], deadline: float = LATER) -> T:
-    return run_on_this_thread(call(calls.until(deadline)))
+    return run_on_this_thread(call, calls.until(deadline))
 
 
 def settled(dsn: str) -> None:
