@@ -1,4 +1,4 @@
-"""The state machine: hypothesis walks the contract, and two drivers and an oracle have to agree at each step.
+"""The state machine: hypothesis makes random calls, and the driver, the model and the oracle must agree at each step.
 
 `check_machine(make_driver)` runs it; `DriverMachine.test_machine` does so in pytest. A failure is printed as the steps
 that lead to it, shrunk to a few. Needs hypothesis, the extra `taskharbor[conformance]`.
@@ -21,8 +21,10 @@ except ModuleNotFoundError as error:
         f"the state machine needs the module {error.name}: pip install 'taskharbor[conformance]'", name=error.name
     ) from None
 
+from msgspec.structs import replace
+
 from taskharbor.conformance.environment import BASE, settled
-from taskharbor.conformance.twins import Delivery, Twins
+from taskharbor.conformance.twins import Twins
 from taskharbor.drivers import Ack, Cancelled, Driver, Fail, JobRecord, Lease, Outcome, Retry
 
 MakeDriver: TypeAlias = Callable[[], Driver | Awaitable[Driver]]
@@ -92,7 +94,7 @@ class Machine(RuleBasedStateMachine):
         self.profile = "mixed"
         self.made = 0
         self.steps = 0
-        self.sent: list[tuple[list[Delivery], list[Outcome]]] = []
+        self.sent: list[list[Outcome]] = []
 
     def teardown(self) -> None:
         try:
@@ -109,11 +111,11 @@ class Machine(RuleBasedStateMachine):
         return None if offset is None else self.twins.now + offset * SECOND
 
     def _ids(self, picks: Sequence[int]) -> list[str]:
-        """Jobs that expired, were delivered or stored lately; the last number is one that nobody made."""
-        expired = [item.subject.job_id for item in self._held(expired=True)]
-        delivered = [item.subject.job_id for item in self.twins.deliveries[:-5:-1]]
+        """Jobs that expired, were delivered or stored lately. The last number stands for an unknown job."""
+        expired = [lease.job_id for lease in self._held(expired=True)]
+        delivered = [lease.job_id for lease in self.twins.deliveries[:-5:-1]]
         known = expired * 3 + delivered + list(self.twins.oracle.jobs)[:-9:-1]
-        return [known[pick % len(known)] if known and pick < 63 else f"{self.prefix}nobody" for pick in picks]
+        return [known[pick % len(known)] if known and pick < 63 else f"{self.prefix}unknown" for pick in picks]
 
     def _jobs(self, given: Sequence[tuple[Any, ...]], *, extra: Sequence[str] = ()) -> list[JobRecord]:
         ids = []
@@ -126,8 +128,8 @@ class Machine(RuleBasedStateMachine):
                 queue, group, limit, run_at, key, depends_on = 0, "g", min(limit, 1), None, None, []
             elif self.profile == "flow":
                 queue, group, run_at, flow = 0, None, None, "f"
-            # What may be depended on: the newest jobs and those before it in the call; rarely a cycle, or nobody.
-            known = [*extra, *ids[:number], *list(self.twins.oracle.jobs)[:-7:-1]] or [f"{self.prefix}nobody"]
+            # Dependencies: the newest jobs and those before it in the call; rarely a cycle, or an unknown job.
+            known = [*extra, *ids[:number], *list(self.twins.oracle.jobs)[:-7:-1]] or [f"{self.prefix}unknown"]
             jobs.append(
                 JobRecord(
                     id=ids[number],
@@ -144,30 +146,27 @@ class Machine(RuleBasedStateMachine):
             )
         return jobs
 
-    def _held(self, *, expired: bool = False) -> list[Delivery]:
-        """Recent deliveries that nobody has ended: under leases that last, or that are over."""
-        past, jobs, now = self.twins.deliveries[:-9:-1], self.twins.oracle.jobs, self.twins.now
-        held = [(item, known.held) for item in past if (known := jobs.get(item.subject.job_id))]
+    def _held(self, *, expired: bool = False) -> list[Lease]:
+        """Recent leases that nothing has ended: valid ones, or those whose time is over."""
+        recent, jobs, now = self.twins.deliveries[:-9:-1], self.twins.oracle.jobs, self.twins.now
+        held = [(lease, known.held) for lease in recent if (known := jobs.get(lease.job_id))]
         return [
-            item
-            for item, now_held in held
-            if now_held and now_held.token == item.subject.token and (now_held.expires_at <= now) is expired
+            lease
+            for lease, newest in held
+            if newest and newest.token == lease.token and (newest.expires_at <= now) is expired
         ]
 
-    def _delivery(self, pick: int, variant: int) -> Delivery:
-        """Mostly what is held, else what expired, what is past, a wrong token, a foreign one, or a job nobody made."""
-        past = self.twins.deliveries[:-9:-1]
+    def _lease(self, pick: int, variant: int) -> Lease:
+        """Mostly a valid one; else expired or past, with a wrong token or that of another job, or of an unknown job."""
+        recent = self.twins.deliveries[:-9:-1]
         held = self._held(expired=variant < 7) if variant > 4 else []
-        chosen = _pick(held or past, pick)
+        chosen = _pick(held or recent, pick)
         if chosen is None or variant == 0:
-            nowhere = Lease(f"{self.prefix}nobody", self.prefix + QUEUES[0], "f" * 32, self.twins.now + SECOND)
-            return Delivery(nowhere, nowhere)
+            return Lease(f"{self.prefix}unknown", self.prefix + QUEUES[0], "f" * 32, self.twins.now + SECOND)
         if variant == 1:
-            return Delivery(_with_token(chosen.subject, "f" * 32), _with_token(chosen.model, "f" * 32))
-        if variant == 2 and (other := _pick(past, pick + 1)) is not None:
-            return Delivery(
-                _with_token(chosen.subject, other.subject.token), _with_token(chosen.model, other.model.token)
-            )
+            return replace(chosen, token="f" * 32)
+        if variant == 2 and (other := _pick(recent, pick + 1)) is not None:
+            return replace(chosen, token=other.token)
         return chosen
 
     # The steps
@@ -200,28 +199,23 @@ class Machine(RuleBasedStateMachine):
         self._run(self.twins.reserve(queues, limit, LEASES[lease] * SECOND, self.prefix + WORKERS[worker]))
 
     def extend(self, picks: list[tuple[int, int]], lease: int) -> None:
-        self._run(self.twins.extend([self._delivery(*pick) for pick in picks], LEASES[lease] * SECOND))
+        self._run(self.twins.extend([self._lease(*pick) for pick in picks], LEASES[lease] * SECOND))
 
     def settle(self, given: list[tuple[Any, ...]]) -> None:
-        deliveries, outcomes = [], []
-        for pick, variant, *rest in given:
-            deliveries.append(self._delivery(pick, variant))
-            outcomes.append(self._outcome(deliveries[-1].subject, *rest))
-        self._send(deliveries, outcomes)
+        self._send([self._outcome(self._lease(pick, variant), *rest) for pick, variant, *rest in given])
 
     def ack(self, number: int) -> None:
-        """What is held, plainly: most jobs end well."""
-        deliveries = self._held()[:number]
-        self._send(deliveries, [Ack(item.subject, b"r") for item in deliveries])
+        """Valid leases, plainly: most jobs end well."""
+        self._send([Ack(lease, b"r") for lease in self._held()[:number]])
 
     def settle_again(self, back: int) -> None:
         """The reply to a settle was lost, now or some time ago: it is sent again."""
         if self.sent:
-            self._run(self.twins.settle(*self.sent[-min(back, len(self.sent))]))
+            self._run(self.twins.settle(self.sent[-min(back, len(self.sent))]))
 
-    def _send(self, deliveries: list[Delivery], outcomes: list[Outcome]) -> None:
-        self.sent.append((deliveries, outcomes))
-        self._run(self.twins.settle(deliveries, outcomes))
+    def _send(self, outcomes: list[Outcome]) -> None:
+        self.sent.append(outcomes)
+        self._run(self.twins.settle(outcomes))
 
     def _outcome(
         self, lease: Lease, kind: int, run_at: int | None, plain: bool, spawn: list[tuple[Any, ...]], flag: bool
@@ -289,12 +283,8 @@ class Machine(RuleBasedStateMachine):
         self._run(self.twins.compare() if self.steps % COMPARE_ALL_EVERY else self.twins.compare_all())
 
 
-def _pick(items: Sequence[Delivery], pick: int) -> Delivery | None:
-    return items[pick % len(items)] if items else None
-
-
-def _with_token(lease: Lease, token: str) -> Lease:
-    return Lease(lease.job_id, lease.queue, token, lease.expires_at)
+def _pick(leases: Sequence[Lease], pick: int) -> Lease | None:
+    return leases[pick % len(leases)] if leases else None
 
 
 def check_machine(
