@@ -4,8 +4,8 @@ import pytest
 
 from taskharbor.conformance import DriverCases
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.memory.damage import damage, damage_field
 from tests import lanes
+from tests.drivers.memory_damage import damage, damage_field
 
 
 @pytest.mark.lane("conformance-memory")

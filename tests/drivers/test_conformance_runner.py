@@ -12,7 +12,7 @@ from taskharbor.conformance import DriverMachine, StoreNotEmpty, Verdict, all_ca
 from taskharbor.conformance.machine import check_machine
 from taskharbor.drivers import JobRecord
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.memory.damage import damage, damage_field
+from tests.drivers.memory_damage import damage, damage_field
 
 pytestmark = pytest.mark.lane("conformance-memory")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -106,7 +106,7 @@ def test_a_walk_that_is_not_shrunk_says_how_to_find_it_again(monkeypatch):
             return Miscounting("memory://")
 
     def failure() -> tuple[str, list[str]]:
-        with pytest.raises(AssertionError, match="cancel_flow answered") as found:
+        with pytest.raises(AssertionError, match="cancel_flow cancelled") as found:
             Machine().test_machine()
         *steps, how = found.value.__notes__
         return how, steps

@@ -18,7 +18,7 @@ from taskharbor.drivers import (
 )
 from taskharbor.drivers.cursor import decode_cursor, encode_cursor
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.memory.damage import KINDS, damage
+from tests.drivers.memory_damage import KINDS, damage
 from tests.drivers.memory_recount import recount
 
 pytestmark = pytest.mark.lane("unit")
@@ -341,49 +341,6 @@ def test_damage(how, group, before):
         assert info in (await driver.list(now=now)).items
         assert info in (await driver.flow("f", now)).nodes
         assert sum((await driver.counts(now))["default"].values()) == 3
-        recount(driver.store)
-
-    asyncio.run(go())
-
-
-# Following another driver
-
-
-def test_replay():
-    async def go():
-        driver = MemoryDriver()
-        await driver.enqueue(
-            [job("u1"), job("u2"), job("g1", group="g"), job("g2", group="g"), job("h1", group="h")], NOW
-        )
-        await driver.enqueue([job("late", run_at=NOW + SECOND), job("else", queue="other")], NOW)
-        assert await driver.runnable("default", NOW)
-        held = await driver.replay("default", ["h1", "u1"], NOW, LEASE, "w")
-        assert [(one.job.id, one.job.deliveries) for one in held] == [("h1", 1), ("u1", 1)]
-        assert (await driver.inspect("u1", NOW)).worker == "w"
-        for id, why in [
-            ("late", "not ready"),
-            ("u1", "not ready"),
-            ("g2", "g1 stands before it in group g"),
-            ("else", "is in queue other"),
-            ("nobody", "no such job"),
-        ]:
-            with pytest.raises(AssertionError, match=why):
-                await driver.replay("default", [id], NOW, LEASE)
-        await driver.enqueue([job("u0", priority=1)], NOW)
-        with pytest.raises(AssertionError, match="u0 stands before it in the line"):
-            await driver.replay("default", ["u2"], NOW, LEASE)
-        assert len(await driver.replay("default", ["g1"], NOW, LEASE)) == 1
-        with pytest.raises(AssertionError, match="group g is full"):
-            await driver.replay("default", ["g2"], NOW, LEASE)
-        await driver.pause("default")
-        with pytest.raises(AssertionError, match="paused"):
-            await driver.replay("default", ["u0"], NOW, LEASE)
-        assert not await driver.runnable("default", NOW)
-        await driver.resume("default")
-        await driver.replay("default", ["u0", "u2"], NOW, LEASE)
-        assert not await driver.runnable("default", NOW)
-        assert await driver.runnable("default", NOW + SECOND)
-        assert not await driver.runnable("nowhere", NOW)
         recount(driver.store)
 
     asyncio.run(go())

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from taskharbor.drivers.contract import SingleVerbs
 from taskharbor.drivers.listing import job_filter
-from taskharbor.drivers.memory import admin, reading, replay
+from taskharbor.drivers.memory import admin, reading
 from taskharbor.drivers.memory.blocking import MemoryBlocking
 from taskharbor.drivers.memory.enqueue import enqueue
 from taskharbor.drivers.memory.leases import extend, release
@@ -212,20 +212,6 @@ class MemoryDriver(SingleVerbs):
     async def workers(self, now: datetime) -> list[WorkerInfo]:
         with self.store.lock:
             return reading.workers(self.store, now)
-
-    # Outside the contract: for tests that compare another driver with this one
-
-    async def replay(
-        self, queue: str, ids: Sequence[str], now: datetime, lease_for: timedelta, worker: str = ""
-    ) -> list[Reserved]:
-        """Reserve exactly these jobs in this order; AssertionError if one of them is not a legal choice."""
-        with self.store.lock:
-            return replay.replay(self.store, queue, ids, now, lease_for, worker)
-
-    async def runnable(self, queue: str, now: datetime) -> bool:
-        """Whether `reserve` would give anything from this queue."""
-        with self.store.lock:
-            return replay.runnable(self.store, queue, now)
 
     # Last, because it hides the type of the same name from the annotations that follow it.
     async def list(

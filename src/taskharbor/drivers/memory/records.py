@@ -86,7 +86,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     dependents: dict[Entry, bool] | None = None  # each job that depends on it → whether that one is unfinished
     holds: int = 0  # how many of its dependents are unfinished
     parked: bool = False  # finished, but something unfinished keeps it from being pruned
-    tampered: bool = False  # a test damaged its record (see damage.py): check it before it is run
+    tampered: bool = False  # a test damaged its record: check it before it is run
 
     def __repr__(self) -> str:
         return shown(self, "record", "standing", "worker", "lease")

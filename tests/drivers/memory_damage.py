@@ -1,22 +1,17 @@
-"""A test hook: damage a record as another program could in a store that is shared.
+"""Damages a record in memory as another program could in a store that is shared.
 
-Nothing but this module can damage a record in memory. It exists so that the conformance suite can hold this driver,
-too, to the chapter on damaged records. `reserve` meets the first three kinds where they are due. A record of unknown
-state is due nowhere, so it is noted as unmet, and the next reserve meets it there.
+No program can do so without these functions. They let the conformance suite hold the memory driver, too, to the chapter
+on damaged records. `reserve` meets the first three kinds where they are due. A record of unknown state is due nowhere,
+so it is noted as unmet, and the next reserve meets it there.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.memory.records import UNKNOWN, finished
-
-if TYPE_CHECKING:
-    from taskharbor.drivers.memory.driver import MemoryDriver
-    from taskharbor.drivers.memory.records import Entry
-    from taskharbor.drivers.memory.store import MemoryStore
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.drivers.memory.records import UNKNOWN, Entry, finished
+from taskharbor.drivers.memory.store import MemoryStore
 
 Damage: TypeAlias = Literal["type", "payload", "number", "state"]
 KINDS: tuple[Damage, ...] = ("type", "payload", "number", "state")
