@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import FlowInfo, JobInfo, flow_status
-
-
-def unknown_dependency(id: str, dependency: str) -> InvalidJob:
-    """A job depends on one that is not there."""
-    return InvalidJob(
-        f"depends_on: {id} depends on {dependency}, which is not stored; enqueue it before or in the same call"
-    )
 
 
 def refuse_cycle(waits_for: Mapping[str, Iterable[str]]) -> None:
@@ -45,29 +38,6 @@ def in_cycle(waits_for: Mapping[str, Iterable[str]]) -> str | None:
             if not waits[dependent]:
                 free.append(dependent)
     return next((id for id, count in waits.items() if count), None)
-
-
-def refuse_cycle_by_handover(new: str, dependents: Collection[str], waits_for: Callable[[str], Iterable[str]]) -> None:
-    """InvalidJob if the job that takes over waits, over however many edges, for one of those that will wait for it."""
-    seen, path = {new}, [new]
-    while path:
-        id = path.pop()
-        if id in dependents:
-            raise InvalidJob(f"handover: {new} depends on {id}, which would depend on it; leave one of the edges out")
-        for dependency in waits_for(id):
-            if dependency not in seen:
-                seen.add(dependency)
-                path.append(dependency)
-
-
-def no_heir(handover: str) -> InvalidJob:
-    """A handover to a job that was not spawned, or to the acked one."""
-    return InvalidJob(f"handover: expected the id of a spawned job, got {handover!r}; spawn it in the same outcome")
-
-
-def own_heir(handover: str, acked: str) -> InvalidJob:
-    """A handover to a job whose place the acked one has."""
-    return InvalidJob(f"handover: {acked} has the place of {handover}, and cannot hand over to it")
 
 
 def flow_info(flow_id: str, nodes: tuple[JobInfo, ...]) -> FlowInfo:

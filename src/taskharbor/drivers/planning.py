@@ -21,6 +21,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from taskharbor.drivers.graph import refuse_cycle
+from taskharbor.drivers.refusals import not_spawned, own_heir, unknown_dependency
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
@@ -170,9 +171,7 @@ def _stored_dependency(plan: Plan[J], id: str, dependency: str) -> Planning[J, s
         plan.stored.update(facts.jobs)
     stored = plan.stored.get(dependency)
     if stored is None:
-        raise InvalidJob(
-            f"depends_on: {id} depends on {dependency}, which is not stored; enqueue it before or in the same call"
-        )
+        raise unknown_dependency(id, dependency)
     if stored.handed_to is None:
         return dependency
     last = yield from _last_in_place(plan, dependency)
@@ -198,7 +197,7 @@ def plan_heir(plan: Plan[J], spawn: Sequence[JobRecord], acked: str, handover: s
     spawned = {job.id: result.id for job, result in zip(spawn, plan.results, strict=True)}
     heir = spawned.get(handover)
     if heir is None or heir == acked:
-        raise InvalidJob(f"handover: expected the id of a spawned job, got {handover!r}; spawn it in the same outcome")
+        raise not_spawned(handover)
     if heir in plan.fresh:
         return heir
     if heir not in plan.stored:
@@ -208,7 +207,7 @@ def plan_heir(plan: Plan[J], spawn: Sequence[JobRecord], acked: str, handover: s
         raise PlanOutdated
     heir = yield from _last_in_place(plan, heir)
     if heir == acked:
-        raise InvalidJob(f"handover: {acked} has the place of {handover}, and cannot hand over to it")
+        raise own_heir(handover, acked)
     return heir
 
 

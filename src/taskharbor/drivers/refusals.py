@@ -1,4 +1,4 @@
-"""Why a driver refuses a lease, a requeue, a cancel or a delete: the same errors and sentences on every driver."""
+"""Why a driver refuses a lease, an edge, a requeue, a cancel or a delete: the same errors and sentences everywhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Literal
 
-from taskharbor.model.errors import DriverError, JobNotFound, JobNotInflight, LeaseExpired, LeaseMismatch, WrongState
+from taskharbor.model.errors import (
+    DriverError,
+    InvalidJob,
+    JobNotFound,
+    JobNotInflight,
+    LeaseExpired,
+    LeaseMismatch,
+    WrongState,
+)
 from taskharbor.model.lease import Lease
 
 
@@ -59,6 +67,23 @@ def no_job(id: str) -> JobNotFound:
 def no_flow(flow_id: str) -> JobNotFound:
     """No job belongs to a flow of this id."""
     return JobNotFound(f"no flow {flow_id}")
+
+
+def unknown_dependency(id: str, dependency: str) -> InvalidJob:
+    """A job depends on one that is not stored."""
+    return InvalidJob(
+        f"depends_on: {id} depends on {dependency}, which is not stored; enqueue it before or in the same call"
+    )
+
+
+def not_spawned(handover: str) -> InvalidJob:
+    """A handover to a job that is not in the spawn of its outcome, or to the acked job."""
+    return InvalidJob(f"handover: expected the id of a spawned job, got {handover!r}; spawn it in the same outcome")
+
+
+def own_heir(handover: str, acked: str) -> InvalidJob:
+    """A handover to a job whose place the acked one has."""
+    return InvalidJob(f"handover: {acked} has the place of {handover}, and cannot hand over to it")
 
 
 _TAKES = {"requeue": "requeue takes dlq and cancelled", "cancel": "cancel takes what is not terminal"}

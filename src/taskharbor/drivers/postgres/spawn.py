@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.graph import no_heir, own_heir
 from taskharbor.drivers.postgres.enqueue import enqueue
 from taskharbor.drivers.postgres.leases import refusal
 from taskharbor.drivers.postgres.lock_retry import JobLocked
 from taskharbor.drivers.postgres.records import RefusalCode, micros
 from taskharbor.drivers.postgres.settle import check_lease, settle_plain
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
+from taskharbor.drivers.refusals import not_spawned, own_heir
 from taskharbor.model.bounds import check_job, check_spawn
 from taskharbor.model.errors import InvalidJob, TaskHarborError
 from taskharbor.model.lease import Enqueued
@@ -109,7 +109,7 @@ def _hand_over(
     own = ack.lease.job_id
     by_id = {job.id: result for job, result in zip(ack.spawn, stored, strict=True)}
     if handover not in by_id or by_id[handover].id == own:
-        return no_heir(handover)
+        return not_spawned(handover)
     heir = by_id[handover].id
     if by_id[handover].existed:
         last = yield from _last_of(schema, own, heir)
