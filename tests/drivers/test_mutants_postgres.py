@@ -97,13 +97,6 @@ MUTANTS = (
         "done ids stored again", "enqueue_one", "if is_late then", "if false then", ("enqueue", "idempotency", "repeat")
     ),
     Mutant(
-        "done ids stored again by a larger call",
-        "insert_jobs",
-        "if late <> '{}' then",
-        "if false then",
-        ("enqueue", "idempotency", "repeat"),
-    ),
-    Mutant(
         "keys of any queue",
         "claim_keys",
         "on conflict do nothing;\n        select coalesce",

@@ -92,3 +92,22 @@ def test_what_cannot_be_repeated_is_sent_once(own):
         await driver.close()
 
     lived(scenario)
+
+
+def test_a_larger_call_that_names_a_done_job_does_not_store_it_again():
+    """The cases send a done id alone, which is another function on the server."""
+    address = postgres.shared().address(postgres.shared().database())
+
+    async def scenario():
+        driver = PostgresDriver(address)
+        await driver.open()
+        now = await driver.server_time()
+        await driver.enqueue([JobRecord(id="a", type="t")], now)
+        (held,) = await driver.reserve(["default"], now, timedelta(seconds=60), 1)
+        assert await driver.settle([Ack(held.lease)], now) == [None]
+        results = await driver.enqueue([JobRecord(id="a", type="t"), JobRecord(id="b", type="t")], now)
+        assert [result.existed for result in results] == [True, False]
+        assert await driver.counts(now) == {"default": {"done": 1, "ready": 1}}
+        await driver.close()
+
+    lived(scenario)
