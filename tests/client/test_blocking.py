@@ -110,7 +110,7 @@ def test_every_blocking_call_is_made_in_the_thread_of_its_caller_without_a_porta
 
 
 @pytest.mark.parametrize("kind", ["subclass", "wrapper", "none"])
-def test_a_driver_that_does_not_offer_it_itself_is_called_on_the_portal(kind: str) -> None:
+def test_a_driver_whose_own_class_has_no_blocking_calls_uses_the_portal(kind: str) -> None:
     class Inherits(Direct):
         pass
 
@@ -125,7 +125,7 @@ def test_a_driver_that_does_not_offer_it_itself_is_called_on_the_portal(kind: st
     assert inner.log == []
 
 
-def test_a_driver_that_suspends_is_told_so() -> None:
+def test_a_blocking_driver_that_suspends_is_a_runtime_error() -> None:
     async def suspends() -> None:
         await asyncio.sleep(0)
 
@@ -202,7 +202,7 @@ def test_a_thread_waits_for_the_opening_of_another_until_its_own_deadline() -> N
 # Deadlines and retries
 
 
-def test_an_outage_is_bridged_with_growing_pauses(waits: Waits) -> None:
+def test_an_outage_is_retried_with_growing_pauses(waits: Waits) -> None:
     driver = Direct()
     driver.before["enqueue"] = away(times=2)
     with Client(driver) as client:
@@ -220,7 +220,7 @@ def test_an_opening_that_failed_is_tried_again(waits: Waits) -> None:
     assert len(driver.noted("open")) == 2
 
 
-def test_the_driver_gets_the_deadline_and_its_error_there_says_how_long_was_waited(waits: Waits) -> None:
+def test_a_driver_error_at_the_deadline_becomes_the_error_of_the_budget(waits: Waits) -> None:
     driver = Direct()
 
     def stand_still() -> None:

@@ -92,7 +92,7 @@ def test_a_wrong_request_is_refused_and_nothing_stored(request_: JobRequest, kin
     assert "nan" not in repr(request_)
 
 
-def test_what_is_no_request_is_told_in_both_colours() -> None:
+def test_a_wrong_argument_is_refused_blocking_and_awaited() -> None:
     told = r"expected a JobRequest\(type=…, payload=…\), got dict"
     several = r"expected several JobRequest\(type=…, payload=…\), got JobRequest"
 
@@ -112,7 +112,7 @@ def test_what_is_no_request_is_told_in_both_colours() -> None:
         asyncio.run(awaited(client))
 
 
-def test_both_colours_see_one_store() -> None:
+def test_blocking_and_awaited_calls_use_one_store() -> None:
     client = Client(MemoryDriver())
     first = client.enqueue(JobRequest(type="t"))
 
@@ -148,7 +148,7 @@ def test_many_awaited() -> None:
     asyncio.run(main())
 
 
-def test_events_tell_what_was_stored_and_cannot_break_it() -> None:
+def test_events_report_what_was_stored_and_observers_cannot_break_it() -> None:
     seen: list[Event] = []
 
     def broken(event: Event) -> None:
@@ -164,7 +164,7 @@ def test_events_tell_what_was_stored_and_cannot_break_it() -> None:
     ]
 
 
-def test_an_outage_is_bridged_and_the_lost_reply_is_no_second_job(waits: Waits) -> None:
+def test_an_outage_is_retried_and_a_lost_reply_stores_no_second_job(waits: Waits) -> None:
     faults, clock = Faults(), ManualClock()
     with Client(faults.wrap("memory://"), clock=clock) as client:
         faults.fail("enqueue", times=2)
@@ -183,7 +183,7 @@ def test_an_outage_is_bridged_and_the_lost_reply_is_no_second_job(waits: Waits) 
         assert sum(asyncio.run(client.driver.counts(clock.now()))["default"].values()) == 2
 
 
-def test_an_outage_that_stays_is_told(waits: Waits) -> None:
+def test_a_lasting_outage_is_raised_after_five_tries(waits: Waits) -> None:
     faults, clock = Faults(), ManualClock()
     with Client(faults.wrap("memory://"), clock=clock) as client:
         faults.fail("enqueue", times=50)
@@ -238,7 +238,7 @@ def test_one_call_has_one_connection() -> None:
         harbor.enqueue_many([send.s("a").options(connection=[]), send.s("b")])  # type: ignore[attr-defined]
 
 
-def test_a_store_without_sql_says_so() -> None:
+def test_a_connection_on_a_store_without_sql_is_refused() -> None:
     harbor = Harbor("memory://")
 
     @harbor.task
@@ -257,7 +257,7 @@ def test_no_password_shows() -> None:
         assert repr(made(MemoryDriver())) == f"{made.__name__}(<MemoryDriver>)"
 
 
-def test_what_is_no_store_is_refused_at_once() -> None:
+def test_an_invalid_store_is_refused_by_the_constructor() -> None:
     with pytest.raises(TypeError, match=r"expected a driver or a DSN such as .*, got int"):
         Client(5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="expected a DSN such as"):
@@ -280,7 +280,7 @@ def test_a_closed_client_opens_again() -> None:
     assert all(entry[1] is driver for entry in driver.log)
 
 
-def test_aclose_ends_both_colours() -> None:
+def test_aclose_closes_the_loops_driver_and_the_blocking_one() -> None:
     driver = Watched()
     client = Client(driver)
     client.enqueue(JobRequest(type="t"))

@@ -62,7 +62,7 @@ def test_an_opening_that_fails_is_tried_again_by_the_next() -> None:
     assert len(driver.asked("open")) == 3
 
 
-def test_an_opening_outlives_whoever_asked_for_it_first() -> None:
+def test_opening_goes_on_when_its_first_caller_is_cancelled() -> None:
     driver = Watched()
     client = Client(driver)
 
@@ -169,7 +169,7 @@ def test_a_clock_without_follow_is_left_alone_and_one_with_it_follows_each_openi
     assert clock.followed == 2
 
 
-def test_a_clock_that_is_stale_looks_again_with_the_next_call_and_a_store_that_is_away_does_not_hinder_it() -> None:
+def test_a_stale_clock_follows_the_store_again_and_an_outage_does_not_fail_the_call() -> None:
     class Following(ManualClock):
         followed = 0
         old = False

@@ -48,7 +48,7 @@ def test_the_first_is_outermost_and_the_records_pass_through_all():
     assert info.job.metadata == {"own": "1", "by": "ba"}
 
 
-def test_every_way_to_enqueue_goes_through_it():
+def test_every_way_to_enqueue_runs_the_middleware():
     log: list[str] = []
     harbor = Harbor("memory://", enqueue_middleware=[noting(log, "a")])
 
@@ -66,7 +66,7 @@ def test_every_way_to_enqueue_goes_through_it():
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_jobs_on_the_callers_connection_go_through_it(asynchronous: bool):
+def test_jobs_on_the_callers_connection_run_the_middleware(asynchronous: bool):
     log: list[str] = []
     harbor, stored = Harbor(Sql(), enqueue_middleware=[noting(log, "a")]), list[Any]()
 
@@ -83,7 +83,7 @@ def test_jobs_on_the_callers_connection_go_through_it(asynchronous: bool):
     assert log == ["a enters", "a stamps 1", "a leaves"]
 
 
-def test_it_sees_why_nothing_was_stored_and_stamps_once_however_often_it_is_sent(waits: Waits):
+def test_middleware_sees_the_failure_and_stamps_once_for_all_retries(waits: Waits):
     log: list[str] = []
     faults = Faults()
     with Client(faults.wrap("memory://"), enqueue_middleware=[noting(log, "a")]) as client:
@@ -98,7 +98,7 @@ def test_it_sees_why_nothing_was_stored_and_stamps_once_however_often_it_is_sent
 
 
 @pytest.mark.parametrize("wrong", ["fewer", "others"])
-def test_it_must_not_change_which_jobs_there_are(wrong: str):
+def test_middleware_must_not_change_which_jobs_there_are(wrong: str):
     @contextmanager
     def middleware() -> Iterator[Stamp]:
         yield lambda records: [] if wrong == "fewer" else [msgspec.structs.replace(records[0], id="x")]
@@ -110,7 +110,7 @@ def test_it_must_not_change_which_jobs_there_are(wrong: str):
         client.enqueue(JobRequest(type="t"))
 
 
-def test_what_it_raises_reaches_the_caller_and_nothing_is_stored():
+def test_an_error_in_middleware_reaches_the_caller_and_nothing_is_stored():
     @contextmanager
     def middleware() -> Iterator[Stamp]:
         raise PermissionError("no tenant")

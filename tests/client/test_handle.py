@@ -50,7 +50,7 @@ def test_a_result_has_the_type_the_task_returns() -> None:
         assert "existed=False" in repr(first)
 
 
-def test_a_result_that_does_not_fit_its_annotation_is_told_without_its_value() -> None:
+def test_a_result_that_does_not_fit_its_annotation_is_an_error_without_its_value() -> None:
     harbor = Harbor("memory://")
 
     @harbor.task(name="counts")
@@ -66,7 +66,7 @@ def test_a_result_that_does_not_fit_its_annotation_is_told_without_its_value() -
         assert harbor.client.handle(handle.id).result() == "canary"
 
 
-def test_looks_grow_apart_until_the_timeout(waits: Waits) -> None:
+def test_polls_grow_apart_until_the_timeout(waits: Waits) -> None:
     client, _, _ = made()
     with client:
         handle = client.enqueue(JobRequest(type="t"))
@@ -99,7 +99,7 @@ def test_a_result_that_comes_while_waiting(waits: Waits) -> None:
 
 
 @pytest.mark.parametrize(("how", "error"), [("fail", JobDead), ("cancel", JobCancelled)])
-def test_what_ended_otherwise_is_raised_with_its_reason(how: str, error: Any) -> None:
+def test_a_dead_or_cancelled_job_is_raised_with_its_reason(how: str, error: Any) -> None:
     client, driver, clock = made()
     with client:
         handle = client.enqueue(JobRequest(type="t"))
@@ -137,7 +137,7 @@ def test_a_job_without_a_record_is_explained() -> None:
                 ask()
 
 
-def test_a_job_whose_place_was_taken_is_followed() -> None:
+def test_a_job_that_handed_over_is_followed_to_its_successor() -> None:
     client, driver, clock = made()
     spawned = JobRecord(id="next", type="t", queue="other", flow_id="f")
 

@@ -17,7 +17,7 @@ from tests.client.tools import Watched
 pytestmark = pytest.mark.usefixtures("each_way")
 
 
-def test_from_enqueue_to_result_in_both_colours() -> None:
+def test_from_enqueue_to_result_blocking_and_awaited() -> None:
     seen: list[Event] = []
     around: list[str] = []
 
@@ -87,7 +87,7 @@ def test_making_a_harbor_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made[1:] == ["sqlite:///taskharbor.db"]
 
 
-def test_a_worker_serves_all_queues_unless_told_and_has_its_own_driver() -> None:
+def test_a_worker_serves_all_queues_by_default_and_has_its_own_driver() -> None:
     driver = Watched()
     harbor = Harbor(driver, default_queue="home")
     harbor.task(name="a", queue="mail")(lambda: None)
@@ -121,7 +121,7 @@ def test_flows_are_found_by_their_id() -> None:
         assert harbor.client.flow("f").id == "f"
 
 
-def test_a_codec_and_a_clock_are_everybodys() -> None:
+def test_codec_and_clock_are_shared_by_client_and_tasks() -> None:
     from taskharbor import JsonCodec
     from taskharbor.testing import ManualClock
 
@@ -132,7 +132,7 @@ def test_a_codec_and_a_clock_are_everybodys() -> None:
     assert harbor.clock is clock is harbor.client.clock
 
 
-def test_a_codec_that_inherits_from_ours_is_asked_for_everything() -> None:
+def test_a_subclass_of_the_json_codec_encodes_and_decodes_everything() -> None:
     class Wrapped(JsonCodec):
         def encode(self, value: Any) -> bytes:
             return b"#" + super().encode(value)
@@ -154,7 +154,7 @@ def test_a_codec_that_inherits_from_ours_is_asked_for_everything() -> None:
         assert handle.result(60) == 42
 
 
-def test_many_wants_steps() -> None:
+def test_enqueue_many_refuses_anything_but_steps() -> None:
     harbor = Harbor("memory://")
     task = harbor.task(name="t")(lambda: None)
     with harbor, pytest.raises(TypeError, match=r"expected steps such as send_email\.s\(to=…\), got "):
@@ -180,7 +180,7 @@ async def _through(ctx: Any, call_next: Any) -> Any:
         ({"clock": ManualClock}, "clock: expected an object, got the class ManualClock; call it"),
     ],
 )
-def test_what_a_program_is_put_together_from_is_checked_where_it_is_given(given: dict[str, Any], told: str) -> None:
+def test_constructor_arguments_are_checked_at_once(given: dict[str, Any], told: str) -> None:
     makers: list[Any] = [Harbor, Worker, Harbor("memory://").worker]
     if "middleware" not in given:
         makers.append(Client)

@@ -115,7 +115,7 @@ def test_on_a_running_loop_every_blocking_call_names_its_twin() -> None:
     harbor.close()
 
 
-def test_from_a_thread_beside_a_running_loop_it_works() -> None:
+def test_a_thread_beside_a_running_loop_may_block() -> None:
     async def main() -> None:
         async with Client("memory://") as client:
             handle = await client.aenqueue(JobRequest(type="t"))

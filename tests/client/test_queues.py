@@ -41,7 +41,7 @@ def declare(harbor: Harbor) -> Any:
     ],
     ids=["enqueue", "aenqueue", "enqueue_many", "flow", "request"],
 )
-def test_a_queue_that_no_task_declares_is_told_once(send: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_queue_that_no_task_declares_is_warned_of_once(send: Any, caplog: pytest.LogCaptureFixture) -> None:
     with Harbor("memory://") as harbor:
         work = declare(harbor)
         with caplog.at_level(logging.WARNING, "taskharbor"):
@@ -55,7 +55,7 @@ def test_a_queue_that_no_task_declares_is_told_once(send: Any, caplog: pytest.Lo
         )
 
 
-def test_drain_and_worker_differ_and_drain_says_so() -> None:
+def test_drain_warns_of_queues_that_a_worker_would_not_serve() -> None:
     with Harbor("memory://") as harbor:
         work = declare(harbor)
         handle = work.options(queue="vip").enqueue(3)
@@ -67,7 +67,7 @@ def test_drain_and_worker_differ_and_drain_says_so() -> None:
         drain(harbor)  # nothing was run: nothing to say
 
 
-def test_drain_from_a_coroutine_says_so_too() -> None:
+def test_adrain_warns_of_queues_that_a_worker_would_not_serve() -> None:
     async def main() -> None:
         async with Harbor("memory://") as harbor:
             await declare(harbor).options(queue="vip").aenqueue()
@@ -77,7 +77,7 @@ def test_drain_from_a_coroutine_says_so_too() -> None:
     asyncio.run(main())
 
 
-def test_a_queue_that_is_listed_is_served_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listed_queue_is_served_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     class Name(enum.StrEnum):
         VIP = "vip"
 
@@ -92,7 +92,7 @@ def test_a_queue_that_is_listed_is_served_and_not_told(caplog: pytest.LogCapture
     assert told(caplog) == []
 
 
-def test_a_program_that_lists_its_queues_is_refused_others() -> None:
+def test_a_queue_that_is_not_listed_is_refused() -> None:
     with Harbor("memory://", queues=["mail", "vip"]) as harbor:
         work = declare(harbor)
         refused = (
@@ -117,13 +117,13 @@ def test_queues_are_a_list_of_names(wrong: Any) -> None:
         Harbor("memory://", queues=[""])
 
 
-def test_who_only_sends_is_not_told_what_others_serve(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_program_without_tasks_is_not_warned(caplog: pytest.LogCaptureFixture) -> None:
     with Harbor("memory://") as harbor:
         harbor.client.enqueue(JobRequest(type="theirs", queue="theirs"))
     assert told(caplog) == []
 
 
-def test_names_that_a_program_makes_up_do_not_fill_its_log(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_at_most_ten_queues_are_warned_of(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     with Harbor("memory://") as harbor:
         work = declare(harbor)
         for number in range(3 * MOST_TOLD):

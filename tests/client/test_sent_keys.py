@@ -30,7 +30,7 @@ def record(key: str | None, payload: bytes, queue: str = "q", type: str = "t") -
     ),
     forgets=st.integers(2, 9),
 )
-def test_told_exactly_when_this_client_sent_the_known_key_with_something_else(
+def test_a_conflict_is_a_known_key_that_this_client_sent_with_another_payload(
     calls: list[tuple[str | None, str, str, bytes]], forgets: int
 ) -> None:
     """Against a store that keeps what came first and forgets everything now and then, as retention does."""
@@ -56,7 +56,9 @@ def test_the_newest_keys_are_remembered_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("way", ["task", "many", "request"])
-def test_it_is_an_event_and_a_line_without_payload_or_key(way: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_conflict_is_an_event_and_a_log_line_without_payload_or_key(
+    way: str, caplog: pytest.LogCaptureFixture
+) -> None:
     seen: list[Event] = []
     with Harbor("memory://", observers=[seen.append]) as harbor:
 

@@ -113,9 +113,7 @@ def test_too_many_bytes_kill_the_step_with_advice(
         over.result(1)
 
 
-def test_while_the_results_cannot_be_read_the_step_waits_and_no_attempt_is_spent(
-    dsn: str, harbor_on: MakeHarbor
-) -> None:
+def test_a_step_waits_while_results_cannot_be_read_and_spends_no_attempt(dsn: str, harbor_on: MakeHarbor) -> None:
     faults, clock = Faults(), ManualClock()
     harbor = harbor_on(faults.wrap(dsn), clock=clock)
     tasks = Tasks(harbor)
@@ -174,7 +172,7 @@ def test_another_codec() -> None:
     harbor.close()
 
 
-def test_putting_payloads_together() -> None:
+def test_payloads_are_completed_with_results() -> None:
     codec = JsonCodec()
     assert complete(codec, b"{}", "a", b"1") == b'{"a":1}'
     assert complete(codec, b' { "b" : 2 } ', 'q"', [b"1", None, [b"[]"]]) == b'{"b" : 2,"q\\"":[1,null,[[]]]}'
@@ -185,7 +183,7 @@ def test_putting_payloads_together() -> None:
             complete(codec_, payload, "a", b"1")
 
 
-def test_marks() -> None:
+def test_flow_metadata_round_trips() -> None:
     assert read_bind(write_bind("rows", [2, None, [0, 1]])).shape == [2, None, [0, 1]]
     assert taken([2, None, [0, 1]]) == 4
 
@@ -243,7 +241,7 @@ def test_a_join_whose_mark_is_damaged_is_the_list_of_all_it_waited_for() -> None
     assert shape_of(JobRecord(id="x.join", type="taskharbor.join", depends_on=("a",))) == 1
 
 
-def test_a_join_that_is_gone_gives_nothing_like_any_job_that_is_gone() -> None:
+def test_a_join_that_was_deleted_gives_no_result() -> None:
     harbor = Harbor("memory://")
     tasks = Tasks(harbor)
     mark = {BIND_KEY: write_bind("value", None)}
@@ -260,7 +258,7 @@ def test_a_join_that_is_gone_gives_nothing_like_any_job_that_is_gone() -> None:
 
 
 @pytest.mark.parametrize("value", [42, None, [1], []], ids=str)
-def test_an_id_that_looks_like_a_joins_is_a_jobs_like_any_other(harbor: Harbor, tasks: Tasks, value: Any) -> None:
+def test_a_job_whose_id_ends_like_a_joins_is_read_as_a_job(harbor: Harbor, tasks: Tasks, value: Any) -> None:
     """Ids may be given by the caller: what a job returned must not depend on how its id ends."""
     mark = {BIND_KEY: write_bind("value", [None, 6])}
     ids = ["order-7.join", *(f"01J00000000000000000000{n:03}.join" for n in range(5)), "plain"]

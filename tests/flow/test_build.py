@@ -40,7 +40,7 @@ def test_a_wrong_argument_is_refused_at_enqueue_and_nothing_is_stored(harbor: Ha
     assert enqueued(harbor, tasks.number) == []
 
 
-def test_empty_ones(harbor: Harbor, tasks: Tasks) -> None:
+def test_empty_chains_groups_and_chords(harbor: Harbor, tasks: Tasks) -> None:
     with pytest.raises(ValueError, match="chain: expected at least one step"):
         chain()
     empty_ones: list[Flow[object]] = [group(), group([]), group(group([])), chain(group([]), group())]
@@ -49,7 +49,7 @@ def test_empty_ones(harbor: Harbor, tasks: Tasks) -> None:
             empty.enqueue()
 
 
-def test_what_is_no_step_is_refused_with_the_way_to_mend_it(tasks: Tasks) -> None:
+def test_anything_but_a_step_is_refused_with_advice(tasks: Tasks) -> None:
     with pytest.raises(TypeError, match=r"chain: expected steps or other flows, got Task; write add\.s\(…\)"):
         chain(tasks.add)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="group: expected steps or other flows, got int"):

@@ -47,7 +47,7 @@ def test_a_chord_and_a_chain_with_a_group_are_the_same(tasks: Tasks) -> None:
     assert compiled(chord(members, tasks.total.s())).jobs[2].metadata == {BIND_KEY: '["numbers",2]'}
 
 
-def test_what_ends_in_several_jobs_is_closed_with_a_join(tasks: Tasks) -> None:
+def test_a_part_that_ends_in_several_jobs_is_closed_with_a_join(tasks: Tasks) -> None:
     flow = chain(tasks.number.s(1), group(tasks.add.s(), chain(tasks.add.s(), tasks.add.s())))
     assert edges(flow)[-1] == (JOIN_TYPE, [1, 3])
     made = compiled(flow)
@@ -64,7 +64,7 @@ def test_nested_groups_are_nested_shapes(tasks: Tasks) -> None:
     assert edges(flow)[-1] == ("collect", [0, 1, 2, 3])  # the last one is waited for, and gives nothing
 
 
-def test_a_list_that_is_known_is_an_argument(tasks: Tasks) -> None:
+def test_an_empty_group_is_an_empty_list_argument(tasks: Tasks) -> None:
     (job,) = compiled(chord([], tasks.total.s())).jobs
     assert (job.payload, job.metadata, job.depends_on) == (b'{"numbers":[]}', {}, ())
     with pytest.raises(TypeError, match="add: parameter 'x': expected int, got array"):
@@ -108,7 +108,7 @@ def test_a_join_waits_in_the_queue_of_its_first_member_with_the_highest_priority
     assert (join.queue, join.priority) == ("q1", 7)
 
 
-def test_between_two_large_groups_a_join_spares_edges(tasks: Tasks) -> None:
+def test_a_join_between_two_large_groups_saves_edges(tasks: Tasks) -> None:
     def between(size: int) -> Flow[Any]:
         step = tasks.collect.s
         return chain(group(tasks.number.s(1) for _ in range(size)), group(step() for _ in range(size)))
@@ -119,9 +119,7 @@ def test_between_two_large_groups_a_join_spares_edges(tasks: Tasks) -> None:
     assert sum(len(deps) for _, deps in large) == 17 * 3
 
 
-def test_too_long_a_shape_is_cut_by_joins_once_for_all_who_receive_it(
-    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shape_that_is_too_long_is_split_by_joins(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "LONG_SHAPE", 8)
     pairs = [group(tasks.number.s(1), tasks.number.s(2)) for _ in range(5)]
     flow = chain(group(*pairs, tasks.number.s(3)), group(tasks.collect.s(), tasks.collect.s()))

@@ -70,7 +70,7 @@ WAYS: dict[str, Callable[[Doomed], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_it_carries_and_says_class_and_text(harbor: Harbor, doomed: Doomed, way: str) -> None:
+def test_a_dead_job_carries_and_shows_class_and_text(harbor: Harbor, doomed: Doomed, way: str) -> None:
     handle = WAYS[way](doomed)
     drain(harbor)
     error = died(handle)

@@ -95,7 +95,7 @@ def test_on_failure_belongs_to_the_transaction_that_makes_the_flow_fail(harbor: 
     assert sorted(harbor.flow(handle.id).states.values()) == ["dlq", "ready"]
 
 
-def test_no_failure_step_when_all_goes_well_or_is_cancelled_or_is_retried(harbor: Harbor, tasks: Tasks) -> None:
+def test_no_failure_step_after_success_cancel_or_retry(harbor: Harbor, tasks: Tasks) -> None:
     tasks.again = {1: 2}
     fine = chain(tasks.add.s(1), on_failure=tasks.alert.s()).enqueue()
     cancelled = chain(tasks.cancels.s(1), tasks.add.s(), on_failure=tasks.alert.s()).enqueue()
@@ -107,7 +107,7 @@ def test_no_failure_step_when_all_goes_well_or_is_cancelled_or_is_retried(harbor
     assert "alert" not in tasks.names()
 
 
-def test_nested_ones_are_released_from_the_inside_out(harbor: Harbor, tasks: Tasks) -> None:
+def test_nested_failure_steps_are_released_from_the_inside_out(harbor: Harbor, tasks: Tasks) -> None:
     tasks.broken = {1}
     inner = chain(tasks.add.s(1), on_failure=tasks.alert.s(tag="inner"))
     sound = chain(tasks.add.s(5), on_failure=tasks.alert.s(tag="neighbour"))
@@ -116,7 +116,7 @@ def test_nested_ones_are_released_from_the_inside_out(harbor: Harbor, tasks: Tas
     assert [tag for kind, tag, *_ in [e for e in tasks.ran if e[0] == "alert"]] == ["inner", "outer"]
 
 
-def test_what_takes_a_jobs_place_is_a_part_of_its_flow(harbor: Harbor, tasks: Tasks) -> None:
+def test_a_spawned_workflow_is_part_of_its_jobs_flow(harbor: Harbor, tasks: Tasks) -> None:
     tasks.broken = {1}
     handle = chain(tasks.spread.s(3), tasks.total.s(), on_failure=tasks.alert.s(tag="all")).enqueue()
     drain(harbor)

@@ -194,7 +194,7 @@ def test_members_that_die_together_under_kills_release_one_failure_step(seed: in
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_spawned_while_its_flow_is_cancelled_is_cancelled_too(seed: int) -> None:
+def test_jobs_spawned_while_their_flow_is_cancelled_are_cancelled(seed: int) -> None:
     """Each flow is cancelled at some moment: before, while or after one of its jobs hands over to a workflow."""
     ran: Counter[Any] = Counter()
     chances = random.Random(seed)

@@ -95,22 +95,22 @@ def problems(yard: Yard) -> list[str]:
     return sorted({" ".join(problem.split()[:1] + problem.split()[2:5]) for problem in yard.book.problems})
 
 
-def test_without_a_mistake_nothing_is_noticed() -> None:
+def test_without_a_mutation_all_invariants_hold() -> None:
     yard = played(MemoryDriver("memory://"))
     assert yard.book.problems == []
     assert yard.book.unexplained() == {}
 
 
-def test_a_release_outside_of_the_transaction_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_releasing_outside_the_transaction_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settling, "release_dependents", lambda store, entry, now: PENDING.append(entry))
     assert problems(played(LateRelease("memory://"))) == ["last is blocked for"]
 
 
-def test_a_count_instead_of_a_set_is_noticed() -> None:
+def test_counting_instead_of_a_set_is_caught() -> None:
     assert "last was released before" in problems(played(CountingTwice("memory://")))
 
 
-def test_a_release_on_retry_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_releasing_on_retry_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     retry = settling._retry
 
     def released(store: Any, entry: Any, outcome: Any, moment: int) -> None:

@@ -35,7 +35,7 @@ def check(dsn: str, graph: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("cut", [False, True], ids=["as it is", "cut by joins"])
-def test_a_flow_answers_what_its_graph_says(name: str, cut: bool) -> None:
+def test_a_flow_returns_what_its_graph_says(name: str, cut: bool) -> None:
     limits: dict[str, Any] = {"MANY_EDGES": 1, "LONG_SHAPE": 1} if cut else {"MANY_EDGES": 256}
 
     @settings(max_examples=EXAMPLES.get(name, lanes.figure(15, 300)))

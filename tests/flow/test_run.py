@@ -44,7 +44,7 @@ def test_a_finalizer_receives_the_results_in_the_order_of_the_group(harbor: Harb
     assert handle.result(1) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_group_waits_for_all_and_answers_the_list(harbor: Harbor, tasks: Tasks) -> None:
+def test_a_group_waits_for_all_and_returns_the_list(harbor: Harbor, tasks: Tasks) -> None:
     handle = group(tasks.number.s(i) for i in range(4)).enqueue()
     assert str(handle.progress()) == "0 of 4"
     drain(harbor)
@@ -157,7 +157,7 @@ def test_a_result_that_does_not_fit_kills_the_step_that_receives_it(harbor: Harb
     assert handle.status() == "failed"
 
 
-def test_the_awaitable_face(dsn: str) -> None:
+def test_the_awaitable_methods(dsn: str) -> None:
     async def main() -> None:
         harbor = Harbor(dsn)
         tasks = Tasks(harbor)
@@ -176,7 +176,7 @@ def test_the_awaitable_face(dsn: str) -> None:
     asyncio.run(main())
 
 
-def test_a_lost_answer_stores_one_flow(dsn: str, harbor_on: MakeHarbor) -> None:
+def test_a_lost_reply_stores_one_flow(dsn: str, harbor_on: MakeHarbor) -> None:
     faults = Faults()
     harbor = harbor_on(faults.wrap(dsn))
     tasks = Tasks(harbor)
@@ -223,7 +223,7 @@ def test_a_flow_is_enqueued_inside_the_callers_transaction() -> None:
     harbor.close()
 
 
-def test_steps_that_wait_are_found_among_what_was_enqueued(harbor: Harbor, tasks: Tasks) -> None:
+def test_enqueued_finds_blocked_steps(harbor: Harbor, tasks: Tasks) -> None:
     chain(tasks.number.s(1), tasks.add.s(y=5), tasks.add.s()).enqueue()
     assert len(enqueued(harbor, tasks.add)) == 2
     assert len(enqueued(harbor, tasks.add, y=5)) == 1

@@ -13,7 +13,7 @@ from taskharbor.testing import drain
 from tests.flow.tasks import Tasks
 
 
-def test_its_result_becomes_the_jobs_result(harbor: Harbor, tasks: Tasks) -> None:
+def test_the_result_of_a_returned_workflow_is_the_jobs_result(harbor: Harbor, tasks: Tasks) -> None:
     plain = tasks.spread.enqueue(3)
     counted = tasks.counted.enqueue(4)
     inside = chain(tasks.number.s(2), tasks.spread.s(), tasks.total.s()).enqueue()
@@ -43,7 +43,7 @@ def test_the_last_step_may_grow(harbor: Harbor, tasks: Tasks) -> None:
     assert harbor.flow(handle.id).result(1) == [1, 2, 3]
 
 
-def test_it_may_go_on_for_a_hundred_levels_and_no_further(harbor: Harbor, tasks: Tasks) -> None:
+def test_workflows_may_return_workflows_a_hundred_levels_deep(harbor: Harbor, tasks: Tasks) -> None:
     deep, too_deep = tasks.down.enqueue(100), tasks.down.enqueue(101)
     drain(harbor)
     assert deep.result(1) == 0
@@ -52,7 +52,7 @@ def test_it_may_go_on_for_a_hundred_levels_and_no_further(harbor: Harbor, tasks:
     assert too_deep.status() == "dlq"
 
 
-def test_too_large_or_wrong_ones_kill_their_job_with_the_reason(harbor: Harbor, tasks: Tasks) -> None:
+def test_a_returned_workflow_that_is_too_large_or_wrong_kills_its_job(harbor: Harbor, tasks: Tasks) -> None:
     @harbor.task(name="huge")
     def huge() -> Any:
         return group(tasks.number.s(1) for _ in range(10_000))
@@ -70,7 +70,7 @@ def test_too_large_or_wrong_ones_kill_their_job_with_the_reason(harbor: Harbor, 
     assert tasks.ran == []
 
 
-def test_a_dead_job_in_it_ends_the_wait_for_the_job_it_replaced(harbor: Harbor, tasks: Tasks) -> None:
+def test_a_dead_job_of_a_returned_workflow_ends_the_wait_for_its_job(harbor: Harbor, tasks: Tasks) -> None:
     tasks.broken = {1}
     handle = tasks.counted.enqueue(3)
     drain(harbor)
@@ -123,7 +123,7 @@ def test_a_job_acked_while_it_is_being_cancelled_takes_its_workflow_along(dsn: s
     asyncio.run(main())
 
 
-def test_what_is_spawned_while_the_flow_is_cancelled_never_runs(harbor: Harbor, tasks: Tasks) -> None:
+def test_jobs_spawned_while_the_flow_is_cancelled_never_run(harbor: Harbor, tasks: Tasks) -> None:
     @harbor.task(name="late")
     async def late(n: int) -> Any:
         tasks.ran.append("late")

@@ -67,7 +67,7 @@ def test_it_is_the_machines_clock_until_it_follows(machine: Machine):
 
 
 @pytest.mark.parametrize("ahead", [3600.0, -3600.0, 0.05])
-def test_it_takes_the_stores_time_over_and_tells_by_how_much(machine: Machine, ahead: float):
+def test_follow_takes_over_the_stores_time_and_returns_the_difference(machine: Machine, ahead: float):
     clock = StoreClock()
     assert follow(clock, machine, ahead).total_seconds() == pytest.approx(ahead, abs=0.002)
     machine.passes(100)
@@ -75,7 +75,7 @@ def test_it_takes_the_stores_time_over_and_tells_by_how_much(machine: Machine, a
 
 
 @given(st.floats(-(10**6), 10**6), st.floats(0, 30), st.floats(0, 30))
-def test_after_a_look_it_is_wrong_by_half_the_round_trip_at_most(ahead: float, there: float, back: float):
+def test_after_following_the_error_is_at_most_half_the_round_trip(ahead: float, there: float, back: float):
     fake = Machine()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "time", fake)
@@ -87,7 +87,7 @@ def test_after_a_look_it_is_wrong_by_half_the_round_trip_at_most(ahead: float, t
         assert abs(told(clock, fake) - ahead) <= 0.003
 
 
-def test_a_slow_look_that_tells_nothing_new_moves_nothing(machine: Machine):
+def test_a_slow_reply_within_its_own_error_does_not_move_the_clock(machine: Machine):
     clock = StoreClock()
     follow(clock, machine, 60.0)
     before = told(clock, machine)
@@ -96,13 +96,13 @@ def test_a_slow_look_that_tells_nothing_new_moves_nothing(machine: Machine):
     assert told(clock, machine) == pytest.approx(before, abs=0.002)
 
 
-def test_a_slow_look_at_a_clock_that_was_moved_is_better_than_none(machine: Machine):
+def test_a_slow_reply_moves_the_clock_if_the_difference_is_larger_than_its_error(machine: Machine):
     clock = StoreClock()
     follow(clock, machine, 3600.0, there=2.0, back=2.0)
     assert told(clock, machine) == pytest.approx(3600.0, abs=2.01)
 
 
-def test_a_look_is_good_for_a_minute(machine: Machine):
+def test_the_clock_is_stale_after_a_minute(machine: Machine):
     clock = StoreClock()
     assert clock.stale()
     follow(clock, machine, 0.0)
@@ -113,7 +113,7 @@ def test_a_look_is_good_for_a_minute(machine: Machine):
 
 
 @pytest.mark.parametrize("step", [3600.0, -3600.0])
-def test_a_machine_that_slept_or_was_set_looks_again(machine: Machine, step: float):
+def test_the_clock_is_stale_after_the_machine_slept_or_its_clock_was_set(machine: Machine, step: float):
     clock = StoreClock()
     follow(clock, machine, 0.0)
     machine.wall += step  # asleep, the monotonic clock stands still
@@ -132,7 +132,7 @@ def test_a_step_of_the_machines_clock_moves_nothing(machine: Machine):
     assert clock.now() == before
 
 
-def test_a_store_that_does_not_answer_leaves_the_clock_as_it_was(machine: Machine):
+def test_a_store_that_does_not_reply_leaves_the_clock_unchanged(machine: Machine):
     clock = StoreClock()
     before = clock.now()
 
@@ -164,7 +164,7 @@ def test_it_stands_still_until_it_is_moved():
     assert isinstance(clock, Clock)
 
 
-def test_a_step_is_no_time_passing():
+def test_a_step_of_now_does_not_move_monotonic_time():
     clock = ManualClock(T0)
     clock.step(timedelta(hours=-1))
     assert (clock.now(), clock.monotonic()) == (T0 - timedelta(hours=1), 0.0)
@@ -172,7 +172,7 @@ def test_a_step_is_no_time_passing():
     assert clock.now() == T0 - timedelta(hours=1) + timedelta(seconds=90)
 
 
-def test_the_start_may_be_in_any_zone_but_not_in_none():
+def test_the_start_needs_a_time_zone_and_may_be_in_any():
     assert ManualClock(datetime(2030, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))).now() == T0
     with pytest.raises(ValueError, match="start: expected a datetime with a time zone, got the naive"):
         ManualClock(datetime(2030, 1, 1))  # noqa: DTZ001 - that is the case
@@ -199,7 +199,7 @@ async def sleeping(clock: ManualClock, count: int) -> None:
 
 
 @pytest.mark.parametrize("steps", range(1, 30))
-def test_a_sleeper_wakes_when_its_time_has_come_in_however_many_steps(steps: int):
+def test_a_sleeper_wakes_at_its_time_in_one_step_or_many(steps: int):
     async def scenario() -> None:
         clock = ManualClock()
         sleeper = asyncio.create_task(clock.sleep(steps / 10))
@@ -235,7 +235,7 @@ def test_sleepers_wake_in_the_order_of_their_moments():
     assert asyncio.run(scenario()) == [1, 2, 3]
 
 
-def test_a_sleep_of_nothing_gives_others_their_turn():
+def test_a_sleep_of_zero_lets_other_tasks_run():
     async def scenario() -> None:
         clock, turns = ManualClock(), list[str]()
 
@@ -285,7 +285,7 @@ def test_loops_of_many_threads_sleep_on_one_clock():
     assert sorted(woken) == [1 + number for number in range(count)]
 
 
-def test_a_loop_that_was_closed_keeps_nobody_else_asleep():
+def test_a_closed_loop_does_not_keep_other_sleepers_asleep():
     clock = ManualClock()
     closed = asyncio.new_event_loop()
     abandoned = closed.create_task(clock.sleep(1))

@@ -159,7 +159,7 @@ def test_subclasses_of_text_and_numbers_are_written_as_what_they_are() -> None:
         (pydantic.create_model("M", x=(float, ...))(x=NAN), r"\$\.x is nan"),
     ],
 )
-def test_what_is_not_finite_is_refused_wherever_it_is(value: Any, where: str) -> None:
+def test_nan_and_infinity_are_refused_at_any_depth(value: Any, where: str) -> None:
     with pytest.raises(ValueError, match=where):
         codec.encode(value)
     kind = type(value) if dataclasses.is_dataclass(value) else Any
@@ -167,7 +167,7 @@ def test_what_is_not_finite_is_refused_wherever_it_is(value: Any, where: str) ->
         codec.encode_as(value, kind)
 
 
-def test_text_that_looks_like_something_else_passes() -> None:
+def test_text_that_looks_like_nan_or_a_number_is_accepted() -> None:
     for text in ("null", "NaN", "Infinity", '"1":', "nan"):
         assert codec.decode(codec.encode({text: [text]})) == {text: [text]}
     assert codec.decode(codec.encode({"1": {"2": None}})) == {"1": {"2": None}}
@@ -189,7 +189,7 @@ def test_keys_that_json_cannot_hold_are_refused(key: Any) -> None:
         codec.encode({"a": {key: 1}})
 
 
-def test_structures_without_end_are_refused() -> None:
+def test_structures_that_contain_themselves_are_refused() -> None:
     itself: list[Any] = []
     itself.append(itself)
     deep: Any = []
@@ -215,14 +215,14 @@ def test_lone_surrogates_are_refused(value: Any) -> None:
         codec.encode(value)
 
 
-def test_numbers_of_thousands_of_digits_are_an_error_and_nothing_else() -> None:
+def test_numbers_of_thousands_of_digits_are_a_value_error() -> None:
     with pytest.raises(ValueError, match="digits"):
         codec.encode(10**5000)
     with pytest.raises(ValueError, match="out of range"):
         codec.decode(b"1" * 5000)
 
 
-def test_what_cannot_be_written_names_its_type() -> None:
+def test_a_value_that_cannot_be_encoded_is_named_by_its_type() -> None:
     with pytest.raises(TypeError, match="object cannot be written as JSON; use plain values"):
         codec.encode([object()])
 
@@ -232,12 +232,12 @@ class Custom:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"NaN", b'"\xff"', b"1e999", b'"\\ud800"', b"{}x"])
-def test_bytes_that_are_no_json_are_a_value_error(data: bytes) -> None:
+def test_bytes_that_are_not_json_are_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the sentence is the parser's
         codec.decode(data)
 
 
-def test_a_type_that_cannot_be_read_says_so() -> None:
+def test_a_type_that_json_cannot_be_read_as_is_a_type_error() -> None:
     with pytest.raises(TypeError, match=r"cannot be read from JSON.*annotate with plain types"):
         codec.decode(b"1", int | Custom)
     with pytest.raises(ValueError, match="Custom cannot be read from JSON"):
@@ -247,7 +247,7 @@ def test_a_type_that_cannot_be_read_says_so() -> None:
     assert type_name(int | None) == "int | None"
 
 
-def test_what_pydantic_refuses_is_told_without_the_value() -> None:
+def test_an_error_of_pydantic_does_not_show_the_value() -> None:
     for kind in (Strict, list[Strict | int]):
         data = b'{"name":"secret"}' if kind is Strict else b'[{"name":"secret"}]'
         with pytest.raises(ValueError, match="refused by a validator") as caught:

@@ -24,14 +24,14 @@ def test_the_first_reason_stays():
     assert (bool(signal), signal.is_set(), signal.reason) == (True, True, "timeout")
 
 
-def test_an_empty_reason_is_a_signal_too():
+def test_an_empty_reason_sets_the_signal():
     signal = CancelSignal()
     signal.set("")
     assert signal
     assert signal.wait(0)
 
 
-def test_waiting_ends_with_the_signal_or_with_the_time():
+def test_wait_returns_at_the_signal_or_after_the_timeout():
     signal = CancelSignal()
     assert signal.wait(0) is False
     signal.set("shutdown")
@@ -62,7 +62,7 @@ def test_a_coroutine_is_woken_from_another_thread():
     assert asyncio.run(scenario(), debug=True) == ["cancelled"] * 4
 
 
-def test_who_subscribes_is_called_once_and_at_once_if_it_is_late():
+def test_a_subscriber_is_called_once_and_immediately_if_the_signal_is_set():
     signal, calls = CancelSignal(), list[str]()
     signal.subscribe(lambda: calls.append("early"))
     signal.set("timeout")
@@ -82,7 +82,7 @@ RAISED = [ValueError("c4n4ry"), RuntimeError("c4n4ry"), SystemExit(3), KeyboardI
 
 
 @pytest.mark.parametrize("error", [*RAISED, GeneratorExit(), Silent()], ids=lambda error: type(error).__name__)
-def test_what_a_callback_raises_is_logged_and_reaches_nobody(
+def test_an_error_in_a_callback_is_logged_and_not_raised(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls = list[str]()
@@ -103,7 +103,7 @@ def test_what_a_callback_raises_is_logged_and_reaches_nobody(
     assert "c4n4ry" not in caplog.text
 
 
-def test_a_log_that_fails_as_well_reaches_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_logging_a_callback_error_is_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     signal, calls = CancelSignal(), list[str]()
     monkeypatch.setattr(logging.Logger, "error", lambda *args, **extra: 1 / 0)
     signal.subscribe(lambda: 1 / 0)
@@ -112,7 +112,7 @@ def test_a_log_that_fails_as_well_reaches_nobody(monkeypatch: pytest.MonkeyPatch
     assert calls == ["called"]
 
 
-def test_no_race_between_setting_waiting_and_subscribing_loses_a_wake():
+def test_setting_waiting_and_subscribing_at_once_loses_no_wake_up():
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -175,14 +175,14 @@ def test_all_threads_see_the_same_signal_of_a_context():
         assert len(set(seen)) == 1
 
 
-def test_what_a_context_knows():
+def test_a_context_has_its_job_worker_deadline_and_fence():
     deadline = datetime(2030, 1, 1, tzinfo=UTC)
     context = JobContext(JOB, "w", deadline)
     assert (context.job, context.deadline, context.fence) == (JOB, deadline, 7)
     assert "c4n4ry" not in repr(context)
 
 
-def test_progress_is_told_to_who_listens_and_to_nobody_else():
+def test_progress_reaches_the_callback_if_there_is_one():
     told: list[Any] = []
     JobContext(JOB).progress(1, 2, "x")
     JobContext(JOB, _progress=lambda *facts: told.append(facts)).progress(1, 2, "half")
@@ -205,7 +205,7 @@ def test_a_transaction_needs_a_sql_store():
         JobContext(JOB).transaction()
 
 
-def test_a_wait_left_behind_on_a_closed_loop_keeps_nobody_from_the_signal() -> None:
+def test_a_waiter_on_a_closed_loop_does_not_keep_others_from_the_signal() -> None:
     signal, heard = CancelSignal(), []
 
     async def leave() -> None:

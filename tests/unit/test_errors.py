@@ -41,7 +41,7 @@ def test_the_drawing_is_the_tree():
     assert drawn() == real
 
 
-def test_there_is_nothing_in_the_module_beside_the_tree_and_the_signals():
+def test_the_module_holds_only_the_error_tree_and_the_signals():
     kinds = {
         name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, BaseException)
     }
@@ -53,7 +53,7 @@ def test_signals_are_not_errors():
         assert not issubclass(signal, TaskHarborError)
 
 
-def test_every_error_is_public_and_says_what_it_is_for():
+def test_every_error_is_public_and_has_a_docstring():
     signals = set(defined(HandlerSignal)) - {"HandlerSignal"}
     for name in {*defined(TaskHarborError), *signals}:
         assert getattr(taskharbor, name) is getattr(errors, name)
@@ -83,7 +83,7 @@ def test_every_error_travels_between_processes_and_copies(error: Any):
         assert vars(other) == vars(error)
 
 
-def test_what_the_errors_say():
+def test_the_texts_of_the_errors():
     assert str(errors.JobDead("j", "why")) == "job j is dead: why"
     assert str(errors.JobDead("j", "why", "\nValueError: text\n\nframes")) == "job j is dead: why: ValueError: text"
     assert len(str(errors.JobDead("j", "why", "ValueError: " + "x" * 8000))) < 350

@@ -26,7 +26,7 @@ def test_every_observer_gets_every_event_in_order():
 
 
 @pytest.mark.parametrize("kind", [ValueError, SystemExit, GeneratorExit, asyncio.CancelledError, StopIteration])
-def test_what_an_observer_raises_reaches_neither_the_caller_nor_the_others(
+def test_an_error_in_an_observer_reaches_neither_the_caller_nor_other_observers(
     kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ):
     heard: list[Event] = []
@@ -40,7 +40,7 @@ def test_what_an_observer_raises_reaches_neither_the_caller_nor_the_others(
     assert "c4n4ry" not in caplog.text
 
 
-def test_an_interrupt_is_the_users_and_goes_through():
+def test_an_interrupt_in_an_observer_is_raised():
     def interrupted(event: Event) -> None:
         raise KeyboardInterrupt
 
@@ -107,7 +107,7 @@ class Choosy:
         self.heard.append(event)
 
 
-def test_an_observer_gets_only_what_it_wants_whatever_others_want():
+def test_an_observer_receives_only_the_events_it_wants():
     choosy, all_of_them = Choosy(JobReserved), Choosy(JobReserved, JobStarted)
     observers = Observers([choosy, all_of_them])
     observers.emit(EVENT)
@@ -116,7 +116,7 @@ def test_an_observer_gets_only_what_it_wants_whatever_others_want():
     assert all_of_them.heard == [EVENT, JobReserved(JOB, "w")]
 
 
-def test_an_observer_is_asked_what_it_wants():
+def test_an_event_is_heard_if_any_observer_wants_it():
     assert not Observers([]).hears(JobStarted)
     assert not Observers([Choosy(JobReserved)]).hears(JobStarted)
     assert Observers([Choosy(JobReserved), Choosy(JobStarted)]).hears(JobStarted)
@@ -124,7 +124,9 @@ def test_an_observer_is_asked_what_it_wants():
 
 
 @pytest.mark.parametrize("kind", [ValueError, SystemExit, asyncio.CancelledError])
-def test_a_wants_that_raises_is_a_no_and_is_reported(kind: type[BaseException], caplog: pytest.LogCaptureFixture):
+def test_a_wants_that_raises_counts_as_false_and_is_reported(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+):
     class Broken(Choosy):
         def wants(self, event_type: type[Event]) -> bool:
             raise kind
@@ -137,7 +139,7 @@ def test_a_wants_that_raises_is_a_no_and_is_reported(kind: type[BaseException], 
     assert kind.__name__ in caplog.text
 
 
-def test_many_threads_may_tell_at_once_and_nothing_is_lost():
+def test_many_threads_may_emit_at_once_without_losing_events():
     heard: list[Event] = []
 
     def broken(event: Event) -> None:

@@ -41,7 +41,7 @@ def add(x: int, y: int = 1) -> int:
         ("nothing_like_it", "a task has no attribute 'nothing_like_it'"),
     ],
 )
-def test_an_attribute_of_tasks_elsewhere(harbor: Any, name: str, told: str) -> None:
+def test_an_attribute_that_tasks_of_other_libraries_have(harbor: Any, name: str, told: str) -> None:
     task = harbor.task(add)
     assert not hasattr(task, name)
     with pytest.raises(AttributeError) as caught:
@@ -49,7 +49,7 @@ def test_an_attribute_of_tasks_elsewhere(harbor: Any, name: str, told: str) -> N
     assert str(caught.value).endswith(told)
 
 
-def test_an_attribute_of_handles_elsewhere(harbor: Any) -> None:
+def test_an_attribute_that_results_of_other_libraries_have(harbor: Any) -> None:
     handle = harbor.task(add).enqueue(1)
     with pytest.raises(AttributeError, match=r"a handle has no attribute 'get'; handle\.result\(timeout=…\)"):
         handle.get()
@@ -64,7 +64,7 @@ def test_no_hint_hides_a_name_that_is_there() -> None:
     assert OF_OPTIONS.keys().isdisjoint(KNOWN)
 
 
-def test_an_attribute_of_applications_elsewhere(harbor: Any) -> None:
+def test_an_attribute_that_apps_of_other_libraries_have(harbor: Any) -> None:
     told = (
         r"a harbor has no attribute 'enqueue'; a task stores its own jobs: task\.enqueue\(…\); "
         r"harbor\.client\.enqueue\(JobRequest\(type=…, payload=…\)\) stores a job by the name of its task"
@@ -76,7 +76,7 @@ def test_an_attribute_of_applications_elsewhere(harbor: Any) -> None:
     assert copy.copy(harbor).client is harbor.client
 
 
-def test_a_step_is_no_job_yet(harbor: Any) -> None:
+def test_a_step_cannot_be_enqueued_by_itself(harbor: Any) -> None:
     step = harbor.task(add).s(1)
     with pytest.raises(AttributeError, match=r"a step .* add\.enqueue\(…\) stores a job, and chain\(add\.s\(…\)\)"):
         step.delay()
@@ -98,7 +98,7 @@ def test_an_option_among_the_arguments(harbor: Any, option: str, told: str) -> N
     assert told in str(caught.value)
 
 
-def test_an_option_of_tasks_elsewhere(harbor: Any) -> None:
+def test_an_option_that_tasks_of_other_libraries_have(harbor: Any) -> None:
     with pytest.raises(TypeError, match="unknown option 'max_retries'; use max_attempts=, which counts the first"):
         harbor.task(max_retries=3)(add)
     with pytest.raises(TypeError, match="unknown option 'eta'; use run_at="):
@@ -108,7 +108,7 @@ def test_an_option_of_tasks_elsewhere(harbor: Any) -> None:
 # Declaring
 
 
-def test_a_text_in_place_of_an_option(harbor: Any) -> None:
+def test_a_positional_text_instead_of_a_named_option(harbor: Any) -> None:
     with pytest.raises(TypeError, match=r"@harbor.task\(name='mail'\) or @harbor.task\(queue='mail'\)"):
         harbor.task("mail")
 
@@ -171,7 +171,7 @@ def test_a_context_without_its_annotation(harbor: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("policy", [Exponential, Fixed, Linear, ValueError])
-def test_a_retry_policy_that_nobody_called(harbor: Any, policy: Any) -> None:
+def test_a_retry_policy_class_instead_of_an_instance(harbor: Any, policy: Any) -> None:
     told = rf"retry: expected a policy such as {policy.__name__}\(…\), got the class itself; call it"
     for use in (
         lambda: harbor.task(retry=policy)(add),
@@ -195,7 +195,7 @@ def logged(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def test_a_decorator_above_is_told_to_go_below(harbor: Any) -> None:
+def test_a_decorator_above_harbor_task_is_refused_at_enqueue(harbor: Any) -> None:
     above: Any = logged(harbor.task(add))
     assert above(1) == 2
     for call in (above.enqueue, above.aenqueue, above.options, above.s):
@@ -203,14 +203,14 @@ def test_a_decorator_above_is_told_to_go_below(harbor: Any) -> None:
             call(1)
 
 
-def test_a_decorator_below_is_what_a_worker_runs(harbor: Any) -> None:
+def test_a_worker_runs_a_decorator_below_harbor_task(harbor: Any) -> None:
     below = harbor.task(name="below")(logged(add))
     handle = below.enqueue(1, y=4)
     harbor.worker().run(until_empty=True)
     assert handle.result() == 5
 
 
-def test_methods_of_a_task_are_what_they_look_like(harbor: Any) -> None:
+def test_methods_of_a_task_cannot_be_replaced(harbor: Any) -> None:
     task = harbor.task(add)
     assert Task.enqueue.__doc__
     assert inspect.iscoroutinefunction(task.aenqueue)
@@ -241,7 +241,7 @@ def test_a_payload_that_is_too_large_names_its_task(harbor: Any) -> None:
 
 
 @pytest.mark.parametrize("process", [False, True])
-def test_a_result_that_does_not_fit_its_annotation_is_told_where_it_is_made(
+def test_a_result_that_does_not_fit_its_annotation_is_logged_by_the_worker(
     harbor: Any, caplog: pytest.LogCaptureFixture, process: bool
 ) -> None:
     task = harbor.task(name="wrong", process=process)(wrong)

@@ -130,7 +130,7 @@ def through(function: Callable[..., Any], value: Any) -> Any:
 
 @given(value=nested(st.one_of(NATIVE, CHANGED)))
 @pytest.mark.parametrize("function", [bare, annotated, an_object])
-def test_what_arrives_is_what_was_sent_or_the_call_is_refused(function: Callable[..., Any], value: Any) -> None:
+def test_a_value_arrives_as_it_was_sent_or_the_call_is_refused(function: Callable[..., Any], value: Any) -> None:
     refused, arrived = "", None
     try:
         arrived = through(function, value)
@@ -141,7 +141,7 @@ def test_what_arrives_is_what_was_sent_or_the_call_is_refused(function: Callable
 
 @given(value=nested(NATIVE))
 @pytest.mark.parametrize("function", [bare, annotated, an_object])
-def test_what_json_knows_is_never_refused(function: Callable[..., Any], value: Any) -> None:
+def test_values_that_json_knows_are_never_refused(function: Callable[..., Any], value: Any) -> None:
     assert same(through(function, value), value)
 
 
@@ -167,7 +167,7 @@ def test_what_json_knows_is_never_refused(function: Callable[..., Any], value: A
         (OpenTuple, OpenTuple),
     ],
 )
-def test_places_that_an_annotation_leaves_open(annotation: Any, fits: Callable[[Any], Any]) -> None:
+def test_untyped_places_of_an_annotation_are_checked(annotation: Any, fits: Callable[[Any], Any]) -> None:
     def function(x):
         pass
 
@@ -193,7 +193,7 @@ def test_places_that_an_annotation_leaves_open(annotation: Any, fits: Callable[[
         (list[Point], [Point(1)]),
     ],
 )
-def test_what_is_annotated_travels_as_before(annotation: Any, value: Any) -> None:
+def test_annotated_values_are_not_checked(annotation: Any, value: Any) -> None:
     def function(x):
         pass
 
@@ -206,7 +206,7 @@ def test_subclasses_of_what_json_knows_come_back_equal(value: Any) -> None:
     assert through(bare, value) == value
 
 
-def test_the_words() -> None:
+def test_the_texts_of_the_errors() -> None:
     harbor = Harbor("memory://")
 
     @harbor.task(name="store")

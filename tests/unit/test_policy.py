@@ -57,13 +57,13 @@ def test_the_jobs_own_limit_wins_over_the_workers():
     assert isinstance(decided(ValueError(), attempts=5, max_attempts=9), Retry)
 
 
-def test_a_policy_that_answers_none_gives_up():
+def test_a_policy_that_returns_none_gives_up():
     outcome = decided(ValueError(), Terms(lambda attempts, error: None, 5))
     assert isinstance(outcome, Fail)
     assert outcome.reason.startswith("its retry policy gave up after ")
 
 
-def test_a_policy_is_told_the_attempts_including_this_failure_and_the_error():
+def test_a_policy_receives_the_attempts_with_this_failure_and_the_error():
     told: list[Any] = []
     error = ValueError()
 
@@ -114,7 +114,7 @@ def test_cancel_cancels_with_its_reason():
     assert decided(Cancel("not wanted any more"), attempts=4) == Cancelled(LEASE, "not wanted any more")
 
 
-def test_a_lease_lost_too_often_is_told_and_no_attempt_counted():
+def test_a_lease_lost_too_often_is_a_failure_without_counting_an_attempt():
     assert crashed(record(attempts=2, lost=3), LEASE, NOW) == Fail(LEASE, "crashed 3 times", 2, NOW)
 
 
@@ -212,7 +212,7 @@ def _raise(error: BaseException) -> Any:
         lambda: 1,
     ],
 )
-def test_a_policy_that_raises_or_answers_nonsense_counts_as_a_minute_and_is_reported(policy: Any):
+def test_a_policy_that_raises_or_returns_nonsense_counts_as_a_minute_and_is_reported(policy: Any):
     verdict = on_error(record(), LEASE, ValueError(), Terms(policy, 5), NOW)
     assert isinstance(verdict.outcome, Retry)
     assert verdict.outcome.run_at == NOW + POLICY_FAILED_DELAY
@@ -230,7 +230,7 @@ def test_run_at_is_rounded_up_to_a_millisecond(delay: timedelta):
     assert timedelta(0) <= run_at - (NOW + delay) < timedelta(milliseconds=1)
 
 
-def test_past_the_calendars_end_is_at_its_end():
+def test_a_delay_past_the_year_9999_ends_there():
     late = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
     for delay in (timedelta(microseconds=1), timedelta(days=1), LONGEST):
         run_at = after(late, delay)
@@ -302,7 +302,7 @@ def test_the_longest_delay_with_jitter_is_still_a_delay():
         (lambda: Linear(2, -2), "Linear maximum: expected zero or more seconds, got -2"),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused_when_it_is_made(make: Any, said: str):
+def test_an_invalid_policy_is_refused_when_it_is_made(make: Any, said: str):
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
         make()
 
@@ -387,11 +387,11 @@ def test_a_summary_is_class_and_message_in_one():
         (Wrapped(), "Wrapped: wrapped"),
     ],
 )
-def test_an_exception_that_cannot_say_what_it_is_is_described_all_the_same(error: BaseException, said: str):
+def test_an_exception_whose_str_raises_is_still_described(error: BaseException, said: str):
     assert describe(error) == said
 
 
-def test_where_it_was_raised_is_told_with_the_innermost_frame_last():
+def test_frames_are_listed_with_the_innermost_last():
     text = describe(caught(lambda: _raise(ValueError("here"))))
     assert text.splitlines()[0] == "ValueError: here"
     assert text.index("in caught") < text.index("in _raise")
@@ -411,7 +411,7 @@ def deep(levels: int) -> None:
     raise ValueError("at the bottom")
 
 
-def test_of_a_deep_traceback_the_innermost_frames_are_kept():
+def test_a_deep_traceback_keeps_its_innermost_frames():
     text = describe(caught(lambda: deep(sys.getrecursionlimit() - 200)))
     assert text.startswith("ValueError: at the bottom")
     assert text.endswith('raise ValueError("at the bottom")')
@@ -425,13 +425,13 @@ def test_notes_are_kept():
 
 
 @pytest.mark.parametrize("notes", [7, None, [1, b"x", "kept"], "text"])
-def test_notes_of_any_kind_do_no_harm(notes: Any):
+def test_notes_that_are_not_text_are_ignored(notes: Any):
     error = ValueError("x")
     error.__notes__ = notes
     assert describe(error).startswith("ValueError: x")
 
 
-def test_what_caused_it_is_told():
+def test_the_cause_is_described():
     def fail() -> None:
         try:
             _raise(KeyError("row"))
@@ -443,7 +443,7 @@ def test_what_caused_it_is_told():
     assert "\n\ncaused by KeyError: 'row'\n" in text
 
 
-def test_what_was_being_handled_is_told_unless_it_was_suppressed():
+def test_the_context_is_described_unless_it_was_suppressed():
     def fail(suppressed: bool) -> None:
         try:
             _raise(KeyError("row"))
@@ -457,7 +457,7 @@ def test_what_was_being_handled_is_told_unless_it_was_suppressed():
     assert "KeyError: 'row'" not in describe(untold)
 
 
-def test_the_members_of_a_group_are_told():
+def test_the_members_of_an_exception_group_are_described():
     inner = ExceptionGroup("inner", [KeyError("third")])
     text = describe(ExceptionGroup("several", [ValueError("first"), SystemError("second"), inner]))
     assert text.startswith("ExceptionGroup: several (3 sub-exceptions)")
@@ -465,12 +465,12 @@ def test_the_members_of_a_group_are_told():
         assert f"in the group: {member}" in text
 
 
-def test_a_group_of_thousands_is_told_in_part():
+def test_an_exception_group_of_thousands_is_described_in_part():
     text = describe(ExceptionGroup("many", [ValueError(str(number)) for number in range(10_000)]))
     assert text.count("in the group: ValueError") == 9
 
 
-def test_causes_that_form_a_ring_end():
+def test_a_ring_of_causes_is_described_once():
     first, second = ValueError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first
     assert describe(first) == "ValueError: first\n\ncaused by ValueError: second"

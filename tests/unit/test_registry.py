@@ -25,7 +25,7 @@ def test_the_scheme_names_the_driver_in_any_case():
 
 
 @pytest.mark.parametrize("dsn", ["jobs.db", "/var/jobs.db", "://x", "5://x", " memory://", "s3cret"])
-def test_what_has_no_scheme_is_told_what_a_dsn_looks_like(dsn: str):
+def test_an_address_without_a_scheme_is_refused_with_an_example(dsn: str):
     with pytest.raises(
         ValueError, match=r"expected a DSN such as sqlite:///jobs.db.*, got one without a scheme"
     ) as caught:
@@ -33,7 +33,7 @@ def test_what_has_no_scheme_is_told_what_a_dsn_looks_like(dsn: str):
     assert "s3cret" not in str(caught.value)
 
 
-def test_an_unknown_scheme_names_those_there_are():
+def test_an_unknown_scheme_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match=r"^no driver for mongo://; installed are: .*memory://"):
         open_driver("mongo://app:s3cret@db")
 
@@ -61,7 +61,7 @@ def test_an_unknown_scheme_names_those_there_are():
         ("memory:", "memory:…: expected two slashes behind the colon, such as memory://"),
     ],
 )
-def test_what_was_meant_is_told(dsn: str, told: str):
+def test_a_misspelt_scheme_is_refused_with_the_nearest_one(dsn: str, told: str):
     with pytest.raises(ValueError, match=r"s") as caught:
         open_driver(dsn)
     assert told in str(caught.value)
@@ -81,17 +81,17 @@ def test_a_driver_whose_library_is_missing_is_not_called_installed(monkeypatch: 
 
 
 @pytest.mark.parametrize("dsn", [None, 5, b"memory://", Path("jobs.db")])
-def test_what_is_no_text_is_a_type_error(dsn: Any):
+def test_a_dsn_that_is_not_text_is_a_type_error(dsn: Any):
     with pytest.raises(TypeError, match=f"^expected a DSN \\(text\\), got {type(dsn).__name__}$"):
         open_driver(dsn)
 
 
-def test_a_drivers_complaint_is_told_with_the_redacted_dsn():
+def test_an_error_of_a_driver_is_raised_with_the_redacted_dsn():
     with pytest.raises(ValueError, match=r"^memory://jobs\?…: unknown option 'retension' in the DSN; expected one of"):
         open_driver("memory://jobs?retension=1h")
 
 
-def test_which_store_is_used(monkeypatch: pytest.MonkeyPatch):
+def test_argument_environment_and_default_in_this_order(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("TASKHARBOR_DSN", raising=False)
     assert resolve_dsn(None) == DEFAULT_DSN
     monkeypatch.setenv("TASKHARBOR_DSN", "memory://env")
@@ -111,7 +111,7 @@ def test_an_empty_address_is_refused_wherever_it_comes_from(monkeypatch: pytest.
     assert resolve_dsn("memory://") == "memory://"
 
 
-def test_an_environment_that_becomes_empty_is_told_by_the_first_call_and_never_by_a_repr(
+def test_an_environment_that_becomes_empty_fails_at_the_first_call_not_in_a_repr(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.delenv("TASKHARBOR_DSN", raising=False)
@@ -122,7 +122,7 @@ def test_an_environment_that_becomes_empty_is_told_by_the_first_call_and_never_b
         harbor.driver  # noqa: B018
 
 
-def test_the_default_store_is_told_once_with_its_whole_path(
+def test_the_default_store_is_logged_once_with_its_whole_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.chdir(tmp_path)
@@ -206,7 +206,7 @@ def test_two_packages_for_one_scheme_are_a_conflict_that_names_both(packages: Pa
         open_driver("stone://")
 
 
-def test_an_entry_point_that_leads_nowhere_says_so(packages: Packages):
+def test_an_entry_point_that_cannot_be_imported_is_named(packages: Packages):
     packages.add("six", "stone = outside_six:make\nbrick = outside_six:text", outside_six="text = 'no driver'\n")
     with pytest.raises(ImportError, match=r"^stone:// is declared as outside_six:make, which does not exist"):
         open_driver("stone://")
@@ -285,7 +285,7 @@ def test_no_part_of_a_password_is_in_an_error(shape: str, secret: str, escaped: 
         ("secret", "…"),
     ],
 )
-def test_what_is_left_of_a_dsn_is_enough_to_know_it_by(dsn: str, shown: str):
+def test_a_redacted_dsn_still_names_the_store(dsn: str, shown: str):
     assert redact(dsn) == shown
 
 
@@ -310,7 +310,7 @@ def test_durations(text: str, seconds: float):
 
 
 @pytest.mark.parametrize("text", ["", "h", "-1", "1 h", "1w", "1e9", "nan", "inf", "0x1", "1h30m"])
-def test_what_is_no_duration_is_refused(text: str):
+def test_an_invalid_duration_is_refused(text: str):
     with pytest.raises(ValueError, match="retention: expected a duration such as 3600, 90s or 24h, got"):
         span(text, "retention")
 

@@ -63,7 +63,7 @@ def test_a_stop_before_the_start_is_remembered():
     run(scenario())
 
 
-def test_a_stop_in_the_same_turn_as_the_start_ends_it():
+def test_a_stop_right_after_the_start_ends_it():
     async def scenario() -> None:
         service = Loop()
         service.start()
@@ -73,7 +73,7 @@ def test_a_stop_in_the_same_turn_as_the_start_ends_it():
     run(scenario())
 
 
-def test_stops_may_be_many_and_at_once_and_all_wait_for_the_end():
+def test_concurrent_stops_all_wait_for_the_end():
     async def scenario() -> None:
         service = Loop()
         service.start()
@@ -85,7 +85,7 @@ def test_stops_may_be_many_and_at_once_and_all_wait_for_the_end():
     run(scenario())
 
 
-def test_a_second_start_is_a_mistake():
+def test_a_second_start_is_refused():
     async def scenario() -> None:
         service = Loop()
         service.start()
@@ -98,7 +98,7 @@ def test_a_second_start_is_a_mistake():
     run(scenario())
 
 
-def test_what_was_not_started_has_no_task():
+def test_a_service_that_was_not_started_has_no_task():
     async def scenario() -> None:
         with pytest.raises(RuntimeError, match="Loop was not started"):
             _ = Loop().task
@@ -106,7 +106,7 @@ def test_what_was_not_started_has_no_task():
     run(scenario())
 
 
-def test_what_a_loop_raises_is_kept_for_who_waits_and_does_not_spoil_a_stop():
+def test_an_error_of_the_loop_is_kept_on_its_task_and_stop_still_works():
     async def scenario() -> None:
         service = Broken()
         service.start()
@@ -118,7 +118,7 @@ def test_what_a_loop_raises_is_kept_for_who_waits_and_does_not_spoil_a_stop():
     run(scenario())
 
 
-def test_a_stop_that_is_cancelled_leaves_the_loop_to_end_by_itself():
+def test_a_cancelled_stop_lets_the_loop_end_by_itself():
     async def scenario() -> None:
         service, released = Loop(), asyncio.Event()
 
@@ -153,7 +153,7 @@ def test_a_rest_ends_with_the_first_waiter_and_cancels_the_others():
     run(scenario())
 
 
-def test_a_rest_is_ended_by_the_wish_to_stop_and_waits_for_what_it_cancelled():
+def test_a_rest_ends_at_a_stop_and_waits_for_what_it_cancelled():
     async def scenario() -> None:
         cleaned = asyncio.Event()
 
@@ -173,7 +173,7 @@ def test_a_rest_is_ended_by_the_wish_to_stop_and_waits_for_what_it_cancelled():
     run(scenario())
 
 
-def test_a_waiter_that_raises_ends_the_rest_and_nothing_else():
+def test_a_waiter_that_raises_ends_only_the_rest():
     async def scenario() -> None:
         async def fails() -> None:
             raise OSError
@@ -202,7 +202,7 @@ def test_a_rest_that_is_cancelled_cancels_its_waiters():
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_whenever_the_stop_comes_nothing_hangs(turns: int):
+def test_a_stop_at_any_moment_ends_the_service(turns: int):
     async def scenario() -> None:
         services = [Loop(lambda: asyncio.sleep(0)), Loop(), Loop(lambda: asyncio.Event().wait())]
         for service in services:

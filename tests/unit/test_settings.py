@@ -87,12 +87,12 @@ def test_queues_are_served_once_each_in_the_order_given():
     assert settings(queues="mail").queues == ("mail",)
 
 
-def test_a_heartbeat_is_a_third_of_the_lease_unless_said_otherwise():
+def test_the_default_heartbeat_is_a_third_of_the_lease():
     assert settings(lease=timedelta(minutes=1)).heartbeat == 20.0
     assert settings(lease=30, heartbeat=15).heartbeat == 15.0
 
 
-def test_the_name_is_unique_for_each_worker_whatever_it_is_called():
+def test_each_worker_has_a_unique_name():
     first, second = settings(name="mailer").name, settings(name="mailer").name
     assert first != second
     assert first.startswith(f"mailer:{os.getpid()}:")
@@ -112,7 +112,7 @@ def test_a_long_name_is_cut_by_bytes_and_the_id_stays_within_its_limit() -> None
         ({"queues": 5}, "queues: expected queue names"),
     ],
 )
-def test_a_heart_and_queues_of_the_wrong_kind(given: dict[str, object], told: str) -> None:
+def test_a_heart_or_queues_of_the_wrong_type_are_refused(given: dict[str, object], told: str) -> None:
     with pytest.raises((TypeError, ValueError), match=told):
         settings(**given)  # type: ignore[arg-type]
 

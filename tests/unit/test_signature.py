@@ -164,7 +164,7 @@ def test_the_payload_is_an_object_by_name() -> None:
     }
 
 
-def test_defaults_are_filled_in_and_each_job_has_its_own_of_what_can_be_changed() -> None:
+def test_defaults_are_filled_in_and_mutable_ones_are_copied_for_each_job() -> None:
     assert of(send).decode(b'{"to":"a"}') == {"to": "a", "subject": "Hello", "urgent": False}
     assert of(spread).decode(b'{"a":1}') == {"a": 1, "b": 2, "rest": [], "c": 3, "more": {}}
     shared: list[int] = []
@@ -218,7 +218,7 @@ def test_defaults_are_filled_in_and_each_job_has_its_own_of_what_can_be_changed(
         (bare, {"x": "\ud800"}, ValueError, "parameter 'x': the text holds a lone surrogate"),
     ],
 )
-def test_what_does_not_fit_is_refused_where_the_call_is_made(
+def test_an_argument_that_does_not_fit_is_refused_by_the_call(
     function: Any, arguments: Any, kind: Any, told: str
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -279,7 +279,7 @@ def test_a_payload_that_does_not_fit_names_parameter_and_types(function: Any, pa
         (msgspec.DecodeError("JSON is malformed: `canary` (byte 3)"), "not readable: DecodeError"),
     ],
 )
-def test_a_message_that_is_not_known_to_hide_the_value_is_not_shown(error: Exception, told: str) -> None:
+def test_an_unknown_message_of_msgspec_is_hidden(error: Exception, told: str) -> None:
     text = describe(error, ("to",))
     assert text.startswith(told)
     assert "canary" not in text
@@ -302,7 +302,7 @@ def test_a_message_that_is_not_known_to_hide_the_value_is_not_shown(error: Excep
         (Decimal, '"98765x"', "Invalid decimal string"),
     ],
 )
-def test_what_msgspec_says_without_the_value_is_shown(annotation: Any, payload: str, told: str) -> None:
+def test_a_known_message_of_msgspec_is_shown(annotation: Any, payload: str, told: str) -> None:
     def function(x: Any) -> None: ...
 
     function.__annotations__["x"] = annotation
@@ -335,11 +335,11 @@ def test_an_enum_value_is_not_shown() -> None:
         (spread, b'{"a":1,"x":"y"}', (1, 2, [], 3, {"x": "y"})),
     ],
 )
-def test_what_is_no_object_is_the_one_argument(function: Any, payload: bytes, values: Any) -> None:
+def test_a_payload_that_is_not_an_object_is_the_only_argument(function: Any, payload: bytes, values: Any) -> None:
     assert of(function).values(payload) == values
 
 
-def test_annotations_are_resolved_at_the_first_use_and_told_when_they_cannot_be() -> None:
+def test_annotations_are_resolved_at_the_first_use_and_refused_when_they_cannot_be() -> None:
     with pytest.raises(TypeError, match="ghost: the annotation 'Ghost' cannot be resolved; define or import it"):
         of(ghost).bind((1,), {})
     with pytest.raises(TypeError, match=r"impossible: parameter 'x': int \| .*Custom cannot be read from JSON"):

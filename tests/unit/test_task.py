@@ -64,7 +64,7 @@ def test_a_task_is_still_its_function() -> None:
     assert asyncio.run(harbor.task(fetch)(JobContext(prepare(TaskCall("t", b"", UNSET), NOW, "q")), "abc")) == 3
 
 
-def test_bare_and_with_options() -> None:
+def test_the_decorator_bare_and_with_options() -> None:
     harbor, _ = declaring()
     policy = Fixed(3)
     task = harbor.task(name="mail", queue="q", timeout=30, retry=policy, unrecoverable=[KeyError], max_attempts=7)(
@@ -100,7 +100,7 @@ def test_enqueue_binds_and_encodes_where_it_is_called() -> None:
     assert len(kept.calls) == 2
 
 
-def test_the_context_is_no_argument() -> None:
+def test_the_context_is_not_an_argument() -> None:
     harbor, kept = declaring()
     task = harbor.task(fetch)
     task.enqueue("u")
@@ -271,7 +271,7 @@ def test_default_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_name(script) == "package.script"
 
 
-def test_a_harbor_declares() -> None:
+def test_a_harbor_keeps_the_tasks_it_declares() -> None:
     harbor = Harbor("memory://", default_queue="home")
     mail = harbor.task(queue="mail")(send_email)
     harbor.task(fetch)
@@ -280,7 +280,7 @@ def test_a_harbor_declares() -> None:
 
 
 @pytest.mark.parametrize("name", ["taskharbor.join", "taskharbor.", "taskharbor.anything"])
-def test_names_of_the_core_are_no_ones_else(name: str) -> None:
+def test_reserved_names_are_refused(name: str) -> None:
     """A worker acks a job of the type taskharbor.join without running anything."""
     harbor = Harbor("memory://")
 

@@ -98,7 +98,7 @@ def test_a_payload_that_does_not_fit(function: Any) -> None:
             handler.bind(b'{"x":1}', CONTEXT)
 
 
-def test_kwargs_of_two_jobs_are_not_one_dict() -> None:
+def test_two_jobs_do_not_share_a_kwargs_dict() -> None:
     handler = Handler("t", nothing)
     assert handler.bind(b"{}", CONTEXT)[1] is not handler.bind(b"{}", CONTEXT)[1]
 
@@ -123,7 +123,7 @@ def test_coroutines_are_recognised(function: Any, expected: bool) -> None:
 
 
 @pytest.mark.parametrize("function", [generator, async_generator, functools.partial(generator)])
-def test_what_yields_is_refused(function: Any) -> None:
+def test_a_generator_function_is_refused(function: Any) -> None:
     with pytest.raises(TypeError, match="t: expected a handler that returns, got one that yields"):
         Handler("t", function)
 
@@ -226,7 +226,7 @@ def test_registry() -> None:
         registry.add(Handler("b", nothing))
 
 
-def test_prepare_tells_at_once_what_is_wrong() -> None:
+def test_prepare_raises_what_is_wrong_with_the_annotations() -> None:
     def lost(x: Nowhere) -> None: ...  # type: ignore[name-defined] # noqa: F821
 
     with pytest.raises(TypeError, match="'Nowhere' cannot be resolved"):
