@@ -10,6 +10,7 @@ import pytest
 
 from taskharbor.cli.banner import Greeting
 from taskharbor.drivers import JobRecord
+from taskharbor.model.events import Observers
 from taskharbor.worker.supervisor.messages import Offer
 from tests.cli.shell import PATIENCE, Process, environment, program, store, taskharbor
 
@@ -47,7 +48,7 @@ def app(tmp_path: Path, dsn: str) -> str:
 def test_the_banner_names_everything_and_fits(width: int):
     tasks = tuple(f"shop.jobs.number_{number:03}" for number in range(120))
     offer = Offer(OFFER.store, OFFER.queues, tasks, OFFER.used)
-    lines = Greeting("shop.queue:harbor", None, 4, 16).lines(offer, width)
+    lines = Greeting("shop.queue:harbor", None, 4, 16, Observers()).lines(offer, width)
     text = " ".join(" ".join(lines).split())
     assert "store sqlite:////srv/shop/jobs.db app shop.queue:harbor queues default, mail processes 4, each with" in text
     assert "tasks 120: shop.jobs.number_000, shop.jobs.number_001," in text
@@ -57,7 +58,7 @@ def test_the_banner_names_everything_and_fits(width: int):
 
 
 def warnings(app: str | None, queues: tuple[str, ...] | None = None, offer: Offer = OFFER) -> list[str]:
-    return list(Greeting(app, queues, 1, 16).warnings(offer))
+    return list(Greeting(app, queues, 1, 16, Observers()).warnings(offer))
 
 
 def test_a_worker_that_does_what_it_should_is_not_warned_of():

@@ -7,10 +7,10 @@ from prometheus_client import CollectorRegistry
 from taskharbor import events
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.events import Event, JobEvent
+from taskharbor.model import process_events
 from taskharbor.observe import opentelemetry
 from taskharbor.observe.prometheus import PrometheusObserver, QueueCollector
 from taskharbor.observe.prometheus.processes import PROCESS_COUNTERS, ProcessCounter
-from taskharbor.worker.supervisor import events as supervisor
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
@@ -27,7 +27,7 @@ def code(cell: str) -> set[str]:
     return set(re.findall(r"`([^`]+)`", cell))
 
 
-def test_every_event_is_there_with_what_it_tells():
+def test_every_event_is_listed_with_its_fields():
     concrete = {getattr(events, name) for name in events.__all__} - {Event, JobEvent, events.Observer}
     expected = {}
     for kind in concrete:
@@ -40,21 +40,21 @@ def test_every_event_is_there_with_what_it_tells():
 
 
 def supervisor_events() -> list[type[Event]]:
-    found = [each for each in vars(supervisor).values() if isinstance(each, type) and issubclass(each, Event)]
-    return [kind for kind in found if kind.__module__ == supervisor.__name__]
+    found = [each for each in vars(process_events).values() if isinstance(each, type) and issubclass(each, Event)]
+    return [kind for kind in found if kind.__module__ == process_events.__name__]
 
 
-def test_what_is_counted_of_a_supervisor_is_what_it_tells():
-    assert {*PROCESS_COUNTERS, "JobsReleased"} <= {kind.__name__ for kind in supervisor_events()}
+def test_events_of_a_supervisor_are_counted():
+    assert PROCESS_COUNTERS.keys() <= set(supervisor_events())
     counter = ProcessCounter()
-    counter(supervisor.ProcessDied(1, 0, "signal 9", 0.5))
-    counter(supervisor.JobsReleased("w", 7))
-    counter(supervisor.ProcessStopped(1, 0))
+    counter(process_events.ProcessDied(1, 0, "signal 9", 0.5))
+    counter(process_events.JobsReleased("w", 7))
+    counter(process_events.ProcessStopped(1, 0))
     counted = {sample.name: sample.value for metric in counter.collect() for sample in metric.samples if sample.value}
     assert counted == {"taskharbor_processes_died_total": 1, "taskharbor_jobs_released_total": 7}
 
 
-def test_every_metric_is_there_with_its_labels():
+def test_every_metric_is_listed_with_its_labels():
     registry = CollectorRegistry()
     PrometheusObserver(registry=registry)
     registry.register(ProcessCounter())
@@ -73,7 +73,7 @@ def test_every_metric_is_there_with_its_labels():
         assert labels[metric] == (set() if metric in bare else {"queue", "type"}), metric
 
 
-def test_every_attribute_of_a_span_is_there():
+def test_every_span_attribute_is_listed():
     source = (ROOT / "src" / "taskharbor" / "observe" / "opentelemetry.py").read_text(encoding="utf-8")
     written = set(re.findall(r'"((?:messaging|taskharbor|error)\.[a-z_.]+)"', source))
     told = {name for row in rows("Traces") for name in code(row[0])}

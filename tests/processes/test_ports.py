@@ -19,8 +19,8 @@ from taskharbor.observe.prometheus import bounded_server, serve
 from taskharbor.worker.supervisor import http_port as port_module
 from taskharbor.worker.supervisor import probes
 from taskharbor.worker.supervisor.http_port import HttpPort
+from tests.supervisor.child_messages import async_test
 from tests.supervisor.test_health import free_port, get
-from tests.supervisor.test_pieces import live
 from tests.supervisor.worker_run import PATIENCE, Yard, eventually
 
 FEW = ("sh", "-c", 'ulimit -n 80; exec "$@"', "sh")  # descriptors
@@ -83,7 +83,7 @@ def test_a_lack_of_descriptors_is_told_once_and_waited_for(here: Yard) -> None:
     assert here.ended(program) == 0
 
 
-@live
+@async_test
 async def test_the_newest_connection_is_answered_and_the_oldest_closed() -> None:
     port = HttpPort(lambda method, path: b"%s of %s" % (method, path))
     number = free_port()
@@ -101,7 +101,7 @@ async def test_the_newest_connection_is_answered_and_the_oldest_closed() -> None
         to.close()
 
 
-@live
+@async_test
 async def test_what_is_no_question_is_not_answered() -> None:
     port = HttpPort(lambda method, path: b"answered")
     number = free_port()

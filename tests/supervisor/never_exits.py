@@ -6,6 +6,6 @@ from taskharbor.cli import main
 from taskharbor.worker.supervisor import supervisor
 
 if __name__ == "__main__":
-    supervisor.PROMISED = 0.5
+    supervisor.STOP_PROMISE_S = 0.5
     threading.Thread(target=threading.Event().wait).start()
     main(prog_name="taskharbor")

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 import pytest
 from ruamel.yaml import YAML
 
-from taskharbor.model import events as model_events
+from taskharbor.model import events, process_events
 from taskharbor.worker import heart
-from taskharbor.worker.supervisor import events, orphan, probes, process, restart_loop, supervisor
+from taskharbor.worker.supervisor import orphan, probes, process, restart_loop, supervisor
 from tests.servers import postgres
 from tests.supervisor.worker_run import PATIENCE, ROOT, Yard, eventually
 
 INSTRUCTIONS = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
 RUNTIME = "/run/taskharbor"
-STOPS_WITHIN = 30 + supervisor.PROMISED  # the default grace period, hurry, kill, give back
+STOPS_WITHIN = 30 + supervisor.STOP_PROMISE_S  # the default grace period, hurry, kill, give back
 
 
 class Step(NamedTuple):
@@ -219,16 +219,16 @@ def test_what_the_page_says_of_times_and_answers_is_so() -> None:
     shown = json.loads(page.partition("The body is the same for all:\n\n```text\n")[2].partition("```")[0])
     assert shown.keys() == set(probes.HealthReport.__struct_fields__)
     assert shown["processes"][0].keys() == set(probes.ProcessReport.__struct_fields__)
-    steps = supervisor.MARGIN + supervisor.HURRY + supervisor.LAST + supervisor.CLOSE
-    assert steps + 1 <= supervisor.PROMISED < 15  # exiting takes a moment, too
+    steps = supervisor.SETTLE_S + supervisor.HURRY_S + supervisor.RETURN_S + supervisor.CLOSE_S
+    assert steps + 1 <= supervisor.STOP_PROMISE_S < 15  # exiting takes a moment, too
     assert "at most `--shutdown-timeout` and 15 s more" in page
-    assert f"or {supervisor.HURRY:g} s after the hurry" in page
+    assert f"or {supervisor.HURRY_S:g} s after the hurry" in page
     assert f"kills itself {orphan.MARGIN:g} s later" in page
     assert f"has {process.EXIT:g} s to exit" in page
     assert f"{signal.SIGRTMIN.value} to {signal.SIGRTMAX.value} s after the supervisor" in page
-    assert f"for {supervisor.SILENT:g} s the log says so" in page
+    assert f"for {supervisor.SILENT_AFTER_S:g} s the log says so" in page
     assert f"that is {heart.OVERDUE:g} s past its timeout" in page
     pauses = f"after {restart_loop.FIRST:g}, 1, 2 … {restart_loop.LONGEST:g} s"
     assert f"{pauses} if it keeps dying within {restart_loop.STEADY:g} s" in page
     for event in re.findall(r"event=(\w+)", page):
-        assert hasattr(model_events, event) or hasattr(events, event), event
+        assert hasattr(events, event) or hasattr(process_events, event), event

@@ -1,4 +1,4 @@
-"""`timeout` and others that pass a signal on send it twice within a moment: that is one signal, told once."""
+"""`timeout` and others that pass a signal on send it twice within a moment: that is one signal, reported once."""
 
 import asyncio
 import signal
@@ -6,12 +6,13 @@ import threading
 
 import pytest
 
-from taskharbor.model.events import Event
+from taskharbor.model.events import Event, Observers
+from taskharbor.model.process_events import SupervisorStopping
 from taskharbor.worker.settings import settings
 from taskharbor.worker.supervisor import messages
 from taskharbor.worker.supervisor import supervisor as module
-from taskharbor.worker.supervisor.events import SupervisorStopping
-from taskharbor.worker.supervisor.supervisor import Supervisor, SupervisorSettings
+from taskharbor.worker.supervisor.settings import SupervisorSettings
+from taskharbor.worker.supervisor.supervisor import Supervisor
 
 
 class Ended:
@@ -25,50 +26,51 @@ class Ended:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_that_comes_twice_at_once_is_one_and_one_that_comes_later_another(
-    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[Event] = []
-    monkeypatch.setattr(module, "tell", told.append)
+def test_a_repetition_within_a_moment_counts_as_the_same_signal(number: signal.Signals) -> None:
+    emitted: list[Event] = []
 
     async def scenario() -> None:
-        supervisor = Supervisor(SupervisorSettings(settings=settings()), messages.Setup(), [], print)
-        supervisor._ending, supervisor._changed = asyncio.Event(), asyncio.Event()
+        supervisor = Supervisor(
+            SupervisorSettings(worker=settings()), messages.Setup(), [], print, observers=Observers([emitted.append])
+        )
         for times in (1, 2, 3):
             for _ in range(5):
                 supervisor._on_signal(number)
             assert supervisor._signals == times
             assert supervisor._ending.is_set()
             async with asyncio.timeout(60):
-                while len(told) < times:
+                while len(emitted) < times:
                     await asyncio.sleep(0)
         supervisor._on_signal(number)
         supervisor._on_signal(signal.SIGQUIT)  # another one counts at once
         assert supervisor._signals == 5
 
     asyncio.run(scenario())
-    assert told == [SupervisorStopping(number.name)] * 3
+    assert emitted == [SupervisorStopping(number.name)] * 3
 
 
-def test_what_is_about_to_be_told_is_told_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_that_is_not_yet_reported_is_reported_at_the_end() -> None:
     """The program may end before the moment is over."""
-    told: list[Event] = []
-    monkeypatch.setattr(module, "tell", told.append)
+    emitted: list[Event] = []
 
     supervisor = Supervisor(
-        SupervisorSettings(settings=settings(), processes=1), messages.Setup(), ["/nonexistent"], print
+        SupervisorSettings(worker=settings(), processes=1),
+        messages.Setup(),
+        ["/nonexistent"],
+        print,
+        observers=Observers([emitted.append]),
     )
     assert asyncio.run(supervisor._main(Ended(supervisor))) == 0  # type: ignore[arg-type]  # not the signals of a system
-    assert told.count(SupervisorStopping("SIGTERM")) == 1
+    assert emitted.count(SupervisorStopping("SIGTERM")) == 1
 
 
 def test_a_supervisor_leaves_nothing_behind_that_ends_its_program_later() -> None:
     """Only the command line ends the program when that takes too long: whoever else runs one may go on."""
     threads, promised = set(threading.enumerate()), list[tuple[float, int]]()
     for on_end in (None, lambda seconds, code: promised.append((seconds, code))):
-        plan = SupervisorSettings(settings=settings(shutdown_timeout=7), processes=1)
-        supervisor = Supervisor(plan, messages.Setup(), ["/nonexistent"], print, on_end=on_end)
+        plan = SupervisorSettings(worker=settings(shutdown_timeout=7), processes=1)
+        supervisor = Supervisor(plan, messages.Setup(), ["/nonexistent"], print, observers=Observers(), on_end=on_end)
         assert asyncio.run(supervisor._main(Ended(supervisor))) == 0  # type: ignore[arg-type]  # as above
-    assert promised == [(7 + module.PROMISED, 0)]
+    assert promised == [(7 + module.STOP_PROMISE_S, 0)]
     assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
     assert set(threading.enumerate()) <= threads

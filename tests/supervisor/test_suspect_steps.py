@@ -2,11 +2,12 @@
 
 import pytest
 
+from taskharbor.model.events import Observers
 from taskharbor.testing import ManualClock
 from taskharbor.worker.supervisor import messages
 from taskharbor.worker.supervisor.process import HeldLease, Process
 from taskharbor.worker.supervisor.suspects import Suspects
-from tests.supervisor.test_pieces import heard, live, taken
+from tests.supervisor.child_messages import async_test, receive, taken
 
 LEASE = taken("s")
 
@@ -20,7 +21,7 @@ class Yard:
         self.told: list[list[str]] = []
         self.started: list[Process] = []
         self.starts = True
-        self.suspects = Suspects(self.start, lambda: self, most)
+        self.suspects = Suspects(self.start, lambda: self, most, Observers())
         self.taker = Process(0, ManualClock())
         self.taker.worker = "taker"
         self.taker.release = self.told.append  # type: ignore[assignment,method-assign]
@@ -48,7 +49,7 @@ class Yard:
         assert self.started[0] not in self.suspects
 
 
-@live
+@async_test
 async def test_a_suspect_is_renewed_as_the_runners_and_kept_from_a_release_of_the_takers() -> None:
     yard = Yard()
     await yard.take()
@@ -60,7 +61,7 @@ async def test_a_suspect_is_renewed_as_the_runners_and_kept_from_a_release_of_th
     assert (yard.given, len(yard.started)) == (["second"], 1)
 
 
-@live
+@async_test
 async def test_its_taker_may_die_while_the_process_is_started() -> None:
     yard = Yard()
     seen: list[list[str]] = []
@@ -75,7 +76,7 @@ async def test_its_taker_may_die_while_the_process_is_started() -> None:
     assert seen == [["s"]]
 
 
-@live
+@async_test
 async def test_at_the_end_and_without_a_process_it_is_given_back() -> None:
     yard = Yard(most=5)
     await yard.take(ending=True)
@@ -86,7 +87,7 @@ async def test_at_the_end_and_without_a_process_it_is_given_back() -> None:
 
 
 @pytest.mark.parametrize("code", [0, -9, 2])
-@live
+@async_test
 async def test_a_process_that_never_began_blames_nobody(code: int) -> None:
     yard = Yard()
     await yard.take()
@@ -96,23 +97,23 @@ async def test_a_process_that_never_began_blames_nobody(code: int) -> None:
 
 
 @pytest.mark.parametrize("gone", [False, True])
-@live
+@async_test
 async def test_the_death_of_its_process_is_told_to_its_taker_or_to_the_store(gone: bool) -> None:
     yard = Yard(most=2)
     await yard.take()
-    heard(yard.started[0], messages.Taken([LEASE], []))
+    receive(yard.started[0], messages.Taken([LEASE], []))
     if gone:
         yard.taker.ended(-9)
     await yard.ended(-9)
     assert (yard.given, yard.told, yard.released) == (([], [], ["taker"]) if gone else ([], [[]], []))
 
 
-@live
+@async_test
 async def test_one_that_ended_well_or_that_we_killed_is_left_to_others() -> None:
     for code, killed in ((0, False), (-9, True)):
         yard = Yard()
         await yard.take()
-        heard(yard.started[0], messages.Taken([LEASE], []))
+        receive(yard.started[0], messages.Taken([LEASE], []))
         yard.started[0].killed = killed
         await yard.ended(code)
         assert (yard.given, yard.told, yard.released) == ([], [], [])

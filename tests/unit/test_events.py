@@ -169,7 +169,7 @@ def test_the_public_events_are_all_there_are():
     # A supervisor has events of its own, which only its log and its metrics hear.
     assert exported == {kind for kind in kinds(Event) if kind.__module__ == "taskharbor.model.events"}
     others = {kind.__module__ for kind in kinds(Event) if kind.__module__.startswith("taskharbor.")}
-    assert others <= {"taskharbor.model.events", "taskharbor.worker.supervisor.events"}
+    assert others <= {"taskharbor.model.events", "taskharbor.model.process_events"}
 
 
 def test_events_are_values_that_cannot_be_changed():

@@ -18,9 +18,10 @@ import click
 from taskharbor.cli.builtin_handlers import TYPES
 from taskharbor.cli.target import Target
 from taskharbor.cli.text import one_line
+from taskharbor.model.events import Observers
 from taskharbor.model.job import DEFAULT_QUEUE
+from taskharbor.model.process_events import SupervisorServing
 from taskharbor.worker.supervisor import messages
-from taskharbor.worker.supervisor.events import SupervisorServing, tell
 
 logger = logging.getLogger("taskharbor.worker")
 
@@ -45,6 +46,7 @@ class Greeting:
     queues: tuple[str, ...] | None  # of --queues
     processes: int
     concurrency: int
+    observers: Observers
 
     def __call__(self, offer: messages.Offer) -> None:
         if sys.stderr.isatty():
@@ -52,7 +54,9 @@ class Greeting:
                 click.echo("\n".join(self.lines(offer, shutil.get_terminal_size().columns)), err=True)
         else:
             tasks = offer.tasks[:MAX_NAMED_TASKS]
-            tell(SupervisorServing(offer.store, self.app or "", offer.queues, tasks, self.processes, self.concurrency))
+            self.observers.emit(
+                SupervisorServing(offer.store, self.app or "", offer.queues, tasks, self.processes, self.concurrency)
+            )
         for text in self.warnings(offer):
             logger.warning("%s", text)
 

@@ -29,7 +29,10 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """The fields in which a handler's own words may stand, and with them what it was given."""
 
     advice: ClassVar[str] = ""
-    """What to look at when this is told."""
+    """What to check when this happens."""
+
+    level: ClassVar[int] = logging.INFO
+    """The level at which it is logged."""
 
     def __repr__(self) -> str:
         told = []
@@ -52,11 +55,15 @@ class JobEvent(Event, frozen=True, gc=False):
 class JobEnqueued(JobEvent, frozen=True, gc=False):
     """A job was stored; `existed`: it was there already, and `job.id` is the known one."""
 
+    level = logging.DEBUG
+
     existed: bool = False
 
 
 class KeyConflict(JobEvent, frozen=True, gc=False):
     """An enqueue with other arguments met a known idempotency key: `job.id` is the known job, which stays as it is."""
+
+    level = logging.WARNING
 
     advice = "its idempotency key came with other arguments before: nothing was stored; should they be part of the key?"
 
@@ -64,13 +71,19 @@ class KeyConflict(JobEvent, frozen=True, gc=False):
 class JobReserved(JobEvent, frozen=True, gc=False):
     """A worker took a job under a lease."""
 
+    level = logging.DEBUG
+
 
 class JobStarted(JobEvent, frozen=True, gc=False):
     """A handler was called."""
 
+    level = logging.DEBUG
+
 
 class JobProgress(JobEvent, frozen=True, gc=False):
     """A handler told how far it is."""
+
+    level = logging.DEBUG
 
     done: float
     total: float | None
@@ -86,6 +99,8 @@ class JobSucceeded(JobEvent, frozen=True, gc=False):
 class JobFailed(JobEvent, frozen=True, gc=True):
     """A handler failed; what follows from it is told by JobRetried or JobDeadLettered."""
 
+    level = logging.WARNING
+
     error: BaseException
     seconds: float
 
@@ -99,6 +114,8 @@ class JobRetried(JobEvent, frozen=True, gc=False):
 
 class JobDeadLettered(JobEvent, frozen=True, gc=False):
     """A job went to the dead letter queue."""
+
+    level = logging.ERROR
 
     quotes = frozenset({"reason"})
 
@@ -123,6 +140,8 @@ class JobUnknown(JobEvent, frozen=True, gc=False):
     """No handler here knows the job's type; it was given back with a delay. `known`: the types that this worker runs,
     the first of them where there are many."""
 
+    level = logging.WARNING
+
     advice = "is the module that declares it imported? worker run --app imports one, --import more"
 
     known: tuple[str, ...] = ()
@@ -139,11 +158,15 @@ class JobCancelled(JobEvent, frozen=True, gc=False):
 class LeaseLost(JobEvent, frozen=True, gc=True):
     """The lease on a running job ended: another worker may run it now. Its handler was told to stop."""
 
+    level = logging.WARNING
+
     error: TaskHarborError
 
 
 class OutcomeRefused(JobEvent, frozen=True, gc=True):
     """The store refused an outcome, so it was thrown away: the newest reservation decides."""
+
+    level = logging.WARNING
 
     error: TaskHarborError
 
@@ -151,11 +174,15 @@ class OutcomeRefused(JobEvent, frozen=True, gc=True):
 class PolicyFailed(JobEvent, frozen=True, gc=True):
     """A retry policy raised; the job is retried after a minute."""
 
+    level = logging.ERROR
+
     error: BaseException
 
 
 class HandlerBlocked(Event, frozen=True, gc=False):
     """The event loop has not turned for `seconds`; `job` is what holds it, `where` the line it is at."""
+
+    level = logging.WARNING
 
     worker: str
     job: JobRecord | None
@@ -168,6 +195,8 @@ class HandlerStuck(JobEvent, frozen=True, gc=False):
 
     `reason` is why it was told to stop; `stuck` of the worker's `slots` are held like this now.
     """
+
+    level = logging.WARNING
 
     reason: str
     stuck: int
@@ -184,12 +213,16 @@ class HandlerFreed(JobEvent, frozen=True, gc=False):
 class WorkerStuck(Event, frozen=True, gc=False):
     """Every slot of a worker is held by a handler that does not end: it can run nothing any more."""
 
+    level = logging.ERROR
+
     worker: str
     slots: int
 
 
 class StoreLost(Event, frozen=True, gc=True):
     """A call to the store failed; it is tried again, for ever. Told once for each outage."""
+
+    level = logging.ERROR
 
     worker: str
     doing: str

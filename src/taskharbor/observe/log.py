@@ -28,33 +28,8 @@ __all__ = ["LEVELS", "JobFilter", "JsonFormatter", "LogObserver", "TextFormatter
 logger = logging.getLogger("taskharbor")
 _LONGEST = 300  # characters of what a driver says
 
-LEVELS: dict[type[e.Event], int] = {
-    e.JobEnqueued: logging.DEBUG,
-    e.KeyConflict: logging.WARNING,
-    e.JobReserved: logging.DEBUG,
-    e.JobStarted: logging.DEBUG,
-    e.JobProgress: logging.DEBUG,
-    e.JobSucceeded: logging.INFO,
-    e.JobFailed: logging.WARNING,
-    e.JobRetried: logging.INFO,
-    e.JobDeadLettered: logging.ERROR,
-    e.JobSnoozed: logging.INFO,
-    e.JobGivenBack: logging.INFO,
-    e.JobUnknown: logging.WARNING,
-    e.JobCancelled: logging.INFO,
-    e.LeaseLost: logging.WARNING,
-    e.OutcomeRefused: logging.WARNING,
-    e.PolicyFailed: logging.ERROR,
-    e.HandlerBlocked: logging.WARNING,
-    e.HandlerStuck: logging.WARNING,
-    e.HandlerFreed: logging.INFO,
-    e.WorkerStuck: logging.ERROR,
-    e.StoreLost: logging.ERROR,
-    e.StoreBack: logging.INFO,
-    e.WorkerStarted: logging.INFO,
-    e.WorkerStopping: logging.INFO,
-    e.WorkerStopped: logging.INFO,
-}
+LEVELS = {kind: kind.level for kind in vars(e).values() if isinstance(kind, type) and issubclass(kind, e.Event)}
+"""At which level each event of jobs and workers is logged."""
 
 
 class LogObserver:
@@ -68,10 +43,10 @@ class LogObserver:
 
     def wants(self, event_type: type[e.Event]) -> bool:
         """Whether an event of this type would be written at all."""
-        return logger.isEnabledFor(LEVELS.get(event_type, logging.INFO))
+        return logger.isEnabledFor(event_type.level)
 
     def __call__(self, event: e.Event) -> None:
-        level = LEVELS.get(type(event), logging.INFO)
+        level = event.level
         if logger.isEnabledFor(level):
             facts = self._facts(event)
             text = " ".join(f"{name}={written(value)}" for name, value in facts.items())

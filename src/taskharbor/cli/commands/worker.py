@@ -22,6 +22,8 @@ from taskharbor.cli.target import Target, importing, shared
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
+    from taskharbor.model.events import Observers
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -148,10 +150,13 @@ def run(target: Target, **options: Any) -> int:
     from contextlib import ExitStack
 
     from taskharbor.cli.banner import Greeting
+    from taskharbor.model.events import Observers
     from taskharbor.observe.formatting import configure_logging
+    from taskharbor.observe.log import LogObserver
     from taskharbor.worker.settings import settings
     from taskharbor.worker.supervisor import memory, messages
-    from taskharbor.worker.supervisor.supervisor import Supervisor, SupervisorSettings
+    from taskharbor.worker.supervisor.settings import SupervisorSettings
+    from taskharbor.worker.supervisor.supervisor import Supervisor
 
     given: dict[str, Any] = {
         name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in options.items()
@@ -178,11 +183,22 @@ def run(target: Target, **options: Any) -> int:
     given["reload"] = os.getcwd() if given["reload"] else None
     configure_logging(own["log_format"], own["log_level"])
     command = [sys.executable, *_interpreter_flags(), "-P", "-m", "taskharbor.cli.worker_process"]
-    plan = SupervisorSettings(settings=checked, max_jobs=setup.max_jobs, **given)
+    plan = SupervisorSettings(worker=checked, max_jobs=setup.max_jobs, **given)
     with ExitStack() as served:
-        on_store = None if metrics_port is None else _metrics(metrics_host, metrics_port, served)
-        greeting = Greeting(target.app, setup.queues, plan.processes, setup.concurrency)
-        return Supervisor(plan, setup, command, _complain, on_store, greeting, _exit_within).run()
+        observers = Observers((LogObserver(),))
+        on_store = None if metrics_port is None else _metrics(metrics_host, metrics_port, served, observers)
+        greeting = Greeting(target.app, setup.queues, plan.processes, setup.concurrency, observers)
+        supervisor = Supervisor(
+            plan,
+            setup,
+            command,
+            _complain,
+            observers=observers,
+            on_store=on_store,
+            on_offer=greeting,
+            on_end=_exit_within,
+        )
+        return supervisor.run()
 
 
 def _exit_within(seconds: float, code: int) -> None:
@@ -266,14 +282,13 @@ def _check(target: Target, processes: int) -> str | None:
     return None
 
 
-def _metrics(host: str, port: int, served: ExitStack) -> Callable[[str], None]:
+def _metrics(host: str, port: int, served: ExitStack, observers: Observers) -> Callable[[str], None]:
     """Serve the metrics of all processes; return a function to call once the store's address is known."""
     try:
         from taskharbor.observe.prometheus import serve, share
     except ModuleNotFoundError as error:
         raise usage_error(f"--metrics-port: {error}") from error
     from taskharbor.drivers import open_driver
-    from taskharbor.worker.supervisor.events import listen
 
     shared = share()
     served.callback(shared.close)
@@ -282,7 +297,7 @@ def _metrics(host: str, port: int, served: ExitStack) -> Callable[[str], None]:
     except OSError as error:
         raise usage_error(f"--metrics-port {port}: {str(error.strerror).removeprefix('metrics: ')}") from error
     served.callback(server.close)
-    listen(server.processes)
+    observers.add(server.processes)
     return lambda dsn: server.watch(open_driver(dsn))
 
 

@@ -19,11 +19,12 @@ from taskharbor.drivers.contract import Driver, open_existing
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import StoreClock, follow, is_stale
 from taskharbor.model.errors import BackendUnavailable, JobNotFound
+from taskharbor.model.events import Observers
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Retry
+from taskharbor.model.process_events import JobsReleased, LeasesNotKept, StoreDiffers
 from taskharbor.model.times import to_ms
 from taskharbor.worker.outage import Backoff
-from taskharbor.worker.supervisor.events import JobsReleased, LeasesNotKept, StoreDiffers, tell
 from taskharbor.worker.supervisor.process import HeldLease, Process
 from taskharbor.worker.upkeep import ROUND_EVERY
 
@@ -40,11 +41,13 @@ class FleetHeart:
         *,
         lease: timedelta,
         every: float,
-        elsewhere: Callable[[str], Sequence[str]] = lambda worker: (),
+        observers: Observers,
+        held_elsewhere: Callable[[str], Sequence[str]] = lambda worker: (),
     ) -> None:
         self._driver: Driver = open_driver(dsn)
         self._fleet = fleet
-        self._elsewhere = elsewhere  # the leases that a worker took and another process holds
+        self._observers = observers
+        self._held_elsewhere = held_elsewhere  # the leases that a worker took and another process holds
         self._lease = lease
         self._every = every
         self._clock = StoreClock()
@@ -117,7 +120,7 @@ class FleetHeart:
                 process.kept(renewed, lost)
             elif process.leases:
                 process.elsewhere = True
-                tell(StoreDiffers(process.pid, process.number, process.worker))
+                self._observers.emit(StoreDiffers(process.pid, process.number, process.worker))
         return again
 
     async def _knows(self, process: Process) -> bool:
@@ -132,7 +135,7 @@ class FleetHeart:
             return
         jobs = await self._until_done(partial(self._give_back, process))
         if jobs:
-            tell(JobsReleased(process.worker, jobs))
+            self._observers.emit(JobsReleased(process.worker, jobs))
         if process.code == 0 or process.killed:
             return  # it had stopped asking for jobs
         for number, seconds in enumerate(AGAIN):
@@ -141,12 +144,12 @@ class FleetHeart:
             elif await self._ended_within(seconds):
                 return
             if late := await self._until_done(partial(self._give_back, process)):
-                tell(JobsReleased(process.worker, late))
+                self._observers.emit(JobsReleased(process.worker, late))
 
     async def release(self, worker: str) -> None:
         """Give back what a worker held that is gone."""
         if jobs := await self._until_done(partial(self._release, worker)):
-            tell(JobsReleased(worker, jobs))
+            self._observers.emit(JobsReleased(worker, jobs))
 
     async def give_back(self, held: HeldLease, seconds: float) -> None:
         """Let somebody take a job again, after some time, with nothing counted against it."""
@@ -196,9 +199,9 @@ class FleetHeart:
         return given + await self._release(process.worker)
 
     async def _release(self, worker: str) -> int:
-        return await self._driver.release(worker, self._clock.now(), list(self._elsewhere(worker)))
+        return await self._driver.release(worker, self._clock.now(), list(self._held_elsewhere(worker)))
 
     def _failed(self, doing: str, error: Exception) -> None:
         if not self._failing:
             self._failing = True
-            tell(LeasesNotKept(doing, error))
+            self._observers.emit(LeasesNotKept(doing, error))

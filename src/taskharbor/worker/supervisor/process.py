@@ -24,7 +24,6 @@ from taskharbor.model.lease import Lease
 from taskharbor.model.times import from_ms
 from taskharbor.worker.heart import OVERDUE
 from taskharbor.worker.supervisor import messages, process_session
-from taskharbor.worker.supervisor.events import ProcessWaiting, tell
 
 LAST_WORDS = 0.5  # seconds for what a dead process had said; only a stray copy of its socket makes that last
 EARLY = 0.9  # of its jobs: from here on a process is replaced
@@ -64,10 +63,11 @@ class Process:
         self.killed = False  # by us
         self.told_to_end = False
         self.why = ""  # it is to be replaced
-        self.silence_told = False
+        self.silence_reported = False
         self.elsewhere = False  # its jobs are in another store than the one that we know
         self.left_at: float | None = None  # when it said that it has stopped serving
         self.on_suspect: Callable[[messages.TakenLease], None] | None = None  # told of a job that it hands on
+        self.on_waiting: Callable[[], None] | None = None  # called when a spare has imported everything
         self.ready, self.tired, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._clock = clock
         self._max_jobs = max_jobs
@@ -218,7 +218,7 @@ class Process:
 
     def _hear(self, message: messages.ToParent, on_ready: Callable[[messages.Ready], None]) -> None:
         self.heard_at = self._clock.monotonic()
-        self.silence_told = False
+        self.silence_reported = False
         if isinstance(message, messages.Taken):
             self._on_taken(message)
         elif isinstance(message, messages.Tick):
@@ -230,7 +230,8 @@ class Process:
             on_ready(message)
             self.ready.set()
         elif isinstance(message, messages.Waiting):
-            tell(ProcessWaiting(self.pid))
+            if self.on_waiting is not None:
+                self.on_waiting()
         elif isinstance(message, messages.SuspectTaken):
             if self.on_suspect is not None:
                 self.on_suspect(message.lease)

@@ -2,7 +2,7 @@
 
 start ──► serving ──died──► wait (0, 0.5, 1, 2 … 30 s) ──► start
              │ tired (so many jobs, so much memory): the next one starts, and when that serves this one retires
-             └ told to start anew (--reload): stop in a hurry, then start at once
+             └ told to restart (--reload): stop in a hurry, then start at once
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import random
 from collections.abc import Awaitable, Callable
 
 from taskharbor.model.clock import Clock
-from taskharbor.worker.supervisor.events import ProcessDied, ProcessEnded, ProcessReplaced, tell
+from taskharbor.model.events import Observers
+from taskharbor.model.process_events import ProcessDied, ProcessEnded, ProcessReplaced
 from taskharbor.worker.supervisor.process import Process
 
 STEADY = 10.0  # seconds of service after which a death counts as the first again
@@ -22,15 +23,18 @@ FIRST, LONGEST = 0.5, 30.0
 class RestartLoop:
     """Keeps one process in its place until `close`."""
 
-    def __init__(self, number: int, clock: Clock, start: Callable[[int], Awaitable[Process]]) -> None:
+    def __init__(
+        self, number: int, clock: Clock, start: Callable[[int], Awaitable[Process]], observers: Observers
+    ) -> None:
         self.number = number
         self.process: Process | None = None
         self.restarts = -1
         self.polled_at: float | None = None
         self._clock = clock
         self._start = start
+        self._observers = observers
         self._closed = asyncio.Event()
-        self._anew = asyncio.Event()
+        self._restart = asyncio.Event()
         self._deaths = 0
         self.waits_for_change = False  # with --reload: it cannot start before a source has changed
 
@@ -38,10 +42,10 @@ class RestartLoop:
         """Start no more."""
         self._closed.set()
 
-    def anew(self) -> None:
+    def restart(self) -> None:
         """The program has changed: end what serves, and start at once."""
         self._deaths = 0
-        self._anew.set()
+        self._restart.set()
         if self.process is not None:
             self.process.stop(hurry=True)
 
@@ -58,7 +62,7 @@ class RestartLoop:
                 process = await self._replace(process)
 
     async def _next(self) -> Process:
-        self._anew.clear()
+        self._restart.clear()
         self.restarts += 1
         self.process = await self._start(self.number)
         return self.process
@@ -75,9 +79,9 @@ class RestartLoop:
         self.process = new
         self.restarts += 1
         if old.gone.is_set():
-            self._tell_end(old, 0.0)
+            self._report_end(old, 0.0)
         elif old.state == "running":
-            tell(ProcessReplaced(old.pid, self.number, old.why))
+            self._observers.emit(ProcessReplaced(old.pid, self.number, old.why))
             old.retire()
         return new
 
@@ -86,26 +90,26 @@ class RestartLoop:
         if self._closed.is_set():
             return
         if self.waits_for_change:
-            await self._first_of(self._anew.wait())
+            await self._first_of(self._restart.wait())
         elif process.told_to_end or process.done:
-            self._tell_end(process, 0.0)
+            self._report_end(process, 0.0)
         else:
             if self._clock.monotonic() - process.started_at > STEADY:
                 self._deaths = 0
             seconds = self._pause()
             self._deaths += 1
-            self._tell_end(process, seconds)
-            await self._first_of(asyncio.sleep(seconds), self._anew.wait())
+            self._report_end(process, seconds)
+            await self._first_of(asyncio.sleep(seconds), self._restart.wait())
 
-    def _tell_end(self, process: Process, seconds: float) -> None:
+    def _report_end(self, process: Process, seconds: float) -> None:
         if not process.pid:
             return  # that there was none has been told
         if process.told_to_end:
-            tell(ProcessEnded(process.pid, self.number, process.cause))
+            self._observers.emit(ProcessEnded(process.pid, self.number, process.cause))
         elif process.done:
-            tell(ProcessReplaced(process.pid, self.number, process.why))
+            self._observers.emit(ProcessReplaced(process.pid, self.number, process.why))
         else:
-            tell(ProcessDied(process.pid, self.number, process.cause, round(seconds, 1)))
+            self._observers.emit(ProcessDied(process.pid, self.number, process.cause, round(seconds, 1)))
 
     def _pause(self) -> float:
         if self._deaths == 0:

@@ -1,10 +1,10 @@
-"""The supervisor: starts the slots, hears signals, reaps what has ended, and ends them all in order.
+"""The supervisor: starts worker processes, handles signals, reaps what has ended, and ends all processes in order.
 
     serving ──TERM, INT, HUP──► draining ──again, or the grace period is over──► hurried ──again, or 4 s──► killed
        │                            └────── every process is gone ──────┴──► what is left is given back ──► exit 0
        └──QUIT──► hurried
 
-It is fit to be process 1 of a container: it asks for every signal that it needs, and reaps every orphan.
+It can run as process 1 of a container: it handles every signal that it needs, and reaps every orphan.
 """
 
 from __future__ import annotations
@@ -14,96 +14,96 @@ import math
 import os
 import signal
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from taskharbor.model.clock import StoreClock
-from taskharbor.worker.settings import WorkerSettings
-from taskharbor.worker.supervisor import memory, messages
-from taskharbor.worker.supervisor.events import (
+from taskharbor.model.events import Observers
+from taskharbor.model.process_events import (
     ProcessContinued,
     ProcessKilled,
     ProcessNotStarted,
     ProcessSilent,
     ProcessStarted,
     ProcessStopped,
+    ProcessWaiting,
     SignalIgnored,
     SourcesChanged,
     SpareDied,
     SupervisorStopping,
-    tell,
 )
+from taskharbor.worker.supervisor import memory, messages
 from taskharbor.worker.supervisor.heart import FleetHeart
 from taskharbor.worker.supervisor.probes import HealthReport, Probes, Unusable, describe
 from taskharbor.worker.supervisor.process import Process
 from taskharbor.worker.supervisor.restart_loop import RestartLoop
+from taskharbor.worker.supervisor.settings import SupervisorSettings
 from taskharbor.worker.supervisor.signals import SupervisorSignals
 from taskharbor.worker.supervisor.source_watch import SourceWatch
 from taskharbor.worker.supervisor.spare import Spare
 from taskharbor.worker.supervisor.suspects import Suspects
 
-ECHO = 0.05  # seconds within which a signal that comes twice was sent once; nobody presses Ctrl-C as quickly
-LOOK = 1.0  # seconds between two looks at everything
-SILENT = 5.0  # seconds without a sign of life, after which that is told
-PROMISED = 14.5  # seconds beyond the grace period: docs/operations.md says 15. Of these:
-MARGIN = 5.0  # seconds beyond the grace period in which a worker writes its last outcomes, before it is hurried
-HURRY = 4.0  # seconds until it is killed after that
-LAST = 3.0  # seconds for giving back at the very end, if the store does not answer
-CLOSE = 1.0  # seconds for closing the connection to a store that does not answer
-SHOWN = 10  # jobs of a silent process that the log names
-
-
-class SupervisorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the supervisor was told."""
-
-    settings: WorkerSettings
-    processes: int = 1
-    max_jobs: int | None = None
-    max_memory: int | None = None  # bytes
-    reload: str | None = None  # the folder to watch
-    spare: bool = True  # keep a process waiting that takes the place of one that dies
-    health_file: str | None = None
-    health_host: str = "127.0.0.1"
-    health_port: int | None = None
-    health_within: float = 30.0
+ECHO_S = 0.05  # the same signal again within this time was sent once; nobody presses Ctrl-C as quickly
+CHECK_INTERVAL_S = 1.0
+SILENT_AFTER_S = 5.0  # without a heartbeat, after which that is reported
+STOP_PROMISE_S = 14.5  # a stop takes at most this long beyond the grace period; docs/operations.md says 15. Of these:
+SETTLE_S = 5.0  # beyond the grace period, for a worker to write its last outcomes before it is hurried
+HURRY_S = 4.0  # until a hurried worker is killed
+RETURN_S = 3.0  # for giving leases back at the very end, if the store does not answer
+CLOSE_S = 1.0  # for closing the connection to a store that does not answer
+MAX_JOBS_SHOWN = 10  # of a silent process
 
 
 class Supervisor:
-    """Runs worker processes until a signal ends it."""
+    """Runs worker processes until a signal ends it.
+
+    `complain` prints one line for the person who started it. `on_store` is called with the address of the store when
+    the first process that uses it is ready, `on_offer` with what worker processes can run whenever that has changed,
+    and `on_end` when the end begins, with the seconds that it may take and the exit code.
+    """
 
     def __init__(
         self,
-        plan: SupervisorSettings,
+        settings: SupervisorSettings,
         setup: messages.Setup,
         command: Sequence[str],
         complain: Callable[[str], None],
+        *,
+        observers: Observers,
         on_store: Callable[[str], None] | None = None,
         on_offer: Callable[[messages.Offer], None] | None = None,
         on_end: Callable[[float, int], None] | None = None,
     ) -> None:
-        self._plan = plan
+        self._settings = settings
         self._setup = setup
         self._command = tuple(command)
-        self._complain = complain  # says one line to the person who started this
-        self._on_store = on_store  # told the address of the store when a process is ready that uses it
-        self._on_offer = on_offer  # told what worker processes can do, whenever that has changed
-        self._on_end = on_end  # told when it begins to end: how many seconds that may take, and the exit code
+        self._complain = complain
+        self._emit = observers.emit
+        self._observers = observers
+        self._on_store = on_store
+        self._on_offer = on_offer
+        self._on_end = on_end
         self._offer: messages.Offer | None = None
         self._clock = StoreClock()
-        self._fleet: dict[int, Process] = {}
-        self._keeper: FleetHeart | None = None
+        self._fleet: dict[int, Process] = {}  # by process id
+        self._heart: FleetHeart | None = None
         self._served = False  # some process was ready once: the command line is right
         self._code = 0
         self._signals = 0
-        self._echoing: dict[signal.Signals, asyncio.TimerHandle] = {}  # signals whose like are the same one
-        self._recoveries: set[asyncio.Task[None]] = set()
+        self._echoing: dict[signal.Signals, asyncio.TimerHandle] = {}  # signals whose repetition counts as the same
+        self._background: set[asyncio.Task[None]] = set()  # what the end waits for
         self._spare = Spare(self._start_spare)
-        self._suspects = Suspects(self._start_waiting, lambda: self._keeper, plan.processes)
+        self._suspects = Suspects(self._start_waiting, lambda: self._heart, settings.processes, observers)
+        self._ending, self._changed = asyncio.Event(), asyncio.Event()
+        self._restart_loops = [
+            RestartLoop(number, self._clock, self._start, observers) for number in range(settings.processes)
+        ]
 
     def run(self) -> int:
-        """Until a signal ends it; answers the exit code. No signal changes that any more."""
-        signals = SupervisorSignals(self._on_signal, self._reap, lambda number: tell(SignalIgnored(number.name)))
+        """Run until a signal ends it, and return the exit code. No signal changes that afterwards."""
+        signals = SupervisorSignals(self._on_signal, self._reap, self._on_other_signal)
         signals.take()
         try:
             return asyncio.run(self._main(signals))
@@ -111,16 +111,14 @@ class Supervisor:
             signals.end()
 
     async def _main(self, signals: SupervisorSignals) -> int:
-        self._ending, self._changed = asyncio.Event(), asyncio.Event()
-        self._slots = [RestartLoop(number, self._clock, self._start) for number in range(self._plan.processes)]
         signals.attach(asyncio.get_running_loop())
-        probes = Probes(self._report, self._plan)
+        probes = Probes(self._report, self._settings)
         try:
             await probes.start()
         except Unusable as error:
             self._complain(str(error))
             return 2
-        running = [asyncio.create_task(slot.run()) for slot in self._slots]
+        running = [asyncio.create_task(each.run()) for each in self._restart_loops]
         watching = asyncio.create_task(self._watch(probes))
         ended = asyncio.ensure_future(self._ending.wait())
         try:
@@ -128,7 +126,7 @@ class Supervisor:
             await self._end()
         finally:
             for number in list(self._echoing):
-                self._tell_signal(number)
+                self._report_signal(number)
             for task in (ended, watching, *running):
                 task.cancel()
             outcomes = await asyncio.gather(watching, *running, return_exceptions=True)
@@ -145,56 +143,61 @@ class Supervisor:
         if process is not None:
             process.number = number
             return process
-        return await self._launch(Process(number, self._clock, self._plan.max_jobs), self._setup)
+        return await self._launch(Process(number, self._clock, self._settings.max_jobs), self._setup)
 
     async def _start_waiting(self) -> Process:
-        """One that waits for its order: the spare if there is one."""
+        """A process that waits for its order: the spare if there is one."""
         return self._spare.give() or await self._start_spare()
 
     async def _start_spare(self) -> Process:
-        process = Process(0, self._clock, self._plan.max_jobs)
+        process = Process(0, self._clock, self._settings.max_jobs)
         process.state = "spare"
         return await self._launch(process, msgspec.structs.replace(self._setup, waits=True))
 
     async def _launch(self, process: Process, setup: messages.Setup) -> Process:
-        def on_ready(ready: messages.Ready) -> None:
-            self._served = True
-            self._slots[process.number].waits_for_change = False
-            if self._keeper is None and ready.dsn is not None:
-                settings = self._plan.settings
-                self._keeper = FleetHeart(
-                    ready.dsn,
-                    self._fleet.values,
-                    lease=settings.lease,
-                    every=settings.heartbeat,
-                    elsewhere=self._suspects.tokens,
-                )
-                if self._on_store is not None:
-                    self._on_store(ready.dsn)
-            if self._on_offer is not None and ready.offer is not None and ready.offer != self._offer:
-                self._offer = ready.offer
-                self._on_offer(ready.offer)
-            tell(ProcessStarted(process.pid, process.number, ready.worker))
-
-        def on_suspect(lease: messages.TakenLease) -> None:
-            self._recover(self._suspects.take(process, lease, ending=self._ending.is_set()))
-
-        process.on_suspect = on_suspect
+        process.on_suspect = partial(self._on_suspect, process)
+        process.on_waiting = partial(self._on_waiting, process)
         try:
-            await process.connect(setup, on_ready)
+            await process.connect(setup, partial(self._on_ready, process))
             process.spawn(self._command)
         except OSError as error:
-            tell(ProcessNotStarted(process.number, error))
+            self._emit(ProcessNotStarted(process.number, error))
             process.not_started()
             await process.finish()
             return process
-        self._fleet[process.pid] = process  # in the same breath: it may end before anything else happens here
+        self._fleet[process.pid] = process  # without an await in between: it may end before anything else happens here
         if self._ending.is_set():
             process.stop()
         return process
 
+    def _on_ready(self, process: Process, ready: messages.Ready) -> None:
+        self._served = True
+        self._restart_loops[process.number].waits_for_change = False
+        if self._heart is None and ready.dsn is not None:
+            worker = self._settings.worker
+            self._heart = FleetHeart(
+                ready.dsn,
+                self._fleet.values,
+                lease=worker.lease,
+                every=worker.heartbeat,
+                observers=self._observers,
+                held_elsewhere=self._suspects.tokens,
+            )
+            if self._on_store is not None:
+                self._on_store(ready.dsn)
+        if self._on_offer is not None and ready.offer is not None and ready.offer != self._offer:
+            self._offer = ready.offer
+            self._on_offer(ready.offer)
+        self._emit(ProcessStarted(process.pid, process.number, ready.worker))
+
+    def _on_waiting(self, process: Process) -> None:
+        self._emit(ProcessWaiting(process.pid))
+
+    def _on_suspect(self, process: Process, lease: messages.TakenLease) -> None:
+        self._in_background(self._suspects.take(process, lease, ending=self._ending.is_set()))
+
     def _give_up(self, failure: messages.StartFailed) -> None:
-        """It cannot start, and starting it again would not help."""
+        """A process cannot start, and starting it again would not help."""
         if not self._ending.is_set():
             self._complain(failure.text)
             self._code = failure.code
@@ -203,21 +206,24 @@ class Supervisor:
     # Signals -------------------------------------------------------------------------------------------------
 
     def _on_signal(self, number: signal.Signals) -> None:
-        """Stop, or hurry. The same signal again within a moment is no second one: `timeout` sends it to us and to our
-        group, and so do others that pass signals on. It is told when that moment is over."""
+        """Stop, or hurry. The same signal again within a moment does not count as a second one: `timeout`, and others
+        that pass signals on, send it to us and to our group. It is reported when that moment is over."""
         if number in self._echoing:
             return
         self._signals = max(self._signals + 1, 2 if number is signal.SIGQUIT else 1)
         self._ending.set()
         self._changed.set()
-        self._echoing[number] = asyncio.get_running_loop().call_later(ECHO, self._tell_signal, number)
+        self._echoing[number] = asyncio.get_running_loop().call_later(ECHO_S, self._report_signal, number)
 
-    def _tell_signal(self, number: signal.Signals) -> None:
+    def _report_signal(self, number: signal.Signals) -> None:
         self._echoing.pop(number).cancel()
-        tell(SupervisorStopping(number.name))
+        self._emit(SupervisorStopping(number.name))
+
+    def _on_other_signal(self, number: signal.Signals) -> None:
+        self._emit(SignalIgnored(number.name))
 
     def _reap(self) -> None:
-        """Every child that ended, stopped or went on; also those that are ours only because we are process 1."""
+        """Handle every child that ended, stopped or continued; also those that are ours because we are process 1."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
@@ -230,20 +236,20 @@ class Supervisor:
                 continue
             if os.WIFSTOPPED(status):
                 process.stopped = True
-                tell(ProcessStopped(pid, process.number))
+                self._emit(ProcessStopped(pid, process.number))
             elif os.WIFCONTINUED(status):
                 process.stopped = False
-                tell(ProcessContinued(pid, process.number))
+                self._emit(ProcessContinued(pid, process.number))
             else:
                 del self._fleet[pid]
                 process.ended(os.waitstatus_to_exitcode(status))
-                self._recover(self._on_gone(process))
+                self._in_background(self._on_gone(process))
 
-    def _recover(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something done beside everything else; the end waits for it."""
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside everything else; the end waits for it."""
         task = asyncio.create_task(work)
-        self._recoveries.add(task)
-        task.add_done_callback(self._recoveries.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def _on_gone(self, process: Process) -> None:
         await process.finish()
@@ -252,20 +258,20 @@ class Supervisor:
         if process is self._spare.process:
             self._spare.died(self._clock.monotonic())
             if not process.told_to_end:
-                tell(SpareDied(process.pid, process.cause))
+                self._emit(SpareDied(process.pid, process.cause))
         process.state = "gone"
         process.gone.set()
         self._changed.set()
         if process in self._suspects:
             await self._suspects.gone(process)
-        if self._keeper is not None:
-            await self._keeper.recover(process)
+        if self._heart is not None:
+            await self._heart.recover(process)
 
     def _on_failure(self, process: Process, failure: messages.StartFailed) -> None:
         if process in self._suspects:
             self._complain(failure.text)
-        elif self._plan.reload is not None:
-            self._slots[process.number].waits_for_change = True
+        elif self._settings.reload is not None:
+            self._restart_loops[process.number].waits_for_change = True
             self._complain(failure.text)
         elif self._served:
             self._complain(failure.text)  # it could start before: a file may be half written, a deploy half done
@@ -275,36 +281,36 @@ class Supervisor:
     # Watching ------------------------------------------------------------------------------------------------
 
     async def _watch(self, probes: Probes) -> None:
-        sources = SourceWatch(self._plan.reload) if self._plan.reload is not None else None
+        sources = SourceWatch(self._settings.reload) if self._settings.reload is not None else None
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(CHECK_INTERVAL_S)
             self._reap()
             now = self._clock.monotonic()
             for process in list(self._fleet.values()):
-                self._look_at(process, now)
+                self._check(process, now)
             path = await asyncio.to_thread(sources.changed) if sources is not None else None
             if path is not None and not self._ending.is_set():
-                tell(SourcesChanged(path))
-                for slot in self._slots:
-                    slot.anew()
-            # Its store must be one from which the keeper can give back: else nothing would be won by being quick.
-            if self._plan.spare and sources is None and self._keeper is not None and not self._ending.is_set():
-                await self._spare.keep(self._slots, now)
+                self._emit(SourcesChanged(path))
+                for each in self._restart_loops:
+                    each.restart()
+            # Without a store from which our heart can give jobs back, a quick replacement would win nothing.
+            if self._settings.spare and sources is None and self._heart is not None and not self._ending.is_set():
+                await self._spare.keep(self._restart_loops, now)
             await probes.write()
 
-    def _look_at(self, process: Process, now: float) -> None:
+    def _check(self, process: Process, now: float) -> None:
         process.check()
         if process.lingers(now):
-            tell(ProcessKilled(process.pid, process.number, "it had stopped, and did not exit"))
+            self._emit(ProcessKilled(process.pid, process.number, "it had stopped, and did not exit"))
             process.kill()
             return
         silent = now - process.heard_at
-        if silent > SILENT and process.ready.is_set() and not process.stopped and not process.silence_told:
-            process.silence_told = True
-            jobs = tuple(held.lease.job_id for held in list(process.leases.values())[:SHOWN])
-            tell(ProcessSilent(process.pid, process.number, round(silent, 1), jobs))
-        limit = self._plan.max_memory
-        # One that has not taken a job yet is as small as it can be: replacing it would go on for ever.
+        if silent > SILENT_AFTER_S and process.ready.is_set() and not process.stopped and not process.silence_reported:
+            process.silence_reported = True
+            jobs = tuple(held.lease.job_id for held in list(process.leases.values())[:MAX_JOBS_SHOWN])
+            self._emit(ProcessSilent(process.pid, process.number, round(silent, 1), jobs))
+        limit = self._settings.max_memory
+        # A process that has taken no job yet is as small as it can be: replacing it would go on for ever.
         if limit is not None and process.taken and process.state == "running" and memory.used(process.pid) > limit:
             process.tire(f"{limit} bytes of memory")
         if process.stuck and process.state == "running":
@@ -316,43 +322,45 @@ class Supervisor:
             for process in self._fleet.values()
             if process is not self._spare.process and process not in self._suspects
         ]
-        return describe(self._slots, serving, self._clock.monotonic(), self._plan.health_within, self._ending.is_set())
+        return describe(
+            self._restart_loops, serving, self._clock.monotonic(), self._settings.health_within, self._ending.is_set()
+        )
 
     # Ending --------------------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
         """Drain, hurry, kill; then give back what is left."""
         self._ending.set()
-        grace = self._plan.settings.shutdown_timeout
+        grace = self._settings.worker.shutdown_timeout
         if self._on_end is not None:
-            self._on_end(grace + PROMISED, self._code)
-        for slot in self._slots:
-            slot.close()
+            self._on_end(grace + STOP_PROMISE_S, self._code)
+        for each in self._restart_loops:
+            each.close()
         for process in self._fleet.values():
             process.stop()
-        if not await self._gone_within(grace + MARGIN, signals=1):
+        if not await self._gone_within(grace + SETTLE_S, signals=1):
             for process in self._fleet.values():
                 process.stop(hurry=True)
-            await self._gone_within(HURRY, signals=2)
+            await self._gone_within(HURRY_S, signals=2)
         for process in self._fleet.values():
-            tell(ProcessKilled(process.pid, process.number, "it did not stop in time"))
+            self._emit(ProcessKilled(process.pid, process.number, "it did not stop in time"))
             process.kill()
         begun = self._clock.monotonic()
-        await self._gone_within(LAST)  # what the system itself holds up cannot be killed: it is left behind
-        if self._keeper is not None:
-            self._keeper.end()
-        if self._recoveries:
-            await asyncio.wait(self._recoveries, timeout=max(0.0, begun + LAST - self._clock.monotonic()))
-        last = set(self._recoveries)
+        await self._gone_within(RETURN_S)  # a process that the kernel holds up cannot be killed: it is left behind
+        if self._heart is not None:
+            self._heart.end()
+        if self._background:
+            await asyncio.wait(self._background, timeout=max(0.0, begun + RETURN_S - self._clock.monotonic()))
+        last = set(self._background)
         for task in last:
             task.cancel()
-        if self._keeper is not None:
-            last.add(asyncio.create_task(self._keeper.stop()))
+        if self._heart is not None:
+            last.add(asyncio.create_task(self._heart.stop()))
         if last:
-            await asyncio.wait(last, timeout=CLOSE)
+            await asyncio.wait(last, timeout=CLOSE_S)
 
     async def _gone_within(self, seconds: float, *, signals: float = math.inf) -> bool:
-        """Whether every process has ended, before the time is over or a further signal has come."""
+        """Whether every process ended before the time was over or a further signal arrived."""
         try:
             async with asyncio.timeout(seconds):
                 while self._fleet and self._signals <= signals:

@@ -15,15 +15,16 @@ from typing import Protocol
 
 import msgspec
 
+from taskharbor.model.events import Observers
+from taskharbor.model.process_events import SuspectDied, SuspectStarted
 from taskharbor.worker.supervisor import messages
-from taskharbor.worker.supervisor.events import SuspectDied, SuspectStarted, tell
 from taskharbor.worker.supervisor.process import HeldLease, Process, held
 
 LATER = 1.0  # seconds, plus up to as many: for one that finds no room
 
 
-class Keeps(Protocol):
-    """What of the keeper is needed here."""
+class LeaseReturner(Protocol):
+    """The part of the supervisor's heart that is needed here."""
 
     async def give_back(self, lease: HeldLease, seconds: float) -> None:
         """Let somebody take a job again, after some time, with nothing counted against it."""
@@ -41,12 +42,19 @@ class SuspectJob(msgspec.Struct, eq=False):
 
 
 class Suspects:
-    """Runs at most `most` of them at once. `start` starts a process that waits for its order."""
+    """Runs at most `max_processes` of them at once. `start` starts a process that waits for its order."""
 
-    def __init__(self, start: Callable[[], Awaitable[Process]], keeper: Callable[[], Keeps | None], most: int) -> None:
+    def __init__(
+        self,
+        start: Callable[[], Awaitable[Process]],
+        heart: Callable[[], LeaseReturner | None],
+        max_processes: int,
+        observers: Observers,
+    ) -> None:
         self._start = start
-        self._keeper = keeper
-        self._most = most
+        self._heart = heart
+        self._max_processes = max_processes
+        self._observers = observers
         self._all: list[SuspectJob] = []
 
     def __contains__(self, process: Process) -> bool:
@@ -60,7 +68,7 @@ class Suspects:
         """Run a job that a worker has handed on, or give it back."""
         suspect = SuspectJob(lease, taker)
         self._all.append(suspect)  # at once: its taker may die at any moment
-        runner = None if ending or len(self._all) > self._most else await self._start()
+        runner = None if ending or len(self._all) > self._max_processes else await self._start()
         if runner is None or runner.code is not None:  # no room, or the system gave no process
             await self._give_back(suspect)
         else:
@@ -68,7 +76,7 @@ class Suspects:
             runner.number = taker.number
             runner.leases[lease.token] = held(lease, runner.heard_at)  # from now on it is renewed as the runner's
             runner.serve(lease)
-            tell(SuspectStarted(runner.pid, lease.job_id))
+            self._observers.emit(SuspectStarted(runner.pid, lease.job_id))
 
     async def gone(self, runner: Process) -> None:
         """A process has ended that ran one of them."""
@@ -79,19 +87,19 @@ class Suspects:
             return
         self._all.remove(suspect)
         if runner.code == 0 or runner.killed:
-            return  # it has settled it or given it back; what we kill is given back by the keeper
-        tell(SuspectDied(runner.pid, suspect.lease.job_id, runner.cause))
+            return  # it has settled it or given it back; what we kill is given back by the heart
+        self._observers.emit(SuspectDied(runner.pid, suspect.lease.job_id, runner.cause))
         taker = suspect.taker
-        keeper = self._keeper()
+        heart = self._heart()
         if taker.code is None:
             taker.release(self.tokens(taker.worker))
-        elif keeper is not None:
-            await keeper.release(taker.worker)
+        elif heart is not None:
+            await heart.release(taker.worker)
 
     async def _give_back(self, suspect: SuspectJob) -> None:
-        keeper = self._keeper()
-        if keeper is not None:
-            await keeper.give_back(held(suspect.lease, 0.0), LATER * (1 + random.random()))
+        heart = self._heart()
+        if heart is not None:
+            await heart.give_back(held(suspect.lease, 0.0), LATER * (1 + random.random()))
         self._all.remove(suspect)
 
     def _run_by(self, process: Process) -> SuspectJob | None:

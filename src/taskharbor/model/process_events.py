@@ -1,15 +1,14 @@
-"""What happens to worker processes, as typed events for the log: the same form as the events of jobs."""
+"""What happens to worker processes, as events: a supervisor emits them, its log and its metrics observe them."""
 
 from __future__ import annotations
 
 import logging
 
-from taskharbor.model.events import Event, Observers
-from taskharbor.observe.log import LEVELS, LogObserver
+from taskharbor.model.events import Event
 
 
 class SupervisorServing(Event, frozen=True, gc=False):
-    """The first worker process serves, or one whose tasks have changed: what it works on and what it can run."""
+    """The first worker process serves, or one whose tasks differ from before: what it works on and what it can run."""
 
     store: str
     app: str
@@ -28,20 +27,22 @@ class ProcessStarted(Event, frozen=True, gc=False):
 
 
 class ProcessWaiting(Event, frozen=True, gc=False):
-    """A spare process has imported the application, and waits to take the place of one that dies."""
+    """A spare process has imported the application, and waits to replace a process that dies."""
 
     pid: int
 
 
 class SpareDied(Event, frozen=True, gc=False):
-    """The spare process ended by itself, or was killed; it held nothing. Another one follows later."""
+    """The spare process exited or was killed. It held nothing; another one follows later."""
+
+    level = logging.WARNING
 
     pid: int
     cause: str
 
 
 class ProcessEnded(Event, frozen=True, gc=False):
-    """A worker process ended because it was told to, and gave back what it held."""
+    """A worker process ended on request, and gave back what it held."""
 
     pid: int
     slot: int
@@ -49,7 +50,9 @@ class ProcessEnded(Event, frozen=True, gc=False):
 
 
 class ProcessDied(Event, frozen=True, gc=False):
-    """A worker process ended by itself, or was killed; another one starts in `again_in` seconds."""
+    """A worker process exited or was killed; another one starts in `again_in` seconds."""
+
+    level = logging.ERROR
 
     pid: int
     slot: int
@@ -58,7 +61,9 @@ class ProcessDied(Event, frozen=True, gc=False):
 
 
 class ProcessNotStarted(Event, frozen=True, gc=False):
-    """The system gave no process: too many of them, or no memory. It is tried again."""
+    """The system could not start a process (process limit or memory); the supervisor tries again."""
+
+    level = logging.ERROR
 
     slot: int
     error: BaseException
@@ -67,13 +72,15 @@ class ProcessNotStarted(Event, frozen=True, gc=False):
 class ProcessKilled(Event, frozen=True, gc=False):
     """The supervisor killed a worker process that did not end in time; `why`: what it had not done."""
 
+    level = logging.WARNING
+
     pid: int
     slot: int
     why: str
 
 
 class ProcessReplaced(Event, frozen=True, gc=False):
-    """A worker process takes no more jobs because another one has taken its place; `why`: what it had reached."""
+    """A worker process takes no more jobs because another one has replaced it; `why`: the limit that it reached."""
 
     pid: int
     slot: int
@@ -82,6 +89,8 @@ class ProcessReplaced(Event, frozen=True, gc=False):
 
 class ProcessStopped(Event, frozen=True, gc=False):
     """A worker process is stopped (SIGSTOP): its leases are not renewed until it goes on."""
+
+    level = logging.WARNING
 
     pid: int
     slot: int
@@ -95,7 +104,9 @@ class ProcessContinued(Event, frozen=True, gc=False):
 
 
 class ProcessSilent(Event, frozen=True, gc=False):
-    """A worker process gives no sign of life: a handler holds its interpreter. Its leases are kept."""
+    """A worker process sends no heartbeat: a handler holds its interpreter. The supervisor renews its leases."""
+
+    level = logging.WARNING
 
     pid: int
     slot: int
@@ -104,14 +115,16 @@ class ProcessSilent(Event, frozen=True, gc=False):
 
 
 class SuspectStarted(Event, frozen=True, gc=False):
-    """A job that was lost twice is run in a process of its own."""
+    """A job that was lost twice runs in a process of its own."""
 
     pid: int
     job_id: str
 
 
 class SuspectDied(Event, frozen=True, gc=False):
-    """The process that ran nothing but this job has died: it is the job that takes processes down."""
+    """The process that ran only this job has died: it is the job that takes processes down."""
+
+    level = logging.ERROR
 
     pid: int
     job_id: str
@@ -121,6 +134,8 @@ class SuspectDied(Event, frozen=True, gc=False):
 class JobsReleased(Event, frozen=True, gc=False):
     """What a dead worker held was given back."""
 
+    level = logging.WARNING
+
     worker: str
     jobs: int
 
@@ -128,12 +143,18 @@ class JobsReleased(Event, frozen=True, gc=False):
 class LeasesNotKept(Event, frozen=True, gc=False):
     """The supervisor could not renew leases; it goes on trying."""
 
+    level = logging.ERROR
+
     doing: str
     error: BaseException
 
 
 class StoreDiffers(Event, frozen=True, gc=False):
-    """The supervisor's store knows neither a worker nor its jobs: it is another one. The worker keeps its leases."""
+    """The supervisor's store knows neither a worker nor its jobs, so it is a different store. The worker renews its
+    own leases.
+    """
+
+    level = logging.ERROR
 
     pid: int
     slot: int
@@ -141,44 +162,21 @@ class StoreDiffers(Event, frozen=True, gc=False):
 
 
 class SourcesChanged(Event, frozen=True, gc=False):
-    """A source file has changed: all worker processes start anew."""
+    """A source file has changed: all worker processes restart."""
 
     path: str
 
 
 class SignalIgnored(Event, frozen=True, gc=False):
-    """A signal has come that means nothing here, though a program without a handler for it would have ended."""
+    """A signal arrived that means nothing here, although it would have ended a program without a handler for it."""
+
+    level = logging.WARNING
 
     cause: str
     expected: str = "TERM, INT or HUP to drain, QUIT to give back at once"
 
 
 class SupervisorStopping(Event, frozen=True, gc=False):
-    """A signal has come: all worker processes stop."""
+    """A signal arrived: all worker processes stop."""
 
     cause: str
-
-
-LEVELS.update(
-    {
-        ProcessDied: logging.ERROR,
-        ProcessNotStarted: logging.ERROR,
-        ProcessKilled: logging.WARNING,
-        ProcessStopped: logging.WARNING,
-        SignalIgnored: logging.WARNING,
-        SpareDied: logging.WARNING,
-        SuspectDied: logging.ERROR,
-        ProcessSilent: logging.WARNING,
-        JobsReleased: logging.WARNING,
-        LeasesNotKept: logging.ERROR,
-        StoreDiffers: logging.ERROR,
-    }
-)
-
-_observers = Observers((LogObserver(),))
-
-tell = _observers.emit
-"""Say that something has happened."""
-
-listen = _observers.add
-"""Have one more observer hear it, for the rest of this process."""

@@ -1,0 +1,149 @@
+"""The worker's end of the channel to its supervisor: what it reports, and what it does on orders."""
+
+import socket
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from taskharbor import Worker
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.model.errors import JobNotInflight, LeaseMismatch, TaskHarborError
+from taskharbor.model.job import JobRecord
+from taskharbor.model.lease import Lease
+from taskharbor.tasks.handler import Handler, HandlerRegistry
+from taskharbor.testing import ManualClock
+from taskharbor.worker.delivery import Delivery
+from taskharbor.worker.settings import settings
+from taskharbor.worker.supervisor import messages
+from taskharbor.worker.supervisor.child_channel import ChildChannel
+from tests.supervisor.child_messages import LEASE, NOW, async_test, taken
+
+
+class Line:
+    """Both ends of a link, and a worker that only notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.parent, child = socket.socketpair()
+        self.child, self.lines = child, child.makefile("rb")
+        self.link = ChildChannel(child, self.lines)
+        self.held: dict[str, Delivery] = {}
+        self.lost: list[tuple[str, TaskHarborError]] = []
+        self.link._held = self.held
+        self.link._on_lost = lambda run, error: self.lost.append((run.lease.token, error))
+
+    def close(self) -> None:
+        for each in (self.parent, self.lines, self.child):
+            each.close()
+
+    def hold(self, token: str, limit: float | None = None) -> Delivery:
+        self.link.taken([taken(token, limit)])
+        run = Delivery(JobRecord(id=f"job-{token}", type="t"), Lease(f"job-{token}", "default", token, NOW), None)
+        self.held[token] = run
+        self.link.seen()
+        return run
+
+    def said(self) -> list[messages.ToParent]:
+        self.parent.setblocking(False)
+        data = b""
+        while True:
+            try:
+                data += self.parent.recv(1 << 20)
+            except BlockingIOError:
+                return [messages.read_by_parent(line) for line in data.splitlines()]
+
+
+@pytest.fixture
+def line() -> Any:
+    made = Line()
+    yield made
+    made.close()
+
+
+def test_a_released_lease_is_reported_once(line: Line) -> None:
+    line.hold("a")
+    line.hold("b")
+    del line.held["a"]
+    line.hold("c")
+    [*_, third] = line.said()
+    assert isinstance(third, messages.Taken)
+    assert (third.gone, [each.token for each in third.leases]) == (["a"], ["c"])
+    assert line.link._gone() == []
+
+
+def test_a_lease_is_not_reported_as_gone_before_its_delivery_exists(line: Line) -> None:
+    line.link.taken([taken("a")])
+    assert line.link._gone() == []
+    line.link.seen()
+    assert line.link._gone() == ["a"]  # it was settled before anybody looked
+
+
+def test_a_parent_that_does_not_read_blocks_nothing_and_gets_the_full_state_later(line: Line) -> None:
+    number = 0
+    while not line.link._missed:
+        number += 1
+        line.hold(f"token-{number}" * 20)
+    del line.held["token-1" * 20]
+    line.said()
+    line.hold("last")
+    told = [message for message in line.said() if isinstance(message, messages.Taken)]
+    [whole] = [message for message in told if message.all]
+    assert {each.token for each in whole.leases} == set(line.held)
+
+
+def test_renewed_and_lost_leases_reach_the_deliveries(line: Line) -> None:
+    kept, gone, cancelled = line.hold("kept"), line.hold("gone"), line.hold("cancelled")
+    line.link._hear(
+        messages.Kept(
+            [("kept", 5000)], [("gone", "LeaseMismatch", "m"), ("cancelled", "JobNotInflight", ""), ("x", "", "")]
+        )
+    )
+    assert kept.lease.expires_at == datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)
+    assert [(token, type(error)) for token, error in line.lost] == [
+        (gone.lease.token, LeaseMismatch),
+        (cancelled.lease.token, JobNotInflight),
+    ]
+
+
+def test_a_job_that_has_not_started_has_its_whole_timeout_left(line: Line) -> None:
+    waiting, running, free = line.hold("waiting", 5), line.hold("running", 5), line.hold("free")
+    running.task, running.due = waiting.task, 103.0
+    assert free.due is None
+    assert dict(line.link._due(100.0)) == {"waiting": 5.0, "running": 3.0}
+
+
+def test_an_order_that_arrives_before_the_worker_exists_is_carried_out(line: Line) -> None:
+    line.link._hear(messages.StopOrder())
+    worker = Worker("memory://")
+    line.link.attach(worker)
+    worker.run()  # returns at once
+    assert worker.channel is line.link
+
+
+@async_test
+async def test_a_lease_that_expired_during_the_reserve_is_not_started() -> None:
+    line, clock = Line(), ManualClock()
+    driver = MemoryDriver("memory://")
+    await driver.open()
+    await driver.enqueue([JobRecord(id="a", type="t"), JobRecord(id="b", type="t")], clock.now())
+    handlers = HandlerRegistry()
+    handlers.add(Handler("t", lambda: None, timeout=7))
+    handing = line.link.hand_over(driver, clock, handlers, settings(name="w"))
+    [reserved] = await handing.reserve(["default"], clock.now(), LEASE, 1, "w")
+    assert reserved.job.id == "a"
+    before = clock.now()
+    clock.advance(31)  # the process stood still between the question and the answer
+    assert await handing.reserve(["default"], before, LEASE, 1, "w") == []
+    [told, nothing] = [message for message in line.said() if isinstance(message, messages.Taken)]
+    assert ([each.limit for each in told.leases], nothing.leases) == ([7.0], [])
+    await driver.close()
+    line.close()
+
+
+def test_no_message_has_a_field_for_a_payload() -> None:
+    named = {
+        name
+        for each in (messages.TakenLease, messages.Taken, messages.Tick, messages.Setup)
+        for name in each.__struct_fields__
+    }
+    assert named.isdisjoint({"payload", "result", "metadata"})
