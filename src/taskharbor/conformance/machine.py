@@ -1,7 +1,7 @@
 """The state machine: hypothesis makes random calls, and the driver, the model and the oracle must agree at each step.
 
-`check_machine(make_driver)` runs it; `DriverMachine.test_machine` does so in pytest. A failure is printed as the steps
-that lead to it, shrunk to a few. Needs hypothesis, the extra `taskharbor[conformance]`.
+`check_machine(make_driver)` runs it, in pytest `DriverMachine.test_machine` does. A failure is printed as the shortest
+series of steps that leads to it. Needs hypothesis, the extra `taskharbor[conformance]`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FLOWS = ("f", "g")
 WORKERS = ("w", "v")
 COMPARE_ALL_EVERY = 5
 PROFILES = ("mixed", "mixed", "one group", "flow")
-"""What a run is about: where everything may happen, jobs seldom get into each other's way."""
+"""What a run is about. In a mixed one jobs seldom meet, so some runs have one group only, or one flow."""
 
 index = st.integers(0, 63)
 few = st.integers(0, 2)
@@ -56,7 +56,7 @@ a_job = st.tuples(
 )
 an_outcome = st.tuples(index, st.integers(0, 15), st.integers(0, 5), when, coin, st.lists(a_job, max_size=2), coin)
 
-# What may happen in a step: the name of a method, how often it comes, and what it is given.
+# What a step may do: the name of a method, its weight, and its arguments.
 ACTIONS: dict[str, tuple[int, tuple[st.SearchStrategy[Any], ...]]] = {
     "enqueue": (7, (st.lists(a_job, min_size=1, max_size=4), st.integers(0, 9))),
     "reserve": (12, (st.sampled_from([0, 1, 2, 2, 3, 3]), st.sampled_from([0, 1, 2, 3, 9]), few, st.integers(0, 1))),
@@ -80,7 +80,7 @@ an_action = st.one_of(
 
 
 class Machine(RuleBasedStateMachine):
-    """One run. `begin` and `finish` are given by `check_machine`: they bring the driver under test and take it back."""
+    """One run. `check_machine` sets `begin` and `finish`, which bring the driver under test and take it back."""
 
     begin: Callable[[], tuple[asyncio.AbstractEventLoop, Driver, str, datetime]]
     finish: Callable[[Driver], None]
@@ -105,7 +105,7 @@ class Machine(RuleBasedStateMachine):
     def _run(self, step: Coroutine[Any, Any, None]) -> None:
         self.loop.run_until_complete(step)
 
-    # Turning numbers into what they stand for
+    # From numbers to what they stand for
 
     def _moment(self, offset: int | None) -> datetime | None:
         return None if offset is None else self.twins.now + offset * SECOND
@@ -180,14 +180,14 @@ class Machine(RuleBasedStateMachine):
     def step(self, action: tuple[Any, ...]) -> None:
         name, *given = action
         if name in {"settle", "ack", "extend"} and not self._held():
-            self.reserve(2, 3, 1, 0)  # else most of these steps would find nothing to do
+            self.reserve(2, 3, 1, 0)  # otherwise most of these steps would have nothing to do
         getattr(self, name)(*given)
 
     def enqueue(self, given: list[tuple[Any, ...]], repeat: int) -> None:
         jobs = self._jobs(given)
-        if repeat % 2:  # those who depend come before those they depend on
+        if repeat % 2:  # dependents come before their dependencies
             jobs.reverse()
-        if repeat == 0:  # the same call holds a job twice
+        if repeat == 0:  # the same job twice in a call
             jobs.append(jobs[0])
         self._run(self.twins.enqueue(jobs))
         if repeat == 1:  # the reply was lost, the call is sent again
@@ -287,6 +287,45 @@ def _pick(leases: Sequence[Lease], pick: int) -> Lease | None:
     return leases[pick % len(leases)] if leases else None
 
 
+class _Stores:
+    """Brings the driver under test to each run: one for all runs, or a new one for each."""
+
+    def __init__(self, make_driver: MakeDriver, shared: bool, clean: Clean | None) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._make_driver, self._shared, self._clean = make_driver, shared, clean
+        self._driver: Driver | None = None
+        self._runs = 0
+
+    def begin(self) -> tuple[asyncio.AbstractEventLoop, Driver, str, datetime]:
+        """The loop, an open driver, a prefix for every name of the run, and the moment at which it begins."""
+        self._runs += 1
+        if not self._shared:
+            return self.loop, self.loop.run_until_complete(self._open()), "", BASE
+        if self._driver is None:
+            self._driver = self.loop.run_until_complete(self._open())
+        # A later run lies on an earlier day, so that it never prunes what another left behind.
+        return self.loop, self._driver, f"m{self._runs:06d}-", BASE - timedelta(days=self._runs % 10_000)
+
+    async def _open(self) -> Driver:
+        driver = await settled(self._make_driver())
+        await driver.open()
+        return driver
+
+    def finish(self, driver: Driver) -> None:
+        self.loop.run_until_complete(self._finish(driver))
+
+    async def _finish(self, driver: Driver) -> None:
+        if self._clean is not None:
+            await settled(self._clean(driver))
+        if not self._shared:
+            await driver.close()
+
+    def close(self) -> None:
+        if self._driver is not None:
+            self.loop.run_until_complete(self._driver.close())
+        self.loop.close()
+
+
 def check_machine(
     make_driver: MakeDriver,
     *,
@@ -298,60 +337,32 @@ def check_machine(
     shrink: bool = True,
     seed: int | None = None,
 ) -> None:
-    """Walk `runs` times `steps` steps with a driver; AssertionError, with the shortest walk found, where it errs.
+    """Make `runs` walks of `steps` steps with a driver; AssertionError, with the shortest failing walk found.
 
-    `share_store`: all runs use one driver, each run with names and a day of its own; otherwise `make_driver` is called
-    for each. `clean` is called with the driver after each run. `profiles`: what the runs are about. `shrink`: False
-    answers sooner, with the walk as it was found; on a real store it may take minutes to find a shorter one.
-    `seed`: the walks of this number, and nothing kept in hypothesis's database; with it a walk that was not shrunk is
-    found and shrunk later. The event loop is made here and belongs to the machine.
+    `share_store`: all runs use one driver, each with names and a day of its own; otherwise `make_driver` is called for
+    each run. `clean` is called with the driver after each run. `profiles`: what the runs are about. `shrink`: False
+    reports the walk as it was found; to find a shorter one may take minutes on a real store. `seed`: the walks of this
+    number, without hypothesis's database, so that a walk can be found again and shrunk later. The event loop is made
+    here and belongs to the machine.
     """
-    loop = asyncio.new_event_loop()
-    shared: list[Driver] = []
-    begun = 0
-
-    async def start() -> Driver:
-        driver = await settled(make_driver())
-        await driver.open()
-        return driver
-
-    def begin() -> tuple[asyncio.AbstractEventLoop, Driver, str, datetime]:
-        nonlocal begun
-        begun += 1
-        if not share_store:
-            return loop, loop.run_until_complete(start()), "", BASE
-        if not shared:
-            shared.append(loop.run_until_complete(start()))
-        # A later run lies on an earlier day, so that it never prunes what another left behind.
-        return loop, shared[0], f"m{begun:06d}-", BASE - timedelta(days=begun % 10_000)
-
-    def finish(driver: Driver) -> None:
-        async def end() -> None:
-            if clean is not None:
-                await settled(clean(driver))
-            if not share_store:
-                await driver.close()
-
-        loop.run_until_complete(end())
-
-    bound = type(
-        "Machine", (Machine,), {"begin": staticmethod(begin), "finish": staticmethod(finish), "profiles": profiles}
-    )
-    walk = settings(
-        max_examples=runs,
-        stateful_step_count=steps,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    if not shrink:  # what is kept counts as shrunk, so this walk is not
-        walk = settings(walk, phases=(Phase.generate,), database=None)
+    stores = _Stores(make_driver, share_store, clean)
+    members = {"begin": staticmethod(stores.begin), "finish": staticmethod(stores.finish), "profiles": profiles}
+    machine = type("Machine", (Machine,), members)
     if seed is not None:
-        bound = hypothesis.seed(seed)(bound)
+        machine = hypothesis.seed(seed)(machine)
+    try:
+        run_state_machine_as_test(machine, settings=_settings(runs, steps, shrink=shrink, seeded=seed is not None))
+    finally:
+        stores.close()
+
+
+def _settings(runs: int, steps: int, *, shrink: bool, seeded: bool) -> settings:
+    walk = settings(
+        max_examples=runs, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    if not shrink:  # what is in the database counts as shrunk, so this walk must not get there
+        walk = settings(walk, phases=(Phase.generate,), database=None)
+    if seeded:
         phases = [phase for phase in walk.phases if phase is not Phase.reuse]
         walk = settings(walk, phases=phases, database=None, derandomize=False)
-    try:
-        run_state_machine_as_test(bound, settings=walk)
-    finally:
-        for driver in shared:
-            loop.run_until_complete(driver.close())
-        loop.close()
+    return walk

@@ -1,8 +1,8 @@
-"""An independent oracle: what must hold of every delivery, counted from what was asked and answered.
+"""An independent oracle: what must hold of every delivery, counted from calls and their results alone.
 
-It keeps its own epoch for each job, one more at each reservation it saw, and its own idea of who holds what until
-when. An oracle that trusted the driver's tokens or counters would see nothing: a driver that accepts a stale token
-agrees with itself. It knows nothing of order, flows or schedules; the comparison with the memory driver does.
+It counts the deliveries of each job itself, and notes which lease is valid until when. It trusts neither the driver's
+tokens nor its counters: a driver that accepts a stale token agrees with itself. It knows nothing of order, flows and
+due times; the comparison with the model covers those.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from taskharbor.drivers import (
 
 @dataclass
 class Held:
-    """A delivery that nobody has ended yet, as far as the oracle saw."""
+    """The newest delivery of a job, if no call has ended it."""
 
     token: str = field(repr=False)
     expires_at: datetime
@@ -48,32 +48,32 @@ class Known:
     settled: tuple[str, type] | None = field(default=None, repr=False)
 
     def valid(self, lease: Lease, now: datetime) -> bool:
-        """Whether the lease is that of the newest reservation, which nobody has ended, and lasts."""
+        """Whether the lease is that of the newest delivery, and has not expired."""
         return self.held is not None and self.held.token == lease.token and self.held.expires_at > now
 
 
 class Oracle:
-    """Told of every call and answer; AssertionError at the first that cannot be."""
+    """Receives every call with its result; AssertionError at the first that breaks the contract."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Known] = {}
-        self.limits: dict[tuple[str, str], int] = {}
+        self.group_limits: dict[tuple[str, str], int] = {}
         self.tokens: set[str] = set()
 
-    def enqueued(self, jobs: Sequence[JobRecord], answers: Sequence[Enqueued]) -> None:
-        assert len(jobs) == len(answers), "enqueue answered another number than asked"
-        for job, answer in zip(jobs, answers, strict=True):
-            if answer.existed:
-                assert answer.id in self.jobs, f"enqueue answered {answer.id}, which was never stored"
+    def enqueued(self, jobs: Sequence[JobRecord], results: Sequence[Enqueued]) -> None:
+        assert len(jobs) == len(results), f"enqueue returned {len(results)} results for {len(jobs)} jobs"
+        for job, result in zip(jobs, results, strict=True):
+            if result.existed:
+                assert result.id in self.jobs, f"enqueue returned {result.id}, which was never stored"
             else:
-                assert answer.id == job.id
+                assert result.id == job.id
                 assert job.id not in self.jobs, f"{job.id} was stored twice"
                 self.stored(job)
 
     def stored(self, job: JobRecord) -> None:
         self.jobs[job.id] = Known(job, job.attempts)
         if job.group is not None and job.group_limit > 0:
-            self.limits.setdefault((job.queue, job.group), job.group_limit)
+            self.group_limits.setdefault((job.queue, job.group), job.group_limit)
 
     def reserved(self, taken: Sequence[Reserved], now: datetime, lease_for: timedelta, worker: str) -> None:
         for item in taken:
@@ -98,27 +98,27 @@ class Oracle:
         )
         for (queue, group), number in running.items():
             assert group is not None
-            limit = self.limits.get((queue, group), 1)
+            limit = self.group_limits.get((queue, group), 1)
             assert number <= limit, f"{number} jobs of group {group} in {queue} are inflight, its limit is {limit}"
 
-    def extended(self, lease: Lease, answer: Lease | TaskHarborError, now: datetime, lease_for: timedelta) -> None:
+    def extended(self, lease: Lease, result: Lease | TaskHarborError, now: datetime, lease_for: timedelta) -> None:
         known = self.jobs.get(lease.job_id)
         if known is None or not known.valid(lease, now):
-            assert not isinstance(answer, Lease), f"a lease on {lease.job_id} that is not the newest was extended"
+            assert not isinstance(result, Lease), f"a lease on {lease.job_id} that is not valid was extended"
             return
-        assert isinstance(answer, Lease), f"the valid lease on {lease.job_id} was refused: {answer!r}"
+        assert isinstance(result, Lease), f"the valid lease on {lease.job_id} was refused: {result!r}"
         assert known.held is not None
         known.held.expires_at = max(known.held.expires_at, now + lease_for)
-        assert (answer.token, answer.expires_at) == (lease.token, known.held.expires_at)
+        assert (result.token, result.expires_at) == (lease.token, known.held.expires_at)
 
-    def settled(self, outcome: Outcome, answer: TaskHarborError | None, now: datetime) -> bool:
+    def settled(self, outcome: Outcome, result: TaskHarborError | None, now: datetime) -> bool:
         """Whether the outcome was applied now (and not refused, nor a repetition)."""
         lease, kind = outcome.lease, type(outcome)
         known = self.jobs.get(lease.job_id)
         if known is not None and known.valid(lease, now):
-            if isinstance(answer, InvalidJob):
+            if isinstance(result, InvalidJob):
                 return False
-            assert answer is None, f"the newest lease on {lease.job_id} was refused: {answer!r}"
+            assert result is None, f"the newest lease on {lease.job_id} was refused: {result!r}"
             known.held, known.settled = None, (lease.token, kind)
             if not isinstance(outcome, Retry) or outcome.attempts != known.attempts:
                 known.lost = 0
@@ -126,7 +126,7 @@ class Oracle:
                 known.attempts = outcome.attempts
             return True
         repeated = known is not None and known.settled == (lease.token, kind)
-        assert (answer is None) == repeated, f"a stale {kind.__name__} of {lease.job_id} was answered with {answer!r}"
+        assert (result is None) == repeated, f"a stale {kind.__name__} of {lease.job_id} returned {result!r}"
         return False
 
     def released(self, worker: str, now: datetime, keep: Sequence[str], number: int) -> None:
@@ -137,7 +137,7 @@ class Oracle:
                 known.held = None
                 known.lost += 1
                 expected += 1
-        assert number == expected, f"release answered {number}, it held {expected}"
+        assert number == expected, f"release returned {number}, expected {expected}"
 
     def requeued(self, id: str, reset_attempts: bool) -> None:
         known = self.jobs[id]
@@ -152,7 +152,7 @@ class Oracle:
         """All jobs as they read now. `ended`: the last call was one that may end leases from outside."""
         seen = {info.job.id: info for info in infos}
         assert seen.keys() == self.jobs.keys(), (
-            f"jobs came or went by themselves: {sorted(seen.keys() ^ self.jobs.keys())}"
+            f"jobs appeared or disappeared without a call: {sorted(seen.keys() ^ self.jobs.keys())}"
         )
         for id, known in self.jobs.items():
             info = seen[id]
@@ -165,4 +165,4 @@ class Oracle:
     def _counters(self, known: Known, record: JobRecord) -> None:
         counted = {"deliveries": known.epoch, "lost": known.lost, "attempts": known.attempts}
         found = {"deliveries": record.deliveries, "lost": record.lost, "attempts": record.attempts}
-        assert found == counted, f"{record.id} says {found}, counted were {counted}"
+        assert found == counted, f"{record.id} has {found}, expected {counted}"
