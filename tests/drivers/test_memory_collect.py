@@ -1,4 +1,4 @@
-"""A store that nobody uses any more goes away whole, although the garbage collector does not see its entries."""
+"""A store without users is freed as a whole, although the garbage collector does not see its entries."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class Moment(datetime):
-    """A datetime that can be watched: a record that is gone takes it along."""
+    """A datetime that can be watched: it is freed with its record."""
 
 
 def moments(count: int, start: datetime) -> list[Moment]:
@@ -38,7 +38,7 @@ async def use(driver: Driver) -> list["weakref.ref[Moment]"]:
     return [weakref.ref(time) for time in times]
 
 
-def test_a_store_that_is_dropped_takes_its_jobs_along() -> None:
+def test_the_jobs_of_a_dropped_store_are_freed() -> None:
     driver = open_driver("memory://")
     watched = asyncio.run(use(driver))
     sibling = driver.sibling()
@@ -50,7 +50,7 @@ def test_a_store_that_is_dropped_takes_its_jobs_along() -> None:
     assert [ref() for ref in watched if ref() is not None] == []
 
 
-def test_entries_are_untracked() -> None:
+def test_the_garbage_collector_does_not_track_entries() -> None:
     from taskharbor.drivers.memory.queue import JobQueue
     from taskharbor.drivers.memory.records import Entry
 

@@ -50,7 +50,7 @@ def counting_times(monkeypatch):
 
 
 def cost(coroutine):
-    """The answer of a call that awaits nothing, and how many operations it took."""
+    """The result of a call that awaits nothing, and the number of operations it took."""
     calls = 0
 
     def count(frame, event, argument):
@@ -87,14 +87,14 @@ def reserve_and_ack(driver, batch=16):
 
 
 @pytest.mark.parametrize("fields", [{}, {"group": "g", "group_limit": 50}], ids=["line", "group"])
-def test_backlog(fields):
+def test_a_call_costs_the_same_with_any_backlog(fields):
     costs = []
     for size in (50, 50_000):
         driver = MemoryDriver()
         run(driver.enqueue(jobs(size, **fields), NOW))
         costs.append(reserve_and_ack(driver))
     (small, small_ack), (large, large_ack) = costs
-    # A group's members stand in a heap: a thousand times as many are ten levels more for each of the sixteen.
+    # A group's members are in a heap: a thousand times as many are ten levels more for each of the sixteen.
     assert large - small <= (16 * 10 * 3 if fields else 0)
     assert large_ack == small_ack
 
@@ -117,19 +117,19 @@ def test_backlog_of_many_priorities_grows_with_its_logarithm():
     assert costs[1] - costs[0] <= 16 * 10 * 3
 
 
-def test_many_groups():
+def test_a_call_costs_the_same_with_many_groups():
     costs = []
     for groups in (50, 10_000):
         driver = MemoryDriver()
         made = [JobRecord(id=f"{index:06d}", type="t", group=f"g{index % groups}") for index in range(20_000)]
         run(driver.enqueue(made, NOW))
         costs.append(reserve_and_ack(driver))
-    # Fewer members in each of more groups: no more to compare, and no look at any group whose turn it is not.
+    # Fewer members in each of more groups: no more comparisons, and no group is visited out of its turn.
     assert costs[1] <= costs[0]
 
 
 def kept(kind, size):
-    """A driver that keeps so many jobs of a kind beside fifty ready ones."""
+    """A driver that keeps many jobs of a kind beside fifty ready ones."""
     driver = MemoryDriver()
     others = [JobRecord(id=f"other-{index}", type="t") for index in range(size)]
 
@@ -160,13 +160,13 @@ def kept(kind, size):
 
 
 @pytest.mark.parametrize("kind", ["scheduled", "blocked", "done", "dead", "leased", "retried", "cancelled"])
-def test_what_is_kept_beside(kind):
+def test_a_call_costs_the_same_whatever_jobs_are_kept_beside(kind):
     few, many = reserve_and_ack(kept(kind, 10)), reserve_and_ack(kept(kind, 5_000))
     assert many == few
 
 
-def test_prune_does_not_wade_through_what_it_must_keep():
-    """Jobs that an open flow holds back are looked at once, not by each prune."""
+def test_prune_skips_the_jobs_that_it_must_keep():
+    """Jobs that an open flow still needs are visited once, not by each prune."""
     driver = MemoryDriver()
     flow = [
         JobRecord(id=f"f{index}", type="t", flow_id="f", run_at=NOW + LEASE if index == 0 else None)
@@ -186,8 +186,8 @@ def test_prune_does_not_wade_through_what_it_must_keep():
     assert not driver.store.entries
 
 
-def test_nothing_is_left_behind():
-    """A long life with every way of coming and going leaves structures no larger than what they hold."""
+def test_finished_and_deleted_jobs_leave_nothing_behind():
+    """After thousands of jobs that came and went in every way, no structure is larger than what is in it."""
     driver, store, now = MemoryDriver(), None, NOW
 
     async def live():
@@ -234,8 +234,8 @@ def test_nothing_is_left_behind():
     assert len(store.sorted_ids()) == 0
 
 
-def test_leases_leave_no_trace_each():
-    """A worker that reserves and acks for a while: its calendar holds what is leased, not what was."""
+def test_a_lease_that_ended_leaves_nothing_behind():
+    """After a worker has reserved and acked for a while, the calendar has the valid leases and no others."""
     driver = MemoryDriver()
     run(driver.enqueue(jobs(5_000, group="g", group_limit=10), NOW))
     run(driver.enqueue([JobRecord(id=f"u{index}", type="t") for index in range(5_000)], NOW))
@@ -255,8 +255,8 @@ def test_leases_leave_no_trace_each():
 
 
 @pytest.mark.parametrize("group", [None, "g"])
-def test_lines_forget_what_left_them_from_the_middle(group):
-    """Ten thousand come and are cancelled behind one that stays and that nobody reserves."""
+def test_heaps_forget_entries_that_were_removed(group):
+    """Ten thousand jobs come and are cancelled behind one that stays and is not reserved."""
     driver = MemoryDriver()
     run(driver.enqueue([JobRecord(id="first", type="t", group=group)], NOW))
 
@@ -275,7 +275,7 @@ def test_lines_forget_what_left_them_from_the_middle(group):
     assert first.record.id == "first"
 
 
-def test_groups_that_came_and_went_leave_no_turn():
+def test_groups_that_are_gone_leave_no_turn():
     driver = MemoryDriver()
 
     async def come_and_go():
@@ -290,8 +290,8 @@ def test_groups_that_came_and_went_leave_no_turn():
 
 
 @pytest.mark.parametrize("group", [None, "g"])
-def test_queues_that_came_and_went_are_collected(group):
-    """Entries are hidden from the garbage collector: a stale item in a line must not keep its queue alive."""
+def test_queues_that_are_gone_are_collected(group):
+    """Entries are hidden from the garbage collector: a stale item in a heap must not keep its queue alive."""
     driver = MemoryDriver()
 
     async def come_and_go():

@@ -1,4 +1,4 @@
-"""What is particular to memory: DSNs, sharing, values that stay values, turns, clocks that go back, and its hooks."""
+"""What is particular to memory: DSNs, sharing, values that are copied, turns, clocks that go back."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -91,7 +91,7 @@ def test_private_and_shared():
     asyncio.run(go())
 
 
-def test_open_and_close_are_nothing():
+def test_open_and_close_do_nothing():
     async def go():
         driver = MemoryDriver()
         await driver.close()
@@ -105,7 +105,7 @@ def test_open_and_close_are_nothing():
     asyncio.run(go())
 
 
-def test_from_one_loop_to_another():
+def test_a_driver_moves_from_one_event_loop_to_another():
     driver = MemoryDriver()
     asyncio.run(driver.enqueue([job("1")], NOW))
     held = asyncio.run(driver.reserve(["default"], NOW, LEASE, 1))
@@ -124,7 +124,7 @@ def test_server_time_does_not_go_back(monkeypatch):
 # Values
 
 
-def test_the_callers_metadata_stays_the_callers():
+def test_the_callers_metadata_dict_is_copied():
     async def go():
         driver, metadata = MemoryDriver(), {"tenant": "a"}
         await driver.enqueue([job("1", metadata=metadata)], NOW)
@@ -140,7 +140,7 @@ def test_the_callers_metadata_stays_the_callers():
 
 
 @pytest.mark.parametrize("id", ["a", "0" * 255, "é/ü", "日本語"])
-def test_cursor_there_and_back(id):
+def test_a_cursor_decodes_to_its_id(id):
     assert decode_cursor(encode_cursor(id)) == id
 
 
@@ -157,17 +157,17 @@ def test_cursor_there_and_back(id):
         "A" + encode_cursor("abc")[1:],
     ],
 )
-def test_damaged_cursor(damaged):
+def test_a_damaged_cursor_is_refused(damaged):
     with pytest.raises(ValueError, match="damaged"):
         decode_cursor(damaged)
 
 
-def test_list_needs_a_limit():
+def test_list_refuses_a_limit_below_one():
     with pytest.raises(ValueError, match="at least 1"):
         asyncio.run(MemoryDriver().list(now=NOW, limit=0))
 
 
-def test_an_id_that_was_known_by_its_key_stays_the_known_one_within_a_call():
+def test_an_id_known_by_its_key_is_the_same_job_for_the_whole_call():
     async def go():
         driver = MemoryDriver()
         await driver.enqueue([job("1", idempotency_key="k")], NOW)
@@ -182,7 +182,7 @@ def test_an_id_that_was_known_by_its_key_stays_the_known_one_within_a_call():
 # Turns
 
 
-def test_grouped_first_then_in_turn():
+def test_grouped_and_ungrouped_jobs_take_turns():
     async def go():
         driver = MemoryDriver()
         await driver.enqueue([job(f"u{index}") for index in range(4)], NOW)
@@ -197,7 +197,7 @@ def test_grouped_first_then_in_turn():
     asyncio.run(go())
 
 
-def test_groups_in_turn():
+def test_groups_take_turns():
     async def go():
         driver = MemoryDriver()
         names = [f"{group}{index}" for group in "abc" for index in range(3)]
@@ -207,8 +207,8 @@ def test_groups_in_turn():
     asyncio.run(go())
 
 
-def test_queues_in_turn_whoever_asks():
-    """Two workers whose queues overlap: the one that both ask for is not served twice as a rule."""
+def test_queues_take_turns_over_all_workers():
+    """Two workers whose queues overlap: the queue that both serve does not get twice as many turns."""
 
     async def go():
         driver = MemoryDriver()
@@ -221,7 +221,7 @@ def test_queues_in_turn_whoever_asks():
     asyncio.run(go())
 
 
-def test_a_queue_named_twice_is_one():
+def test_a_queue_that_is_named_twice_has_one_turn():
     async def go():
         driver = MemoryDriver()
         await driver.enqueue([job(f"{queue}{index}", queue=queue) for queue in "ab" for index in range(3)], NOW)
@@ -233,7 +233,7 @@ def test_a_queue_named_twice_is_one():
 # Clocks that go back
 
 
-def test_nothing_starts_early_for_a_slow_clock():
+def test_a_slow_clock_starts_nothing_early():
     async def go():
         driver = MemoryDriver()
         await driver.enqueue([job("1", run_at=NOW + 10 * SECOND), job("2", run_at=NOW + 10 * SECOND, group="g")], NOW)
@@ -246,7 +246,7 @@ def test_nothing_starts_early_for_a_slow_clock():
     asyncio.run(go())
 
 
-def test_a_lease_that_holds_again_is_held():
+def test_a_lease_is_valid_again_when_now_goes_back():
     """A fast clock sees it expire, a slow one does not: for that one it is inflight, and its group is full."""
 
     async def go():
@@ -266,7 +266,7 @@ def test_a_lease_that_holds_again_is_held():
     asyncio.run(go())
 
 
-def test_extending_what_a_fast_clock_saw_expire():
+def test_a_lease_that_a_fast_clock_saw_expire_can_be_extended():
     async def go():
         driver = MemoryDriver()
         await driver.enqueue([job("1", group="g"), job("2", group="g")], NOW)
@@ -281,7 +281,7 @@ def test_extending_what_a_fast_clock_saw_expire():
     asyncio.run(go())
 
 
-def test_expired_is_neither_free_nor_somebody_elses():
+def test_an_expired_lease_is_refused_before_and_after_another_takes_the_job():
     async def go():
         driver = MemoryDriver()
         await driver.enqueue([job("1")], NOW)
@@ -291,7 +291,7 @@ def test_expired_is_neither_free_nor_somebody_elses():
         for _ in range(2):
             answers = await driver.settle([Ack(held.lease), Ack(stolen)], later)
             assert [type(answer) for answer in answers] == [LeaseExpired, LeaseMismatch]
-            await driver.counts(later)  # now it stands in the line
+            await driver.counts(later)  # now it is due again
         await driver.cancel(["1"], later)
         assert isinstance((await driver.settle([Ack(held.lease)], NOW))[0], JobNotInflight)
 
@@ -304,7 +304,7 @@ def test_expired_is_neither_free_nor_somebody_elses():
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize("group", [None, "g"])
 @pytest.mark.parametrize("before", ["ready", "expired", "inflight", "scheduled", "blocked", "done"])
-def test_damage(how, group, before):
+def test_a_damaged_record_is_set_aside(how, group, before):
     async def go():
         driver = MemoryDriver()
         await driver.enqueue([job("never", queue="elsewhere")], NOW)
@@ -322,7 +322,7 @@ def test_damage(how, group, before):
         later = NOW + 2 * SECOND
         assert await taken(driver, now=later) == ["2", "3"]
         await reads(driver, later)
-        # What stands in no line is not met, unless its state is what is damaged.
+        # A record that is not due is not met, unless its state is damaged.
         info = await driver.inspect("1", later)
         if how == "state" or before in ("ready", "expired", "scheduled"):
             assert info.state is State.DLQ
@@ -346,7 +346,7 @@ def test_damage(how, group, before):
     asyncio.run(go())
 
 
-def test_what_finished_by_a_clock_that_is_behind_is_pruned_before_what_finished_earlier_by_one_ahead():
+def test_prune_goes_by_finished_at_and_not_by_the_order_of_calls():
     async def main():
         driver = MemoryDriver()
         await driver.enqueue([job("ahead"), job("behind")], NOW)
@@ -360,7 +360,7 @@ def test_what_finished_by_a_clock_that_is_behind_is_pruned_before_what_finished_
     asyncio.run(main())
 
 
-def test_a_lease_of_no_length_ends_at_the_moment_at_which_its_job_was_due():
+def test_a_lease_of_zero_seconds_is_expired_at_once():
     async def main():
         driver = MemoryDriver()
         await driver.enqueue([job("a", run_at=NOW)], NOW - SECOND)

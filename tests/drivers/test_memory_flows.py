@@ -20,7 +20,7 @@ def job(id, *depends_on, **fields):
 
 
 class Store:
-    """A driver with shorter words."""
+    """A driver with shorter calls."""
 
     def __init__(self):
         self.driver = MemoryDriver()
@@ -40,7 +40,7 @@ class Store:
         return await self.driver.inspect(id, NOW)
 
 
-def test_handed_over_to_one_it_already_waits_for():
+def test_a_handover_to_a_job_that_the_dependent_waits_for_already():
     """Two of its dependencies become one: it waits for one, and is released by it."""
 
     async def go():
@@ -56,7 +56,7 @@ def test_handed_over_to_one_it_already_waits_for():
     asyncio.run(go())
 
 
-def test_handed_over_to_one_that_is_done():
+def test_a_handover_to_a_job_that_is_done():
     async def go():
         store = Store()
         await store.put(job("s"), job("a"), job("b", "a"))
@@ -87,7 +87,7 @@ def test_a_cancelled_dependent_follows_every_handover():
     asyncio.run(go())
 
 
-def test_released_in_the_order_of_storing_whatever_way_they_came_to_depend():
+def test_dependents_are_released_in_the_order_in_which_they_were_stored():
     async def go():
         store = Store()
         await store.put(job("a"), job("old", "a"))
@@ -99,8 +99,8 @@ def test_released_in_the_order_of_storing_whatever_way_they_came_to_depend():
     asyncio.run(go())
 
 
-def test_dependents_before_what_is_spawned():
-    """An ack with a spawn is an ack and then an enqueue, except that nobody can look in between."""
+def test_dependents_are_released_before_the_spawned_jobs():
+    """An ack with a spawn is an ack and then an enqueue, except that no other call can come in between."""
 
     async def go():
         store = Store()
@@ -112,7 +112,7 @@ def test_dependents_before_what_is_spawned():
     asyncio.run(go())
 
 
-def test_spawned_jobs_that_name_the_acked_one_depend_on_it_and_not_on_its_heir():
+def test_spawned_jobs_may_depend_on_the_acked_job_and_not_on_its_heir():
     async def go():
         store = Store()
         await store.put(job("a"), job("b", "a"))
@@ -141,7 +141,7 @@ def test_refused_handovers_change_nothing(heir):
     asyncio.run(go())
 
 
-def test_a_new_job_of_an_old_id_is_not_the_old_dependency():
+def test_a_new_job_with_the_id_of_a_deleted_dependency_is_not_that_dependency():
     async def go():
         store = Store()
         await store.put(job("a"), job("x"), job("b", "a", "x"))

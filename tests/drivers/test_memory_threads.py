@@ -150,6 +150,6 @@ def test_one_of_two_outcomes_wins(hectic):
                 won[index].append(thread % 4)
 
     in_threads(race)
-    # Two threads settle in the same way: the second of them repeats the first, and is told so with None.
+    # Two threads settle in the same way: the second repeats the first, and gets None.
     assert all(len(set(kinds)) == 1 for kinds in won)
     recount(driver.store)

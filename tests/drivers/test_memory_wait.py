@@ -13,7 +13,7 @@ pytestmark = pytest.mark.lane("unit")
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
-LONG = 20.0  # a lost wake is a False after so long
+LONG = 20.0  # seconds: a lost wake-up is a False after these
 
 
 def job(id, **fields):
@@ -34,7 +34,7 @@ async def waiting(driver, *queues):
     return task
 
 
-def test_what_came_between_reserve_and_wait_is_not_slept_through():
+def test_a_job_that_arrives_between_reserve_and_wait_ends_the_wait():
     async def go():
         driver = MemoryDriver()
         other = driver.sibling()
@@ -47,7 +47,7 @@ def test_what_came_between_reserve_and_wait_is_not_slept_through():
     asyncio.run(go())
 
 
-def test_what_a_full_reserve_left_there_is_work():
+def test_jobs_that_a_full_reserve_left_end_the_wait():
     async def go():
         driver = MemoryDriver()
         await driver.enqueue([job("1"), job("2")], NOW)
@@ -142,7 +142,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_wakes(way):
+def test_wait_returns_true_when_work_arrives(way):
     async def go():
         driver = MemoryDriver()
         steps = way(driver.sibling())
@@ -158,8 +158,8 @@ def test_wakes(way):
     asyncio.run(go())
 
 
-def test_sleeps_on():
-    """What gives a reserve nothing wakes nobody: other queues, the future, pauses, jobs that end."""
+def test_wait_does_not_return_for_other_changes():
+    """What gives a reserve nothing ends no wait: other queues, scheduled jobs, pauses, jobs that end."""
 
     async def go():
         driver = MemoryDriver()
@@ -207,13 +207,13 @@ def test_woken_and_cancelled_at_once():
     asyncio.run(go())
 
 
-def test_a_closed_loop_among_the_waiters():
+def test_a_waiting_call_on_a_closed_loop_does_not_hinder_the_others():
     driver = MemoryDriver()
     loop = asyncio.new_event_loop()
     coroutine = driver.wait(["default"], LONG)
 
     async def begin():
-        coroutine.send(None)  # waits for good: its loop is closed without a word
+        coroutine.send(None)  # waits for ever: its loop is closed without cancelling it
 
     loop.run_until_complete(begin())
     loop.close()

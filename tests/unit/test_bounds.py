@@ -47,14 +47,14 @@ def test_names_that_are_empty_or_too_long_are_refused_with_their_size(name: str)
 
 
 @given(st.integers(0, 0x9F).filter(lambda code: code < 0x20 or code >= 0x7F).map(chr) | st.sampled_from("{}"))
-def test_control_characters_and_braces_are_refused_wherever_they_stand(bad: str):
+def test_control_characters_and_braces_are_refused_anywhere_in_a_name(bad: str):
     for name in (bad, f"{bad}a", f"a{bad}", f"a{bad}b"):
         with pytest.raises(InvalidJob, match="expected no control characters and no braces"):
             check_name(name, "queue")
 
 
 @given(st.text(alphabet=st.characters(), max_size=300))
-def test_a_name_is_accepted_or_refused_by_the_letter(name: str):
+def test_a_name_is_checked_character_by_character(name: str):
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
@@ -69,7 +69,7 @@ def test_a_name_is_accepted_or_refused_by_the_letter(name: str):
 
 
 @pytest.mark.parametrize("value", [None, 5, b"queue", ["a"]])
-def test_what_is_no_text_is_refused_by_its_type(value: Any):
+def test_a_name_that_is_not_text_is_refused_by_its_type(value: Any):
     assert refused(queue=value) == f"queue: expected text, got {type(value).__name__}"
 
 
@@ -119,7 +119,7 @@ def zone(hours: int) -> timezone:
         datetime(9999, 12, 31, 11, 59, tzinfo=zone(-12)),
     ],
 )
-def test_moments_from_1970_to_9999_in_utc_are_taken(value: datetime):
+def test_moments_from_1970_to_9999_in_utc_are_accepted(value: datetime):
     check_moment(value, "run_at")
 
 
@@ -131,7 +131,7 @@ def test_moments_from_1970_to_9999_in_utc_are_taken(value: datetime):
         (datetime(9999, 12, 31, 23, tzinfo=zone(-12)), 10000),
     ],
 )
-def test_moments_outside_of_them_are_refused_whatever_their_zone_calls_them(value: datetime, year: int):
+def test_other_moments_are_refused_in_any_time_zone(value: datetime, year: int):
     with pytest.raises(InvalidJob, match=f"run_at: expected a year from 1970 to 9999 in UTC, got {year}"):
         check_moment(value, "run_at")
 
@@ -142,7 +142,7 @@ def test_a_moment_before_the_year_one_in_utc_is_refused():
         check_moment(early, "run_at")
 
 
-def test_a_naive_moment_and_what_is_none_are_refused():
+def test_a_naive_moment_and_other_types_are_refused():
     naive = datetime(2030, 1, 1)  # noqa: DTZ001 - that is the case
     for field in ("run_at", "created_at"):
         assert refused(**{field: naive}).startswith(f"{field}: expected a datetime with a time zone, got a naive one")
@@ -179,7 +179,7 @@ def test_an_idempotency_key_is_any_text_and_never_shown():
     assert CANARY not in refused(idempotency_key=CANARY * 100)
 
 
-def test_metadata_is_text_to_text_within_its_limits_and_never_shown():
+def test_metadata_is_text_to_text_within_its_bounds_and_never_shown():
     check_job(job(metadata={"\x00{}": "\x00"}))
     check_job(job(metadata={str(number): "" for number in range(64)}))
     check_job(job(metadata={"k": "v" * (16 * 1024 - 1)}))
@@ -206,7 +206,7 @@ def test_a_spawn_has_a_limit():
         check_spawn([job()] * 10_001)
 
 
-def test_what_is_no_record_is_refused():
+def test_a_job_that_is_not_a_record_is_refused():
     with pytest.raises(InvalidJob, match="job: expected a JobRecord, got dict"):
         check_job({"id": "j"})  # type: ignore[arg-type]
 
@@ -215,7 +215,7 @@ def test_what_is_no_record_is_refused():
 
 
 @given(st.text(alphabet=st.characters(), max_size=20), st.integers(0, 2000))
-def test_any_text_becomes_storable_and_nothing_that_was_is_touched(text: str, times: int):
+def test_clean_error_makes_any_text_storable_and_leaves_storable_text_alone(text: str, times: int):
     dirty = text * times
     clean = clean_error(dirty)
     assert len(clean.encode()) <= MAX_ERROR
@@ -228,5 +228,5 @@ def test_any_text_becomes_storable_and_nothing_that_was_is_touched(text: str, ti
         assert len(clean.encode()) > MAX_ERROR - 4  # cut between characters, and no more than needed
 
 
-def test_a_hundred_megabytes_of_error_are_cut_before_they_are_looked_at():
+def test_a_hundred_megabytes_of_error_are_cut_before_they_are_scanned():
     assert clean_error("\x00" * 100_000_000) == "\ufffd" * (MAX_ERROR // 3)
