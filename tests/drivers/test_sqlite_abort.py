@@ -215,7 +215,7 @@ def test_while_it_waits_to_begin(tmp_path, behind, coroutine):
             else:
                 entering = asyncio.create_task(asyncio.to_thread(transaction.__enter__))
             turns = driver.database.writer.turns
-            while not (turns._line or (behind == "another process" and turns._taken)):
+            while not (turns._line or (behind == "another process" and turns._is_taken)):
                 await asyncio.sleep(0)
             if coroutine:
                 aborting = asyncio.create_task(transaction.abort("it is over"))

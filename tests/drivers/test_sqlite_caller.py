@@ -216,7 +216,7 @@ def test_a_lost_lease_refuses_both(driver, path, how):
 
 
 def test_others_wait_and_a_long_hold_is_told(driver, monkeypatch):
-    monkeypatch.setattr(transaction, "LONG", 0.01)
+    monkeypatch.setattr(transaction, "LONG_TRANSACTION_S", 0.01)
     told = threading.Event()
     words: list[str] = []
 
@@ -247,7 +247,7 @@ def test_others_wait_and_a_long_hold_is_told(driver, monkeypatch):
 
 
 def test_waiting_for_oneself_ends_with_a_clear_word(driver, monkeypatch):
-    monkeypatch.setattr(writer, "PATIENCE", 0.1)
+    monkeypatch.setattr(writer, "LOCK_TIMEOUT_S", 0.1)
 
     async def scenario():
         held = await take(driver)
@@ -278,7 +278,7 @@ def test_cancelled_while_it_waits_for_the_lock(driver):
 
 def test_busy_because_of_a_foreign_writer_is_waited_for(driver, path, monkeypatch):
     monkeypatch.setattr(connection, "BUSY_MS", 50)
-    monkeypatch.setattr(writer, "SHORT_MS", 5)
+    monkeypatch.setattr(writer, "FOREIGN_WRITER_WAIT_MS", 5)
 
     async def scenario():
         foreign = sqlite3.connect(path, isolation_level=None)

@@ -95,10 +95,10 @@ def fill(path, count):
 
 
 class Meter:
-    """Counts the steps of a lane's statements, a hundred at a time."""
+    """Counts the steps of a connection's statements, a hundred at a time."""
 
-    def __init__(self, driver, lane=None):
-        self._connection = (lane or driver.database.writer).connection()
+    def __init__(self, driver, owner=None):
+        self._connection = (owner or driver.database.writer).file.get()
 
     async def of(self, call):
         steps = 0

@@ -14,7 +14,7 @@ import pytest
 from taskharbor.drivers import Ack, BackendUnavailable
 from taskharbor.drivers.sqlite import SqliteDriver, database, schema
 from taskharbor.drivers.sqlite.connection import unavailable
-from taskharbor.drivers.sqlite.wait import FileWatch
+from taskharbor.drivers.sqlite.wait import FileWatch, WaitCalls
 from tests.drivers.sqlite_files import job, on
 
 pytestmark = pytest.mark.lane("sqlite")
@@ -195,15 +195,15 @@ def _in_the_child(driver):
 
 
 class EndsEarly(FileWatch):
-    """Its thread is gone by the time it is rung for: it saw by itself that it is to stop."""
+    """Its thread is gone by the time it is woken: it saw by itself that it is to stop."""
 
-    def ring(self):
-        super().ring()
+    def wake(self):
+        super().wake()
         self._thread.join(30)
-        super().ring()
+        super().wake()
 
 
 def test_a_watch_whose_thread_ended_first_is_stopped_all_the_same(path):
     """The second ring went to a closed file, or to whatever had been opened under its number since."""
-    watch = EndsEarly(str(path), f"{path}-lock", list, lambda arrived: None)
+    watch = EndsEarly(str(path), f"{path}-lock", WaitCalls())
     watch.stop()

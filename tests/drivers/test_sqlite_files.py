@@ -164,7 +164,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(path):
         kept: list[str] = []
         await driver.database.write(lambda session: None)
         pages = await driver.database.read(lambda session: session.one("PRAGMA page_count")[0])
-        connection = driver.database.writer.connection()
+        connection = driver.database.writer.file.get()
         connection.execute(f"PRAGMA max_page_count = {pages + 8}")
 
         async def fill():

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable, Enqueued, JobRecord
-from taskharbor.drivers.sqlite import SqliteDriver, checkpoint, wal_sync, writer
+from taskharbor.drivers.sqlite import SqliteDriver, checkpoint, wal, writer
 
 pytestmark = pytest.mark.lane("sqlite")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,7 +50,7 @@ class Disk:
         self.goes = threading.Event()
         self.goes.set()
         self.asked = threading.Semaphore(0)
-        monkeypatch.setattr(wal_sync, "sync_file", self.sync)
+        monkeypatch.setattr(wal, "sync_file", self.sync)
 
     def sync(self, file):
         self.asked.release()
@@ -109,7 +109,7 @@ def test_a_power_cut_leaves_what_was_acknowledged(path, monkeypatch, tmp_path):
         for end in ("", "-wal"):
             shutil.copy(f"{path}{end}", f"{tmp_path}/left.db{end}")
 
-    monkeypatch.setattr(wal_sync, "sync_file", keep)
+    monkeypatch.setattr(wal, "sync_file", keep)
 
     def left():
         connection = sqlite3.connect(tmp_path / "left.db")
@@ -185,15 +185,15 @@ def thread(session):
 
 
 def test_small_calls_are_worked_off_where_they_are_made(path, monkeypatch):
-    monkeypatch.setattr(writer, "SLOW", 60.0)
+    monkeypatch.setattr(writer, "INLINE_BUDGET_S", 60.0)
 
     async def scenario(driver):
         here = threading.current_thread().name
-        assert await driver.database.write(thread, light=True, small=True) == here
-        assert await driver.database.write(thread, light=True) == "taskharbor-sqlite-writer"
+        assert await driver.database.write(thread, durable=False, inline=True) == here
+        assert await driver.database.write(thread, durable=False) == "taskharbor-sqlite-writer"
         driver.database.writer.take_turn()  # somebody else writes: it is not waited for on this thread
-        waiting = asyncio.create_task(driver.database.write(thread, light=True, small=True))
-        behind = asyncio.create_task(driver.database.write(thread, light=True, small=True))
+        waiting = asyncio.create_task(driver.database.write(thread, durable=False, inline=True))
+        behind = asyncio.create_task(driver.database.write(thread, durable=False, inline=True))
         assert (await asyncio.wait([waiting, behind], timeout=0.05))[1] == {waiting, behind}
         driver.database.writer.end_turn()
         assert [await waiting, await behind] == ["taskharbor-sqlite-writer"] * 2
@@ -202,7 +202,7 @@ def test_small_calls_are_worked_off_where_they_are_made(path, monkeypatch):
 
 
 def test_the_first_commit_of_a_log_which_waits_for_the_disk_is_the_lanes(path, monkeypatch):
-    monkeypatch.setattr(writer, "SLOW", 60.0)
+    monkeypatch.setattr(writer, "INLINE_BUDGET_S", 60.0)
     on(path, lambda driver: driver.enqueue([job("a")], NOW))  # the last to close the file takes its log along
 
     def writes(session):
@@ -210,19 +210,19 @@ def test_the_first_commit_of_a_log_which_waits_for_the_disk_is_the_lanes(path, m
         return thread(session)
 
     async def scenario(driver):
-        assert await driver.database.write(writes, light=True, small=True) == "taskharbor-sqlite-writer"
-        assert await driver.database.write(writes, light=True, small=True) == threading.current_thread().name
+        assert await driver.database.write(writes, durable=False, inline=True) == "taskharbor-sqlite-writer"
+        assert await driver.database.write(writes, durable=False, inline=True) == threading.current_thread().name
 
     on(path, scenario)
 
 
 def test_after_a_slow_one_the_lane_does_it(path, monkeypatch):
-    monkeypatch.setattr(writer, "SLOW", 0.0)
-    monkeypatch.setattr(writer, "PAUSE", 3600.0)
+    monkeypatch.setattr(writer, "INLINE_BUDGET_S", 0.0)
+    monkeypatch.setattr(writer, "INLINE_PAUSE_S", 3600.0)
 
     async def scenario(driver):
-        assert await driver.database.write(thread, light=True, small=True) == threading.current_thread().name
-        assert await driver.database.write(thread, light=True, small=True) == "taskharbor-sqlite-writer"
+        assert await driver.database.write(thread, durable=False, inline=True) == threading.current_thread().name
+        assert await driver.database.write(thread, durable=False, inline=True) == "taskharbor-sqlite-writer"
 
     on(path, scenario)
 
@@ -234,7 +234,7 @@ def test_a_call_that_fails_at_once_leaves_nothing_behind(path):
             raise RuntimeError("of the call")
 
         with pytest.raises(RuntimeError, match="of the call"):
-            await driver.database.write(fails, small=True)
+            await driver.database.write(fails, inline=True)
         await driver.enqueue([job("a")], NOW)
         assert await driver.database.read(lambda session: session.one("SELECT num FROM taskharbor_jobs")) == (1,)
 

@@ -45,7 +45,7 @@ async def taken(driver):
 
 async def until_it_waits(driver):
     """Until the lane's thread has a call in hand."""
-    while not driver.database.writer._busy:
+    while not driver.database.writer.thread._is_busy:
         await asyncio.sleep(0)
 
 

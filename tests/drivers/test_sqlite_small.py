@@ -30,7 +30,7 @@ def threads(monkeypatch):
         return settle(*given)
 
     monkeypatch.setattr(driver, "settle", seen_settle)
-    monkeypatch.setattr(writer, "SLOW", 60.0)
+    monkeypatch.setattr(writer, "INLINE_BUDGET_S", 60.0)
     return seen
 
 
@@ -79,9 +79,9 @@ def test_a_call_that_turns_out_to_be_large_is_left_to_the_lane(tmp_path, threads
 
 
 def test_a_statement_that_takes_too_long_is_left_to_the_lane(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "SLOW", 0.0)
-    monkeypatch.setattr(writer, "STEPS", 100)
-    monkeypatch.setattr(writer, "PAUSE", 0.0)
+    monkeypatch.setattr(writer, "INLINE_BUDGET_S", 0.0)
+    monkeypatch.setattr(writer, "STEPS_BETWEEN_CHECKS", 100)
+    monkeypatch.setattr(writer, "INLINE_PAUSE_S", 0.0)
     threads = []
 
     def count(session):
@@ -95,7 +95,7 @@ def test_a_statement_that_takes_too_long_is_left_to_the_lane(tmp_path, monkeypat
         store = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
         await store.open()
         await store.enqueue([job("a")], NOW)
-        assert await store.database.write(count, small=True) == (1000,)
+        assert await store.database.write(count, inline=True) == (1000,)
         assert await store.enqueue([job("a")], NOW) == [Enqueued("a", True)]
         await store.close()
 
@@ -104,8 +104,8 @@ def test_a_statement_that_takes_too_long_is_left_to_the_lane(tmp_path, monkeypat
 
 
 def test_after_a_statement_that_took_too_long_the_lane_does_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "STEPS", 100)
-    monkeypatch.setattr(writer, "PAUSE", 3600.0)
+    monkeypatch.setattr(writer, "STEPS_BETWEEN_CHECKS", 100)
+    monkeypatch.setattr(writer, "INLINE_PAUSE_S", 3600.0)
     threads = []
 
     def count(session):
@@ -117,9 +117,9 @@ def test_after_a_statement_that_took_too_long_the_lane_does_it(tmp_path, monkeyp
     async def live():
         store = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
         await store.open()
-        monkeypatch.setattr(writer, "SLOW", 0.0)
-        assert await store.database.write(count, small=True) == (1000,)
-        assert await store.database.write(count, small=True) == (1000,)
+        monkeypatch.setattr(writer, "INLINE_BUDGET_S", 0.0)
+        assert await store.database.write(count, inline=True) == (1000,)
+        assert await store.database.write(count, inline=True) == (1000,)
         await store.close()
 
     asyncio.run(live())

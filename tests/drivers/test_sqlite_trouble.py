@@ -121,18 +121,18 @@ def test_a_worker_outlives_damage_and_goes_on_with_the_backup(tmp_path, caplog, 
                 finished.set()
 
         worker.register("t", handler)
-        reserve = writer.WriterThread.work_off
-        tries = 0
+        failure = writer.Writer._failure
+        failures = 0
 
-        def counted(self, *given, **named):
-            nonlocal tries
-            tries += 1
-            if tries == 4:
+        def counted(self, error):
+            nonlocal failures
+            failures += 1
+            if failures == 4:
                 loop.call_soon_threadsafe(failed.set)
-            return reserve(self, *given, **named)
+            return failure(self, error)
 
         loop = asyncio.get_running_loop()
-        monkeypatch.setattr(writer.WriterThread, "work_off", counted)
+        monkeypatch.setattr(writer.Writer, "_failure", counted)
         running = asyncio.create_task(worker.arun())
         await failed.wait()
         assert not running.done()
@@ -162,7 +162,7 @@ def test_a_process_stopped_with_the_lock_is_named_and_waited_for(tmp_path, monke
     path = tmp_path / "jobs.db"
 
     async def scenario(driver):
-        monkeypatch.setattr(writer, "PATIENCE", 0.2)
+        monkeypatch.setattr(writer, "LOCK_TIMEOUT_S", 0.2)
         with stopped(path) as child:
             for number in range(3):
                 with pytest.raises(
@@ -173,7 +173,7 @@ def test_a_process_stopped_with_the_lock_is_named_and_waited_for(tmp_path, monke
             shared = driver.transaction_sync(None)
             with pytest.raises(BackendUnavailable, match="has held it"):
                 shared.__enter__()
-            monkeypatch.setattr(writer, "PATIENCE", PATIENCE)
+            monkeypatch.setattr(writer, "LOCK_TIMEOUT_S", PATIENCE)
             waiting = asyncio.create_task(driver.enqueue([job("patient")], now()))
             cancelled = asyncio.create_task(driver.enqueue([job("cancelled")], now()))
             assert (await asyncio.wait([waiting, cancelled], timeout=0.1))[1] == {waiting, cancelled}
@@ -192,7 +192,7 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path, monk
     path = tmp_path / "jobs.db"
 
     async def scenario(driver):
-        monkeypatch.setattr(writer, "PATIENCE", 5.0)
+        monkeypatch.setattr(writer, "LOCK_TIMEOUT_S", 5.0)
         with children(("die_with_the_lock", path)) as (child,):
             assert await asyncio.to_thread(child.wait, PATIENCE) == -signal.SIGKILL
             assert await driver.enqueue([job("a")], now()) == [Enqueued("a", False)]

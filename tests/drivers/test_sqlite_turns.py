@@ -53,8 +53,8 @@ def test_each_turn_comes_once_in_order_whoever_gives_up(seed):
 
     async def live():
         loop = asyncio.get_running_loop()
-        assert turns.take_at_once()
-        assert not turns.take_at_once()
+        assert turns.try_take()
+        assert not turns.try_take()
         threads: list[threading.Thread] = []
         tasks: list[asyncio.Task[None]] = []
         for name in range(dice.randrange(2, 12)):
@@ -80,7 +80,7 @@ def test_each_turn_comes_once_in_order_whoever_gives_up(seed):
                 place = turns.ask(woken.set)
                 threads.append(threading.Thread(target=leaves, args=(place, woken)))
                 threads[-1].start()
-                loop.call_later(dice.random() / 100, turns.leave, place)
+                loop.call_later(dice.random() / 100, turns.give_up, place)
                 continue
             else:
                 turns.ask(gone)  # whoever asked is not there any more
@@ -111,12 +111,12 @@ def test_each_turn_comes_once_in_order_whoever_gives_up(seed):
 
     asyncio.run(live())
     assert [name for name in order if name in asked] == asked
-    assert turns.take_at_once(), "the last turn was never ended"
+    assert turns.try_take(), "the last turn was never ended"
 
 
 def test_patience_is_with_whoever_has_the_turn_not_with_the_length_of_the_line():
     turns = Turns("file")
-    assert turns.take_at_once()
+    assert turns.try_take()
 
     async def live():
         with pytest.raises(BackendUnavailable, match=r"has held its write lock for 0\.05 s"):
@@ -124,8 +124,8 @@ def test_patience_is_with_whoever_has_the_turn_not_with_the_length_of_the_line()
         with pytest.raises(BackendUnavailable, match=r"has held its write lock for 0\.05 s"):
             await asyncio.to_thread(turns.take, 0.05)
         place = turns.ask(lambda: None)
-        place.asked -= 1000  # it has stood there for long,
-        turns._since = time.monotonic()  # but the line has just moved
+        place.asked_at -= 1000  # it has stood there for long,
+        turns._taken_at = time.monotonic()  # but the line has just moved
         woken = threading.Event()
         for later in (turns.end, woken.set):
             threading.Timer(0.05, later).start()

@@ -29,9 +29,11 @@ _VERBS = (
 def accepts_any_name(driver: D) -> D:
     """A class decorator: the verbs of the driver accept any text as a name, and any limit."""
     for verb in _VERBS:
-        setattr(driver, verb, _guarded(getattr(driver, verb)))
+        if hasattr(driver, verb):  # blocking calls have a client's verbs only
+            setattr(driver, verb, _guarded(getattr(driver, verb)))
     for verb, place in (("reserve", 3), ("list", None), ("prune", 1)):
-        setattr(driver, verb, _bounded(getattr(driver, verb), place))
+        if hasattr(driver, verb):
+            setattr(driver, verb, _bounded(getattr(driver, verb), place))
     return driver
 
 

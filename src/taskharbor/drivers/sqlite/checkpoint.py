@@ -21,7 +21,7 @@ from taskharbor.drivers.sqlite.connection import BUSY_MS, connect
 from taskharbor.model.errors import DriverError
 
 if TYPE_CHECKING:
-    from taskharbor.drivers.sqlite.wal_sync import WalFile
+    from taskharbor.drivers.sqlite.wal import WalFile
 
 PAGES = 4000  # 16 MB: the same pages change again and again
 LOOK = 16  # commits of this process from one look at the log's length to the next
@@ -53,7 +53,7 @@ class Checkpointer:
         if self._commits > 0 or log is None:
             return False
         self._commits = LOOK
-        return log.holds(PAGES)
+        return log.holds_pages(PAGES)
 
     def make(self) -> bool:
         """Make one. False: it could not be done to the end, which harms nobody: the next one goes on with it."""

@@ -1,17 +1,22 @@
-"""Opening the file: its mode, its pragmas, what SQLite's errors mean, and where it lies."""
+"""Opening the database file: its mode, its pragmas, what SQLite's errors mean, and which file systems are unsafe."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sqlite3
+import threading
+from collections.abc import Callable
 from urllib.parse import quote
 
 from taskharbor.drivers.sqlite import file_guard
 from taskharbor.model.errors import BackendUnavailable
 
+logger = logging.getLogger("taskharbor.drivers.sqlite")
+
 OLDEST = (3, 38, 0)  # RETURNING came with 3.35, JSON without a compile option with 3.38
-PATIENCE = 30.0  # seconds after which a store that is locked counts as unavailable
+LOCK_TIMEOUT_S = 30.0  # seconds after which a store that is locked counts as unavailable
 
 BUSY_MS = 5000  # for which SQLite tries again by itself
 _NETWORK = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "afs", "ncpfs", "glusterfs", "fuse.glusterfs", "ceph", "lustre")
@@ -26,6 +31,15 @@ _MEANING = {
     "SQLITE_BUSY": "another program has kept it locked",
     "SQLITE_ERROR": "its tables are not those that TaskHarbor made",
 }
+# The file itself failed, not the call: its connection is opened anew.
+_FILE_FAILED = (
+    "SQLITE_IOERR",
+    "SQLITE_CORRUPT",
+    "SQLITE_NOTADB",
+    "SQLITE_CANTOPEN",
+    "SQLITE_READONLY",
+    "SQLITE_FULL",
+)
 _LASTING = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_ERROR")
 _LASTING_ERRNO = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG}
 
@@ -144,7 +158,7 @@ def use_wal(connection: sqlite3.Connection, path: str) -> None:
 
 def begin(connection: sqlite3.Connection, path: str) -> None:
     """Begin to write, and wait for whoever else does: the application may write to this file without our lock."""
-    for last in (*[False] * (round(PATIENCE * 1000 / BUSY_MS) - 1), True):
+    for last in (*[False] * (round(LOCK_TIMEOUT_S * 1000 / BUSY_MS) - 1), True):
         try:
             connection.execute("BEGIN IMMEDIATE")  # waits for BUSY_MS
             return
@@ -172,3 +186,89 @@ def network_mount(path: str, mounts: str = "/proc/mounts") -> str | None:
             if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
                 best, kind = point, row[2]
     return kind if kind.startswith(_NETWORK) else None
+
+
+class FileConnection:
+    """A connection to the file that is opened by the first call, and again when the file was replaced or failed.
+
+    `guard` is held while the connection is used: a fork waits for it and closes the connection, which must not cross a
+    fork. Nothing else may be waited for under the guard: the thread that forks may be the one that is waited for.
+    """
+
+    def __init__(
+        self, path: str, on_replaced: Callable[[], None], on_open: Callable[[sqlite3.Connection], None]
+    ) -> None:
+        self.path = path
+        self.guard = threading.Lock()
+        self._on_replaced = on_replaced
+        self._on_open = on_open
+        self._connection: sqlite3.Connection | None = None
+        self._identity = (0, 0)
+
+    def get(self) -> sqlite3.Connection:
+        """The connection; opened now if there is none. BackendUnavailable if the file is gone. Under the guard."""
+        file_guard.check_usable(self.path)
+        try:
+            identity = self._identity_now()
+        except OSError as error:
+            self.disconnect()
+            raise unavailable(self.path, error) from error
+        if self._connection is not None and self._identity != identity:
+            self.disconnect()
+            self._on_replaced()
+        if self._connection is None:
+            self._identity = identity
+            self._connection = connect(self.path, "normal")
+            try:
+                self._on_open(self._connection)
+            except BaseException:
+                self.disconnect()  # the next call must not use a file that was refused
+                raise
+        return self._connection
+
+    def get_if_open(self) -> sqlite3.Connection | None:
+        """The connection, if it is open and the file is still the same."""
+        try:
+            return self._connection if self._identity == self._identity_now() else None
+        except OSError:
+            return None
+
+    def is_open(self) -> bool:
+        return self._connection is not None
+
+    def _identity_now(self) -> tuple[int, int]:
+        stat = os.stat(self.path)
+        return stat.st_dev, stat.st_ino
+
+    def recover(self, error: BaseException) -> None:
+        """After a failure: roll back what is open; close the connection if the file itself failed. Under the guard."""
+        connection = self._connection
+        if connection is None:
+            return
+        name = getattr(error, "sqlite_errorname", "") or ""
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            name = "SQLITE_IOERR"
+        if name.startswith(_FILE_FAILED):
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """Close the connection, if it is open. Under the guard."""
+        connection, self._connection = self._connection, None
+        file_guard.close_safely(connection, self.path)
+
+
+class FailureLog:
+    """Logs each failure of the store once until it is over: callers try again and again."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def note(self, error: BaseException | None) -> None:
+        """A call failed with this error; None: one succeeded."""
+        text = str(error) if isinstance(error, BackendUnavailable) else ""
+        if text and text != self._last:
+            logger.error("%s", text)
+        self._last = text

@@ -1,7 +1,7 @@
-"""What all drivers of a process on one file share: the two lanes, who waits for work, and who hears of other processes.
+"""One file in one process: what all drivers on it share. The writer, the reader, and the callers that wait for work.
 
 A database lives from the first `open` to the last `close`. SQLite's connections must not cross a fork, not even unused:
-before one, all connections are closed, and opened again by the next call; the child knows no database of its parent.
+before a fork all connections are closed, and the next call opens them again. The child knows no database of its parent.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import datetime
-from typing import TypeVar, cast
+from typing import TypeAlias, TypeVar
 
 from taskharbor.drivers.sqlite import file_guard, schema
-from taskharbor.drivers.sqlite.background import BackgroundThread
+from taskharbor.drivers.sqlite.admin import PrunePlaces
 from taskharbor.drivers.sqlite.checkpoint import Checkpointer
 from taskharbor.drivers.sqlite.connection import (
     begin,
@@ -33,10 +33,12 @@ from taskharbor.drivers.sqlite.connection import (
 )
 from taskharbor.drivers.sqlite.handler_connection import HandlerConnection
 from taskharbor.drivers.sqlite.options import SqliteOptions
+from taskharbor.drivers.sqlite.reader import Reader
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
-from taskharbor.drivers.sqlite.threads import Call, ConnectionThread, Failed, ReaderThread
-from taskharbor.drivers.sqlite.wait import FileWatch
-from taskharbor.drivers.sqlite.writer import WriterThread
+from taskharbor.drivers.sqlite.threads import BackgroundThread, Call
+from taskharbor.drivers.sqlite.turns import IsInterrupted
+from taskharbor.drivers.sqlite.wait import FileWatch, WaitCall, WaitCalls
+from taskharbor.drivers.sqlite.writer import Writer
 from taskharbor.model.errors import StoreMissing
 from taskharbor.model.job import EPOCH
 from taskharbor.model.times import from_ms
@@ -44,57 +46,39 @@ from taskharbor.model.times import from_ms
 logger = logging.getLogger("taskharbor.drivers.sqlite")
 
 T = TypeVar("T")
+ConnectionOwner: TypeAlias = Writer | Reader | Checkpointer | FileWatch
 
 _DATABASES: dict[SqliteOptions, Database] = {}
 _LOCK = threading.Lock()
-_LOOKING = threading.Lock()
-_guarded: list[ConnectionThread | Checkpointer | FileWatch] = []  # what a fork under way keeps still
-
-
-class Waiter:
-    """One call of `wait`: woken by an arrival after what its driver has seen."""
-
-    __slots__ = ("future", "loop", "seen")
-
-    def __init__(self, seen: dict[str, int]) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[bool] = self.loop.create_future()
-        self.seen = seen
-
-    def answer(self, value: bool) -> None:
-        """On the waiter's own loop only."""
-        if not self.future.done():
-            self.future.set_result(value)
-
-    def concerns(self, arrived: dict[str, int]) -> bool:
-        return any(arrived.get(name, 0) > number for name, number in self.seen.items())
+_CHECKING = threading.Lock()  # held while `check_existing` has a connection open
+_kept_still: list[threading.Lock] = []  # guards that a fork under way holds
 
 
 class Database:
-    """One file in one process."""
+    """A file, opened by this process."""
 
     def __init__(self, options: SqliteOptions) -> None:
         self.options = options
         self.pid = os.getpid()
         self.users = 0
-        self.writer = WriterThread(options.path, options.synchronous, self._prepare)
-        self.writer.arrived = self.heard
-        self.reader = ReaderThread(options.path, "normal", "reader")
-        self.writer.replaced = self.reader.replaced = self._let_go_of_the_old_file
+        self.waits = WaitCalls()
+        self.writer = Writer(
+            options.path, options.synchronous == "full", self._prepare, self._file_was_replaced, self.waits.wake
+        )
+        self.reader = Reader(options.path, self._file_was_replaced)
         self.background = BackgroundThread("taskharbor-sqlite-transaction")
-        self._waiters: dict[Waiter, None] = {}
-        self._waiting = threading.Lock()
+        self.handler_connections: set[HandlerConnection] = set()  # whose transactions are open
+        self.prune_places: PrunePlaces = {}  # see admin.prune; used by the writer alone
+        self._watching = threading.Lock()
         self._watch: FileWatch | None = None
         self._time = EPOCH
-        self.lent: set[HandlerConnection] = set()  # to handlers, for as long as their transactions are open
-        self.prune_places: dict[tuple[str, int], tuple[int, int]] = {}  # see admin.prune; used by the writer alone
 
     def is_foreign(self) -> bool:
         """Whether it belongs to the process from which this one was forked."""
         return self.pid != os.getpid()
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        """The writer opened the file: it holds the lock beside it."""
+        """The writer has opened the file, and holds the lock file."""
         path = self.options.path
         use_wal(connection, path)
         if schema.schema_of(connection).fits:
@@ -103,126 +87,151 @@ class Database:
         schema.prepare(connection, path, self.options.migrate)
         connection.execute("COMMIT")
 
-    def _let_go_of_the_old_file(self) -> None:
-        """The file was replaced: parts that do not look for themselves must not stay with the old one."""
-        for part in self.parts():
-            if not isinstance(part, ConnectionThread) and part.guard.acquire(timeout=1.0):
-                part.disconnect()
-                part.guard.release()
+    def _file_was_replaced(self) -> None:
+        """Connections that do not notice by themselves must not stay with the old file."""
+        for owner in (self.writer.checkpoint, self._watch):
+            if owner is not None and owner.guard.acquire(timeout=1.0):
+                owner.disconnect()
+                owner.guard.release()
 
     # Calls
 
-    async def write(self, work: Callable[[WriteSession], T], light: bool = False, small: bool = False) -> T:
-        """The answer of a call. `light`: it need not survive a power cut; `small`: it takes a millisecond at most."""
-        call = Call(work, light)
-        done = self.writer.try_inline(call) if small else None
-        if done is None:
-            self.writer.submit(call)
-        elif call.log is None:
-            (answer,) = done
-            if isinstance(answer, Failed):
-                raise answer.error
-            return cast(T, answer)
-        else:
-            self.writer.answer([call], done)
-        return cast(T, await call.future)
+    async def write(
+        self,
+        work: Callable[[WriteSession], T],
+        *,
+        durable: bool = True,
+        inline: bool = False,
+        sync_inline: bool = False,
+    ) -> T:
+        """The result of a call in a write transaction.
+
+        `durable`: return only when it would survive a power cut. `inline`: it takes a millisecond at most, so it may
+        run on this thread. `sync_inline`: so may the sync.
+        """
+        if inline:
+            written = self.writer.try_inline(work)
+            if written is not None:
+                if durable and written.wal is not None:
+                    await self.writer.wal_sync.wait(written.wal, sync_inline)
+                return written.result
+        call = Call(work, durable)
+        self.writer.thread.put(call)
+        return await call.future
 
     async def read(self, work: Callable[[ReadSession], T]) -> T:
+        """The result of a call on a snapshot."""
         call = Call(work)
-        self.reader.submit(call)
-        result: T = await call.future
-        return result
+        self.reader.thread.put(call)
+        return await call.future
+
+    def write_here(
+        self, work: Callable[[WriteSession], T], deadline: float, is_interrupted: IsInterrupted | None = None
+    ) -> T:
+        """The result of a call in a write transaction that is durable, on this thread."""
+        written = self.writer.write_here(work, deadline, is_interrupted)
+        if written.wal is not None:
+            self.writer.wal_sync.sync(written.wal)
+        return written.result
 
     def server_time(self) -> datetime:
+        """This machine's clock, never going back."""
         with _LOCK:
             self._time = max(self._time, from_ms(int(time.time() * 1000)))
             return self._time
 
-    # Connections for handlers
+    # Connections of handlers
 
-    def lend(self) -> HandlerConnection:
-        """A connection of its own. Not during a fork: the child has to know of it."""
+    def lend_connection(self) -> HandlerConnection:
+        """A connection for a handler's transaction. Not during a fork: the child has to know of it."""
         with _LOCK:
             connection = connect(self.options.path, self.options.synchronous, HandlerConnection)
             assert isinstance(connection, HandlerConnection)
-            self.lent.add(connection)
+            self.handler_connections.add(connection)
             return connection
 
     def take_back(self, connection: HandlerConnection) -> None:
-        """Its handler has ended."""
+        """The handler has ended."""
         with _LOCK:
-            self.lent.discard(connection)
+            self.handler_connections.discard(connection)
             connection.take_back()
             file_guard.close_safely(connection, self.options.path)
 
-    # Waiting
+    # Waiting for work
 
-    def add(self, waiter: Waiter) -> None:
-        with self._waiting:
-            self._waiters[waiter] = None
+    def add_wait(self, call: WaitCall) -> None:
+        """Wake `call` when work arrives, in this process or in another."""
+        self.waits.add(call)
+        with self._watching:
             if self._watch is None:
-                self._watch = FileWatch(self.options.path, self.writer.lock.path, self._wanted, self.heard)
-            self._watch.ring()
-
-    def remove(self, waiter: Waiter) -> None:
-        with self._waiting:
-            self._waiters.pop(waiter, None)
-
-    def _wanted(self) -> list[str]:
-        with self._waiting:
-            return list({name for waiter in self._waiters for name in waiter.seen})
-
-    def heard(self, arrived: dict[str, int]) -> None:
-        """Something arrived, here or in another process: wake whom it concerns."""
-        if not self._waiters:
-            return
-        with self._waiting:
-            woken = [waiter for waiter in self._waiters if waiter.concerns(arrived)]
-            for waiter in woken:
-                del self._waiters[waiter]
-        for waiter in woken:
-            try:
-                waiter.loop.call_soon_threadsafe(waiter.answer, True)
-            except RuntimeError:
-                pass  # its loop was closed without cancelling it: nobody is waiting any more
+                self._watch = FileWatch(self.options.path, self.writer.lock.path, self.waits)
+            self._watch.wake()
 
     # The end
 
-    async def stop(self) -> None:
-        """Work off what was asked, and end the threads."""
-        with self._waiting:
+    def stop(self) -> None:
+        """Do what was asked for, close all connections, and end the threads."""
+        with self._watching:
             watch, self._watch = self._watch, None
         self.background.stop()
-        ends = [self.reader.stop(), self.writer.stop()]
+        self.reader.stop()
+        self.writer.stop()
         if watch is not None:
-            ends.append(asyncio.to_thread(watch.stop))
-        await asyncio.gather(*ends)
+            watch.stop()
 
-    def parts(self) -> Iterable[ConnectionThread | Checkpointer | FileWatch]:
+    def connection_owners(self) -> Iterable[ConnectionOwner]:
+        """Everything that may have a connection open."""
         yield from (self.writer, self.reader, self.writer.checkpoint)
         if self._watch is not None:
             yield self._watch
 
 
-def look(path: str) -> None:
-    """DriverError unless the file is there and has this program's schema. Creates nothing, and changes nothing."""
+def check_existing(path: str) -> None:
+    """DriverError unless the file exists and has this program's schema. Creates and changes nothing."""
     if not os.path.exists(path):
         raise StoreMissing(f"{path}: there is no store yet; run `taskharbor migrate`")
     refuse_links(path)
     try:
-        with _LOOKING, closing(connect_existing(path)) as connection:
+        with _CHECKING, closing(connect_existing(path)) as connection:
             schema.expect(connection, path)
     except sqlite3.Error as error:
         raise unavailable(path, error) from error
 
 
-async def acquire(options: SqliteOptions, *, only_existing: bool = False) -> Database:
+async def open_database(options: SqliteOptions, *, only_existing: bool = False) -> Database:
     """The database of a file, with the file open and its schema as it should be."""
+    if only_existing:
+        check_library()
+        await asyncio.to_thread(check_existing, options.path)
+    database = _find(options, create_file=not only_existing)
+    try:
+        await database.write(_nothing, durable=False)
+    except BaseException:
+        await close_database(database)
+        raise
+    return database
+
+
+def open_database_here(options: SqliteOptions, deadline: float, is_interrupted: IsInterrupted) -> Database:
+    """The same on this thread."""
+    database = _find(options, create_file=True)
+    try:
+        database.writer.write_here(_nothing, deadline, is_interrupted)
+    except BaseException:
+        close_database_here(database)
+        raise
+    return database
+
+
+def _nothing(session: WriteSession) -> None:
+    pass
+
+
+def _find(options: SqliteOptions, create_file: bool) -> Database:
+    """The database of a file in this process, with one more user."""
     check_library()
     file_guard.check_usable(options.path)
-    if only_existing:
-        await asyncio.to_thread(look, options.path)
-    else:
+    if create_file:
         create(options.path)
         refuse_links(options.path)
     with _LOCK:
@@ -238,54 +247,61 @@ async def acquire(options: SqliteOptions, *, only_existing: bool = False) -> Dat
                     kind,
                 )
         database.users += 1
-    try:
-        await database.write(lambda session: None, light=True)
-    except BaseException:
-        await let_go(database)
-        raise
-    return database
+        return database
 
 
-async def let_go(database: Database) -> None:
-    """A driver lets go of the database; the last one ends it."""
+def _is_last_user(database: Database) -> bool:
+    """One user less; whether it was the last one of this process, which has to stop the database."""
     with _LOCK:
         database.users -= 1
         if database.users or database.is_foreign():
-            return
+            return False
         if _DATABASES.get(database.options) is database:
             del _DATABASES[database.options]
-    await database.stop()
+        return True
+
+
+async def close_database(database: Database) -> None:
+    """A driver closes; the last one stops the database."""
+    if _is_last_user(database):
+        await asyncio.to_thread(database.stop)
+
+
+def close_database_here(database: Database) -> None:
+    """The same on this thread."""
+    if _is_last_user(database):
+        database.stop()
 
 
 def _before_fork() -> None:
-    _LOOKING.acquire()
+    _CHECKING.acquire()
     _LOCK.acquire()
     for database in _DATABASES.values():
-        for part in database.parts():
-            part.guard.acquire()
-            _guarded.append(part)
-            part.disconnect()
+        for owner in database.connection_owners():
+            owner.guard.acquire()
+            _kept_still.append(owner.guard)
+            owner.disconnect()
 
 
 def _after_fork_in_parent() -> None:
-    for part in _guarded:  # these and no others: a database may have begun to watch its file meanwhile
-        part.guard.release()
-    _guarded.clear()
+    for guard in _kept_still:  # these and no others: a database may have begun to watch its file meanwhile
+        guard.release()
+    _kept_still.clear()
     _LOCK.release()
-    _LOOKING.release()
+    _CHECKING.release()
 
 
 def _after_fork_in_child() -> None:
-    global _LOCK, _LOOKING
-    _guarded.clear()
+    global _LOCK, _CHECKING
+    _kept_still.clear()
     for database in _DATABASES.values():
         database.writer.lock.forget()
-        for connection in database.lent:
+        for connection in database.handler_connections:
             file_guard.mark_unusable(database.options.path, file_guard.FORKED)
             connection.over = f"{database.options.path}: {file_guard.FORKED}"
             file_guard.leave_open(connection)
     _DATABASES.clear()
-    _LOCK, _LOOKING = threading.Lock(), threading.Lock()
+    _LOCK, _CHECKING = threading.Lock(), threading.Lock()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

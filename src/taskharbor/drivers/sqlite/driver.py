@@ -12,13 +12,15 @@ from typing import Any
 from taskharbor.drivers.contract import SingleVerbs
 from taskharbor.drivers.listing import job_filter
 from taskharbor.drivers.sqlite import admin, caller_connection, reading, schema
-from taskharbor.drivers.sqlite.database import Database, Waiter, acquire, let_go
+from taskharbor.drivers.sqlite.blocking import SqliteBlocking
+from taskharbor.drivers.sqlite.database import Database, close_database, open_database
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.leases import extend, release
 from taskharbor.drivers.sqlite.options import located, parse
 from taskharbor.drivers.sqlite.reserve import reserve
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.transaction import SqliteTransaction, SqliteTransactionSync
+from taskharbor.drivers.sqlite.wait import WaitCall
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
@@ -26,8 +28,8 @@ from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, Work
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Ack, Fail, Outcome
 
-FEW = 128  # jobs that one call may be about and still be called small
-SMALL = 4096  # bytes of a payload or a result
+MAX_INLINE_JOBS = 128  # in one inline call
+MAX_INLINE_BYTES = 4096  # of a payload or a result
 
 
 @accepts_any_name
@@ -55,17 +57,20 @@ class SqliteDriver(SingleVerbs):
 
     async def open(self) -> None:
         if self._database is None or self._database.is_foreign():
-            self._database = await acquire(self.options)
+            self._database = await open_database(self.options)
 
     async def open_existing(self) -> None:
         """Open a file that holds a store already; StoreMissing where there is none, and nothing is made."""
         if self._database is None or self._database.is_foreign():
-            self._database = await acquire(self.options, only_existing=True)
+            self._database = await open_database(self.options, only_existing=True)
 
     async def close(self) -> None:
         held, self._database = self._database, None
         if held is not None:
-            await let_go(held)
+            await close_database(held)
+
+    def blocking(self) -> SqliteBlocking:
+        return SqliteBlocking(self.options)
 
     def sibling(self) -> SqliteDriver:
         other = SqliteDriver(self._dsn)
@@ -94,7 +99,9 @@ class SqliteDriver(SingleVerbs):
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         limit = self.options.max_payload
-        return await self.database.write(lambda session: enqueue(session, jobs, now, limit), small=_are_small(jobs))
+        return await self.database.write(
+            lambda session: enqueue(session, jobs, now, limit), inline=_are_small(jobs), sync_inline=True
+        )
 
     async def reserve(
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
@@ -105,20 +112,24 @@ class SqliteDriver(SingleVerbs):
             return []
         taken: list[Reserved]
         taken, seen = await self.database.write(
-            lambda session: reserve(session, queues, now, lease_for, limit, worker), light=True, small=limit <= FEW
+            lambda session: reserve(session, queues, now, lease_for, limit, worker),
+            durable=False,
+            inline=limit <= MAX_INLINE_JOBS,
         )
         self._seen.update(seen)
         return taken
 
     async def extend(self, leases: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Lease | DriverError]:
         return await self.database.write(
-            lambda session: extend(session, leases, now, lease_for), light=True, small=len(leases) <= FEW
+            lambda session: extend(session, leases, now, lease_for),
+            durable=False,
+            inline=len(leases) <= MAX_INLINE_JOBS,
         )
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         limit = self.options.max_payload
         return await self.database.write(
-            lambda session: settle(session, outcomes, now, limit), small=_end_soon(outcomes)
+            lambda session: settle(session, outcomes, now, limit), inline=_are_settled_soon(outcomes)
         )
 
     # The caller's own transaction
@@ -146,17 +157,17 @@ class SqliteDriver(SingleVerbs):
         return await self.database.write(lambda session: release(session, worker, now, keep))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
-        shared = self.database
-        waiter = Waiter({name: self._seen.get(name, 0) for name in queues})
-        shared.add(waiter)
-        timer = waiter.loop.call_later(timeout, waiter.answer, False)
+        database = self.database
+        call = WaitCall({name: self._seen.get(name, 0) for name in queues})
+        database.add_wait(call)
+        timer = call.loop.call_later(timeout, call.finish, False)
         try:
             # What came between the last empty reserve and this call must not be slept through.
-            arrived = await shared.read(lambda session: reading.last_arrivals(session, queues))
-            return waiter.concerns(arrived) or await waiter.future
+            arrivals = await database.read(lambda session: reading.last_arrivals(session, queues))
+            return call.concerns(arrivals) or await call.future
         finally:
             timer.cancel()
-            shared.remove(waiter)
+            database.waits.remove(call)
 
     # Pause
 
@@ -203,7 +214,7 @@ class SqliteDriver(SingleVerbs):
         return await self.database.write(lambda session: admin.cancel_flow(session, flow_id, now))
 
     async def beat(self, info: WorkerInfo, now: datetime) -> None:
-        await self.database.write(lambda session: admin.beat(session, info, now), light=True, small=True)
+        await self.database.write(lambda session: admin.beat(session, info, now), durable=False, inline=True)
 
     async def workers(self, now: datetime) -> list[WorkerInfo]:
         return await self.database.read(lambda session: reading.workers(session, now))
@@ -228,22 +239,22 @@ class SqliteDriver(SingleVerbs):
 
 
 def _are_small(jobs: Sequence[JobRecord]) -> bool:
-    """Whether they are stored in no time. What is no job at all is told by the one who stores it."""
-    if len(jobs) > FEW // 4:
+    """Whether the jobs are few and small enough to be written inline. `enqueue` reports invalid ones later."""
+    if len(jobs) > MAX_INLINE_JOBS // 4:
         return False
     try:
-        return all(len(job.payload) <= SMALL and len(job.depends_on) <= FEW for job in jobs)
+        return all(len(job.payload) <= MAX_INLINE_BYTES and len(job.depends_on) <= MAX_INLINE_JOBS for job in jobs)
     except (AttributeError, TypeError):
         return False
 
 
-def _end_soon(outcomes: Sequence[Outcome]) -> bool:
-    """Whether they are settled in no time."""
-    if len(outcomes) > FEW:
+def _are_settled_soon(outcomes: Sequence[Outcome]) -> bool:
+    """Whether the outcomes are few and small enough to be written inline."""
+    if len(outcomes) > MAX_INLINE_JOBS:
         return False
     for outcome in outcomes:
         if isinstance(outcome, Ack):
-            if (isinstance(outcome.result, bytes) and len(outcome.result) > SMALL) or (
+            if (isinstance(outcome.result, bytes) and len(outcome.result) > MAX_INLINE_BYTES) or (
                 outcome.spawn and not _are_small(outcome.spawn)
             ):
                 return False

@@ -24,14 +24,14 @@ from taskharbor.drivers.sqlite.handler_connection import HandlerConnection, undo
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.turns import Turn
-from taskharbor.drivers.sqlite.wal_sync import WalFile
+from taskharbor.drivers.sqlite.wal import WalFile
 from taskharbor.model.errors import TaskHarborError, TransactionFailed
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack
 
 logger = logging.getLogger("taskharbor.drivers.sqlite")
 
-LONG = 1.0  # seconds with the write lock after which the log says so
+LONG_TRANSACTION_S = 1.0  # with the write lock: then a warning is logged
 
 
 class SqliteTransactionSync:
@@ -72,7 +72,7 @@ class SqliteTransactionSync:
         self._database.writer.take_lock()
         try:
             self._refuse_when_over()
-            connection = self._database.lend()
+            connection = self._database.lend_connection()
             try:
                 begin(connection, path)
                 self._log = WalFile(path)
@@ -88,7 +88,7 @@ class SqliteTransactionSync:
             if isinstance(error, sqlite3.Error | OSError) and not self._over:
                 raise unavailable(path, error) from error
             raise
-        self._alarm = threading.Timer(LONG, self._warn)
+        self._alarm = threading.Timer(LONG_TRANSACTION_S, self._warn)
         self._alarm.daemon = True
         self._alarm.start()
         return connection
@@ -124,8 +124,8 @@ class SqliteTransactionSync:
         finally:
             self.rollback()
         if refused is None and session.arrivals:
-            self._database.writer.lock.ring()
-            self._database.heard(session.arrivals)
+            self._database.writer.lock.wake_others()
+            self._database.waits.wake(session.arrivals)
         return refused
 
     def rollback(self) -> None:
@@ -152,7 +152,7 @@ class SqliteTransactionSync:
         told = aborted(self._lease, why)
         with self._changing:
             self._over = self._over or told
-            if self._turn is not None and self._database.writer.turns.leave(self._turn):
+            if self._turn is not None and self._database.writer.turns.give_up(self._turn):
                 return  # it still waited
             connection = self._connection
         if connection is not None:
@@ -177,7 +177,7 @@ class SqliteTransactionSync:
             "settle. Do slow work before the transaction begins.",
             self._lease.job_id,
             self._database.options.path,
-            LONG,
+            LONG_TRANSACTION_S,
         )
 
 

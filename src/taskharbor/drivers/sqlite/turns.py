@@ -1,7 +1,7 @@
 """A process's turns at writing to its file: one at a time, in the order in which they were asked for.
 
 A thread waits for its turn by sleeping, a coroutine by a future of its loop. So a coroutine that waits takes no thread,
-and nobody who waits can keep the one whose turn it is from ending it.
+and no waiting caller can keep the one whose turn it is from ending it.
 """
 
 from __future__ import annotations
@@ -11,124 +11,136 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TypeAlias
 
 from taskharbor.model.errors import BackendUnavailable
 
+IsInterrupted: TypeAlias = Callable[[], bool]  # whether a blocking call should give up waiting: Ctrl-C was pressed
+
+INTERRUPT_CHECK_S = 0.05
+
 
 class Turn:
-    """A place in the line. `come`: it is its turn, which has to be ended. `left`: it was given up before."""
+    """A place in the line. `has_come`: it is its turn, which has to be ended. `is_given_up`: before it came."""
 
-    __slots__ = ("asked", "come", "left", "wake")
+    __slots__ = ("asked_at", "has_come", "is_given_up", "wake")
 
     def __init__(self, wake: Callable[[], object]) -> None:
-        self.asked = time.monotonic()
-        self.come = False
-        self.left = False
+        self.asked_at = time.monotonic()
+        self.has_come = False
+        self.is_given_up = False
         self.wake = wake
 
 
 class Turns:
-    """The line of those who want to write to a file."""
+    """The line of callers that want to write to a file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._guard = threading.Lock()
         self._line: deque[Turn] = deque()
-        self._taken = False
-        self._since = 0.0  # when the present turn began
+        self._is_taken = False
+        self._taken_at = 0.0
 
-    def take_at_once(self) -> bool:
-        """Take the turn if nobody has it, and so nobody waits for it."""
+    def try_take(self) -> bool:
+        """Take the turn if it is free: then no caller waits for it."""
         with self._guard:
-            if self._taken:
+            if self._is_taken:
                 return False
-            self._taken = True
-            self._since = time.monotonic()
+            self._is_taken = True
+            self._taken_at = time.monotonic()
             return True
 
     def ask(self, wake: Callable[[], object]) -> Turn:
         """Stand in line. `wake` is called, in any thread, when the turn comes later or is given up."""
         turn = Turn(wake)
         with self._guard:
-            if self._taken:
+            if self._is_taken:
                 self._line.append(turn)
             else:
-                self._taken = turn.come = True
-                self._since = time.monotonic()
+                self._is_taken = turn.has_come = True
+                self._taken_at = time.monotonic()
         return turn
 
-    def leave(self, turn: Turn) -> bool:
-        """Give a place up. False: its turn has come already."""
+    def give_up(self, turn: Turn) -> bool:
+        """Leave the line. False: the turn has come already."""
         with self._guard:
-            if turn.come:
+            if turn.has_come:
                 return False
-            if not turn.left:
-                turn.left = True
+            if not turn.is_given_up:
+                turn.is_given_up = True
                 self._line.remove(turn)
         turn.wake()
         return True
 
     def end(self) -> None:
-        """The turn is over: the next one's comes."""
+        """The turn is over: it is the next caller's."""
         while True:
             with self._guard:
                 if not self._line:
-                    self._taken = False
+                    self._is_taken = False
                     return
                 turn = self._line.popleft()
-                turn.come = True
-                self._since = time.monotonic()
+                turn.has_come = True
+                self._taken_at = time.monotonic()
             try:
                 turn.wake()
                 return
-            except RuntimeError:  # the event loop it waited on was closed: nobody is there to take it
+            except RuntimeError:  # the event loop it waited on was closed: no one is there to take it
                 continue
 
     # Waiting
 
-    def take(self, patience: float) -> None:
-        """Wait for a turn. BackendUnavailable if whoever has it keeps it for so many seconds."""
+    def take(self, timeout: float, is_interrupted: IsInterrupted | None = None) -> None:
+        """Wait for a turn. BackendUnavailable if another caller keeps it for `timeout` seconds."""
         come = threading.Event()
-        self.wait(self.ask(come.set), come, patience)
+        self.wait(self.ask(come.set), come, timeout, is_interrupted)
 
-    def wait(self, turn: Turn, woken: threading.Event, patience: float) -> None:
-        """The same for a place in line that somebody else may give up (`leave`): that is BackendUnavailable too."""
+    def wait(
+        self, turn: Turn, woken: threading.Event, timeout: float, is_interrupted: IsInterrupted | None = None
+    ) -> None:
+        """The same for a place in line that another thread may give up (`give_up`): that is BackendUnavailable too."""
         try:
-            while not turn.come:
-                left = self._left(turn, patience)
-                if turn.left or (left <= 0 and self.leave(turn)):
-                    raise self._refused(turn, patience)
-                woken.wait(max(left, 0.001))
+            while not turn.has_come:
+                left = self._left(turn, timeout)
+                if turn.is_given_up or (left <= 0 and self.give_up(turn)):
+                    raise self._refused(timeout)
+                if is_interrupted is None:
+                    woken.wait(max(left, 0.001))
+                else:
+                    if is_interrupted():
+                        raise BackendUnavailable(f"{self._path}: interrupted while waiting to write")
+                    woken.wait(min(max(left, 0.001), INTERRUPT_CHECK_S))
         except BaseException:
             self._drop(turn)
             raise
 
-    async def take_async(self, patience: float) -> None:
+    async def take_async(self, timeout: float) -> None:
         """The same for a coroutine."""
         loop = asyncio.get_running_loop()
         come: asyncio.Future[None] = loop.create_future()
         turn = self.ask(lambda: loop.call_soon_threadsafe(_wake, come))
         try:
-            while not turn.come:
-                left = self._left(turn, patience)
-                if left <= 0 and self.leave(turn):
-                    raise self._refused(turn, patience)
+            while not turn.has_come:
+                left = self._left(turn, timeout)
+                if left <= 0 and self.give_up(turn):
+                    raise self._refused(timeout)
                 await asyncio.wait([come], timeout=max(left, 0.001))
         except BaseException:
             self._drop(turn)
             raise
 
     def _drop(self, turn: Turn) -> None:
-        if not turn.left and not self.leave(turn):
+        if not turn.is_given_up and not self.give_up(turn):
             self.end()
 
-    def _left(self, turn: Turn, patience: float) -> float:
-        """For how long one may still wait: patience is with the one whose turn it is, not with all before us."""
-        return max(turn.asked, self._since) + patience - time.monotonic()
+    def _left(self, turn: Turn, timeout: float) -> float:
+        """Seconds that are left to wait. They count from the start of the present turn, not for all before us."""
+        return max(turn.asked_at, self._taken_at) + timeout - time.monotonic()
 
-    def _refused(self, turn: Turn, patience: float) -> BackendUnavailable:
+    def _refused(self, timeout: float) -> BackendUnavailable:
         return BackendUnavailable(
-            f"{self._path}: a transaction of this process has held its write lock for {patience:g} s. "
+            f"{self._path}: a transaction of this process has held its write lock for {timeout:g} s. "
             "A handler inside `ctx.transaction()` must not await another call to the same file."
         )
 

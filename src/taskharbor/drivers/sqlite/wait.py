@@ -1,83 +1,137 @@
-"""Hearing of other processes: a thread that sleeps until the file changes, while anybody waits for work.
+"""Waiting for work: the calls of `wait` in this process, and a thread that notices what other processes commit.
 
-The lock file is written to after each commit that brought work, so a change of it is worth a look at once. The -wal
-file also changes when an application commits an enqueue in its own transaction, but for everything else as well, and
-before the change can be read: its writer syncs in between, which takes as long as the disk takes. So it is looked at
-a few milliseconds later, and again after twice as many, until a commit is seen. Where there is no inotify, `PRAGMA
-data_version` is asked instead, every 20 ms, at a few microseconds each.
+The lock file is written to after each commit that brought work, so a change of it is worth a check at once. The -wal
+file also changes when an application commits an enqueue in its own transaction. But it changes on unrelated writes too,
+and before the commit is visible, because the writer syncs in between. So it is checked 4 ms after a change, and again
+after twice as long, until a commit is seen. Where there is no inotify, `PRAGMA data_version` is polled every 20 ms, at
+a few microseconds each.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from taskharbor.drivers.sqlite import file_guard
 from taskharbor.drivers.sqlite.connection import connect
 from taskharbor.drivers.sqlite.inotify import Inotify, inotify
 
-SETTLE = 0.004  # from a change of the -wal file to the first look at it
-POLL = 0.02  # without inotify
-BELL = -1  # no file's number
-REST = 1.0  # with it: a hint that was lost all the same costs no more
+WAL_SETTLES_S = 0.004  # from a change of the -wal file to the first check
+POLL_S = 0.02  # without inotify
+CHECK_ANYWAY_S = 1.0  # with inotify: what a lost event costs at most
+WOKEN = -1  # beside the numbers of watched files
+
+
+class WaitCall:
+    """One call of `wait`: woken by an arrival after the last one that its driver has seen."""
+
+    __slots__ = ("future", "loop", "seen")
+
+    def __init__(self, seen: dict[str, int]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[bool] = self.loop.create_future()
+        self.seen = seen
+
+    def finish(self, has_work: bool) -> None:
+        """On the call's own loop only."""
+        if not self.future.done():
+            self.future.set_result(has_work)
+
+    def concerns(self, arrivals: Mapping[str, int]) -> bool:
+        """Whether anything arrived that its driver has not seen."""
+        return any(arrivals.get(name, 0) > number for name, number in self.seen.items())
+
+
+class WaitCalls:
+    """The calls of `wait` that are under way."""
+
+    def __init__(self) -> None:
+        self._calls: dict[WaitCall, None] = {}
+        self._guard = threading.Lock()
+
+    def add(self, call: WaitCall) -> None:
+        with self._guard:
+            self._calls[call] = None
+
+    def remove(self, call: WaitCall) -> None:
+        with self._guard:
+            self._calls.pop(call, None)
+
+    def queues(self) -> list[str]:
+        """The queues that any call waits for."""
+        with self._guard:
+            return list({name for call in self._calls for name in call.seen})
+
+    def wake(self, arrivals: Mapping[str, int]) -> None:
+        """Something arrived, here or in another process: wake the calls that it concerns."""
+        if not self._calls:
+            return
+        with self._guard:
+            woken = [call for call in self._calls if call.concerns(arrivals)]
+            for call in woken:
+                del self._calls[call]
+        for call in woken:
+            try:
+                call.loop.call_soon_threadsafe(call.finish, True)
+            except RuntimeError:
+                pass  # its loop was closed without cancelling it: no coroutine waits any more
 
 
 class FileWatch:
-    """The thread. `wanted` says for which queues anybody waits, `heard` is told what arrived in them."""
+    """The thread that sleeps until the file changes, while any call waits for work."""
 
-    def __init__(
-        self, path: str, lock_path: str, wanted: Callable[[], list[str]], heard: Callable[[dict[str, int]], None]
-    ) -> None:
+    def __init__(self, path: str, lock_path: str, waits: WaitCalls) -> None:
         self.path = path
         self._lock_path = lock_path
-        self._wanted = wanted
-        self._heard = heard
-        self._bell, self._ringer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._stopping = False
+        self._waits = waits
+        self._wakeable, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._is_stopping = False
         self._inotify: Inotify | None = None
-        self._lock = self._wal = 0  # the numbers of the two files while they are watched
+        self._lock_watch = self._wal_watch = 0  # the numbers of the two files while they are watched
         self.guard = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._version = -1
-        self._pause = REST  # until the next look, if nothing changes before
+        self._pause = CHECK_ANYWAY_S  # until the next check, if nothing changes before
         self._thread = threading.Thread(target=self._run, name="taskharbor-sqlite-watch", daemon=True)
         self._thread.start()
 
-    def ring(self) -> None:
-        """Somebody waits now."""
+    def wake(self) -> None:
+        """A call waits now."""
         try:
-            os.write(self._ringer, b"!")
+            os.write(self._waker, b"!")
         except BlockingIOError:
-            pass  # it was rung often enough
+            pass  # it was woken often enough
 
     def stop(self) -> None:
-        self._stopping = True
-        self.ring()
+        """End the thread."""
+        self._is_stopping = True
+        self.wake()
         self._thread.join()
-        # Not in the thread: it may end before it is rung for, and the number would be another file's by then.
-        os.close(self._bell)
-        os.close(self._ringer)
+        # Not in the thread: it may end before `wake` writes, and the descriptor would be another file's by then.
+        os.close(self._wakeable)
+        os.close(self._waker)
 
     def _run(self) -> None:
         self._inotify = inotify()
         try:
-            while not self._stopping:
-                if not self._wanted():
+            while not self._is_stopping:
+                if not self._waits.queues():
                     self._unwatch()
                     self._sleep(None)
                 elif self._inotify is None:
-                    self._sleep(POLL)
-                    self._look()
-                elif not self._lock:
+                    self._sleep(POLL_S)
+                    self._check()
+                elif not self._lock_watch:
                     self._watch()
-                    self._look()  # what came before the watch began
-                    self._pause = SETTLE if self._wal else POLL  # and what was being written
+                    self._check()  # what came before the watch began
+                    self._pause = WAL_SETTLES_S if self._wal_watch else POLL_S  # and what was being written
                 else:
-                    self._round()
+                    self._sleep_and_check()
         finally:
             self.disconnect()
             self._unwatch()
@@ -85,54 +139,54 @@ class FileWatch:
                 self._inotify.let_go()
 
     def _watch(self) -> None:
-        """Be told of both files, of the -wal file once: it is written to several times for each commit."""
+        """Watch both files; the -wal file for one change only, because each commit writes to it several times."""
         assert self._inotify is not None
-        if not self._lock:
-            self._lock = self._inotify.watch(self._lock_path)
-            if not self._lock:  # the lock file has gone, or the system's limit is reached
+        if not self._lock_watch:
+            self._lock_watch = self._inotify.watch(self._lock_path)
+            if not self._lock_watch:  # the lock file is gone, or the system's limit of watches is reached
                 self._inotify.let_go()
                 self._inotify = None
                 return
-        if not self._wal:
-            self._wal = self._inotify.watch(f"{self.path}-wal", once=True)
+        if not self._wal_watch:
+            self._wal_watch = self._inotify.watch(f"{self.path}-wal", once=True)
 
     def _unwatch(self) -> None:
-        for number in (self._lock, self._wal):
+        for number in (self._lock_watch, self._wal_watch):
             if self._inotify is not None and number:
                 self._inotify.forget(number)
-        self._lock = self._wal = 0
+        self._lock_watch = self._wal_watch = 0
 
-    def _round(self) -> None:
+    def _sleep_and_check(self) -> None:
         changed = self._sleep(self._pause)
-        if changed and not changed & {BELL, self._lock}:
-            if self._wal in changed:  # and not an event of a watch that is over
-                self._wal, self._pause = 0, SETTLE
+        if changed and not changed & {WOKEN, self._lock_watch}:
+            if self._wal_watch in changed:  # and not an event of a watch that is over
+                self._wal_watch, self._pause = 0, WAL_SETTLES_S
             return
-        if self._wal in changed:
-            self._wal = 0
+        if self._wal_watch in changed:
+            self._wal_watch = 0
         self._watch()
-        if self._look():
-            self._pause = REST
+        if self._check():
+            self._pause = CHECK_ANYWAY_S
         else:
-            self._pause = min(2 * self._pause, REST)
+            self._pause = min(2 * self._pause, CHECK_ANYWAY_S)
 
     def _sleep(self, timeout: float | None) -> set[int]:
-        """Until the bell is rung, a file changes, or the time is over; answers the numbers of those."""
-        files = [self._bell] if self._inotify is None else [self._bell, self._inotify.file]
+        """Until `wake`, a change of a file, or the timeout; returns the numbers of the files, and WOKEN."""
+        files = [self._wakeable] if self._inotify is None else [self._wakeable, self._inotify.file]
         ready = select.select(files, [], [], timeout)[0]
         changed = self._inotify.changed() if self._inotify is not None and self._inotify.file in ready else set()
-        if self._bell in ready:
+        if self._wakeable in ready:
             try:
-                os.read(self._bell, 65536)
+                os.read(self._wakeable, 65536)
             except BlockingIOError:
                 pass
-            changed.add(BELL)
+            changed.add(WOKEN)
         return changed
 
-    def _look(self) -> bool:
-        """Tell what arrived; False if nothing was committed since the last look."""
-        names = self._wanted()
-        if not names or self._stopping:
+    def _check(self) -> bool:
+        """Wake the calls for which work has arrived. False: nothing was committed since the last check."""
+        names = self._waits.queues()
+        if not names or self._is_stopping:
             return True
         try:
             with self.guard:
@@ -147,14 +201,15 @@ class FileWatch:
                 rows = self._connection.execute(
                     f"SELECT name, arrived FROM taskharbor_queues WHERE name IN ({marks})", names
                 ).fetchall()
-        except Exception:  # whatever it is, the thread must live on: a process has one
+        except Exception:  # whatever it is, the thread must live on: a process has one for each file
             with self.guard:
                 self.disconnect()
-            time.sleep(POLL)
+            time.sleep(POLL_S)
             return True
-        self._heard(dict(rows))
+        self._waits.wake(dict(rows))
         return True
 
     def disconnect(self) -> None:
+        """Close the connection. Under the guard."""
         connection, self._connection = self._connection, None
         file_guard.close_safely(connection, self.path)

@@ -1,14 +1,14 @@
-"""The lane that writes. `turns` are this process's turns at the file, `lock` the turn among processes.
+"""Writing to the file. A call runs in one of three places, always in this process's turn and under the file lock:
 
-    a small call, and nobody in the way:  begin, call, commit, on the caller's own thread
-    any other: ──► the lane's thread:     begin, call, call, …, commit
-    and then, what must survive a power cut: ──► the wal_sync's thread: one sync for all that wait
+    a coroutine's small call, if nothing would block:   on the event loop's thread (`try_inline`)
+    any other call of a coroutine:                      on the writer's thread, with all that wait, in one transaction
+    a blocking call:                                    on the calling thread (`write_here`)
 
-A small call takes less time than two threads that hand it to each other. It never waits there: not for a lock, not
-for a sync, not for a checkpoint. Where writing takes long all the same, for a while the lane's thread does it.
+Handing a small call to another thread costs more than running it, so it runs inline, but only if nothing would block:
+no lock, no sync, no checkpoint. If writing takes long all the same, the writer's thread does it for a while.
 
-Calls that wait together are written in one transaction. One that fails spoils no other: the transaction is begun anew,
-with a savepoint before each call. Nobody gets an answer before the commit.
+In a transaction of many calls, one that fails must not spoil the others: the transaction is rolled back and begun anew,
+with a savepoint before each call. No call returns before the commit.
 """
 
 from __future__ import annotations
@@ -18,62 +18,99 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from taskharbor.drivers.sqlite.checkpoint import Checkpointer
-from taskharbor.drivers.sqlite.connection import PATIENCE, is_busy, unavailable
+from taskharbor.drivers.sqlite.connection import LOCK_TIMEOUT_S, FailureLog, FileConnection, is_busy, unavailable
 from taskharbor.drivers.sqlite.damage import is_undecodable, reading_any_text
 from taskharbor.drivers.sqlite.file_lock import FileLock
 from taskharbor.drivers.sqlite.session import WouldBlock, WriteSession
-from taskharbor.drivers.sqlite.threads import Call, ConnectionThread, Failed, Signal, deliver
-from taskharbor.drivers.sqlite.turns import Turn, Turns
-from taskharbor.drivers.sqlite.wal_sync import WalFile, WalSync
+from taskharbor.drivers.sqlite.threads import Call, CallThread, Failed, Signal, deliver
+from taskharbor.drivers.sqlite.turns import IsInterrupted, Turn, Turns
+from taskharbor.drivers.sqlite.wal import WalFile, WalSync
 
-SLOW = 0.05  # seconds: a call on its caller's thread that took longer was one too many
-STEPS = 10_000  # of SQLite's machine, from one look at the clock to the next
-SHORT_MS = 250  # for which the guard is kept while a program without our lock writes to the file
-PAUSE = 0.5  # seconds after such a one for which every call goes to the lane's thread
+T = TypeVar("T")
+
+INLINE_BUDGET_S = 0.05  # an inline call that took longer was one too many
+INLINE_PAUSE_S = 0.5  # for which the writer's thread does every call after such a one
+STEPS_BETWEEN_CHECKS = 10_000  # of SQLite's virtual machine: some 0.1 ms
+FOREIGN_WRITER_WAIT_MS = 250  # for which the guard is kept while a program without our lock writes to the file
 
 
-class Locked(Exception):
-    """Somebody who does not know our lock writes to the file: the calls are to be worked off a little later."""
+class Written(NamedTuple, Generic[T]):
+    """A transaction that was committed."""
+
+    result: T
+    wal: WalFile | None  # to be synced before a durable call returns; None: the store does not promise that
+
+
+class LockedByOther(Exception):
+    """A program that does not use our lock file writes to the database: try again a little later."""
 
     def __init__(self, error: sqlite3.OperationalError) -> None:
         self.error = error
 
 
-class WriterThread(ConnectionThread):
-    """Writes. `arrived` is told which queues got work."""
+class Writer:
+    """The connection that writes, the turns at it, and what keeps the -wal file in order.
 
-    def __init__(self, path: str, synchronous: str, prepare: Callable[[sqlite3.Connection], None]) -> None:
+    `on_open` prepares a connection that was just opened; `on_arrivals` receives the queues that got work.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        durable: bool,
+        on_open: Callable[[sqlite3.Connection], None],
+        on_replaced: Callable[[], None],
+        on_arrivals: Callable[[dict[str, int]], None],
+    ) -> None:
+        self.path = path
+        self.durable = durable
         self.lock = FileLock(path)
         self.turns = Turns(path)
-        self.arrived: Callable[[dict[str, int]], None] = lambda arrived: None
-        self.durable = synchronous == "full"
+        self.file = FileConnection(path, on_replaced, self._opened)
         self.checkpoint = Checkpointer(path, self.take_turn, self.end_turn)
         self.wal_sync = WalSync(path, self.checkpoint.make)
-        self._prepare = prepare
-        self._log: WalFile | None = None
-        self._log_is_empty = False
-        self._checkpoint_due = False
-        self._on_its_thread_until = 0.0
-        self._tired_at = math.inf  # when a call on its caller's thread is given up, and left to the lane's
-        super().__init__(path, "normal", "writer")
+        self.thread: CallThread[WriteSession] = CallThread(
+            "taskharbor-sqlite-writer", self._run_batch, self._checkpoint_if_due
+        )
+        self._on_open = on_open
+        self._on_arrivals = on_arrivals
+        self._failures = FailureLog()
+        self._wal: WalFile | None = None
+        self._wal_is_empty = False
+        self._is_checkpoint_due = False
+        self._inline_from = 0.0  # when a call may run inline again
+        self._inline_deadline = math.inf  # when SQLite gives up an inline call, which the writer's thread repeats
 
-    def connected(self, connection: sqlite3.Connection) -> None:
-        self._prepare(connection)
-        self.lock.note_pair(self.path)
+    def _opened(self, connection: sqlite3.Connection) -> None:
+        self._on_open(connection)
+        self.lock.note_wal_owner(self.path)
         connection.execute("PRAGMA busy_timeout = 0")
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # a commit on a caller's thread must never make one
-        connection.set_progress_handler(lambda: time.monotonic() > self._tired_at, STEPS)
-        self._log = WalFile(self.path)
-        self._log_is_empty = self._log.is_empty()
+        connection.set_progress_handler(lambda: time.monotonic() > self._inline_deadline, STEPS_BETWEEN_CHECKS)
+        self._wal = WalFile(self.path)
+        self._wal_is_empty = self._wal.is_empty()
+
+    @property
+    def guard(self) -> threading.Lock:
+        """Held while the connection is used."""
+        return self.file.guard
 
     def disconnect(self) -> None:
-        self._log = None
-        super().disconnect()
+        """Close the connection. Under the guard."""
+        self._wal = None
+        self.file.disconnect()
 
-    def ended(self) -> None:
+    def stop(self) -> None:
+        """Do what waits, make it durable, and close everything."""
+        thread = self.thread.stop()
+        if thread is not None:
+            thread.join()
+        with self.file.guard:
+            self.disconnect()
         self.wal_sync.stop()
         with self.checkpoint.guard:
             self.checkpoint.disconnect()
@@ -81,233 +118,294 @@ class WriterThread(ConnectionThread):
 
     # Turns
 
-    def take_turn(self) -> None:
-        """Wait for this process's turn, then for the turn among processes."""
-        self.turns.take(PATIENCE)
-        self.take_lock()
+    def take_turn(self, timeout: float | None = None, is_interrupted: IsInterrupted | None = None) -> None:
+        """Wait for this process's turn, then for the lock between processes; BackendUnavailable after `timeout`."""
+        timeout = LOCK_TIMEOUT_S if timeout is None else timeout
+        if not self.turns.try_take():
+            self.turns.take(timeout, is_interrupted)
+        self.take_lock(timeout, is_interrupted)
 
     def wait_for(self, turn: Turn, woken: threading.Event) -> None:
-        """Wait for this process's turn in a place in line that another thread may give up."""
-        self.turns.wait(turn, woken, PATIENCE)
+        """Wait for this process's turn with a place in line that another thread may give up."""
+        self.turns.wait(turn, woken, LOCK_TIMEOUT_S)
 
     async def wait_for_own(self) -> None:
         """Wait for this process's turn in a coroutine."""
-        await self.turns.take_async(PATIENCE)
+        await self.turns.take_async(LOCK_TIMEOUT_S)
 
-    def take_lock(self) -> None:
-        """In this process's turn: wait for the turn among processes. If it does not come, this one is over."""
+    def take_lock(self, timeout: float | None = None, is_interrupted: IsInterrupted | None = None) -> None:
+        """In this process's turn: wait for the lock between processes. If it does not come, the turn is over."""
         try:
-            self.lock.acquire(PATIENCE)
+            self.lock.acquire(LOCK_TIMEOUT_S if timeout is None else timeout, is_interrupted)
         except BaseException:
             self.turns.end()
             raise
 
-    def _take_turn_at_once(self) -> bool:
-        if not self.turns.take_at_once():
+    def end_turn(self) -> None:
+        """Give the lock and the turn back."""
+        self.lock.release()
+        self.turns.end()
+
+    def _try_take_turn(self) -> bool:
+        if not self.turns.try_take():
             return False
-        if self.lock.acquire_at_once():
+        if self.lock.try_acquire():
             return True
         self.turns.end()
         return False
 
-    def end_turn(self) -> None:
-        """Both turns are over."""
-        self.lock.release()
-        self.turns.end()
+    # One call
 
-    # Working off
-
-    def try_inline(self, call: Call) -> list[Any] | None:
-        """Work off a call here and now; None if anything is in its way."""
+    def try_inline(self, work: Callable[[WriteSession], T]) -> Written[T] | None:
+        """Run a call on the thread of an event loop; None if anything would block."""
         began = time.monotonic()
-        if self._busy or not self._calls.empty() or self._connection is None or began < self._on_its_thread_until:
+        if not self.thread.is_idle() or not self.file.is_open() or began < self._inline_from:
             return None
-        if not self.guard.acquire(blocking=False):
+        if not self.file.guard.acquire(blocking=False):
             return None
         try:
-            if not self._take_turn_at_once():
+            if not self._try_take_turn():
                 return None
             try:
-                self._tired_at = began + SLOW
-                answers, arrived = self.work_off([call], wait=False)
+                self._inline_deadline = began + INLINE_BUDGET_S
+                session, result = self._transaction(work, inline=True)
             finally:
                 self.end_turn()
-            self._ring(arrived)
-            self.tell("")
         except WouldBlock:
             return None
         except BaseException as error:
             if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":
-                self._on_its_thread_until = began + PAUSE
+                self._inline_from = began + INLINE_PAUSE_S
                 return None
-            answers = [self.refused(error)]
+            failure = self._failure(error)
+            if failure is error:
+                raise
+            raise failure from error
         finally:
-            self._tired_at = math.inf
-            self.guard.release()
-        if time.monotonic() - began > SLOW:
-            self._on_its_thread_until = began + PAUSE
-        return answers
+            self._inline_deadline = math.inf
+            self.file.guard.release()
+        self._report(session.arrivals)
+        if time.monotonic() - began > INLINE_BUDGET_S:
+            self._inline_from = began + INLINE_PAUSE_S
+        return Written(result, self._wal if self.durable else None)
 
-    def in_turn(self, batch: list[Call]) -> list[Any]:
+    def write_here(
+        self, work: Callable[[WriteSession], T], deadline: float, is_interrupted: IsInterrupted | None = None
+    ) -> Written[T]:
+        """Run a call on this thread, and wait for whatever is in the way until `deadline`."""
+        try:
+            self.take_turn(max(deadline - time.monotonic(), 0), is_interrupted)
+            try:
+                session, result = self._when_unlocked(lambda: self._transaction(work, inline=False), deadline)
+                wal = self._wal if self.durable else None
+            finally:
+                self.end_turn()
+        except BaseException as error:
+            failure = self._failure(error)
+            if failure is error:
+                raise
+            raise failure from error
+        self._report(session.arrivals)
+        return Written(result, wal)
+
+    def _transaction(self, work: Callable[[WriteSession], T], inline: bool) -> tuple[WriteSession, T]:
+        """Begin, call, commit. In this process's turn, under the guard."""
+        try:
+            connection = self._connection(inline)
+            self._begin(connection, inline)
+            try:
+                session = WriteSession(connection, inline)
+                result = work(session)
+                session.flush()
+            except sqlite3.OperationalError as error:
+                if not is_undecodable(error):
+                    raise
+                connection.execute("ROLLBACK")
+                self._begin(connection, inline)
+                with reading_any_text(connection):
+                    session = WriteSession(connection, inline)
+                    result = work(session)
+                    session.flush()
+            self._commit(connection)
+        except BaseException as error:
+            self.file.recover(error)
+            raise
+        return session, result
+
+    # Many calls
+
+    def _run_batch(self, batch: list[Call[WriteSession, Any]]) -> Callable[[], None]:
+        try:
+            results, wal = self._write_batch(batch)
+        except BaseException as error:
+            failed = Failed(self._failure(error))
+            return partial(deliver, [(call, failed) for call in batch])
+        return partial(self._deliver, list(zip(batch, results, strict=True)), wal)
+
+    def _deliver(self, results: list[tuple[Call[WriteSession, Any], Any]], wal: WalFile | None) -> None:
+        """Deliver results: those of durable calls when they are on the disk."""
+        if wal is None:
+            deliver(results)
+            return
+        deliver([pair for pair in results if not pair[0].durable])
+        durable = [pair for pair in results if pair[0].durable]
+        if durable:
+            self.wal_sync.submit(wal, durable)
+
+    def _write_batch(self, batch: list[Call[WriteSession, Any]]) -> tuple[list[Any], WalFile | None]:
         self.take_turn()
         try:
-            answers, arrived = self._when_unlocked(batch)
+            session, results = self._when_unlocked(
+                lambda: self._batch_transaction(batch), time.monotonic() + LOCK_TIMEOUT_S
+            )
+            wal = self._wal if self.durable else None
         finally:
             self.end_turn()
-        self._ring(arrived)
-        return answers
+        self._report(session.arrivals)
+        return results, wal
 
-    def _when_unlocked(self, batch: list[Call]) -> tuple[list[Any], dict[str, int]]:
-        deadline = time.monotonic() + PATIENCE
+    def _batch_transaction(self, batch: list[Call[WriteSession, Any]]) -> tuple[WriteSession, list[Any]]:
+        """Begin, all calls, commit. In this process's turn, under the guard."""
+        try:
+            connection = self._connection(inline=False)
+            try:
+                session, results = self._run_calls(connection, batch)
+            except sqlite3.OperationalError as error:
+                if not is_undecodable(error):
+                    raise
+                connection.execute("ROLLBACK")
+                with reading_any_text(connection):
+                    session, results = self._run_calls(connection, batch)
+            self._commit(connection)
+        except BaseException as error:
+            self.file.recover(error)
+            raise
+        return session, [
+            Failed(unavailable(self.path, result.error))
+            if isinstance(result, Failed) and isinstance(result.error, sqlite3.Error)
+            else result
+            for result in results
+        ]
+
+    def _run_calls(
+        self, connection: sqlite3.Connection, batch: list[Call[WriteSession, Any]]
+    ) -> tuple[WriteSession, list[Any]]:
+        """The results of calls, in a transaction that is still open."""
+        self._begin(connection, inline=False)
+        session = WriteSession(connection)
+        results = _run_together(session, batch)
+        if results is None:
+            connection.execute("ROLLBACK")
+            self._begin(connection, inline=False)
+            session = WriteSession(connection)
+            results = [_run_apart(connection, session, call) for call in batch]
+        return session, results
+
+    # The parts of a transaction
+
+    def _when_unlocked(self, transaction: Callable[[], T], deadline: float) -> T:
+        """Run a transaction under the guard; again while another program has the database locked."""
         while True:
             try:
-                with self.guard:
-                    return self.work_off(batch)
-            except Locked as locked:
+                with self.file.guard:
+                    return transaction()
+            except LockedByOther as locked:
                 if time.monotonic() > deadline:
                     raise unavailable(self.path, locked.error) from locked.error
-                time.sleep(0.001)  # or whoever waits for the guard would never get it
+                time.sleep(0.001)  # or a thread that waits for the guard would never get it
 
-    def work_off(self, batch: list[Call], wait: bool = True) -> tuple[list[Any], dict[str, int]]:
-        """The answers of calls that were worked off in one transaction, and what arrived by it. In this process's turn;
-        without `wait` WouldBlock may be raised."""
-        try:
-            session, answers = self._transaction(batch, wait)
-        except BaseException as error:
-            self._after(error)
-            raise
-        return [
-            Failed(unavailable(self.path, answer.error))
-            if isinstance(answer, Failed) and isinstance(answer.error, sqlite3.Error)
-            else answer
-            for answer in answers
-        ], session.arrivals
+    def _connection(self, inline: bool) -> sqlite3.Connection:
+        if not inline:
+            return self.file.get()
+        connection = self.file.get_if_open()
+        if connection is None or self._wal_is_empty:  # the first commit of a -wal file waits for the disk
+            raise WouldBlock
+        return connection
 
-    def _ring(self, arrived: dict[str, int]) -> None:
-        """The turn is over: wake those for whom something arrived in it."""
-        if arrived:
-            self.lock.ring()
-            self.arrived(arrived)
-
-    def _transaction(self, batch: list[Call], wait: bool) -> tuple[WriteSession, list[Any]]:
-        connection = self.connection() if wait else self._connection_at_once()
-        try:
-            session, answers = self._answered(connection, batch, wait)
-        except sqlite3.OperationalError as error:
-            if not is_undecodable(error):
-                raise
-            connection.execute("ROLLBACK")
-            with reading_any_text(connection):
-                session, answers = self._answered(connection, batch, wait)
-        connection.execute("COMMIT")
-        if self._log is not None:
-            self._log.refuse_when_gone()
-            self._log_is_empty = self._log_is_empty and self._log.is_empty()
-        if self.durable:
-            for call in batch:
-                call.log = None if call.light else self._log
-        if not self._checkpoint_due and self.checkpoint.is_due(self._log):
-            self._checkpoint_due = True
-            self._calls.put(Signal.LOOK)
-        return session, answers
-
-    def _answered(
-        self, connection: sqlite3.Connection, batch: list[Call], wait: bool
-    ) -> tuple[WriteSession, list[Any]]:
-        """The answers of calls, in a transaction that is still open."""
-        self._begin(connection, wait)
-        session = WriteSession(connection, inline=not wait)
-        answers = _together(session, batch)
-        if answers is None:
-            connection.execute("ROLLBACK")
-            self._begin(connection, wait)
-            session = WriteSession(connection, inline=not wait)
-            answers = [_apart(connection, session, call) for call in batch]
-        return session, answers
-
-    def _connection_at_once(self) -> sqlite3.Connection:
-        """The connection, if it is open, the file is still the same, and this is not the first commit of a log."""
-        try:
-            if self._connection is not None and not self._log_is_empty and self._identity == self._identity_now():
-                return self._connection
-        except OSError:
-            pass
-        raise WouldBlock
-
-    def _begin(self, connection: sqlite3.Connection, wait: bool) -> None:
+    def _begin(self, connection: sqlite3.Connection, inline: bool) -> None:
         try:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
-            if not wait:
+            if inline:
                 raise WouldBlock from error
-            connection.execute(f"PRAGMA busy_timeout = {SHORT_MS}")
+            connection.execute(f"PRAGMA busy_timeout = {FOREIGN_WRITER_WAIT_MS}")
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                raise Locked(error) if is_busy(error) else error from error
+                raise LockedByOther(error) if is_busy(error) else error from error
             finally:
                 connection.execute("PRAGMA busy_timeout = 0")
 
-    # Afterwards
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        connection.execute("COMMIT")
+        if self._wal is not None:
+            self._wal.refuse_when_gone()
+            self._wal_is_empty = self._wal_is_empty and self._wal.is_empty()
+            if not self._is_checkpoint_due and self.checkpoint.is_due(self._wal):
+                self._is_checkpoint_due = True
+                self.thread.put(Signal.WAKE)
 
-    def answer(self, batch: list[Call], answers: list[Any]) -> None:
-        """Answer calls that were worked off, those that must survive a power cut when they do."""
-        now: list[tuple[Call, Any]] = []
-        for call, answer in zip(batch, answers, strict=True):
-            if call.log is None:
-                now.append((call, answer))
-            else:
-                self.wal_sync.submit(call, answer)
-        deliver(now)
+    def _report(self, arrivals: dict[str, int]) -> None:
+        """A call succeeded, and the turn is over: wake those that wait for what arrived."""
+        self._failures.note(None)
+        if arrivals:
+            self.lock.wake_others()
+            self._on_arrivals(arrivals)
 
-    def rest(self) -> None:
-        if self._checkpoint_due:
-            self._checkpoint_due = False
+    def _failure(self, error: BaseException) -> BaseException:
+        """What a caller gets for an error that is not its own."""
+        failure = unavailable(self.path, error) if isinstance(error, sqlite3.Error | OSError) else error
+        self._failures.note(failure)
+        return failure
+
+    def _checkpoint_if_due(self) -> None:
+        if self._is_checkpoint_due:
+            self._is_checkpoint_due = False
             self.checkpoint.make()
 
 
-def _together(session: WriteSession, batch: list[Call]) -> list[Any] | None:
-    """The answers of all calls, or None: one of them failed. Nearly none does, and savepoints cost as much as a job."""
-    answers: list[Any] = []
+def _run_together(session: WriteSession, batch: list[Call[WriteSession, Any]]) -> list[Any] | None:
+    """The results of all calls. None: one of them failed. Nearly none does, and savepoints cost as much as a job."""
+    results: list[Any] = []
     try:
         for call in batch:
             if call.future.cancelled():  # while it waited for its turn
-                answers.append(None)
+                results.append(None)
                 continue
-            answers.append(call.work(session))
+            results.append(call.work(session))
             session.flush()
     except Exception as error:
-        if _spoils_all(error):
+        if _fails_all(error):
             raise
         return None
-    return answers
+    return results
 
 
-def _apart(connection: sqlite3.Connection, session: WriteSession, call: Call) -> Any:
-    """The answer of one call, or how it failed, without a trace in the transaction."""
+def _run_apart(connection: sqlite3.Connection, session: WriteSession, call: Call[WriteSession, Any]) -> Any:
+    """The result of one call, or how it failed, without a trace in the transaction."""
     if call.future.cancelled():
         return None
     connection.execute("SAVEPOINT call")
-    arrived = dict(session.arrivals)
+    arrivals = dict(session.arrivals)
     try:
-        answer = call.work(session)
+        result = call.work(session)
         session.flush()
     except Exception as error:
-        if _spoils_all(error):
+        if _fails_all(error):
             raise
         connection.execute("ROLLBACK TO call")
         connection.execute("RELEASE call")
         session.forget()
-        session.arrivals = arrived
+        session.arrivals = arrivals
         return Failed(error)
     connection.execute("RELEASE call")
-    return answer
+    return result
 
 
-def _spoils_all(error: Exception) -> bool:
-    """Whether the store failed, rather than the call; or the call is not for this thread."""
-    return isinstance(error, WouldBlock | sqlite3.DatabaseError) and not isinstance(
+def _fails_all(error: Exception) -> bool:
+    """Whether the store failed, rather than the call."""
+    return isinstance(error, sqlite3.DatabaseError) and not isinstance(
         error, sqlite3.IntegrityError | sqlite3.DataError | sqlite3.ProgrammingError
     )

@@ -1,0 +1,172 @@
+"""Blocking calls on SQLite: the calling thread writes, syncs and reads by itself, over the connections of its process.
+
+Threads take turns at the one connection that writes and at the one that reads; those that wait for the disk at the same
+time share a sync. Ctrl-C takes effect when a call has ended, or while it waits for its turn: never between a lock that
+was taken and the line that gives it back.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from types import FrameType
+from typing import Any, TypeVar
+
+from taskharbor.drivers.listing import job_filter
+from taskharbor.drivers.sqlite import admin, reading
+from taskharbor.drivers.sqlite.database import Database, close_database_here, open_database_here
+from taskharbor.drivers.sqlite.enqueue import enqueue
+from taskharbor.drivers.sqlite.options import SqliteOptions
+from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
+from taskharbor.drivers.unstorable import accepts_any_name
+from taskharbor.model.errors import BackendUnavailable, DriverError
+from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
+from taskharbor.model.lease import Enqueued
+
+T = TypeVar("T")
+
+
+class SqliteBlocking:
+    """The blocking calls of one client. Opens the file with the first call."""
+
+    def __init__(self, options: SqliteOptions) -> None:
+        self.options = options
+        self._database: Database | None = None
+        self._changing = threading.Lock()
+        self._is_closed = False
+
+    def until(self, deadline: float) -> _CallsUntil:
+        """The driver for one call, which ends by `deadline`."""
+        if self._is_closed:
+            raise BackendUnavailable(f"{self.options.path}: the blocking calls on it were closed")
+        return _CallsUntil(self, deadline)
+
+    def close(self) -> None:
+        """Give the file back; the last user in this process closes its connections."""
+        with self._changing:
+            self._is_closed = True
+            database, self._database = self._database, None
+        if database is not None and not database.is_foreign():
+            close_database_here(database)
+
+    def open(self, deadline: float, interrupt: DeferredInterrupt) -> None:
+        """Open the file, once."""
+        with self._changing:
+            if self._database is None and not self._is_closed:
+                self._database = open_database_here(self.options, deadline, interrupt.has_come)
+
+    @property
+    def database(self) -> Database:
+        """The open file."""
+        database = self._database
+        if database is None:
+            raise BackendUnavailable(f"{self.options.path}: the blocking calls on it are not open")
+        return database
+
+
+@accepts_any_name
+class _CallsUntil:
+    """The driver's calls, done on the calling thread. The coroutines never suspend."""
+
+    def __init__(self, calls: SqliteBlocking, deadline: float) -> None:
+        self._calls = calls
+        self._deadline = deadline
+
+    def _write(self, work: Callable[[WriteSession], T]) -> T:
+        with DeferredInterrupt() as interrupt:
+            return self._calls.database.write_here(work, self._deadline, interrupt.has_come)
+
+    def _read(self, work: Callable[[ReadSession], T]) -> T:
+        with DeferredInterrupt():
+            return self._calls.database.reader.read_here(work, self._deadline)
+
+    async def open(self) -> None:
+        with DeferredInterrupt() as interrupt:
+            self._calls.open(self._deadline, interrupt)
+
+    async def server_time(self) -> datetime:
+        return self._calls.database.server_time()
+
+    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
+        limit = self._calls.options.max_payload
+        return self._write(lambda session: enqueue(session, jobs, now, limit))
+
+    async def inspect(self, id: str, now: datetime) -> JobInfo:
+        return self._read(lambda session: reading.inspect(session, id, now))
+
+    async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
+        return self._read(lambda session: reading.results(session, ids))
+
+    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
+        return self._read(lambda session: reading.flow(session, flow_id, now))
+
+    async def workers(self, now: datetime) -> list[WorkerInfo]:
+        return self._read(lambda session: reading.workers(session, now))
+
+    async def requeue(
+        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+    ) -> list[DriverError | None]:
+        return self._write(lambda session: admin.requeue(session, ids, now, run_at, reset_attempts))
+
+    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
+        return self._write(lambda session: admin.cancel(session, ids, now))
+
+    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
+        return self._write(lambda session: admin.cancel_flow(session, flow_id, now))
+
+    async def list(
+        self,
+        *,
+        now: datetime,
+        queue: str | None = None,
+        state: State | str | None = None,
+        type: str | None = None,
+        group: str | None = None,
+        flow_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        wanted = job_filter(
+            queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
+        )
+        return self._read(lambda session: reading.list_jobs(session, now, wanted))
+
+
+_SIGINT = int(signal.SIGINT)
+# The C functions below `signal`, where there are any: its own turn every handler into an enum first, which costs 14 µs.
+_signals: Any = sys.modules.get("_signal", signal)
+
+
+class DeferredInterrupt:
+    """Within the block a SIGINT is only noted; its handler runs when the block ends.
+
+    Python runs signal handlers in the main thread only, so in others there is nothing to do.
+    """
+
+    __slots__ = ("_count", "_handler")
+
+    def __enter__(self) -> DeferredInterrupt:
+        self._count = 0
+        self._handler = None
+        if threading.current_thread() is threading.main_thread():
+            handler = _signals.getsignal(_SIGINT)
+            if callable(handler):  # neither the system's default nor ignored: it runs Python code
+                self._handler = handler
+                _signals.signal(_SIGINT, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._count += 1
+
+    def has_come(self) -> bool:
+        """Whether a SIGINT came within the block."""
+        return self._count > 0
+
+    def __exit__(self, *raised: object) -> None:
+        if self._handler is not None:
+            _signals.signal(_SIGINT, self._handler)
+            if self._count:
+                signal.raise_signal(_SIGINT)

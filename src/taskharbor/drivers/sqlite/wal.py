@@ -1,0 +1,210 @@
+"""The -wal file: making what was committed survive a power cut.
+
+SQLite commits without a sync of its own (`synchronous = normal`). All commits stand in the -wal file in their order, so
+one fdatasync after them makes all of them durable, those of other processes too. A durable call returns after that. If
+a checkpoint comes in between, it has synced the file itself.
+
+    a blocking call:   syncs on its own thread; calls that come meanwhile share the next sync
+    a coroutine:       syncs on its event loop's thread if it is alone and the last syncs took less than 2 ms: that
+                       costs less than two thread switches. Otherwise the sync thread does it, once for all that wait
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import math
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from taskharbor.drivers.sqlite import file_guard
+from taskharbor.drivers.sqlite.connection import unavailable
+from taskharbor.drivers.sqlite.threads import Delivery, Failed, deliver
+from taskharbor.model.errors import BackendUnavailable
+
+INLINE_SYNC_BUDGET_S = 0.002  # a sync on an event loop's thread that took longer was one too many
+INLINE_SYNC_PAUSE_S = 1.0  # for which the sync thread syncs after such a one
+CROWD_S = 0.01  # for which it does so after calls that came at the same time
+
+sync_file: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
+
+
+class WalFile:
+    """The -wal file of an open connection: the same file as long as that is open. Closed when unreferenced."""
+
+    _close = staticmethod(os.close)  # which still exists when the interpreter ends
+
+    def __init__(self, path: str) -> None:
+        self._folder = os.path.dirname(path)
+        self._is_name_synced = False
+        self._file = -1
+        self._file = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        self._path = path
+        self._database = _identity(path)
+        self._identity = _identity(self._file)
+        self._counting = threading.Lock()
+        self._asked = 0  # syncs that were asked for
+        self._synced = 0  # of those, the last one that a sync has served
+        self._syncing = threading.Lock()
+
+    def __del__(self) -> None:
+        if self._file >= 0:
+            self._close(self._file)
+
+    def sync(self) -> None:
+        """Return when all that was committed before this call is on the disk. Callers that wait for each other share a
+        sync: one that began after a caller's commit serves that caller too."""
+        with self._counting:
+            self._asked += 1
+            number = self._asked
+        with self._syncing:
+            if self._synced >= number:
+                return
+            serves = self._asked
+            self._sync_name()
+            sync_file(self._file)
+            self._synced = serves
+
+    def _sync_name(self) -> None:
+        """Make the file's entry in its folder durable, once."""
+        if not self._is_name_synced:
+            folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+            self._is_name_synced = True
+
+    def is_empty(self) -> bool:
+        """Whether nothing was ever written to it: then the first commit waits for the disk, whatever is set."""
+        return os.fstat(self._file).st_size == 0
+
+    def refuse_when_gone(self) -> None:
+        """After a commit: BackendUnavailable if it went to a file that no one else sees. It must not be reported as
+        done."""
+        if _identity(f"{self._path}-wal") == self._identity:
+            return
+        if _identity(self._path) != self._database:  # then SQLite does no harm, and the next call opens the new file
+            raise BackendUnavailable(f"{self._path}: the file was replaced while it was written to")
+        file_guard.mark_unusable(self._path, file_guard.WAL_REMOVED)
+        raise file_guard.unusable(self._path)
+
+    def holds_pages(self, pages: int) -> bool:
+        """Whether it holds this many pages since it was last begun anew: each frame bears the salt of its time."""
+        head = os.pread(self._file, 24, 0)
+        page_bytes, salt = int.from_bytes(head[8:12], "big"), head[16:24]
+        return os.pread(self._file, 8, 32 + (pages - 1) * (page_bytes + 24) + 8) == salt != b""
+
+
+def _identity(file: str | int) -> tuple[int, int] | None:
+    """Which file this is; None if it does not exist."""
+    try:
+        found = os.stat(file)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class WalSync:
+    """Syncs for calls. `rescue` saves in another way what a sync failed to write."""
+
+    def __init__(self, path: str, rescue: Callable[[], bool]) -> None:
+        self._path = path
+        self._rescue = rescue
+        self._failed = False
+        self._waiting: queue.SimpleQueue[tuple[WalFile, Sequence[tuple[Delivery[Any], Any]]] | None]
+        self._waiting = queue.SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._counting = threading.Lock()
+        self._others = 0  # coroutines in `wait`
+        self._inline_from = math.inf  # when a coroutine may sync on its loop's thread: not before the disk is known
+
+    def sync(self, wal: WalFile) -> None:
+        """Sync on this thread; BackendUnavailable if that fails."""
+        failed = self._sync({wal})
+        if failed is not None:
+            raise failed.error
+
+    async def wait(self, wal: WalFile, inline: bool) -> None:
+        """Sync for a coroutine. `inline`: it may be done on the thread of its event loop."""
+        began = time.monotonic()
+        if inline and self._others:
+            self._inline_from = max(self._inline_from, began + CROWD_S)
+        is_inline = inline and began >= self._inline_from
+        with self._counting:
+            self._others += 1
+        try:
+            if is_inline:
+                self.sync(wal)
+                await asyncio.sleep(0)  # calls that are ready now go to the thread, and share one sync
+            else:
+                delivery: Delivery[None] = Delivery()
+                self.submit(wal, [(delivery, None)])
+                await delivery.future
+        finally:
+            with self._counting:
+                self._others -= 1
+
+    def submit(self, wal: WalFile, results: Sequence[tuple[Delivery[Any], Any]]) -> None:
+        """Deliver results of a transaction when it is on the disk."""
+        self._waiting.put((wal, results))
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="taskharbor-sqlite-sync", daemon=True)
+                    self._thread.start()
+
+    def stop(self) -> None:
+        """Sync for those that wait, and end the thread."""
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (batch := self._gather()) is not None:
+            wals, results = batch
+            failed = self._sync(wals)
+            deliver(results if failed is None else [(delivery, failed) for delivery, _ in results])
+            del batch, wals, results  # or this thread would keep a -wal file open that nothing needs
+
+    def _gather(self) -> tuple[set[WalFile], list[tuple[Delivery[Any], Any]]] | None:
+        """What waits together; None to stop."""
+        item = self._waiting.get()
+        if item is None:
+            return None
+        wals, results = {item[0]}, list(item[1])
+        try:
+            while (item := self._waiting.get_nowait()) is not None:
+                wals.add(item[0])
+                results += item[1]
+            self._waiting.put(None)
+        except queue.Empty:
+            pass
+        return wals, results
+
+    def _sync(self, wals: set[WalFile]) -> Failed | None:
+        try:
+            # What one sync failed to write the next one may leave out without a word: it must go another way.
+            if self._failed and not self._rescue():
+                raise OSError(errno.EIO, "a sync of its -wal file has failed")
+            self._failed = False
+            for wal in wals:
+                began = time.monotonic()
+                wal.sync()
+                self._note_speed(began)
+        except Exception as error:
+            self._failed = True
+            return Failed(unavailable(self._path, error))
+        return None
+
+    def _note_speed(self, began: float) -> None:
+        ended = time.monotonic()
+        if ended - began > INLINE_SYNC_BUDGET_S:
+            self._inline_from = ended + INLINE_SYNC_PAUSE_S
+        elif self._inline_from == math.inf:
+            self._inline_from = ended
