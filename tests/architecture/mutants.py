@@ -300,7 +300,6 @@ def copied(mutant: Mutant | None, folder: Path) -> Iterator[Any]:
     sys.path.insert(0, str(folder))
     try:
         importlib.invalidate_caches()
-        importlib.import_module(f"{name}.damage")
         yield importlib.import_module(name)
     finally:
         sys.path.remove(str(folder))

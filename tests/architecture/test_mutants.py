@@ -14,6 +14,7 @@ from taskharbor.conformance.machine import check_machine
 from taskharbor.drivers import Cancelled, Retry, replace
 from taskharbor.drivers.memory import MemoryDriver, admin
 from tests.architecture.mutants import OTHERS, REQUIRED, Mutant, copied
+from tests.drivers.memory_damage import damage, damage_field
 
 RUNS = 60
 
@@ -31,8 +32,7 @@ def survives_the_machine(driver: Any, runs: int = RUNS, **how: Any) -> bool:
 
 
 def cases(package: Any, **how: Any) -> Any:
-    hurt = package.damage
-    return run(lambda: package.MemoryDriver("memory://"), damage=hurt.damage, damage_field=hurt.damage_field, **how)
+    return run(lambda: package.MemoryDriver("memory://"), damage=damage, damage_field=damage_field, **how)
 
 
 def test_the_copy_without_a_mistake_passes(tmp_path):
