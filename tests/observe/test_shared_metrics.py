@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from taskharbor.model.process_events import ProcessStarted
 from taskharbor.observe.prometheus import SharedMetrics, serve, share
 from taskharbor.observe.prometheus.shared import VARIABLE
 from tests.observe.scrape import Samples, fetch, parse, read, value
@@ -70,7 +71,7 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
         assert VARIABLE not in os.environ
 
 
-def test_processes_are_added_up_and_what_a_killed_one_counted_stays(fleet: Fleet):
+def test_counts_of_all_processes_are_summed_and_those_of_a_killed_one_stay(fleet: Fleet):
     first, second = fleet.start(2), fleet.start(3)
     for process in (first, second):
         fleet.counted(process)
@@ -99,10 +100,11 @@ def test_processes_are_added_up_and_what_a_killed_one_counted_stays(fleet: Fleet
         process.communicate()
     samples = fleet.read()
     assert succeeded(samples) == count(samples) == 9
-    assert {file.name for file in fleet.shared.folder.iterdir()} == {"counter_ended.db", "histogram_ended.db"}
+    assert (count(samples, "1.0"), count(samples, "2.0"), count(samples, "+Inf")) == (6, 8, 9)
+    assert list(fleet.shared.folder.iterdir()) == []
 
 
-def test_they_are_served_in_place_of_this_process_own(fleet: Fleet):
+def test_shared_metrics_are_served_instead_of_those_of_this_process(fleet: Fleet):
     process = fleet.start(2)
     fleet.counted(process)
     with contextlib.closing(serve(0, shared=fleet.shared)) as server:
@@ -112,7 +114,7 @@ def test_they_are_served_in_place_of_this_process_own(fleet: Fleet):
     assert not fleet.shared.folder.exists()
 
 
-def test_a_file_that_has_just_been_made_is_no_damage(fleet: Fleet):
+def test_an_empty_file_is_not_taken_for_a_damaged_one(fleet: Fleet):
     (fleet.shared.folder / f"counter_{os.getpid()}.db").touch()
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     (fleet.shared.folder / f"histogram_{int(gone.stdout)}.db").touch()
@@ -128,3 +130,23 @@ def test_a_folder_that_the_environment_names_is_used_and_left_there(tmp_path: Pa
     shared.close()
     assert folder.is_dir()
     assert os.environ[VARIABLE] == str(folder)
+
+
+def test_in_a_folder_of_the_environment_only_live_gauges_of_our_processes_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A process of another PID namespace looks dead from here, and another program may still need its files."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    fleet = Fleet(share())
+    ours, other = fleet.start(2), fleet.start(3)
+    for process in (ours, other):
+        fleet.counted(process)
+    fleet.shared(ProcessStarted(ours.pid, 0, "w"))
+    assert value(fleet.read(), "application_busy") == 2
+    fleet.end()
+    samples = fleet.read()
+    assert succeeded(samples) == 5
+    assert value(samples, "application_busy") == 1
+    left = {file.name for file in tmp_path.iterdir()}
+    assert left >= {f"counter_{ours.pid}.db", f"counter_{other.pid}.db", f"gauge_livesum_{other.pid}.db"}
+    assert f"gauge_livesum_{ours.pid}.db" not in left

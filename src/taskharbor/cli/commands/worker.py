@@ -298,6 +298,7 @@ def _metrics(host: str, port: int, served: ExitStack, observers: Observers) -> C
         raise usage_error(f"--metrics-port {port}: {str(error.strerror).removeprefix('metrics: ')}") from error
     served.callback(server.close)
     observers.add(server.processes)
+    observers.add(shared)
     return lambda dsn: server.watch(open_driver(dsn))
 
 

@@ -1,10 +1,16 @@
-"""Metrics of several processes as one: each writes to files of its own in a folder, and one of them reads them all.
+"""Metrics of several processes as one: each writes to files of its own in a folder, and one process reads them all.
 
-This is prometheus_client's own multi-process mode, so a handler's own counters are shared as well, and nothing is lost
-with a process that is killed. What a process that has ended left behind is added up into one file: counters never go
-back, and a worker that replaces its processes often does not fill the folder.
+This is prometheus_client's multi-process mode, so the counters that a handler makes itself are shared as well, and
+nothing is lost with a process that is killed. Only what is public in prometheus_client is used here: its collector's
+`merge`, and `mark_process_dead`.
 
     supervisor: share() ─► environment ─► worker processes write ─► SharedMetrics, in the supervisor's registry
+
+A process that has ended leaves its files behind. In a folder that `share` made, they are read one last time, their
+totals are kept in memory and the files are deleted: counters never go back, and a worker that replaces its processes
+often does not fill the folder. A folder that the environment names may hold files of other programs, even of another
+PID namespace, whose processes only look dead from here: there nothing is deleted but the live gauges of processes
+that this supervisor started itself.
 """
 
 from __future__ import annotations
@@ -18,37 +24,48 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client.core import Metric
-from prometheus_client.mmap_dict import MmapedDict
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
+
+from taskharbor.model.events import Event
+from taskharbor.model.process_events import ProcessStarted
 
 # Neither has types.
 _merge: Any = MultiProcessCollector.merge
-_File: Any = MmapedDict
+_mark_dead: Any = mark_process_dead
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-SUMMED = ("counter", "histogram", "summary")
+SUMMED = ("counter", "histogram", "summary")  # file names begin with the type of metric
 
 
 class SharedMetrics(Collector):
-    """What all processes that write to a folder have counted. Close it when they are gone."""
+    """The sum over all processes that write to a folder. Close it when they are gone."""
 
     def __init__(self, folder: str | Path, *, own: bool = False) -> None:
         self.folder = Path(folder)
         self._own = own
         self._lock = threading.Lock()
+        self._ended: dict[str, Metric] = {}  # the totals of processes that have ended, by metric
+        self._started: set[int] = set()  # the processes of our supervisor
+
+    def __call__(self, event: Event) -> None:
+        """Observe a supervisor: remember which processes are its own."""
+        if isinstance(event, ProcessStarted):
+            with self._lock:
+                self._started.add(event.pid)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: what there is, the processes decide."""
+        """Nothing: the processes decide which metrics there are."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """The sum over all processes, those that have ended included."""
+        """The sum over all processes, including those that have ended."""
         with self._lock:
-            self._gather_dead()
-            # A file that has just been made has nothing in it yet, which the collector would take for damage.
+            self._tidy_up()
+            # The collector would take a file that has just been created, and is still empty, for a damaged one.
             files = [str(file) for file in self.folder.glob("*.db") if file.stat().st_size]
-            return list(_merge(files))
+            running = {metric.name: metric for metric in _merge(files)}
+            return [_sum(self._ended.get(name), running.get(name)) for name in dict.fromkeys((*self._ended, *running))]
 
     def close(self) -> None:
         """Delete the folder and take it out of the environment, if `share` made it."""
@@ -57,39 +74,61 @@ class SharedMetrics(Collector):
                 del os.environ[VARIABLE]
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _gather_dead(self) -> None:
-        for file in self.folder.glob("*.db"):
-            kind, _, rest = file.stem.partition("_")
-            pid = rest.rpartition("_")[2]
-            if not pid.isdigit() or _is_alive(int(pid)):
-                continue
-            if kind in SUMMED:
-                self._add_up(file, self.folder / f"{kind}_ended.db")
-                file.unlink()
-            elif rest.startswith("live"):  # a gauge that ends with its process
-                file.unlink()
+    def _tidy_up(self) -> None:
+        """Take over what ended processes have counted, and delete their files."""
+        if self._own:
+            for pid in {_pid_of(file) for file in self.folder.glob("*.db")} - {0}:
+                if not _is_alive(pid):
+                    self._take_over(pid)
+        else:
+            for pid in [pid for pid in self._started if not _is_alive(pid)]:
+                self._started.discard(pid)
+                _mark_dead(pid, str(self.folder))
 
-    def _add_up(self, file: Path, total: Path) -> None:
-        into = _File(str(total))
-        try:
-            for key, value, _, _ in _File.read_all_values_from_file(str(file)) if file.stat().st_size else ():
-                into.write_value(key, into.read_value(key)[0] + value, 0.0)
-        finally:
-            into.close()
+    def _take_over(self, pid: int) -> None:
+        _mark_dead(pid, str(self.folder))  # deletes its live gauges
+        files = [self.folder / f"{kind}_{pid}.db" for kind in SUMMED]
+        written = [str(file) for file in files if file.exists() and file.stat().st_size]
+        for metric in _merge(written):
+            self._ended[metric.name] = _sum(self._ended.get(metric.name), metric)
+        for file in files:
+            file.unlink(missing_ok=True)
 
 
 def share() -> SharedMetrics:
-    """Have the processes that are started from now on share their metrics, in a new folder of their own.
+    """Let all processes that are started from now on share their metrics, in a new folder.
 
-    A folder that the environment names already is used, and left there at the end.
+    A folder that the environment names already is used instead, and left there at the end.
     """
-    given = os.environ.get(VARIABLE)
-    if given:
-        Path(given).mkdir(parents=True, exist_ok=True)
-        return SharedMetrics(given)
+    named = os.environ.get(VARIABLE)
+    if named:
+        Path(named).mkdir(parents=True, exist_ok=True)
+        return SharedMetrics(named)
     folder = tempfile.mkdtemp(prefix="taskharbor-metrics-")
     os.environ[VARIABLE] = folder
     return SharedMetrics(folder, own=True)
+
+
+def _sum(ended: Metric | None, running: Metric | None) -> Metric:
+    """The samples of both, added up where name and labels are the same."""
+    if ended is None or running is None:
+        metric = ended or running
+        assert metric is not None
+        return metric
+    samples = {(each.name, *sorted(each.labels.items())): each for each in ended.samples}
+    for each in running.samples:
+        key = (each.name, *sorted(each.labels.items()))
+        known = samples.get(key)
+        samples[key] = each if known is None else each._replace(value=known.value + each.value)
+    total = Metric(running.name, running.documentation, running.type)
+    total.samples = list(samples.values())
+    return total
+
+
+def _pid_of(file: Path) -> int:
+    """The process that wrote a file, `counter_123.db` or `gauge_livesum_123.db`; 0 for any other file."""
+    pid = file.stem.rpartition("_")[2]
+    return int(pid) if pid.isdigit() else 0
 
 
 def _is_alive(pid: int) -> bool:
