@@ -30,13 +30,14 @@ T = TypeVar("T")
 
 
 class SqliteBlocking:
-    """The blocking calls of one client. Opens the file with the first call."""
+    """The blocking calls of one client, for any number of threads."""
 
     def __init__(self, options: SqliteOptions) -> None:
         self.options = options
         self._database: Database | None = None
         self._changing = threading.Lock()
         self._is_closed = False
+        self._calls = 0  # under way
 
     def until(self, deadline: float) -> _CallsUntil:
         """The driver for one call, which ends by `deadline`."""
@@ -44,27 +45,44 @@ class SqliteBlocking:
             raise BackendUnavailable(f"{self.options.path}: the blocking calls on it were closed")
         return _CallsUntil(self, deadline)
 
+    def open(self, deadline: float, interrupt: DeferredInterrupt) -> None:
+        """Open the file."""
+        if self._database is None:
+            database = open_database_here(self.options, deadline, interrupt.has_come)
+            with self._changing:
+                if self._database is None and not self._is_closed:
+                    self._database = database
+                    return
+            close_database_here(database)  # another thread has opened it, or closed the calls
+
     def close(self) -> None:
-        """Give the file back; the last user in this process closes its connections."""
+        """Give the file back when the calls under way have ended; its last user in this process closes it."""
         with self._changing:
             self._is_closed = True
+        self._close_if_unused()
+
+    def begin_call(self) -> Database:
+        """The open file, which stays open until `end_call`."""
+        with self._changing:
+            if self._database is None:
+                raise BackendUnavailable(f"{self.options.path}: the blocking calls on it are not open")
+            self._calls += 1
+            return self._database
+
+    def end_call(self) -> None:
+        """A call has ended."""
+        with self._changing:
+            self._calls -= 1
+        if self._is_closed:
+            self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        with self._changing:
+            if self._calls:
+                return
             database, self._database = self._database, None
         if database is not None and not database.is_foreign():
             close_database_here(database)
-
-    def open(self, deadline: float, interrupt: DeferredInterrupt) -> None:
-        """Open the file, once."""
-        with self._changing:
-            if self._database is None and not self._is_closed:
-                self._database = open_database_here(self.options, deadline, interrupt.has_come)
-
-    @property
-    def database(self) -> Database:
-        """The open file."""
-        database = self._database
-        if database is None:
-            raise BackendUnavailable(f"{self.options.path}: the blocking calls on it are not open")
-        return database
 
 
 @accepts_any_name
@@ -77,18 +95,30 @@ class _CallsUntil:
 
     def _write(self, work: Callable[[WriteSession], T]) -> T:
         with DeferredInterrupt() as interrupt:
-            return self._calls.database.write_here(work, self._deadline, interrupt.has_come)
+            database = self._calls.begin_call()
+            try:
+                return database.write_here(work, self._deadline, interrupt.has_come)
+            finally:
+                self._calls.end_call()
 
     def _read(self, work: Callable[[ReadSession], T]) -> T:
         with DeferredInterrupt():
-            return self._calls.database.reader.read_here(work, self._deadline)
+            database = self._calls.begin_call()
+            try:
+                return database.reader.read_here(work, self._deadline)
+            finally:
+                self._calls.end_call()
 
     async def open(self) -> None:
         with DeferredInterrupt() as interrupt:
             self._calls.open(self._deadline, interrupt)
 
     async def server_time(self) -> datetime:
-        return self._calls.database.server_time()
+        database = self._calls.begin_call()
+        try:
+            return database.server_time()
+        finally:
+            self._calls.end_call()
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         limit = self._calls.options.max_payload

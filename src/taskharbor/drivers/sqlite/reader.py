@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from taskharbor.drivers.sqlite.connection import FailureLog, FileConnection, unavailable
+from taskharbor.drivers.sqlite.connection import LOCK_TIMEOUT_S, FailureLog, FileConnection, unavailable
 from taskharbor.drivers.sqlite.damage import is_undecodable, reading_any_text
 from taskharbor.drivers.sqlite.session import ReadSession
 from taskharbor.drivers.sqlite.threads import Call, CallThread, Failed, deliver
@@ -45,7 +45,7 @@ class Reader:
 
     def read_here(self, work: Callable[[ReadSession], T], deadline: float) -> T:
         """The result of a call, on this thread."""
-        if not self.file.guard.acquire(timeout=max(deadline - time.monotonic(), 0)):
+        if not self.file.guard.acquire(timeout=min(max(deadline - time.monotonic(), 0), LOCK_TIMEOUT_S)):
             raise BackendUnavailable(f"{self.file.path}: other reads of this process took too long")
         try:
             return self._read(self.file.get(), work)

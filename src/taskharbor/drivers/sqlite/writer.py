@@ -194,7 +194,7 @@ class Writer:
     ) -> Written[T]:
         """Run a call on this thread, and wait for whatever is in the way until `deadline`."""
         try:
-            self.take_turn(max(deadline - time.monotonic(), 0), is_interrupted)
+            self.take_turn(min(max(deadline - time.monotonic(), 0), LOCK_TIMEOUT_S), is_interrupted)
             try:
                 session, result = self._when_unlocked(lambda: self._transaction(work, inline=False), deadline)
                 wal = self._wal if self.durable else None

@@ -1,0 +1,220 @@
+"""Blocking calls of the SQLite driver: the calling thread writes and syncs by itself, without an event loop."""
+
+import asyncio
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from taskharbor.client.access import run_on_this_thread
+from taskharbor.drivers import Ack, BackendUnavailable, JobNotFound, JobRecord
+from taskharbor.drivers.sqlite import SqliteDriver, wal
+from taskharbor.drivers.sqlite.blocking import SqliteBlocking
+from taskharbor.drivers.sqlite.database import Database
+
+pytestmark = pytest.mark.lane("sqlite")
+T = TypeVar("T")
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+LATER = math.inf
+
+
+def job(id: str, **fields: Any) -> JobRecord:
+    return JobRecord(id=id, type="t", queue="q", **fields)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@contextmanager
+def blocking(path: Path) -> Iterator[SqliteBlocking]:
+    calls = SqliteDriver(f"sqlite:///{path}").blocking()
+    try:
+        run(calls, lambda driver: driver.open())
+        yield calls
+    finally:
+        calls.close()
+
+
+def run(calls: SqliteBlocking, call: Callable[[Any], Coroutine[Any, Any, T]], deadline: float = LATER) -> T:
+    return run_on_this_thread(call, calls.until(deadline))
+
+
+def opened(calls: SqliteBlocking) -> Database:
+    assert calls._database is not None
+    return calls._database
+
+
+def ours() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("taskharbor-sqlite")}
+
+
+def test_every_call_of_a_client_works_without_a_loop_or_a_thread(path):
+    before = ours()
+    with blocking(path) as calls:
+        assert abs(run(calls, lambda driver: driver.server_time()) - datetime.now(UTC)) < timedelta(hours=1)
+        first = run(calls, lambda driver: driver.enqueue([job("a"), job("b", depends_on=("a",), flow_id="f")], NOW))
+        assert [(one.id, one.existed) for one in first] == [("a", False), ("b", False)]
+        (again,) = run(calls, lambda driver: driver.enqueue([job("a")], NOW))
+        assert again.existed
+        assert run(calls, lambda driver: driver.inspect("b", NOW)).state.value == "blocked"
+        with pytest.raises(JobNotFound, match="no job c"):
+            run(calls, lambda driver: driver.inspect("c", NOW))
+        with pytest.raises(JobNotFound):
+            run(calls, lambda driver: driver.inspect("\ud800", NOW))
+        assert run(calls, lambda driver: driver.results(["a", "c"])) == {"a": None, "c": None}
+        assert len(run(calls, lambda driver: driver.flow("f", NOW)).nodes) == 1
+        assert [one.job.id for one in run(calls, lambda driver: driver.list(now=NOW)).items] == ["a", "b"]
+        assert run(calls, lambda driver: driver.cancel(["a"], NOW)) == [None]
+        assert run(calls, lambda driver: driver.requeue(["a"], NOW)) == [None]
+        assert run(calls, lambda driver: driver.cancel_flow("f", NOW)) == 1
+        assert run(calls, lambda driver: driver.workers(NOW)) == []
+        assert ours() == before
+
+
+def test_a_driver_on_a_loop_sees_what_was_enqueued_and_is_woken(path):
+    async def live() -> None:
+        driver = SqliteDriver(f"sqlite:///{path}")
+        await driver.open()
+        assert await driver.reserve(["q"], NOW, timedelta(minutes=1), 1) == []
+        waiting = asyncio.create_task(driver.wait(["q"], 60))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(run, calls, lambda driver: driver.enqueue([job("a")], NOW))
+        assert await waiting
+        (held,) = await driver.reserve(["q"], NOW, timedelta(minutes=1), 1)
+        assert await driver.settle([Ack(held.lease, b"done")], NOW) == [None]
+        await driver.close()
+
+    with blocking(path) as calls:
+        asyncio.run(live())
+        assert run(calls, lambda driver: driver.results(["a"])) == {"a": b"done"}
+
+
+def test_a_call_returns_when_it_is_on_the_disk_and_threads_share_syncs(path, monkeypatch):
+    """Eight threads enqueue while the disk stands still: one sync was begun, one more serves all the others."""
+    goes, begun = threading.Event(), threading.Semaphore(0)
+    syncs: list[int] = []
+
+    def sync(file: int) -> None:
+        begun.release()
+        assert goes.wait(60)
+        syncs.append(file)
+
+    with blocking(path) as calls:
+        database = opened(calls)
+        monkeypatch.setattr(wal, "sync_file", sync)
+        done: list[str] = []
+
+        def enqueue(id: str) -> None:
+            run(calls, lambda driver: driver.enqueue([job(id)], NOW))
+            done.append(id)
+
+        threads = [threading.Thread(target=enqueue, args=(f"j{n}",)) for n in range(8)]
+        threads[0].start()
+        assert begun.acquire(timeout=60)
+        for thread in threads[1:]:
+            thread.start()
+        file = database.writer._wal
+        assert file is not None
+        deadline = time.monotonic() + 60
+        while file._asked < 8 and time.monotonic() < deadline:
+            threading.Event().wait(0.001)
+        assert done == []
+        goes.set()
+        for thread in threads:
+            thread.join(60)
+        assert len(done) == 8
+        assert len(syncs) == 2
+
+
+def test_a_deadline_ends_the_wait_for_another_writer(path):
+    with blocking(path) as calls:
+        opened(calls).writer.take_turn()
+        try:
+            with pytest.raises(BackendUnavailable, match="has held its write lock"):
+                run(calls, lambda driver: driver.enqueue([job("a")], NOW), time.monotonic() + 0.01)
+        finally:
+            opened(calls).writer.end_turn()
+        assert [one.id for one in run(calls, lambda driver: driver.enqueue([job("a")], NOW))] == ["a"]
+
+
+def test_an_interrupt_ends_the_wait_and_leaves_no_turn_behind(path):
+    with blocking(path) as calls:
+        writer = opened(calls).writer
+        writer.take_turn()
+        timer = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT])
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            run(calls, lambda driver: driver.enqueue([job("a")], NOW), time.monotonic() + 60)
+        timer.join()
+        assert not writer.turns._line
+        writer.end_turn()
+        assert [one.id for one in run(calls, lambda driver: driver.enqueue([job("b")], NOW))] == ["b"]
+
+
+def test_an_interrupt_amid_a_call_takes_effect_when_it_is_stored(path, monkeypatch):
+    with blocking(path) as calls:
+
+        def sync(file: int) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(wal, "sync_file", sync)
+        with pytest.raises(KeyboardInterrupt):
+            run(calls, lambda driver: driver.enqueue([job("a")], NOW))
+        monkeypatch.undo()
+        (again,) = run(calls, lambda driver: driver.enqueue([job("a")], NOW))
+        assert again.existed
+
+
+def test_a_forked_child_uses_calls_of_its_own(path):
+    with blocking(path) as calls:
+        run(calls, lambda driver: driver.enqueue([job("parent")], NOW))
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                with blocking(path) as own:
+                    run(own, lambda driver: driver.enqueue([job("child")], NOW))
+                    code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        run(calls, lambda driver: driver.enqueue([job("later")], NOW))
+        page = run(calls, lambda driver: driver.list(now=NOW))
+        assert [one.job.id for one in page.items] == ["child", "later", "parent"]
+
+
+def test_a_call_under_way_ends_well_when_the_calls_are_closed(path):
+    with blocking(path) as calls:
+        writer = opened(calls).writer
+        writer.take_turn()
+        results: list[Any] = []
+        thread = threading.Thread(
+            target=lambda: results.extend(run(calls, lambda driver: driver.enqueue([job("a")], NOW)))
+        )
+        thread.start()
+        while not writer.turns._line:
+            threading.Event().wait(0.001)
+        calls.close()
+        writer.end_turn()
+        thread.join(60)
+        assert [one.id for one in results] == ["a"]
+    assert not Path(f"{path}-wal").exists()
+
+
+def test_closed_calls_are_refused_and_closing_twice_does_nothing(path):
+    with blocking(path) as calls:
+        calls.close()
+        calls.close()
+        with pytest.raises(BackendUnavailable, match="were closed"):
+            calls.until(LATER)
+    assert not Path(f"{path}-wal").exists()
