@@ -49,11 +49,16 @@ class SqliteBlocking:
         """Open the file."""
         if self._database is None:
             database = open_database_here(self.options, deadline, interrupt.has_come)
-            with self._changing:
-                if self._database is None and not self._is_closed:
-                    self._database = database
-                    return
-            close_database_here(database)  # another thread has opened it, or closed the calls
+            if not self._keep(database):
+                close_database_here(database)
+
+    def _keep(self, database: Database) -> bool:
+        """False: another thread has opened the file, or closed the calls."""
+        with self._changing:
+            if self._database is not None or self._is_closed:
+                return False
+            self._database = database
+            return True
 
     def close(self) -> None:
         """Give the file back when the calls under way have ended; its last user in this process closes it."""
