@@ -47,7 +47,7 @@ MUTANTS = (
         ("lease",),
     ),
     Mutant("a lease may shrink", "extend", "if wanted > over then", "if true then", ("lease",)),
-    Mutant("only the record is extended", "extend", "call('ZADD', sound(q, 'active'), n(over), id)", "", ("reserve",)),
+    Mutant("only the record is extended", "extend", "call('ZADD', safe_key(q, 'active'), n(over), id)", "", ("reserve",)),
     Mutant(
         "old tokens forgotten at expiry",
         "lib/50_placement",
@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         "a repeat outlives the next lease", "lib/90_reserve", "add(fields, 'th_st', '')", "local _ = 0", ("repeat",)
     ),
-    Mutant("a retry ends nowhere", "settle", "th.join(q, id, job, outcome[5] or nil, fields)", "", ("settle",)),
+    Mutant("a retry ends nowhere", "settle", "th.place(q, id, job, outcome[5] or nil, fields)", "", ("settle",)),
     Mutant("known ids stored again", "enqueue", "if known[id] then", "if false then", ("enqueue", "idempotency")),
     Mutant("known plain ids stored again", "enqueue_plain", "then return 'SLOW' end", "then end", ("enqueue",)),
     # Time and order
@@ -103,12 +103,12 @@ MUTANTS = (
     Mutant(
         "nobody is lined up first",
         "lib/50_placement",
-        "    th.catch_up(q)\n    add(fields",
+        "    th.move_due(q)\n    add(fields",
         "    add(fields",
         ("order",),
     ),
-    Mutant("an enqueue lines up nobody first", "lib/80_store", "    th.catch_up(q)\n", "", ("order",)),
-    Mutant("a plain enqueue lines up nobody first", "enqueue_plain", "or fell_due(q, now) then", "then", ("order",)),
+    Mutant("an enqueue lines up nobody first", "lib/80_store", "    th.move_due(q)\n", "", ("order",)),
+    Mutant("a plain enqueue lines up nobody first", "enqueue_plain", "or has_due(q, now) then", "then", ("order",)),
     Mutant("only one is lined up", "lib/50_placement", "max(FEW, floor(spare / 2))", "1", ("order",)),
     Mutant(
         "jobs of a call in the order of their kinds",
@@ -161,28 +161,28 @@ MUTANTS = (
     Mutant(
         "slot freed twice by the ack",
         "ack_plain",
-        "th.free(acks[first], acks[first + 1], gid)",
-        "th.free(acks[first], acks[first + 1], gid) th.free(acks[first], '', gid)",
+        "th.free_place(acks[first], acks[first + 1], gid)",
+        "th.free_place(acks[first], acks[first + 1], gid) th.free_place(acks[first], '', gid)",
         ("group_capacity", "groups"),
     ),
     Mutant(
         "slot not freed by the ack",
         "ack_plain",
-        "th.free(acks[first], acks[first + 1], gid)",
+        "th.free_place(acks[first], acks[first + 1], gid)",
         "",
         ("group_capacity", "groups"),
     ),
     Mutant(
         "slot not freed by what else ends a lease",
         "lib/50_placement",
-        "> 0 then free_slot(q, id, job) end",
+        "> 0 then free_place_of(q, id, job) end",
         "> 0 then end",
         ("group_capacity",),
     ),
     Mutant(
         "slot not freed by expiry",
         "lib/50_placement",
-        "if one.held then free_slot(q, one.id, one.held) end",
+        "if one.held then free_place_of(q, one.id, one.held) end",
         "",
         ("group_capacity",),
     ),
@@ -190,7 +190,7 @@ MUTANTS = (
         "a slot freed by whoever waits",
         "lib/50_placement",
         "th.group_ready(q, job.gid)\n      return true",
-        "th.free(q, id, job.gid)\n      return true",
+        "th.free_place(q, id, job.gid)\n      return true",
         ("group_capacity",),
     ),
     Mutant(
@@ -214,7 +214,7 @@ MUTANTS = (
     Mutant(
         "slot of a member not freed",
         "settle",
-        "found[5] ~= '' then th.free(q, id, found[5]) end",
+        "found[5] ~= '' then th.free_place(q, id, found[5]) end",
         "false then end",
         ("group_capacity", "groups", "flows"),
     ),
@@ -238,9 +238,9 @@ MUTANTS = (
         "the outcome without its spawn", "settle", "local number = spawn and", "local number = false and", ("spawn",)
     ),
     # Admin and retention
-    Mutant("keys not looked up", "lib/80_store", "call('HGET', sound(q, 'th:keys'), name)", "nil", ("idempotency",)),
+    Mutant("keys not looked up", "lib/80_store", "call('HGET', safe_key(q, 'th:keys'), name)", "nil", ("idempotency",)),
     Mutant("delete takes what is needed", "admin", "if needed > 0 then return needed end", "", ("admin",)),
-    Mutant("prune takes what is needed", "prune", "if holders(q, id) > 0 then return true end", "", ("retention",)),
+    Mutant("prune takes what is needed", "prune", "if open_dependents(q, id) > 0 then return true end", "", ("retention",)),
     Mutant(
         "prune takes open runs",
         "prune",
@@ -264,7 +264,7 @@ MUTANTS = (
 )
 
 
-def judged(themes):
+def judge(themes):
     def hook(driver, id, how):
         with redis.Redis.from_url(servers.shared("redis7").url) as client:
             damage(client, id, how)
@@ -294,14 +294,14 @@ def test_the_cases_notice(mutant, monkeypatch):
     )
     scripts.fragments.cache_clear()
     scripts.load.cache_clear()
-    assert judged(mutant.themes).failed, f"survived: {mutant.name}"
+    assert judge(mutant.themes).failed, f"survived: {mutant.name}"
 
 
 @pytest.mark.rotates(6)
 @pytest.mark.parametrize("theme", sorted({theme for mutant in MUTANTS for theme in mutant.themes}))
 def test_without_a_mistake_they_pass(theme):
     """That all cases pass is what conformance-redis says: here it is that they do in this place."""
-    report = judged([theme])
+    report = judge([theme])
     assert report.ok, str(report)
 
 

@@ -71,6 +71,8 @@ def by_queue(items: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
 class ClusterRouter(Router):
     """A Cluster."""
 
+    divides = True
+
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self.outbox = Outbox(self)

@@ -138,7 +138,8 @@ class RedisDriver(SingleVerbs):
 
     @property
     def store(self) -> RedisStore:
-        return self.opened.store
+        opened = self._opened
+        return self.opened.store if opened is None else opened.store
 
     @property
     def reader(self) -> JobReader:

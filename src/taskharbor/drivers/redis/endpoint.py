@@ -34,7 +34,7 @@ from taskharbor.drivers.redis.options import RedisOptions
 from taskharbor.drivers.redis.pool import RedisPool
 from taskharbor.drivers.redis.resp import Address, Command
 from taskharbor.drivers.redis.script_args import RunCommandArgs, ScriptArgs
-from taskharbor.drivers.redis.scripts import binary, by_hash, by_text, load, pack, tuned
+from taskharbor.drivers.redis.scripts import binary, by_hash, by_text, pack, script_for
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
@@ -128,7 +128,7 @@ class Endpoint:
         adds the time that has passed to `now`.
         """
         args.cluster = self.cluster
-        script = tuned(load(args.script), self.options.omniq_index, self.options.database)
+        script = script_for(args.script, self.options.omniq_index, self.options.database)
         queue = args.home or ANCHOR
         began = monotonic()
         wait = self.options.durable if durable else 0

@@ -18,25 +18,28 @@ DUE_CALLS = 3  # after due jobs had to be moved first, so many enqueues do not t
 
 async def enqueue(store: RedisStore, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:
     """Store jobs that were checked, at least one."""
+    if not store.router.divides and await _enqueue_plain(store, "", jobs, now):
+        return [Enqueued(job.id, False) for job in jobs]
     if any(job.depends_on for job in jobs):
         return await _enqueue_planned(store, jobs, now)
     parts, elsewhere, flows = await store.router.admit(jobs)
-    if len(parts) == 1 and parts[0][1] is jobs:
-        return await _enqueue_part(store, parts[0][0], jobs, now, flows)
     results = dict(elsewhere)
     for home, part in parts:
-        done = await _enqueue_part(store, home, part, now, flows)
+        if store.router.divides and await _enqueue_plain(store, home, part, now):
+            results |= {job.id: Enqueued(job.id, False) for job in part}
+            continue
+        done = await _enqueue_any(store, home, part, now, flows)
+        if part is jobs:
+            return done
         results |= {job.id: result for job, result in zip(part, done, strict=True)}
     await store.router.confirm(jobs, flows, now)
     return _in_order(jobs, results)
 
 
-async def _enqueue_part(
+async def _enqueue_any(
     store: RedisStore, home: str, jobs: Sequence[JobRecord], now: int, flows: Flows
 ) -> list[Enqueued]:
-    """Jobs that one script reaches."""
-    if await _enqueue_plain(store, home, jobs, now):
-        return [Enqueued(job.id, False) for job in jobs]
+    """Store jobs of any kind that one script reaches."""
     args = EnqueueArgs(now=now, home=home, planned=False, jobs=[stored(job, now) for job in jobs], flows=flows or False)
     replies = await store.run(args, durable=True, timed=True)
     return [_result(job, reply) for job, reply in zip(jobs, replies, strict=True)]

@@ -63,6 +63,8 @@ CancelIn = Callable[[str, Sequence[Any] | Literal[False], str], Awaitable[tuple[
 class Router:
     """One server."""
 
+    divides = False  # whether a call may have to be divided among several scripts
+
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._reserves = 0

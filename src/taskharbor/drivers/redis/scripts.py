@@ -85,6 +85,12 @@ def load(name: str, package: str = PACKAGE) -> Script:
 
 
 @functools.cache
+def script_for(name: str, indexed: bool, database: int) -> Script:
+    """The script of a name for a driver with these options: see `tuned`."""
+    return tuned(load(name), indexed, database)
+
+
+@functools.cache
 def tuned(script: Script, indexed: bool, database: int) -> Script:
     """A script for a driver that keeps no index of OmniQ 4.0 (`?omniq_index=0`), or whose database is not 0: channels
     belong to the whole server, so those of hints are told apart by its number."""

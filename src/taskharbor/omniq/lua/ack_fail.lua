@@ -18,8 +18,8 @@ if is_last(job) then
   return {'FAILED'}
 end
 local due = th.now + whole(call('HGET', job_key(q, id), 'backoff_ms'))
-th.leave(q, id, job)
-th.no_lease(fields)
+th.remove(q, id, job)
+th.clear_lease(fields)
 add(fields, 'th_st', 'r' .. token)
 answer(fields, mark, n(due))
 delay(id, due, fields)

@@ -34,7 +34,7 @@ end
 local function held(id, token)
   if token == '' then return nil, 'TOKEN_REQUIRED' end
   local job = th.load(q, id)
-  if not job or not call('ZSCORE', sound(q, 'active'), id) then return nil, 'NOT_ACTIVE' end
+  if not job or not call('ZSCORE', safe_key(q, 'active'), id) then return nil, 'NOT_ACTIVE' end
   if job.lease_token ~= token then return nil, 'TOKEN_MISMATCH' end
   job.state = 'active'   -- whatever somebody else wrote over it
   return job
@@ -54,16 +54,16 @@ end
 
 -- To the end of its line: the order is that of entering, and what is due comes in by an operation of its own.
 local function append(id, job, fields)
-  local seq = th.next(q)
+  local seq = th.next_arrival(q)
   add(fields, 'state', 'wait', 'th_at', n(th.now), 'th_seq', n(seq), 'updated_ms', n(th.now))
   write(q, id, fields)
-  th.line_up(q, id, job.gid, job.pri, th.now, seq)
+  th.push_ready(q, id, job.gid, job.pri, th.now, seq)
   th.hint(q)
 end
 
 local function delay(id, due, fields)
-  add(fields, 'state', 'delayed', 'due_ms', n(due), 'th_at', n(due), 'th_seq', n(th.next(q)), 'updated_ms', n(th.now))
+  add(fields, 'state', 'delayed', 'due_ms', n(due), 'th_at', n(due), 'th_seq', n(th.next_arrival(q)), 'updated_ms', n(th.now))
   write(q, id, fields)
-  call('ZADD', sound(q, 'delayed'), n(due), id)
-  th.book(q, id, 'delayed')
+  call('ZADD', safe_key(q, 'delayed'), n(due), id)
+  th.index(q, id, 'delayed')
 end

@@ -9,8 +9,8 @@ local fields = {'th_st', 'r' .. token, 'due_ms', '', 'max_attempts', n(max(1, wh
 count(job, fields, 0)
 answer(fields, mark, 'OK')
 call('DEL', key(q, 'th:grant:' .. token))
-th.leave(q, id, job)
-th.no_lease(fields)
+th.remove(q, id, job)
+th.clear_lease(fields)
 append(id, job, fields)
 th.finish()
 return 'OK'

@@ -10,7 +10,7 @@ if job then
   local is_whole = call('HEXISTS', job_key(q, id), 'payload') == 1
   local lives = job.state == 'wait' or job.state == 'active' or job.state == 'delayed' or job.state == 'blocked'
   if is_whole and lives then return id end
-  if th.holders(q, id) > 0 then return refuse('NEEDED') end
+  if th.open_dependents(q, id) > 0 then return refuse('NEEDED') end
   th.forget(q, id, job)
 end
 
@@ -23,7 +23,7 @@ local fields = {
 if gid ~= '' then
   add(fields, 'gid', gid)
   call('SETNX', key(q, 'has_groups'), '1')
-  th.limit(q, gid, limit)
+  th.set_group_limit(q, gid, limit)
 end
 if due > th.now then
   delay(id, due, fields)

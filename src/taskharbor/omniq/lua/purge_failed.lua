@@ -2,7 +2,7 @@
 -- One that an unfinished job depends on stays.
 even_if_full()
 local before, most = argument[3], argument[4]
-local at, back, gone = sound(q, 'failed'), 1, 0
+local at, back, gone = safe_key(q, 'failed'), 1, 0
 while gone < most do
   local id = call('LINDEX', at, -back)
   if not id then break end
@@ -12,7 +12,7 @@ while gone < most do
   else
     local times = call('HMGET', job_key(q, id), 'th_fin', 'failed_ms', 'updated_ms')
     if whole(times[1] or times[2] or times[3]) >= before then break end
-    if th.holders(q, id) > 0 then
+    if th.open_dependents(q, id) > 0 then
       back = back + 1
     else
       th.forget(q, id, job)

@@ -2,14 +2,14 @@
 -- by ack_fail, with a reason; one of taskharbor's goes back into the line, and its worker decides what that means.
 even_if_full()
 local REASON = 'LeaseExpired: the lease ended without an ack'
-local over = call('ZRANGEBYSCORE', sound(q, 'active'), '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, argument[3])
+local over = call('ZRANGEBYSCORE', safe_key(q, 'active'), '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, argument[3])
 for index = 1, #over, 2 do
   local id, at = over[index], tonumber(over[index + 1])
   local job = th.load(q, id)
   if not job or call('HEXISTS', job_key(q, id), 'payload') == 0 then
-    call('ZREM', sound(q, 'active'), id)
-    th.free(q, id, job and job.gid)
-    if job then th.forget(q, id, job) else th.book(q, id, false) end
+    call('ZREM', safe_key(q, 'active'), id)
+    th.free_place(q, id, job and job.gid)
+    if job then th.forget(q, id, job) else th.index(q, id, false) end
   elseif job.th_sto then
     th.expire_one(q, id, job, at)
   else
@@ -21,8 +21,8 @@ for index = 1, #over, 2 do
       add(fields, 'failed_ms', n(th.now), 'th_reason', REASON)
       th.dead(q, id, job, fields)
     else
-      th.leave(q, id, job)
-      th.no_lease(fields)
+      th.remove(q, id, job)
+      th.clear_lease(fields)
       delay(id, th.now + whole(call('HGET', job_key(q, id), 'backoff_ms')), fields)
     end
   end

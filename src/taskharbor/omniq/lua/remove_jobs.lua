@@ -22,7 +22,7 @@ local function remove(id)
   if job.state ~= STATES[lane] then return 'LANE_MISMATCH' end
   if (lane == 'gwait' and not job.gid) or (lane == 'wait' and job.gid) then return 'LANE_MISMATCH' end
   if not stands(id, job) then return 'NOT_IN_LANE' end
-  if th.holders(q, id) > 0 then return 'NEEDED' end
+  if th.open_dependents(q, id) > 0 then return 'NEEDED' end
   th.forget(q, id, job)
   return ''
 end

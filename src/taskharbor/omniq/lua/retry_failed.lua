@@ -11,12 +11,12 @@ local function again(id)
   local _, deliveries = th.counters(job)
   local real = th.real_max(job)
   local fields = {
-    'attempt', '0', 'max_attempts', th.room(0, real, 0), 'due_ms', '', 'th_att', '0', 'th_fail', '0', 'th_lost', '',
+    'attempt', '0', 'max_attempts', th.shown_max(0, real, 0), 'due_ms', '', 'th_att', '0', 'th_fail', '0', 'th_lost', '',
     'th_off', n(deliveries), 'th_st', '', 'th_reason', '', 'th_fin', '', 'failed_ms', '',
   }
   answer(fields, mark, 'OK')
-  th.leave(q, id, job)
-  th.no_lease(fields)
+  th.remove(q, id, job)
+  th.clear_lease(fields)
   append(id, job, fields)
   return ''
 end

@@ -2,9 +2,6 @@
 even_if_full()
 local gid = argument[3]
 call('SET', group_key(q, gid, 'limit'), n(argument[4]))
-if th.group_ready(q, gid) then
-  th.next(q)
-  th.hint(q)
-end
+th.offer_group(q, gid)
 th.finish()
 return 'OK'

@@ -13,7 +13,7 @@ for first = 1, #acks, 4 do
   local q, id, record = acks[first], acks[first + 1], job_key(acks[first], acks[first + 1])
   local found = not at[record] and try('HMGET', record, 'state', 'lease_token', 'lock_until_ms', 'th_f')
   local more = found and found[4] or ''
-  if not found or not holds(acks[first + 2], found) or (more ~= '' and more ~= 'p') then break end
+  if not found or not holds_lease(acks[first + 2], found) or (more ~= '' and more ~= 'p') then break end
   local mine = queues[q]
   if not mine then mine = {ids = {}}; queues[q] = mine end
   mine.ids[#mine.ids + 1] = id
@@ -32,16 +32,16 @@ for q, mine in pairs(queues) do
 end
 for index = 1, count do
   local first = 4 * index - 3
-  acked(at[index], acks[first + 2], acks[first + 3], now)
+  write_ack(at[index], acks[first + 2], acks[first + 3], now)
   local gid = groups[index]
   if gid and gid ~= '' then
-    th.free(acks[first], acks[first + 1], gid)
+    th.free_place(acks[first], acks[first + 1], gid)
     queues[acks[first]].freed = true
   end
 end
 for q, mine in pairs(queues) do
-  quick_index(q, mine.ids, 'active')
-  if mine.freed then whole_stats(q, now, 0, {finish = true}) else quick_stats(q, now, 'finish', mine.active) end
+  index_plain(q, mine.ids, 'active')
+  if mine.freed then write_stats(q, now, 0, {finish = true}) else stats_plain(q, now, 'finish', mine.active) end
 end
 th.finish()
 return count

@@ -8,7 +8,7 @@ even_if_full()
 th.begin(now, cluster, home)
 run_at = run_at or nil
 
--- As the contract calls it, for a message.
+-- The state in the contract's words.
 local function name_of(job)
   local state, now = job.state or '', th.now
   local function ahead(moment) return moment and (tonumber(moment) or 0) > now end
@@ -27,7 +27,7 @@ function operations.requeue(q, id, job)
   if reset_attempts then failures = 0 end
   local fields = {'th_reason', '', 'th_fin', '', 'th_lost', ''}
   if is_number(job.th_fail) or reset_attempts then
-    add(fields, 'th_fail', n(failures), 'th_att', n(attempt), 'max_attempts', th.room(attempt, th.real_max(job), failures))
+    add(fields, 'th_fail', n(failures), 'th_att', n(attempt), 'max_attempts', th.shown_max(attempt, th.real_max(job), failures))
   end
   if attempt < whole(job.th_att) then add(fields, 'th_off', n(whole(job.th_off) + whole(job.th_att))) end
   if job.th_flow and not th.cluster then call('HDEL', flow_key(job.th_flow), '!') end
@@ -35,15 +35,15 @@ function operations.requeue(q, id, job)
     call('DEL', key(q, 'th:flow!:' .. job.th_flow))
     post('@flow', 'resumed', {job.th_flow})
   end
-  th.no_lease(fields)
-  th.leave(q, id, job)
+  th.clear_lease(fields)
+  th.remove(q, id, job)
   if state == 'cancelled' then th.reopen(q, id, job) end
   if job.th_deps and th.link(q, id, job, 'free') > 0 then
     add(fields, 'state', 'blocked', 'due_ms', run_at and n(run_at) or '', 'updated_ms', n(th.now))
     write(q, id, fields)
-    call('SADD', sound(q, 'th:blocked'), id)
+    call('SADD', safe_key(q, 'th:blocked'), id)
   else
-    th.join(q, id, job, run_at, fields)
+    th.place(q, id, job, run_at, fields)
   end
   if job.th_dep or job.th_flow then watch(q, id, job.th_flow) end
   return 0
@@ -58,22 +58,22 @@ function operations.cancel(q, id, job)
 end
 
 function operations.delete(q, id, job)
-  local needed = holders(q, id)
+  local needed = open_dependents(q, id)
   if needed > 0 then return needed end
   th.forget(q, id, job)
   return 0
 end
 
-local answers = {}
+local results = {}
 for index, item in ipairs(jobs) do
   if th.searched >= 100000 then break end
   local id = item[1]
   local q = item[2] or th.locate(id)
   local job = q and th.load(q, id)
-  answers[index] = job and operations[operation](q, id, job) or 1
-  if not job then answers[index] = 1 elseif type(answers[index]) == 'number' and answers[index] > 0 then
-    answers[index] = 'needed ' .. answers[index]
+  results[index] = job and operations[operation](q, id, job) or 1
+  if not job then results[index] = 1 elseif type(results[index]) == 'number' and results[index] > 0 then
+    results[index] = 'needed ' .. results[index]
   end
 end
 th.finish()
-return answers
+return results

@@ -2,9 +2,9 @@
 -- Returns for each id 1: it has the record, 2: it knows the id as an alias of another, 0: neither.
 -- needs: 10_keys
 local now, cluster, home, ids = unpack(cmsgpack.unpack(ARGV[1]))
-local answers = {}
+local results = {}
 for index, id in ipairs(ids) do
-  answers[index] = call('EXISTS', job_key(home, id))
-  if answers[index] == 0 and call('HEXISTS', key(home, 'th:alias'), id) == 1 then answers[index] = 2 end
+  results[index] = call('EXISTS', job_key(home, id))
+  if results[index] == 0 and call('HEXISTS', key(home, 'th:alias'), id) == 1 then results[index] = 2 end
 end
-return answers
+return results

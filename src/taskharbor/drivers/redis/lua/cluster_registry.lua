@@ -2,18 +2,18 @@
 --   claim  ids and queues by turns → for each id the queue stored before, or false; the queue is stored if there was none
 --   spawn  the same for jobs of an outcome, which a full server does not refuse
 --   note   ids and queues by turns: stored, whatever was there
---   gone   ids and queues by turns: forgotten, if that is what was stored and nobody has claimed it again lately
+--   gone   ids and queues by turns: forgotten, if that is what was stored and it was not claimed again lately
 --   unstored  seconds, then ids and queues by turns: they have no record. Marked; forgotten if marked that many seconds ago
 --   stored    ids: no longer marked
 --   enter  queues → the flow's generation and whether it is cancelled; they are among the flow's queues now
 --   left   queue: no longer among them
 --   cancel nothing → the flow's generation and its queues, and it is flagged; false if it has none
 --   list   queues: added to a list of queues, with the present time
---   drop   queue, seconds: removed from the list, unless somebody has listed it since
+--   drop   queue, seconds: removed from the list, unless it was listed again since
 -- needs: 10_keys 12_locations 13_locate
 local now, cluster, home, operation, at, values = unpack(cmsgpack.unpack(ARGV[1]))
 if operation == 'claim' then unless_full() else even_if_full() end
-local answers = {}
+local results = {}
 if operation == 'list' then
   for _, q in ipairs(values) do call('ZADD', at, call('TIME')[1], q) end
   return #values
@@ -46,9 +46,9 @@ if operation == 'unstored' then
   local clock = tonumber(call('TIME')[1])
   for index = 2, #values, 2 do
     local id = values[index]
-    local since = noted_queue(id, at) == values[index + 1] and tonumber(call('ZSCORE', marked, id) or clock + 1)
+    local since = stored_queue(id, at) == values[index + 1] and tonumber(call('ZSCORE', marked, id) or clock + 1)
     if since and since <= clock - values[1] then
-      call('HDEL', note_key(id, at), id)
+      call('HDEL', location_key(id, at), id)
       call('ZREM', marked, id)
     elseif since then
       call('ZADD', marked, 'NX', clock, id)
@@ -56,20 +56,20 @@ if operation == 'unstored' then
   end
   return #values
 end
--- Whoever claims an id that is noted may be about to store it again: what forgets its past leaves the note, for as long as a
--- message that brings the job may be under way (outbox.py). If nobody stores it, it is forgotten like any other (cluster_notes.py).
+-- A client that claims a known id may be about to store it again. So deleting the old job leaves the location, for as long as a message
+-- that brings the new one may be under way (outbox.py). If the job never comes, the location is forgotten (cluster_locations.py).
 local CLAIMED_FOR = 86400      -- seconds
 local claimed, clock, any_marked = at .. ':claimed', tonumber(call('TIME')[1]), call('EXISTS', marked) == 1
 for index = 1, #values, 2 do
   local id, q = values[index], values[index + 1]
-  local noted = noted_queue(id, at)
+  local noted = stored_queue(id, at)
   local is_wanted = operation == 'claim' or operation == 'spawn'
-  if operation == 'note' or (is_wanted and not noted) then note_queue(note_key(id, at), {id}, q) end
+  if operation == 'note' or (is_wanted and not noted) then store_location(location_key(id, at), {id}, q) end
   if is_wanted and noted then call('ZADD', claimed, clock, id) end
-  if operation == 'gone' and noted == q and not call('ZSCORE', claimed, id) then call('HDEL', note_key(id, at), id) end
+  if operation == 'gone' and noted == q and not call('ZSCORE', claimed, id) then call('HDEL', location_key(id, at), id) end
   if any_marked then call('ZREM', marked, id) end
-  answers[#answers + 1] = noted
+  results[#results + 1] = noted
 end
 local old = call('ZRANGEBYSCORE', claimed, '-inf', clock - CLAIMED_FOR, 'LIMIT', 0, 10)
 if #old > 0 then call('ZREM', claimed, unpack(old)) end
-return answers
+return results

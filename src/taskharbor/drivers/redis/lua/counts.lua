@@ -4,7 +4,7 @@
 -- without: 80_store 95_fence 98_housekeeping 99_sweep
 local now, cluster, home, queues = unpack(cmsgpack.unpack(ARGV[1]))
 local FEW = 2000
-local answers, looked = {}, 0
+local results, looked = {}, 0
 now = n(now)
 
 -- Counting never fails: a key that holds something else counts as empty.
@@ -21,11 +21,11 @@ for index, q in ipairs(queues) do
   if looked <= FEW then
     for _, gid in ipairs(th.groups(q)) do ready = ready + size('LLEN', group_key(q, gid, 'wait')) end
   end
-  answers[index] = {
+  results[index] = {
     ready, size('ZCOUNT', key(q, 'delayed'), '(' .. now, '+inf'), size('ZCOUNT', key(q, 'active'), '(' .. now, '+inf'),
     size('SCARD', key(q, 'th:blocked')), size('ZCARD', key(q, 'th:done')) + size('LLEN', key(q, 'completed')),
     size('LLEN', key(q, 'failed')), size('ZCARD', key(q, 'th:cancelled')), call('EXISTS', key(q, 'paused')),
     groups > 0 and looked > FEW and 1 or 0,
   }
 end
-return answers
+return results

@@ -3,19 +3,19 @@
 -- jobs were restored and how many set aside in the last day, and how many messages cannot be delivered.
 -- without: 80_store 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
 local now, cluster, home, queues = unpack(cmsgpack.unpack(ARGV[1]))
-local answers, clock = {}, tonumber(call('TIME')[1])
+local results, clock = {}, tonumber(call('TIME')[1])
 for _, q in ipairs(queues) do
   local kept, number = {}, 0
   local page = try('HSCAN', key(q, 'th:damaged'), '0', 'COUNT', 1000) or {'0', {}}
   for index = 1, #page[2], 2 do
     local name = page[2][index]
-    if call('EXISTS', key(q, 'th:damaged:' .. name)) == 1 then     -- else somebody has looked at it, and deleted it
+    if call('EXISTS', key(q, 'th:damaged:' .. name)) == 1 then     -- else a person has deleted it since
       number = number + 1
       if number <= 3 then add(kept, name, page[2][index + 1]) end
     end
   end
-  local restored, aside = th.mended(q, clock)
+  local restored, aside = th.repairs(q, clock)
   local returned = try('ZCARD', key(q, 'th:returned')) or 0
-  if number + restored + aside + returned > 0 then answers[#answers + 1] = {q, number, kept, restored, aside, returned} end
+  if number + restored + aside + returned > 0 then results[#results + 1] = {q, number, kept, restored, aside, returned} end
 end
-return answers
+return results

@@ -6,21 +6,21 @@ local now, cluster, home, patience_s, messages = unpack(cmsgpack.unpack(ARGV[1])
 even_if_full()
 th.begin(now, cluster, home)
 local AWAY = {'OOM', 'READONLY', 'NOREPLICAS', 'MISCONF', 'non local key'}
-local clock, answers = tonumber(call('TIME')[1]), {}
+local clock, results = tonumber(call('TIME')[1]), {}
 for index, message in ipairs(messages) do
   th.number, th.now = message[2], message[4]
   th.young = clock - message[3] < patience_s
   local fine, answer = pcall(function() return receive[message[1]](home, unpack(message[5])) end)
   if fine then
-    answers[index] = answer == 'later' and 0 or 1
+    results[index] = answer == 'later' and 0 or 1
   else
     local text = type(answer) == 'table' and answer.err or tostring(answer)
     for _, word in ipairs(AWAY) do
       if string.find(text, word, 1, true) then error(answer) end     -- not the message's fault: all come again
     end
-    answers[index] = 2
+    results[index] = 2
   end
 end
 th.number, th.young = nil, nil
 th.finish()
-return answers
+return results

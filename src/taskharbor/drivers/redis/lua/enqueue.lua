@@ -7,33 +7,33 @@ local now, cluster, home, planned, jobs, needed, flows = unpack(cmsgpack.unpack(
 unless_full()
 th.begin(now, cluster, home)
 if planned then
-  if not th.plan_holds(th.here(jobs), needed) then return 'STALE' end
-  th.spread(jobs, flows or nil)
+  if not th.plan_holds(th.jobs_here(jobs), needed) then return 'STALE' end
+  th.store_everywhere(jobs, flows or nil)
   th.finish()
   return 'OK'
 end
 
-local known, mine, fresh, answers = th.known_ids(jobs), {}, {}, {}
+local known, mine, fresh, results = th.known_ids(jobs), {}, {}, {}
 for index, job in ipairs(jobs) do
   local id, q, name = job[1], job[2], job[10]
   if known[id] then
-    answers[index] = 1
+    results[index] = 1
   elseif mine[id] then
-    answers[index] = mine[id]
+    results[index] = mine[id]
   else
-    local slot = name and (q .. '\0' .. name)
-    local other = name and (mine[slot] or th.keyed(q, name))
+    local own_key = name and (q .. '\0' .. name)
+    local other = name and (mine[own_key] or th.keyed(q, name))
     if other then
-      answers[index] = other
+      results[index] = other
       mine[id] = other
     else
-      answers[index] = 0
+      results[index] = 0
       fresh[#fresh + 1] = job
       mine[id] = 1
-      if name then mine[slot] = id end
+      if name then mine[own_key] = id end
     end
   end
 end
 th.store(fresh, flows or nil)
 th.finish()
-return answers
+return results

@@ -21,8 +21,8 @@ if known > 0 then return 'SLOW' end
 
 -- What can fail comes first: after it no key holds anything that it should not.
 local bound = page_of(q, rising[1])
-if bound == nil or fell_due(q, now) then return 'DUE' end
-local notes = cluster or note_new(ids, q)
+if bound == nil or has_due(q, now) then return 'DUE' end
+local notes = cluster or store_new_locations(ids, q)
 if not notes then return 'SLOW' end
 local sto = redis.pcall('INCRBY', key(q, 'th:seq'), count == 1 and '1' or count)
 local waiting = type(sto) == 'number' and try('RPUSH', wait, unpack(ids, 1, min(count, 4000)))
@@ -40,7 +40,7 @@ for index = 1, count do
   th.put_plain(at[index], ids[index], jobs[first + 1], jobs[first + 2], jobs[first + 3], jobs[first + 4], jobs[first + 5],
                jobs[first + 6], sto + index, now)
 end
-if INDEXED then note_ids('ZADD', key(q, 'idx:wait'), with_score(now, ids)) end
-quick_stats(q, now, 'enqueue', waiting)
+if INDEXED then index_ids('ZADD', key(q, 'idx:wait'), with_score(now, ids)) end
+stats_plain(q, now, 'enqueue', waiting)
 call('PUBLISH', key(q, WAKE), q)
 return 'OK'

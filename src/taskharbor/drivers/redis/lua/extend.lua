@@ -3,23 +3,23 @@
 local now, cluster, home, lease_ms, leases = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
 th.begin(now, cluster, home)
-local answers, wanted = {}, th.now + lease_ms
+local results, wanted = {}, th.now + lease_ms
 for index, lease in ipairs(leases) do
   local q, id = lease[1], lease[2]
   local job = th.load(q, id)
   local refused = th.fence(job, lease[3])
   if refused > 0 then
-    answers[index] = -refused
+    results[index] = -refused
   else
-    th.held(q, id, job)
+    th.reactivate(q, id, job)
     local over = tonumber(job.lock_until_ms)
     if wanted > over then
       over = wanted
       write(q, id, {'lock_until_ms', n(over), 'updated_ms', n(th.now)})
-      call('ZADD', sound(q, 'active'), n(over), id)
+      call('ZADD', safe_key(q, 'active'), n(over), id)
     end
-    answers[index] = over
+    results[index] = over
   end
 end
 th.finish()
-return answers
+return results

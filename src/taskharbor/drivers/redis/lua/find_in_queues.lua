@@ -1,13 +1,13 @@
 -- Returns for each id the number of the first of these queues that has a record of it, or 0.
 -- needs: 10_keys
 local now, cluster, home, queues, ids = unpack(cmsgpack.unpack(ARGV[1]))
-local answers = {}
+local results = {}
 for index, id in ipairs(ids) do
   local keys, found = {}, 0
   for number, q in ipairs(queues) do keys[number] = job_key(q, id) end
   if call('EXISTS', unpack(keys)) > 0 then
     repeat found = found + 1 until call('EXISTS', keys[found]) == 1
   end
-  answers[index] = found
+  results[index] = found
 end
-return answers
+return results

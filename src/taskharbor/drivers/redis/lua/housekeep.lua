@@ -7,7 +7,7 @@ local now, cluster, home, q, pace_ms, watched_count = unpack(cmsgpack.unpack(ARG
 even_if_full()
 th.begin(now, cluster, home)
 if pace_ms > 0 and not call('SET', key(q, 'th:tended'), '1', 'NX', 'PX', n(pace_ms)) then return false end
-local more = th.tend(q, watched_count)
+local more = th.housekeep(q, watched_count)
 th.finish()
 local posted, unnoted = 0, {}
 if th.cluster then

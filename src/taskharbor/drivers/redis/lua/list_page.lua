@@ -3,9 +3,9 @@
 -- without: 99_sweep
 local now, cluster, home, q, after, count = unpack(cmsgpack.unpack(ARGV[1]))
 local ids, last, lost = ids_after(q, after, count)
-local answers = {}
+local results = {}
 for _, id in ipairs(ids) do
   local found = th.whole_record(q, id)
-  if found then answers[#answers + 1] = found end
+  if found then results[#results + 1] = found end
 end
-return {answers, last or false, #lost}
+return {results, last or false, #lost}

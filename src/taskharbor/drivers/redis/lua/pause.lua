@@ -9,7 +9,7 @@ if on then
 end
 local was = call('DEL', key(q, 'paused'))
 if was > 0 then
-  th.next(q)
+  th.next_arrival(q)
   th.hint(q)
 end
 th.finish()

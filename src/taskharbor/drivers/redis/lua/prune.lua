@@ -11,11 +11,11 @@ local SLICE = 200
 local open, unknown, gone, looked = {}, {}, 0, 0
 for index = 1, #flows_open, 2 do open[flows_open[index]] = flows_open[index + 1] end
 local passed = {['th:done'] = skip_done, ['th:cancelled'] = skip_cancelled}
--- A foreign client may have published a finished id again: then it is alive, and stood here as its own past.
+-- A foreign client may have published a finished id again: then it is alive, and this entry is left from before.
 local STATES = {['th:done'] = 'completed', ['th:cancelled'] = 'cancelled'}
 
 local function needed(q, id, job)
-  if holders(q, id) > 0 then return true end
+  if open_dependents(q, id) > 0 then return true end
   if not job.th_flow then return false end
   if th.cluster then
     if open[job.th_flow] == nil then unknown[job.th_flow] = true end
@@ -27,7 +27,7 @@ local function needed(q, id, job)
 end
 
 local function prune(q, lane)
-  local at = sound(q, lane)
+  local at = safe_key(q, lane)
   if looked >= SLICE then return end
   for _, id in ipairs(call('ZRANGEBYSCORE', at, '-inf', '(' .. n(now), 'LIMIT', passed[lane], SLICE - looked)) do
     if gone >= limit then return end
@@ -44,8 +44,8 @@ local function prune(q, lane)
     elseif not needed(q, id, job) then
       th.forget(q, id, job)
       gone = gone + 1
-    elseif th.cluster and holders(q, id) == 0 then
-      passed[lane] = passed[lane] + 1     -- its run goes on in other slots: nobody here is told when it ends
+    elseif th.cluster and open_dependents(q, id) == 0 then
+      passed[lane] = passed[lane] + 1     -- its flow goes on in other hash slots, and this one does not learn when it ends
     else
       call('ZADD', at, 'XX', '+inf', id)
     end

@@ -5,15 +5,15 @@ local now, cluster, home, flow, queues = unpack(cmsgpack.unpack(ARGV[1]))
 local total = 0
 queues = queues or flow_queues(flow)
 for _, q in ipairs(queues) do total = total + call('SCARD', key(q, 'th:flow:' .. flow)) end
-local answers = {}
+local results = {}
 for _, q in ipairs(queues) do
   for _, id in ipairs(call('SMEMBERS', key(q, 'th:flow:' .. flow))) do
     if total > 500 then
-      answers[#answers + 1] = {q, id}
+      results[#results + 1] = {q, id}
     else
       local found = th.whole_record(q, id)
-      if found then answers[#answers + 1] = found end
+      if found then results[#results + 1] = found end
     end
   end
 end
-return {total > 500 and 1 or 0, answers}
+return {total > 500 and 1 or 0, results}

@@ -7,7 +7,7 @@ local now, cluster, home, jobs, keys = unpack(cmsgpack.unpack(ARGV[1]))
 th.begin(now, cluster, home)
 local found_jobs, found_keys = {}, {}
 for index, item in ipairs(jobs) do
-  local id, q = item[1], not th.cluster and noted_queue(item[1])
+  local id, q = item[1], not th.cluster and stored_queue(item[1])
   if not q or call('EXISTS', job_key(q, id)) == 0 then q = item[2] end
   local found = q and call('HMGET', job_key(q, id), 'state', 'th_heir', 'th_heirq', 'th_deps', 'payload', 'th_heirn')
   if found and (found[1] or found[5]) then

@@ -11,10 +11,10 @@ for _, lease in ipairs(leases) do
   local job = th.lease_of(q, id, worker, kept) and th.load(q, id)
   if job and whole(job.lock_until_ms) > th.now then
     local fields = {'th_lost', n(whole(job.th_lost) + 1),
-                    'max_attempts', th.room(whole(job.attempt), th.real_max(job), (th.counters(job)))}
-    th.no_lease(fields)
-    th.leave(q, id, job)
-    th.join(q, id, job, nil, fields)
+                    'max_attempts', th.shown_max(whole(job.attempt), th.real_max(job), (th.counters(job)))}
+    th.clear_lease(fields)
+    th.remove(q, id, job)
+    th.place(q, id, job, nil, fields)
     number = number + 1
   end
 end

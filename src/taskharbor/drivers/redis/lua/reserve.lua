@@ -8,16 +8,16 @@ even_if_full()
 th.begin(now, cluster, home)
 
 if repeats then
-  local answer, any = {}, false
+  local result, any = {}, false
   for _, q in ipairs(queues) do
-    local granted = th.granted(q, repeats, lease_ms, tokens)
+    local granted = th.regrant(q, repeats, lease_ms, tokens)
     any = any or #granted > 0
-    answer[#answer + 1] = {q, false, granted}
+    result[#result + 1] = {q, false, granted}
   end
-  if any then return answer end
+  if any then return result end
 end
 
--- The queues that may have something to give, found a few at a time: most of many queues are empty.
+-- The queues that may have work, checked a few at a time: most of many queues are empty.
 local LINE = {'wait', 'th:prio', 'groups:ready', 'delayed', 'active'}
 local function is_any(first, last)
   local keys = {}
@@ -35,7 +35,7 @@ for first = 1, #queues, 16 do
     end
   end
 end
-if #open > 1 and not th.cluster then   -- the queue first that was served longest ago, for the whole store
+if #open > 1 and not th.cluster then   -- first the queue that was served longest ago, in the whole store
   local served, place = call('HMGET', TURNS, unpack(open)), {}
   for index, q in ipairs(open) do place[q] = {finite(served[index]) or 0, index} end
   table.sort(open, function(a, b)
@@ -50,7 +50,7 @@ while left > 0 and #turns > 0 do
   for index, q in ipairs(turns) do
     if left <= 0 then break end
     local share = math.ceil(left / (#turns - index + 1))
-    if th.catch_up(q) then more[q] = true end
+    if th.move_due(q) then more[q] = true end
     local taken, unseen = th.take(q, share)
     if unseen then more[q] = true end
     local mine = found[q]
@@ -65,7 +65,7 @@ while left > 0 and #turns > 0 do
   turns = further
 end
 
-local answer, used, marks = {}, 0, {}
+local result, used, marks = {}, 0, {}
 for index, q in ipairs(queues) do
   local taken, own = found[q] or {}, {}
   for place = 1, #taken do own[place] = tokens[used + place] end
@@ -74,15 +74,15 @@ for index, q in ipairs(queues) do
     taken = th.grant(q, taken, lease_ms, worker, own)
     if not th.cluster then redis.pcall('ZADD', QUEUES, 'NX', n(th.now), q) end
   end
-  answer[index], marks[index] = {q, false, taken}, key(q, 'th:seq')
+  result[index], marks[index] = {q, false, taken}, key(q, 'th:seq')
 end
 th.finish()
 if left > 0 then
   for first = 1, #marks, 4000 do
     for index, seq in ipairs(call('MGET', unpack(marks, first, min(first + 3999, #marks)))) do
-      local each = answer[first + index - 1]
+      local each = result[first + index - 1]
       each[2] = more[each[1]] and '-1' or n(finite(seq) or 0)
     end
   end
 end
-return answer
+return result

@@ -1,4 +1,4 @@
--- Lease jobs from one queue that has only plain jobs, and where nothing has fallen due. Nearly every reserve.
+-- Lease jobs from one queue that has only plain jobs, and where nothing has due_entries due. Nearly every reserve.
 -- Returns the number of the last arrival if nothing is left, or false; and for each job its values (see 45_plain_jobs) and its id, in
 -- the order of the tokens. SLOW: nothing has changed, reserve.lua has to do it.
 -- needs: 10_keys 15_omniq_stats 18_omniq_index 28_utf8 45_plain_jobs 47_plain_leases
@@ -7,7 +7,7 @@ even_if_full()
 th.now = now
 local wait, active = key(q, 'wait'), key(q, 'active')
 now = n(now)
-if call('EXISTS', key(q, 'paused'), key(q, 'th:prio'), key(q, 'groups:ready')) > 0 or fell_due(q, now) then return 'SLOW' end
+if call('EXISTS', key(q, 'paused'), key(q, 'th:prio'), key(q, 'groups:ready')) > 0 or has_due(q, now) then return 'SLOW' end
 local ids = try('LRANGE', wait, 0, n(limit - 1))
 if not ids then return 'SLOW' end
 local marks = call('MGET', key(q, 'lane:rr'), key(q, 'th:seq'))
@@ -15,7 +15,7 @@ local granted, at, seen, prefix = {}, {}, {}, job_key(q, '')
 for index, id in ipairs(ids) do
   at[index] = prefix .. id
   local values = not seen[id] and th.plain_values(at[index])
-  if not values or (values[6] or '') ~= '' then return 'SLOW' end      -- one of a group, put here by others, takes a slot
+  if not values or (values[6] or '') ~= '' then return 'SLOW' end      -- a job of a group, put here by others, takes a group place
   granted[index], seen[id] = values, true
 end
 
@@ -28,7 +28,7 @@ if #ids > 0 then
     values[#values + 1] = ids[index]
   end
   if marks[1] ~= '0' then call('SET', key(q, 'lane:rr'), '0') end
-  quick_index(q, ids, 'wait', 'active', with_score(now, ids))
-  quick_stats(q, now, 'reserve')
+  index_plain(q, ids, 'wait', 'active', with_score(now, ids))
+  stats_plain(q, now, 'reserve')
 end
 return {#ids < limit and n(finite(marks[2]) or 0), granted}

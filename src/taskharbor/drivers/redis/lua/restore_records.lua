@@ -8,11 +8,11 @@ local number = 0
 for _, one in ipairs(records) do
   local id = one[1]
   local job = th.load(q, id)
-  if job and (job.state or '') == one[2] and n(th.stood_at(q, id)) == one[3] then
+  if job and (job.state or '') == one[2] and n(th.since(q, id)) == one[3] then
     th.restore(q, id, job)
     number = number + 1
   end
 end
-if number > 0 then th.note_mended(q, number, 0) end
+if number > 0 then th.count_repairs(q, number, 0) end
 th.finish()
 return number

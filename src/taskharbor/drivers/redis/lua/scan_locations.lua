@@ -5,11 +5,11 @@
 -- needs: 10_keys 12_locations 13_locate
 local now, cluster, home, at, hash_number, cursor, count = unpack(cmsgpack.unpack(ARGV[1]))
 local found = {}
-local last = min(hash_number + 99, PARTS - 1)
+local last = min(hash_number + 99, CLUSTER_HASHES - 1)
 while hash_number <= last and #found < 2 * count do
   local page = try('HSCAN', at .. ':' .. hash_number, cursor, 'COUNT', count) or {'0', {}}
   for _, value in ipairs(page[2]) do found[#found + 1] = value end
   cursor = page[1]
   if cursor == '0' then hash_number = hash_number + 1 end
 end
-return {found, hash_number < PARTS and hash_number or 0, cursor, call('EXISTS', at .. ':marked')}
+return {found, hash_number < CLUSTER_HASHES and hash_number or 0, cursor, call('EXISTS', at .. ':marked')}

@@ -22,9 +22,9 @@ function apply.a(q, id, job, outcome)
   if outcome[5] then add(fields, 'th_res', outcome[5]) end
   if job.th_lost then add(fields, 'th_lost', '') end
   if heir then add(fields, 'th_heir', heir, 'th_heirq', outcome[10]) end
-  local waiting = heir and th.dependents(q, id)     -- what is spawned may depend on the job itself: it goes on to do so
+  local waiting = heir and th.dependents(q, id)     -- spawned jobs may depend on the job itself, and stay so
   th.done(q, id, job, fields, heir)
-  local number = spawn and th.spread(spawn, outcome[8] or nil, heir and {q, id, heir})
+  local number = spawn and th.store_everywhere(spawn, outcome[8] or nil, heir and {q, id, heir})
   if number then write(q, id, {'th_heirn', n(number)}) end
   if heir then th.hand_over(q, id, waiting, heir, outcome[10]) end
 end
@@ -36,10 +36,10 @@ function apply.r(q, id, job, outcome)
   if outcome[7] ~= '' then add(fields, 'last_error', outcome[7]) end
   if outcome[8] then add(fields, 'last_error_ms', n(outcome[8])) end
   if attempts ~= failures then add(fields, 'th_lost', '') end
-  add(fields, 'th_fail', n(attempts), 'th_att', n(attempt), 'max_attempts', th.room(attempt, th.real_max(job), attempts))
-  th.no_lease(fields)
-  th.leave(q, id, job)
-  th.join(q, id, job, outcome[5] or nil, fields)
+  add(fields, 'th_fail', n(attempts), 'th_att', n(attempt), 'max_attempts', th.shown_max(attempt, th.real_max(job), attempts))
+  th.clear_lease(fields)
+  th.remove(q, id, job)
+  th.place(q, id, job, outcome[5] or nil, fields)
 end
 
 function apply.f(q, id, job, outcome)
@@ -48,7 +48,7 @@ function apply.f(q, id, job, outcome)
   if outcome[7] then add(fields, 'last_error_ms', n(outcome[7])) end
   add(fields, 'last_error', outcome[8] ~= '' and outcome[8] or outcome[5])
   th.dead(q, id, job, fields)
-  if outcome[9] then th.spread(outcome[9], outcome[11] or nil) end
+  if outcome[9] then th.store_everywhere(outcome[9], outcome[11] or nil) end
 end
 
 function apply.c(q, id, job, outcome)
@@ -61,20 +61,19 @@ local function plan_holds(outcome)
   local spawn, needed = outcome[6], outcome[7]
   if outcome[4] == 'f' then spawn, needed = outcome[9], outcome[10] end
   if (outcome[4] ~= 'a' and outcome[4] ~= 'f') or not spawn then return true end
-  return th.plan_holds(th.here(spawn), needed)
+  return th.plan_holds(th.jobs_here(spawn), needed)
 end
 
 now = n(now)
-local answers, plain = {}, {}     -- plain: queue → ids that were acked
+local results, plain = {}, {}     -- plain: queue → ids that were acked
 
--- The ack of a job that is held by this token and is plain, or would be without its run and its dependents. Answers whether
--- it was one.
+-- The ack of a job that is plain, or would be but for its flow and its dependents. Returns whether it was one, held by this token.
 local function quick_ack(q, id, token, result)
   local at = job_key(q, id)
   local found = try('HMGET', at, 'state', 'lease_token', 'lock_until_ms', 'th_f', 'gid', 'th_flow', 'th_dep')
-  if not found or not holds(token, found) or found[4] == '1' then return false end
-  acked(at, token, result, now)
-  if found[4] and found[4] ~= '' and found[5] and found[5] ~= '' then th.free(q, id, found[5]) end
+  if not found or not holds_lease(token, found) or found[4] == '1' then return false end
+  write_ack(at, token, result, now)
+  if found[4] and found[4] ~= '' and found[5] and found[5] ~= '' then th.free_place(q, id, found[5]) end
   if found[4] == 'm' then
     th.close(q, id, {th_flow = found[6] or nil, th_dep = found[7] or nil})
     if found[7] then th.release(q, id) end
@@ -88,30 +87,30 @@ end
 for index, outcome in ipairs(outcomes) do
   local q, id, token, kind = outcome[1], outcome[2], outcome[3], outcome[4]
   if kind == 'a' and not outcome[6] and not outcome[9] and quick_ack(q, id, token, outcome[5]) then
-    answers[index] = 0
+    results[index] = 0
   else
   local asking = string.sub(kind, 1, 1) == '?'
   if asking then kind = string.sub(kind, 2) end
   local job = th.load(q, id)
   local refused = th.fence(job, token)
   if refused > 0 and job and job.th_st == kind .. token then
-    refused = 0   -- the reply was lost: it has happened
+    refused = 0   -- the reply was lost: it was applied before
   elseif refused == 0 then
     if not asking and plan_holds(outcome) then
-      th.held(q, id, job)
+      th.reactivate(q, id, job)
       apply[kind](q, id, job, outcome)
     else
       refused = 5
     end
   end
-  answers[index] = refused
+  results[index] = refused
   end
 end
 for q, ids in pairs(plain) do
-  many('ZREM', sound(q, 'active'), ids)
-  many('ZADD', sound(q, 'th:done'), with_score(now, ids))
-  for _, id in ipairs(ids) do th.book(q, id, false) end
+  many('ZREM', safe_key(q, 'active'), ids)
+  many('ZADD', safe_key(q, 'th:done'), with_score(now, ids))
+  for _, id in ipairs(ids) do th.index(q, id, false) end
   th.stamp(q, 'finish')
 end
 th.finish()
-return answers
+return results

@@ -7,8 +7,8 @@
 local now, cluster, home, q, id_count, key_count = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
 th.begin(now, cluster, home)
-local at = sound(q, 'th:sweep', 'hash')
-sound(q, 'th:ids')
+local at = safe_key(q, 'th:sweep', 'hash')
+safe_key(q, 'th:ids')
 local from, counted, stamp = unpack(call('HMGET', at, 'id', 'counted', 'stamp'))
 if not stamp or from == '' then from, counted, stamp = '', '0', count_stamp(q) end
 local ids, last, lost = ids_after(q, from, id_count)
@@ -29,32 +29,32 @@ for _, id in ipairs(ids) do
       restored = restored + 1
       if #shown < 5 then shown[#shown + 1] = id end
     elseif list then
-      doubtful[#doubtful + 1] = {list, id, job.state or '', n(th.stood_at(q, id))}
+      doubtful[#doubtful + 1] = {list, id, job.state or '', n(th.since(q, id))}
     end
     if job.gid and job.state == 'wait' then groups[job.gid] = true end
   end
 end
 
-local keys = call('HSCAN', sound(q, 'th:keys'), call('HGET', at, 'key') or '0', 'COUNT', key_count)
+local keys = call('HSCAN', safe_key(q, 'th:keys'), call('HGET', at, 'key') or '0', 'COUNT', key_count)
 for index = 1, #keys[2], 2 do
   if call('EXISTS', job_key(q, keys[2][index + 1])) == 0 then call('HDEL', key(q, 'th:keys'), keys[2][index]) end
 end
-local held = call('HSCAN', sound(q, 'th:held'), call('HGET', at, 'held') or '0', 'COUNT', key_count)
+local held = call('HSCAN', safe_key(q, 'th:held'), call('HGET', at, 'held') or '0', 'COUNT', key_count)
 for index = 1, #held[2], 2 do
-  if not th.is_held(q, held[2][index]) then      -- a foreign client ended the lease
+  if not th.is_active(q, held[2][index]) then      -- a foreign client ended the lease
     call('HDEL', key(q, 'th:held'), held[2][index])
     groups[held[2][index + 1]] = true
   end
 end
 for gid in pairs(groups) do
-  if call('ZSCORE', sound(q, 'groups:ready'), gid) then groups[gid] = nil end
+  if call('ZSCORE', safe_key(q, 'groups:ready'), gid) then groups[gid] = nil end
 end
-if next(groups) then th.recount(q, groups) end
-local damaged = sound(q, 'th:damaged', 'hash')
+if next(groups) then th.recount_groups(q, groups) end
+local damaged = safe_key(q, 'th:damaged', 'hash')
 for index, name in ipairs(call('HSCAN', damaged, '0', 'COUNT', 100)[2]) do
   if index % 2 == 1 and call('EXISTS', key(q, 'th:damaged:' .. name)) == 0 then call('HDEL', damaged, name) end
 end
-if restored > 0 then th.note_mended(q, restored, 0) end
+if restored > 0 then th.count_repairs(q, restored, 0) end
 local next_id = looked < #ids and ids[looked] or last or ''
 counted = whole(counted) + looked
 if next_id == '' then correct_count(q, counted, stamp) end

@@ -5,9 +5,9 @@ local th = {now = 0, cluster = false, home = ''}
 local call = redis.call
 local format, floor, min, max = string.format, math.floor, math.min, math.max
 
--- Redis judges a script by its first write: there a replica refuses it, and a full server (maxmemory) what may need memory.
--- Whatever is written after that is let through. So every script that writes begins with one of these two, which change
--- nothing: the key that a script is given never exists.
+-- Redis judges a script by its first write. There a replica refuses it, and a full server (maxmemory) refuses what may need
+-- memory; later writes pass. So every script that writes begins with one of these two. They change nothing: the key that a
+-- script is given never exists.
 local function even_if_full()
   call('DEL', KEYS[1])
 end
@@ -16,8 +16,8 @@ local function unless_full()
   call('ZADD', KEYS[1], 'XX', '0', '')
 end
 
-local WAKE = 'th:wake'       -- the channel of hints; in other databases than 0 their number follows (scripts.tuned)
-local DEFAULT_MAX = 5        -- what OmniQ clients see as max_attempts of a job that leaves it to core
+local WAKE = 'th:wake'       -- the channel of hints; scripts.tuned() appends the number of any database but 0
+local DEFAULT_MAX = 5        -- max_attempts that OmniQ clients see of a job that sets none
 local MARGIN = 0.001         -- between the turns of two groups that became ready in the same millisecond
 
 -- Lua prints large numbers as 1.7e+12.
@@ -26,7 +26,7 @@ local function n(number)
 end
 th.n = n
 
--- A number that can be computed with and written again, or nil: text, NaN and infinity are none.
+-- A number that can be computed with and written again; nil for text, NaN and infinity.
 local function finite(value)
   local number = tonumber(value)
   return number and number > -1e15 and number < 1e15 and number or nil
@@ -44,7 +44,7 @@ th.job_key = job_key
 
 local TURNS, QUEUES, WATCHED = '{th}:turns', '{th}:queues', '{th}:watched'
 
--- Like `call` for a command that reads: nil where the key holds another kind of value than it should.
+-- Like `call`, for a command that reads: nil where the key holds another type of value than it should.
 local function try(...)
   local found = redis.pcall(...)
   if type(found) ~= 'table' or not found.err then return found end
@@ -52,8 +52,8 @@ local function try(...)
   return nil
 end
 
--- One command for a list of arguments of any length; answers the sum of what it counted. Lua's stack holds some 8000; 4000
--- keeps pairs together.
+-- Run a command for a list of arguments of any length; returns the sum of what it counted. Lua's stack holds some 8000 values;
+-- 4000 keeps pairs together.
 local function many(command, at, list)
   local size, sum = #list, 0
   if size == 0 then return 0 end

@@ -1,12 +1,12 @@
--- Where an id is noted: see 12_locations.
+-- Reading the location of an id: see 12_locations.
 
-local PARTS = 1021    -- hashes in each of the sixteen slots of a Cluster
+local CLUSTER_HASHES = 1021    -- in each of the sixteen hash slots of a Cluster
 
-local function note_key(id, at)
-  if at then return at .. ':' .. note_number(id) % PARTS end
-  return NOTES .. note_number(id) % HASHES
+local function location_key(id, at)
+  if at then return at .. ':' .. location_hash(id) % CLUSTER_HASHES end
+  return LOCATIONS .. location_hash(id) % HASHES
 end
 
-local function noted_queue(id, at)
-  return try('HGET', note_key(id, at), id) or false
+local function stored_queue(id, at)
+  return try('HGET', location_key(id, at), id) or false
 end

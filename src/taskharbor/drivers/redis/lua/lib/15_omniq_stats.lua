@@ -1,12 +1,12 @@
--- OmniQ 4.0's bookkeeping of one queue. What can be counted is written as it is, so whatever others left out is mended by
--- the next who writes it. `whole_stats` and the general index (20_bookkeeping) write all of it; `quick_stats` and `quick_index`
--- what a step of plain jobs can change, and all of it where that does not fit what they find.
+-- OmniQ 4.0's statistics of one queue. Counts are read and written, not counted up, so that the next writer repairs what others left
+-- out. `write_stats` and the general index (20_bookkeeping) write all of it; `stats_plain` and `index_plain` write what a step of
+-- plain jobs can change, and all of it where they find something else. "Lane" is OmniQ's word for a list or set of jobs.
 
 local LANES = {'wait', 'active', 'delayed', 'failed', 'completed'}
 local INDEXED = true    -- false in the scripts of a driver that keeps no index (scripts.tuned)
 
--- One command for a list of ids. Bookkeeping never stops a job: what somebody else wrote there instead is thrown away.
-local function note_ids(command, at, list)
+-- Run a command for a list of ids. Bookkeeping never stops a job: anything else that another program wrote there is thrown away.
+local function index_ids(command, at, list)
   local size, done = #list, 0
   for first = 1, size, 4000 do
     local last = min(first + 3999, size)
@@ -21,7 +21,7 @@ local function note_ids(command, at, list)
 end
 
 -- `change`: by how much the number of waiting grouped jobs changed. `happened`: enqueue, reserve, finish → true.
-local function whole_stats(q, now, change, happened)
+local function write_stats(q, now, change, happened)
   local at = key(q, 'stats')
   local waiting = try('LLEN', key(q, 'wait')) or 0
   local found = try('HGET', at, 'group_waiting')
@@ -40,12 +40,12 @@ local function whole_stats(q, now, change, happened)
   call('HSET', at, unpack(fields))
 end
 
--- After plain, ungrouped jobs came (enqueue), were taken (reserve) or were acked (finish). `number`: how many wait now,
--- or are active after a finish, if the caller knows it.
-local function quick_stats(q, now, what, number)
+-- After plain, ungrouped jobs were stored (enqueue), taken (reserve) or acked (finish). `number`: how many wait now, or after a
+-- finish are active, if the caller knows it.
+local function stats_plain(q, now, what, number)
   local at = key(q, 'stats')
   local found = try('HMGET', at, 'group_waiting', 'delayed')
-  if not found or not found[2] then return whole_stats(q, now, 0, {[what] = true}) end
+  if not found or not found[2] then return write_stats(q, now, 0, {[what] = true}) end
   if what == 'finish' then
     call('HSET', at, 'active', number or try('ZCARD', key(q, 'active')) or 0, 'last_activity_ms', now, 'last_finish_ms', now)
     return
@@ -60,7 +60,7 @@ local function quick_stats(q, now, what, number)
   end
 end
 
--- Ids with the same score, as ZADD wants them; the last first: a small set is searched from its smallest member on.
+-- Ids with the same score, as ZADD takes them. The last comes first: Redis searches a small set from its smallest member.
 local function with_score(score, ids)
   local list, size = {}, #ids
   for index = 1, size do

@@ -1,13 +1,13 @@
--- The ids of a queue's jobs that this driver stored, in their order. They are in pages: sorted sets `th:ids:<bound>` of ids
--- from the bound on, up to the next bound; `th:ids` has the bounds, the first of which is empty. Redis keeps such a small set
--- as one block of bytes, a quarter of what an id costs in a large one. Nothing but this file and 26_id_pages_walk touches these keys.
--- No page is empty: one that is there no longer, or holds something else, was lost. Then `th:count`, how many ids there are,
--- is no number until a sweep has counted them.
--- Texts are compared by the server alone: Lua would do it by the rules of a language.
+-- The index of a queue: the ids of the jobs that this driver stored, in their order, in pages. A page is a sorted set `th:ids:<bound>`
+-- of ids from its bound on, up to the next bound; `th:ids` holds the bounds, the first of which is empty. Redis keeps such a small set
+-- as one block of bytes, a quarter of what an id costs in a large set. Only this file and 26_id_pages_walk touch these keys.
+-- No page is empty. One that is missing or holds something else was lost; then `th:count`, the number of ids, is not a number until a
+-- sweep has counted them.
+-- Only the server compares texts: Lua would compare them by the rules of a language.
 
-local PAGE = 64       -- ids at most; beyond 128 Redis would make it a large set, and it stays one
+local PAGE = 64       -- ids at most; beyond 128 Redis turns a small set into a large one for good
 
--- The bound of the page that an id belongs to. false: there is none, or the first was lost; nil: the directory holds something else.
+-- The bound of the page of an id. false: there is none, or the first was lost; nil: `th:ids` holds something else.
 local function page_of(q, id)
   local found = try('ZRANGE', key(q, 'th:ids'), '[' .. id, '-', 'BYLEX', 'REV', 'LIMIT', '0', '1')
   return found and (found[1] or false)
@@ -17,7 +17,7 @@ local function page_after(q, bound)
   return call('ZRANGE', key(q, 'th:ids'), '(' .. bound, '+', 'BYLEX', 'LIMIT', '0', '1')[1]
 end
 
--- Pages for ids that rise, from the one at `first` on. The first of them begins at `bound`.
+-- New pages for rising ids, from the one at `first` on. The first page begins at `bound`.
 local function new_pages(q, ids, first, bound)
   while first <= #ids do
     local last, at = min(first + PAGE - 1, #ids), key(q, 'th:ids:') .. bound
@@ -28,8 +28,8 @@ local function new_pages(q, ids, first, bound)
   end
 end
 
--- Ids that rise, from the one at `first` on, come right after a page. Where they fit into the next one they go there: else ids
--- that fall would have a page each.
+-- Rising ids, from the one at `first` on, come right after a page. They go into the next page if they fit: otherwise falling ids
+-- would get a page each.
 local function put_after(q, bound, ids, first)
   local number, pages = #ids - first + 1, key(q, 'th:ids:')
   local following = number > 0 and number < PAGE and page_after(q, bound)
@@ -41,9 +41,9 @@ local function put_after(q, bound, ids, first)
   call('ZADD', key(q, 'th:ids'), '0', ids[first])
 end
 
--- Add ids to the page that all of them belong to; each is greater than the one before. Nearly always they are greater than all
--- that are there: the page is filled, and others follow it. Else it is divided where they belong. Answers how many were new;
--- nil: some that are there are between them, and nothing has changed.
+-- Add rising ids to the page that all of them belong to. Nearly always they are greater than all that are there: the page is filled,
+-- and new pages follow it. Otherwise it is divided where they belong. Returns how many were new; nil if some that are there lie
+-- between them, and then nothing has changed.
 local function add_to_page(q, bound, ids, number)
   local at = key(q, 'th:ids:') .. bound
   local size = try('ZCARD', at)
@@ -69,10 +69,10 @@ local function add_to_page(q, bound, ids, number)
   return number
 end
 
--- Add ids. `bound`: each is greater than the one before, and the first belongs to that page (false: there is none yet).
+-- Add ids. `bound`: they rise, and the first belongs to that page (false: there is none yet).
 local function add_ids(q, ids, bound)
   local number, added = #ids, nil
-  if bound == false and call('EXISTS', key(q, 'th:ids')) == 1 then      -- somebody took the first bound away
+  if bound == false and call('EXISTS', key(q, 'th:ids')) == 1 then      -- another program removed the first bound
     call('ZADD', key(q, 'th:ids'), '0', '')
     bound = ''
   end

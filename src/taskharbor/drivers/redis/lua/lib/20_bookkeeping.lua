@@ -1,7 +1,7 @@
--- What is written once at the end of a script, however many jobs it moved: OmniQ 4.0's index and statistics, and the
--- hint that work may have come. An id is taken out of every index and put into one, so what others left is mended.
+-- What is written once at the end of a script, however many jobs it moved: OmniQ 4.0's index and statistics, and the hint that work
+-- may have arrived. An id is removed from every lane of the index and added to one, which repairs what others left.
 
-local moved = {}      -- queue → id → lane, or false: in none
+local moved = {}      -- queue → id → lane of OmniQ's index, or false: none
 local grouped = {}    -- queue → by how much the number of waiting grouped jobs changed
 local stamped = {}    -- queue → what happened: enqueue, reserve, finish
 local hinted = {}     -- queue → true: a reserve may find more than before
@@ -10,7 +10,7 @@ function th.begin(now, cluster, home)
   th.now, th.cluster, th.home = now, cluster and true or false, home or ''
 end
 
-function th.book(q, id, lane)
+function th.index(q, id, lane)
   local ids = moved[q]
   if not ids then ids = {}; moved[q] = ids end
   ids[id] = lane
@@ -42,10 +42,10 @@ local function write_index(q, ids)
   for _, lane in ipairs(LANES) do
     local at, list = key(q, 'idx:' .. lane), to[lane]
     if list and #list == 2 * #all then
-      note_ids('ZADD', at, list)
+      index_ids('ZADD', at, list)
     else
-      note_ids('ZREM', at, all)
-      if list then note_ids('ZADD', at, list) end
+      index_ids('ZREM', at, all)
+      if list then index_ids('ZADD', at, list) end
     end
   end
 end
@@ -53,7 +53,7 @@ end
 function th.finish()
   for q, ids in pairs(moved) do
     write_index(q, ids)
-    whole_stats(q, n(th.now), grouped[q] or 0, stamped[q] or {})
+    write_stats(q, n(th.now), grouped[q] or 0, stamped[q] or {})
   end
   for q in pairs(hinted) do call('PUBLISH', key(q, WAKE), q) end
 end

@@ -1,13 +1,13 @@
--- Keys of a queue that another program wrote over. Lua has no rollback: a command that fails half way leaves jobs in no
--- lane. So a lane is looked at before a script first uses it: what does not belong there is moved out of the way, to
--- `th:damaged:<name>`, and noted in `th:damaged`; the queue goes on without it.
+-- Keys of a queue that another program wrote over. Lua has no rollback: a command that fails half-way would leave jobs in no list. So
+-- a script checks a key before it first uses it. A value of the wrong type is moved to `th:damaged:<name>` and recorded in
+-- `th:damaged`; the queue goes on without it.
 
 local KINDS = {
   wait = 'list', failed = 'list', completed = 'list', delayed = 'zset', active = 'zset', ['groups:ready'] = 'zset',
   ['th:prio'] = 'zset', ['th:done'] = 'zset', ['th:cancelled'] = 'zset', ['th:ids'] = 'zset', ['th:blocked'] = 'set',
   ['th:keys'] = 'hash', ['th:watched'] = 'hash', ['th:held'] = 'hash',
 }
-local looked_at = {}      -- key → true
+local checked_keys = {}      -- key → true
 
 local function kind_of(at)
   return call('TYPE', at).ok
@@ -21,11 +21,11 @@ local function move_aside(q, name, kind)
   call('HSET', noted, name, kind)
 end
 
--- The key of a queue, which holds what it should or nothing.
-local function sound(q, name, wanted)
+-- The name of a key that is known to hold a value of the right type, or none.
+local function safe_key(q, name, wanted)
   local at = key(q, name)
-  if not looked_at[at] then
-    looked_at[at] = true
+  if not checked_keys[at] then
+    checked_keys[at] = true
     local kind = kind_of(at)
     if kind ~= 'none' and kind ~= (wanted or KINDS[name]) then move_aside(q, name, kind) end
   end
@@ -33,14 +33,14 @@ local function sound(q, name, wanted)
 end
 
 local function group_list(q, gid)
-  return sound(q, 'g:' .. gid .. ':wait', 'list')
+  return safe_key(q, 'g:' .. gid .. ':wait', 'list')
 end
 
--- The next number in the order of arrival of a queue; `count` numbers end with the one answered.
-function th.next(q, count)
+-- The next number in the order of arrival of a queue; of `count` numbers the last.
+function th.next_arrival(q, count)
   local at = key(q, 'th:seq')
   local number = redis.pcall('INCRBY', at, count or 1)
   if type(number) == 'number' then return number end
-  call('SET', sound(q, 'th:seq', 'string'), n(th.now))     -- beyond every number that was given: they count from 1
+  call('SET', safe_key(q, 'th:seq', 'string'), n(th.now))     -- above all numbers so far, which count from 1
   return call('INCRBY', at, count or 1)
 end

@@ -1,8 +1,8 @@
--- Ids that go, and walks along them: see 16_id_pages.
+-- Removing ids from the index, and walking along it: see 16_id_pages.
 
-local FEW_IDS = 10    -- a page that has so few left joins the one before it
+local FEW_IDS = 10    -- a page with this many left joins the one before it
 
--- Take a page out that has no ids. The next one takes the place of the first.
+-- Remove an empty page. The next page takes the place of the first.
 local function drop_page(q, bound)
   local at, pages = key(q, 'th:ids'), key(q, 'th:ids:')
   while bound == '' do
@@ -46,8 +46,8 @@ local function has_id(q, id)
   return bound and try('ZSCORE', key(q, 'th:ids:') .. bound, id) and true or false
 end
 
--- Up to `count` ids after one, in their order; where to go on, nil: that was all; and the bounds of lost pages that were met.
--- Of a page only what belongs there counts, so that a walk comes to its end whatever somebody put in place of a page.
+-- Up to `count` ids after `last`, in their order; the id to go on after (nil: that was all); and the bounds of lost pages that were met.
+-- Only the ids that belong to a page count, so that a walk ends whatever another program put in place of a page.
 local function ids_after(q, last, count)
   local ids, lost = {}, {}
   local bound, from = page_of(q, last), last == '' and '-' or '(' .. last
@@ -68,7 +68,7 @@ local function ids_after(q, last, count)
   return ids, nil, lost
 end
 
--- Take lost pages out of the directory.
+-- Remove lost pages from the index.
 local function drop_lost(q, lost)
   for index = #lost, 1, -1 do
     call('DEL', key(q, 'th:ids:') .. lost[index])
@@ -77,7 +77,7 @@ local function drop_lost(q, lost)
   if #lost > 0 and call('EXISTS', key(q, 'th:ids')) == 1 then call('SET', key(q, 'th:count'), '?') end
 end
 
--- What changes with every id that comes or goes: whoever has counted in several steps knows by it whether the number holds.
+-- A text that changes with every id that comes or goes: a sweep that counts in several steps knows by it whether its count holds.
 local function count_stamp(q)
   local found = call('MGET', key(q, 'th:seq'), key(q, 'th:count'))
   return (found[1] or '') .. ' ' .. (found[2] or '')

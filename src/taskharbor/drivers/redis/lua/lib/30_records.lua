@@ -8,8 +8,8 @@ local FIELDS = {
 local KNOWN = {wait = true, active = true, delayed = true, failed = true, completed = true, blocked = true,
                cancelled = true}
 
--- A record as a table by field; what is missing is nil. nil if there is no record at all, with `true` behind it if its key
--- holds something else.
+-- A record as a table by field; missing fields are nil. nil if there is no record, with `true` as second result if its key holds
+-- something else.
 function th.load(q, id)
   local values = try('HMGET', job_key(q, id), unpack(FIELDS))
   if not values then return nil, true end
@@ -24,7 +24,7 @@ function th.load(q, id)
   return job
 end
 
--- Write fields given one after the other with their values.
+-- Write fields, given as names and values by turns.
 local function write(q, id, fields)
   many('HSET', job_key(q, id), fields)
 end
@@ -40,7 +40,7 @@ local function whole(value)
   return finite(value) or 0
 end
 
--- Recorded failures, and the deliveries so far. Leases that others granted count as failures once they are over.
+-- The failures and deliveries of a job. Leases that foreign clients granted count as failures once they are over.
 function th.counters(job)
   local attempt, last = whole(job.attempt), whole(job.th_att)
   local off, fail = whole(job.th_off), whole(job.th_fail)
@@ -49,8 +49,8 @@ function th.counters(job)
   return fail + max(0, attempt - last - abroad), attempt + off
 end
 
--- What max_attempts is for other clients while the job waits: the leases that it has left, each of which may fail.
-function th.room(attempt, real, failures)
+-- max_attempts as foreign clients see it while the job waits: the leases that it has left, each of which may fail.
+function th.shown_max(attempt, real, failures)
   if real <= 0 then real = DEFAULT_MAX end
   return n(attempt + max(1, real - failures))
 end
@@ -63,7 +63,7 @@ local function is_number(value)
   return not value or value == '' or finite(value) ~= nil
 end
 
--- What another program did to a record that would stop a worker; nil if nothing.
+-- Damage by another program that would stop a worker; nil if there is none.
 function th.damage(id, job, payload, type)
   if not KNOWN[job.state or ''] then return 'unknown state' end
   if not payload then return 'payload is missing' end

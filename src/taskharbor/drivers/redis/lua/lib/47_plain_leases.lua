@@ -1,6 +1,6 @@
 -- The first leases of plain jobs.
 
-local PLAIN = 5       -- values tell all about a plain job that nobody has reserved yet, and two more if it has `th_f`
+local PLAIN = 5       -- values describe a plain job that was never reserved; two more if it has `th_f`
 
 -- Those values, if the job is plain and may run; else nil.
 function th.plain_values(at)

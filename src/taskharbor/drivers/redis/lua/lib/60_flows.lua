@@ -1,11 +1,11 @@
--- Edges between jobs, and the runs they belong to. What one job does to another is a message: applied at once where the
--- other can be reached, else left in the outbox of the queue, in the same transaction, for any client to deliver. Every
--- message may come twice: the set of open dependencies and the flags of an edge make the second one harmless.
+-- Dependencies between jobs, and flows. What one job does to another is a message: applied at once where the other can be reached,
+-- else posted to the outbox of the queue, in the same transaction, for any client to deliver. Every message may come twice: the
+-- set of open dependencies and the flags of an edge make the second one harmless.
 --
 --   done(dependent, dependency)            one dependency less to wait for
 --   flag(dependency, dependent, 0 or 1)    the dependent is finished, or unfinished again
 --   unlink(dependency, dependent)          the dependent is forgotten
---   link(dependency, dependent, …)         the dependent waits for it; answered with `done` if there is nothing to wait for
+--   link(dependency, dependent, …)         the dependent waits for it; `done` comes back if there is nothing to wait for
 --   repoint(dependent, old, new, its queue)  another job took the place of a dependency
 --   lost(dependent, dependency)            it waits for a job that is gone
 --   store(jobs, …)                         jobs of a call or a spawn
@@ -24,8 +24,8 @@ local function lines(text)
   return found
 end
 
--- Messages are numbered; where two could overtake each other, the later number wins. Those to `@ids` and `@flow` are for
--- the client that delivers: what they name lies in slots of its own. No id and no run has a name that is no text.
+-- Messages are numbered; where one could overtake another, the later number wins. Those to `@ids` and `@flow` are for the client that
+-- delivers: their keys are in other hash slots. An id or flow whose name is not text was not stored by this driver.
 local function post(q, kind, args)
   if string.sub(q, 1, 1) == '@' and not is_text(args[1]) then return end
   local number = call('INCR', key(th.home, 'th:posted'))
@@ -66,12 +66,12 @@ local function after_key(q, id)
   return key(q, 'th:after:' .. id)
 end
 
-local function holders(q, id)
+local function open_dependents(q, id)
   return tonumber(call('HGET', after_key(q, id), '') or 0) or 0
 end
-th.holders = holders
+th.open_dependents = open_dependents
 
--- Whatever kept a finished job from being pruned is gone: prune may look at it again.
+-- Nothing keeps a finished job from being pruned any more: prune may check it again.
 local function unpark(q, id)
   for _, lane in ipairs({'th:done', 'th:cancelled'}) do
     local score = call('ZSCORE', key(q, lane), id)
@@ -99,14 +99,14 @@ local function set_edge(q, id, dependent, flag, sto, dq)
   end
 end
 
--- Somebody else may finish the job, and then nobody tells its run and its dependents: see 98_housekeeping.
+-- Another client may finish the job without telling its flow and its dependents: see 98_housekeeping.
 local function watch(q, id, flow)
-  call('HSET', sound(q, 'th:watched'), id, flow or '')
+  call('HSET', safe_key(q, 'th:watched'), id, flow or '')
   if not th.cluster then call('SADD', WATCHED, q) end
 end
 
 function receive.flag(q, id, dependent, flag)
-  if th.number then     -- it came by message: an older one that was overtaken changes nothing
+  if th.number then     -- it came by message: an older one that was overtaken is ignored
     local at, last = after_key(q, id), '\n' .. dependent
     if (tonumber(call('HGET', at, last) or 0) or 0) >= th.number or call('HEXISTS', at, dependent) == 0 then return end
     call('HSET', at, last, n(th.number))
@@ -123,7 +123,7 @@ function receive.unlink(q, id, dependent)
   if call('HLEN', at) <= 1 then call('DEL', at) end
 end
 
--- A dependency that has no record. An id that was to be stored and whose key another job had leads to that job.
+-- A dependency without a record. If another job had its idempotency key, its id is an alias of that job.
 local function link_missing(q, id, dependent, dq, mode)
   if not th.cluster then return false end
   local other = call('HGET', key(q, 'th:alias'), id)
@@ -142,14 +142,14 @@ local function link_missing(q, id, dependent, dq, mode)
   return 'later'
 end
 
--- Answers false if there is nothing to wait for. `flag` 0: the dependent is finished, the edge is only remembered.
+-- Returns false if there is nothing to wait for. `flag` 0: the dependent is finished, the edge is only recorded.
 -- `mode` says what the sender knows, on a Cluster:
---   done    it was done, and nobody has its place: if its record is gone now, that changes nothing
---   there   it was there: if its record is gone now, somebody deleted it
+--   done    it was done, and no other job has its place: if its record is gone now, that changes nothing
+--   there   it existed: if its record is gone now, it was deleted
 --   free    if its record is gone, it is not waited for
---   false   it may not be stored yet; the message that brings it is under way ('later': the link is to be sent again)
--- A job that was done and handed over stands for the one that has its place ('moved': the dependent is told). That one may
--- be under way as well: its message has the number `th_heirn`, and nobody can wait for it before it is stored.
+--   false   it may not be stored yet, because its message is under way (returns 'later': send the link again)
+-- A job that was done and handed over stands for its heir (returns 'moved', and the dependent gets a message). The heir may be under
+-- way as well: its message has the number `th_heirn`, and nothing can wait for it before it is stored.
 function receive.link(q, id, dependent, sto, dq, flag, mode)
   local found = call('HMGET', job_key(q, id), 'state', 'payload', 'th_flow', 'th_f', 'th_sto', 'th_heir', 'th_heirq', 'th_heirn')
   if not found[1] and not found[2] then return link_missing(q, id, dependent, dq, mode) end
@@ -173,13 +173,13 @@ function receive.done(q, id, dependency)
   if call('SREM', open, dependency) == 1 and call('SCARD', open) == 0 then
     local job = th.load(q, id)
     if job and job.state == 'blocked' then
-      th.leave(q, id, job)
-      th.join(q, id, job, tonumber(job.due_ms), {})
+      th.remove(q, id, job)
+      th.place(q, id, job, tonumber(job.due_ms), {})
     end
   end
 end
 
--- Nobody can tell whether it ran: the dependent is set aside, and runs without it if somebody requeues it.
+-- It is unknown whether the dependency ran: the dependent is set aside, and runs without it if it is requeued.
 function receive.lost(q, id, dependency)
   if call('SISMEMBER', key(q, 'th:open:' .. id), dependency) == 0 then return end
   local job = th.load(q, id)
@@ -214,7 +214,7 @@ function receive.repoint(q, id, old, new, new_q, mode)
   end
 end
 
--- The job is done: those that waited for nothing else join the line, in the order in which they were stored.
+-- The dependents of a job, in the order in which they were stored.
 function th.dependents(q, id)
   local found, all = {}, call('HGETALL', after_key(q, id))
   for index = 1, #all, 2 do
@@ -229,20 +229,20 @@ end
 
 function th.release(q, id)
   for _, dependent in ipairs(th.dependents(q, id)) do send(dependent[3], 'done', dependent[1], id) end
-  call('HDEL', sound(q, 'th:watched'), id)
+  call('HDEL', safe_key(q, 'th:watched'), id)
 end
 
--- `new` takes the place of the job wherever it stood in the depends_on of these dependents.
+-- `new` takes the place of the job in the depends_on of these dependents.
 function th.hand_over(q, id, waiting, new, new_q)
   for _, dependent in ipairs(waiting) do
     receive.unlink(q, id, dependent[1])
     send(dependent[3], 'repoint', dependent[1], id, new, new_q)
   end
-  call('HDEL', sound(q, 'th:watched'), id)
+  call('HDEL', safe_key(q, 'th:watched'), id)
 end
 
--- Make an unfinished job known to its dependencies; answers how many of them are open. `modes`: what is known of each by
--- its id, see receive.link; `free` for all: a missing one is not waited for.
+-- Make an unfinished job known to its dependencies; returns how many of them are open. `modes`: what is known of each, by id, see
+-- receive.link; `free` for all: a missing one is not waited for.
 function th.link(q, id, job, modes)
   local open = {}
   for _, found in ipairs(dependencies(job)) do
@@ -257,7 +257,7 @@ function th.link(q, id, job, modes)
   return #open
 end
 
--- Runs
+-- Flows
 
 local function open_key(q, flow)
   return key(q, 'th:flow+:' .. flow)
@@ -280,7 +280,7 @@ end
 
 function th.enter_flow(q, id, flow)
   local members = key(q, 'th:flow:' .. flow)
-  -- A message may come when the call that named this queue for the run is long over: see cluster_runs.py.
+  -- A message may come long after the call that entered this queue for the flow: see cluster_flows.py.
   if th.number and call('EXISTS', members) == 0 then post('@flow', 'entered', {flow, q}) end
   call('SADD', members, id)
   call('SADD', open_key(q, flow), id)
@@ -288,17 +288,17 @@ function th.enter_flow(q, id, flow)
   if not th.cluster then call('HSET', flow_key(flow), '=' .. q, '1') end
 end
 
--- Whether what comes into the run is cancelled at once. On a Cluster `flows` has what the client learned when it entered
--- the run, its generation and whether it was cancelled; a queue's own flag counts for that generation.
+-- Whether a job that enters a flow is cancelled at once. On a Cluster `flows` holds what the client learned when it entered the flow: its
+-- generation and whether it was cancelled; a queue's own flag counts for that generation only.
 function th.flow_cancelled(q, flow, flows)
   if not th.cluster then return call('HEXISTS', flow_key(flow), '!') == 1 end
   local entered = flows and flows[flow] or {}
   return entered[2] or call('GET', key(q, 'th:flow!:' .. flow)) == (entered[1] or '')
 end
 
--- Neither run nor dependencies wait for it any more.
+-- Neither its flow nor its dependencies wait for it any more.
 function th.close(q, id, job)
-  if job.th_flow or job.th_dep then call('HDEL', sound(q, 'th:watched'), id) end
+  if job.th_flow or job.th_dep then call('HDEL', safe_key(q, 'th:watched'), id) end
   if job.th_flow then
     local open = open_key(q, job.th_flow)
     call('SREM', open, id)
@@ -313,7 +313,7 @@ function th.close(q, id, job)
   for _, found in ipairs(dependencies(job)) do send(found[2], 'flag', found[1], id, '0') end
 end
 
--- It was finished and is to run again.
+-- A finished job is to run again.
 function th.reopen(q, id, job)
   if job.th_flow then call('SADD', open_key(q, job.th_flow), id) end
   for _, found in ipairs(dependencies(job)) do send(found[2], 'flag', found[1], id, '1') end

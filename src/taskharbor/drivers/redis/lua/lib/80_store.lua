@@ -1,9 +1,9 @@
--- Storing jobs: the enqueue of the contract, also for what an outcome spawns. A job comes as an array:
+-- Storing jobs, for enqueue and for what an outcome spawns. A job is an array (records.stored() makes it):
 --   1 id  2 queue  3 type  4 payload  5 run_at or false  6 timeout in ms or 0  7 priority  8 attempts  9 max_attempts
 --   10 key or false  11 group or false  12 group_limit  13 th_deps or false  14 flow or false  15 th_x or false
---   16 created_ms  17 on a Cluster what is known of its dependencies in other calls, see receive.link
+--   16 created_ms  17 on a Cluster what is known of its dependencies outside the call, see receive.link
 
--- Which of the jobs are known already: answers id → queue for known ids. One look at the index, one at the records.
+-- Which of the jobs are known already: a table id → queue. Reads the locations once and the records once.
 local function known_ids(jobs)
   local ids, keys, found = {}, {}, {}
   for index, job in ipairs(jobs) do
@@ -13,7 +13,7 @@ local function known_ids(jobs)
   if #ids == 0 then return found end
   if not th.cluster then
     for _, id in ipairs(ids) do
-      local q = noted_queue(id)
+      local q = stored_queue(id)
       if q and call('EXISTS', job_key(q, id)) == 1 then found[id] = q end
     end
   end
@@ -28,14 +28,14 @@ local function known_ids(jobs)
 end
 th.known_ids = known_ids
 
--- The id that holds an idempotency key, if its record is still there.
+-- The id that has an idempotency key, if its record still exists.
 function th.keyed(q, name)
-  local id = call('HGET', sound(q, 'th:keys'), name)
+  local id = call('HGET', safe_key(q, 'th:keys'), name)
   if id and call('EXISTS', job_key(q, id)) == 1 then return id end
   return nil
 end
 
--- What is stored in one go for all jobs of a call.
+-- Add the ids of a call to the index, and store their locations.
 local function note(jobs)
   local ids, names = {}, {}
   for _, job in ipairs(jobs) do
@@ -45,10 +45,10 @@ local function note(jobs)
     list[#list + 1] = id
   end
   for _, q in ipairs(names) do
-    sound(q, 'th:ids')
+    safe_key(q, 'th:ids')
     add_ids(q, ids[q])
     if not th.cluster then
-      for at, some in pairs(by_notes(ids[q])) do note_queue(at, some, q) end
+      for at, some in pairs(by_location_hash(ids[q])) do store_location(at, some, q) end
       call('ZADD', QUEUES, 'NX', n(th.now), q)
     end
   end
@@ -57,7 +57,7 @@ end
 local function record_of(job, sto)
   local attempts, limit = job[8], job[9]
   local fields = {
-    'id', job[1], 'payload', job[4], 'attempt', '0', 'max_attempts', th.room(0, limit, attempts),
+    'id', job[1], 'payload', job[4], 'attempt', '0', 'max_attempts', th.shown_max(0, limit, attempts),
     'timeout_ms', job[6] > 0 and n(job[6]) or '60000', 'backoff_ms', '5000', 'created_ms', n(job[16]),
     'th_type', job[3], 'th_sto', n(sto),
   }
@@ -73,22 +73,22 @@ local function record_of(job, sto)
   return fields
 end
 
--- Nearly every job: no edges, run, group, key, priority or time.
+-- Nearly every job: without dependencies, flow, group, key, priority or time.
 local function store_plain(q, job, sto)
   local id = job[1]
-  th.put_plain(job_key(q, id), id, job[4], job[3], job[6], job[9], job[15], job[16], sto, in_words(th.now))
-  th.book(q, id, 'wait')
+  th.put_plain(job_key(q, id), id, job[4], job[3], job[6], job[9], job[15], job[16], sto, number_text(th.now))
+  th.index(q, id, 'wait')
 end
 
--- Any other; it is placed when all records are there that an edge of the call may need.
+-- Any other job. It is placed when all records exist that an edge of the call may need.
 local function store_other(q, job, sto, edges)
   local id, fields = job[1], record_of(job, sto)
   local standing = {gid = job[11] or nil, pri = job[7], th_sto = n(sto), th_deps = job[13] or nil,
                     th_flow = job[14] or nil, modes = job[17]}
-  if job[10] then call('HSET', sound(q, 'th:keys'), job[10], id) end
+  if job[10] then call('HSET', safe_key(q, 'th:keys'), job[10], id) end
   if job[11] then
     call('SETNX', key(q, 'has_groups'), '1')
-    if job[12] > 0 then th.limit(q, job[11], job[12]) end
+    if job[12] > 0 then th.set_group_limit(q, job[11], job[12]) end
   end
   if job[14] then th.enter_flow(q, id, job[14]) end
   if edges or job[14] then
@@ -100,10 +100,10 @@ local function store_other(q, job, sto, edges)
   return {standing, fields}
 end
 
--- Plain jobs whose records are written go to the end of the line.
+-- Plain jobs whose records are written become ready.
 local function append(q, plain)
   if #plain[q] == 0 then return end
-  many('RPUSH', sound(q, 'wait'), plain[q])
+  many('RPUSH', safe_key(q, 'wait'), plain[q])
   plain[q] = {}
   th.hint(q)
 end
@@ -115,14 +115,14 @@ local function place_other(q, id, job, fields, run_at, sto, flows)
     job.state = 'blocked'
     th.cancelled(q, id, job, {'th_reason', 'flow cancelled'})
   elseif open > 0 then
-    call('SADD', sound(q, 'th:blocked'), id)
-    th.book(q, id, false)
+    call('SADD', safe_key(q, 'th:blocked'), id)
+    th.index(q, id, false)
   else
-    th.join(q, id, job, run_at, fields, sto)
+    th.place(q, id, job, run_at, fields, sto)
   end
 end
 
--- Store jobs of which none is known. `flows`: on a Cluster, what the client learned of the runs; see th.flow_cancelled.
+-- Store jobs, none of which is known. `flows`: on a Cluster, what the client learned of the flows; see th.flow_cancelled.
 function th.store(jobs, flows)
   if #jobs == 0 then return end
   local counts, seqs, plain, edges = {}, {}, {}, false
@@ -131,8 +131,8 @@ function th.store(jobs, flows)
     edges = edges or job[13]
   end
   for q, count in pairs(counts) do
-    th.catch_up(q)
-    seqs[q] = th.next(q, count) - count
+    th.move_due(q)
+    seqs[q] = th.next_arrival(q, count) - count
     plain[q] = {}
     th.stamp(q, 'enqueue')
   end
@@ -160,8 +160,8 @@ function th.store(jobs, flows)
   for q in pairs(plain) do append(q, plain) end
 end
 
--- Whether what a client planned with still holds: these are unknown, those are there and have handed over to nobody.
--- Of other slots of a Cluster nothing can be said here.
+-- Whether what a client planned with still holds: the jobs are unknown, and the needed ones exist and have not been handed over.
+-- Nothing can be said of other hash slots.
 function th.plan_holds(jobs, needed)
   if next(known_ids(jobs)) then return false end
   for _, job in ipairs(jobs) do
@@ -181,8 +181,8 @@ function th.plan_holds(jobs, needed)
   return true
 end
 
--- Those of the jobs that this script can reach.
-function th.here(jobs)
+-- The jobs that this script can reach.
+function th.jobs_here(jobs)
   if not th.cluster then return jobs end
   local here = {}
   for _, job in ipairs(jobs) do
@@ -193,10 +193,10 @@ end
 
 local PARCEL = 200     -- jobs in a message
 
--- Store jobs of which none is known, wherever they lie: what this script cannot reach goes there by message, in the same
--- transaction. `handing`: queue, id and heir of a job that is handed over. Answers the number of the heir's message, if it
+-- Store jobs, none of which is known, in whatever hash slots they belong: those that this script cannot reach go there by message, in
+-- the same transaction. `handing`: queue, id and heir of a job that is handed over. Returns the number of the heir's message, if it
 -- goes by one.
-function th.spread(jobs, flows, handing)
+function th.store_everywhere(jobs, flows, handing)
   if not th.cluster then return th.store(jobs, flows) end
   local queues, parcels, number = {}, {}, nil
   local function send_off(q)
@@ -221,12 +221,12 @@ function th.spread(jobs, flows, handing)
   for _, q in ipairs(queues) do
     if parcels[q] then send_off(q) end
   end
-  th.store(th.here(jobs), flows)
+  th.store(th.jobs_here(jobs), flows)
   return number
 end
 
--- Jobs that came to another slot of a Cluster. One whose key was taken meanwhile is known under another id from now on: those
--- who wait for it here, or come to, are told. An alias is kept as long as a message may be under way, see 98_housekeeping.
+-- Jobs that came by message from another hash slot. One whose key was taken meanwhile becomes an alias of the job that has it: those
+-- that wait for it are sent there. An alias is kept as long as a message may be under way, see 98_housekeeping.
 function receive.store(q, jobs, flows, handing)
   local known, fresh = known_ids(jobs), {}
   for _, job in ipairs(jobs) do

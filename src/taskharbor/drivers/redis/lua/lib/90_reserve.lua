@@ -1,11 +1,11 @@
--- Reserving: sound jobs are taken from the line. An entry is read and judged before it is taken out: a record that cannot be
+-- Reserving: jobs that can run are taken from their lists. An entry is read and judged before it is removed: a record that cannot be
 -- read costs its neighbours nothing.
 
-local SKIPS = 200      -- so many entries that give no job are cleared away by one call
+local SKIPS = 200      -- entries without a job that one call clears away
 local skipped = 0
-local taken_ids = {}   -- queue → id → true: an id that stands in the line twice is taken once
+local taken_ids = {}   -- queue → id → true: an id that is in a list twice is taken once
 
--- What a reservation answers of a job: see records.py, which has the same list.
+-- The fields that a reserve returns of a job; records.py has the same list.
 local READ = {
   'payload', 'th_type', 'state', 'attempt', 'th_sto', 'th_f', 'gid', 'due_ms', 'created_ms', 'th_x', 'th_max',
   'max_attempts', 'last_error', 'last_error_ms', 'th_fail', 'th_att', 'th_off', 'th_lost', 'th_pri', 'th_key', 'th_flow',
@@ -33,19 +33,19 @@ local function named(values)
 end
 th.named = named
 
--- A lease that somebody with a faster clock saw expire, and that holds at this moment.
-function th.hold_again(q, id, job)
+-- A lease that a client with a faster clock saw expire, and that holds at this moment.
+function th.restore_lease(q, id, job)
   job.th_xu = n(whole(job.th_xu))
   write(q, id, {'state', 'active', 'lease_token', job.th_xt or '', 'lock_until_ms', job.th_xu, 'th_xt', '', 'th_xu', ''})
-  call('ZADD', sound(q, 'active'), job.th_xu, id)
-  if job.gid then th.hold(q, id, job.gid); th.group_ready(q, job.gid) end
+  call('ZADD', safe_key(q, 'active'), job.th_xu, id)
+  if job.gid then th.take_place(q, id, job.gid); th.group_ready(q, job.gid) end
   job.state, job.lease_token, job.lock_until_ms, job.th_xt, job.th_xu = 'active', job.th_xt, job.th_xu, nil, nil
-  th.book(q, id, 'active')
+  th.index(q, id, 'active')
 end
 
--- An entry of the line: its values if the job may run; else nil, and what is to be done with it when it is out of the line. A
--- job in the line of a group is plain only if its record says that it has one: else nobody would free the slot.
-local function judged(q, id, in_group)
+-- Judge an entry: its values if the job may run; else nil, and a function that clears it away once it is out of its list. A job in the
+-- list of a group is plain only if its record names the group: otherwise nothing would free the group place.
+local function judge(q, id, in_group)
   local mine = taken_ids[q]
   if not mine then mine = {}; taken_ids[q] = mine end
   if mine[id] then return nil end
@@ -56,13 +56,13 @@ local function judged(q, id, in_group)
   end
   values = th.read(q, id, TAKEN)
   local state = values and values[STATE]
-  if state and KNOWN[state] and state ~= 'wait' then return nil end   -- stands elsewhere: this was a stale entry
+  if state and KNOWN[state] and state ~= 'wait' then return nil end   -- it is elsewhere: this was a stale entry
   if not values or not (values[P] or values[STO]) then
     local kind = kind_of(job_key(q, id))
     if kind == 'none' or (kind == 'hash' and not has_id(q, id)) then
-      return nil, function()      -- a ghost: somebody trimmed the record of a job that was alive
+      return nil, function()      -- a foreign client trimmed the record of a job that was alive
         call('DEL', job_key(q, id))
-        th.book(q, id, false)
+        th.index(q, id, false)
       end
     end
     return nil, function() th.set_aside(q, id, kind == 'hash' and 'payload is missing' or 'not a hash') end
@@ -70,29 +70,29 @@ local function judged(q, id, in_group)
   local job = named(values)
   local damage = th.damage(id, job, values[P], values[T])
   if damage then return nil, function() th.set_aside(q, id, damage) end end
-  if th.trusting then     -- OmniQ: whoever put it into the line decided that it may run
+  if th.trusting then     -- OmniQ: the client that put it into the list decided that it may run
     mine[id] = true
     return values
   end
   local over = finite(job.th_xu)
-  if over and over > th.now then return nil, function() th.hold_again(q, id, job) end end
+  if over and over > th.now then return nil, function() th.restore_lease(q, id, job) end end
   local due = finite(job.due_ms)
-  if due and due > th.now and not over then     -- somebody with a faster clock promoted it
+  if due and due > th.now and not over then     -- a client with a faster clock promoted it
     return nil, function()
       write(q, id, {'state', 'delayed'})
-      call('ZADD', sound(q, 'delayed'), n(due), id)
-      th.book(q, id, 'delayed')
+      call('ZADD', safe_key(q, 'delayed'), n(due), id)
+      th.index(q, id, 'delayed')
     end
   end
   mine[id] = true
   return values
 end
 
--- What was judged is out of the line. A slot is taken of the group that the record names, which gets it back.
-local function settle_entry(q, taken, id, values, clear, in_group)
+-- An entry that was judged is out of its list. A granted job takes a place in the group that its record names, which gets it back.
+local function take_entry(q, taken, id, values, clear, in_group)
   if values then
     local gid = values[#values <= PLAIN + 2 and 6 or GID]
-    if gid and gid ~= '' then th.hold(q, id, gid) end
+    if gid and gid ~= '' then th.take_place(q, id, gid) end
     taken[#taken + 1] = {id, values, in_group}
   else
     skipped = skipped + 1
@@ -100,30 +100,30 @@ local function settle_entry(q, taken, id, values, clear, in_group)
   end
 end
 
--- One from the head of the priorities, `positive`: of those above 0. Answers whether there was an entry.
+-- One entry from the head of the priorities; `positive`: of those above 0. Returns whether there was one.
 local function from_prio(q, taken, positive)
-  local at = sound(q, 'th:prio')
+  local at = safe_key(q, 'th:prio')
   local head = call('ZRANGE', at, 0, 0, 'WITHSCORES')
   if not head[1] or (positive and tonumber(head[2]) > 0) then return false end
   local id = string.sub(head[1], 32)
-  local values, clear = judged(q, id)
+  local values, clear = judge(q, id)
   call('ZREM', at, head[1])
-  settle_entry(q, taken, id, values, clear)
+  take_entry(q, taken, id, values, clear)
   return true
 end
 
--- Up to `count` entries from the head of the list. Answers whether there was one.
+-- Up to `count` entries from the head of the list. Returns whether there was one.
 local function from_wait(q, taken, count)
-  local wait = sound(q, 'wait')
+  local wait = safe_key(q, 'wait')
   local ids, values, clears = call('LRANGE', wait, 0, n(count - 1)), {}, {}
   if #ids == 0 then return false end
-  for index, id in ipairs(ids) do values[index], clears[index] = judged(q, id) end
+  for index, id in ipairs(ids) do values[index], clears[index] = judge(q, id) end
   call('LTRIM', wait, #ids, -1)
-  for index, id in ipairs(ids) do settle_entry(q, taken, id, values[index], clears[index]) end
+  for index, id in ipairs(ids) do take_entry(q, taken, id, values[index], clears[index]) end
   return true
 end
 
--- Ungrouped jobs until `limit` are taken: priorities above 0, the list, priorities below it. Answers whether it took one.
+-- Ungrouped jobs until `limit` are taken: priorities above 0, the list, priorities below 0. Returns whether it took one.
 local function take_ungrouped(q, prio, taken, limit)
   local before = #taken
   while #taken < limit and skipped < SKIPS do
@@ -135,9 +135,9 @@ local function take_ungrouped(q, prio, taken, limit)
   return #taken > before
 end
 
--- A job of the group whose turn it is. Answers whether it took one.
+-- A job of the group whose turn it is. Returns whether it took one.
 local function take_grouped(q, taken)
-  local ready = sound(q, 'groups:ready')
+  local ready = safe_key(q, 'groups:ready')
   while skipped < SKIPS do
     local gid = call('ZRANGE', ready, 0, 0)[1]
     if not gid then return false end
@@ -145,10 +145,10 @@ local function take_grouped(q, taken)
     local id = th.inflight(q, gid) < th.limit_of(q, gid) and call('LINDEX', list, 0)
     call('ZREM', ready, gid)
     if id then
-      local values, clear = judged(q, id, true)
+      local values, clear = judge(q, id, true)
       call('LPOP', list)
       grouped[q] = (grouped[q] or 0) - 1
-      settle_entry(q, taken, id, values, clear, true)
+      take_entry(q, taken, id, values, clear, true)
       th.group_ready(q, gid)
       if #taken > before then return true end
     else
@@ -158,8 +158,8 @@ local function take_grouped(q, taken)
   return false
 end
 
--- Up to `limit` jobs that may run, out of their lines, with their slots held; grouped and ungrouped ones in turn. Answers
--- whether entries are left that were not looked at, as well.
+-- Up to `limit` jobs that may run, removed from their lists, with their group places taken; grouped and ungrouped ones in turn. Returns
+-- also whether entries are left that were not judged.
 function th.take(q, limit)
   local taken = {}
   local prio = call('EXISTS', key(q, 'th:prio')) == 1
@@ -184,7 +184,7 @@ function th.take(q, limit)
   return taken, skipped >= SKIPS
 end
 
--- The fields of a lease on a job that has been reserved before, or was in other ways touched.
+-- The fields of a lease on a job that was reserved before, or touched in other ways.
 local function fields_of_lease(v, fields)
   local attempt, last = whole(v[ATTEMPT]), whole(v[ATT])
   local off, fail, lost = whole(v[OFF]), whole(v[FAIL]), whole(v[LOST])
@@ -212,8 +212,7 @@ local function fields_of_lease(v, fields)
   for extra = TAKEN, XT, -1 do v[extra] = nil end
 end
 
--- Put what was taken under leases; answers each job as its id, its token and its values, with its new counters in place
--- of the stored ones.
+-- Lease the jobs that were taken; returns for each its id, its token and its values, with the new counters in place of the stored.
 function th.grant(q, taken, lease, worker, tokens)
   local until_ms, lease_ms = n(th.now + lease), n(lease)
   local now, active = n(th.now), {}
@@ -229,17 +228,17 @@ function th.grant(q, taken, lease, worker, tokens)
     end
     active[2 * index - 1] = until_ms
     active[2 * index] = id
-    th.book(q, id, 'active')
+    th.index(q, id, 'active')
     taken[index] = {id, token, v}
   end
-  many('ZADD', sound(q, 'active'), active)
+  many('ZADD', safe_key(q, 'active'), active)
   if #taken > 0 then th.stamp(q, 'reserve') end
   return taken
 end
 
--- Whether a job is under a lease that the driver granted to the worker, with a token that is not among those to keep: its
--- place in the order of arrival, or nil. A foreign client leaves `th_att` and the name of an earlier worker as they are; a
--- consumer of `taskharbor.omniq` has no name at all, where a nameless worker has an empty one.
+-- Whether the driver leased a job to the worker with a token that is not in `kept`: its place in the order of arrival, or nil. A foreign
+-- client leaves `th_att` and the name of an earlier worker as they are; a consumer of `taskharbor.omniq` has no name, where a
+-- nameless worker has an empty one.
 function th.lease_of(q, id, worker, kept)
   local found = try('HMGET', job_key(q, id), 'th_worker', 'state', 'attempt', 'th_att', 'lease_token', 'th_seq', 'th_sto')
   if not found or found[1] ~= worker or found[2] ~= 'active' or whole(found[3]) ~= whole(found[4])
@@ -249,14 +248,14 @@ function th.lease_of(q, id, worker, kept)
   return whole(found[6] or found[7])
 end
 
--- What these tokens hold, if they were granted at the moment `first` and their leases are not over: the answer of a grant
--- that was not heard. The leases begin anew now.
-function th.granted(q, first, lease, tokens)
+-- What these tokens hold, if they were granted at the time `first` and their leases are not over: the result of a grant whose reply was
+-- lost. The leases begin anew now.
+function th.regrant(q, first, lease, tokens)
   local mine, found, over = {}, {}, n(first + lease)
   if first + lease <= th.now then return found end
   local until_ms, active = n(th.now + lease), {}
   for _, token in ipairs(tokens) do mine[token] = true end
-  for _, id in ipairs(call('ZRANGEBYSCORE', sound(q, 'active'), over, over)) do
+  for _, id in ipairs(call('ZRANGEBYSCORE', safe_key(q, 'active'), over, over)) do
     local v = th.read(q, id)
     local job = v and named(v)
     if job and job.state == 'active' and job.lease_token and mine[job.lease_token] then

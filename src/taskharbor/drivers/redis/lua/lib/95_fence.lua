@@ -16,9 +16,9 @@ function th.fence(job, token)
 end
 
 -- A lease that holds at this moment, though a client with a faster clock saw it expire: the job becomes active again.
-function th.held(q, id, job)
+function th.reactivate(q, id, job)
   if job.state == 'wait' then
-    th.leave(q, id, job)
-    th.hold_again(q, id, job)
+    th.remove(q, id, job)
+    th.restore_lease(q, id, job)
   end
 end

@@ -1,8 +1,8 @@
 -- Finding jobs by id alone, and reading them whole. Nothing here changes a job.
 
--- The queue of an id, on one server, as noted when it was stored. What foreign clients publish nobody notes: find_in_queues.lua.
+-- The queue of an id, on one server, by its stored location. Foreign clients store none: see find_in_queues.lua.
 function th.locate(id)
-  local noted = noted_queue(id)
+  local noted = stored_queue(id)
   if noted and call('EXISTS', job_key(noted, id)) == 1 then return noted end
   return nil
 end

@@ -1,25 +1,25 @@
--- What others leave behind. An OmniQ client that finishes one of our jobs puts it into `completed` and tells nobody; a
--- hundred completions later it deletes the record. Workers look after that every few seconds.
+-- What other clients leave behind. An OmniQ client that finishes one of our jobs puts it into `completed` and tells neither its flow
+-- nor its dependents; a hundred completions later it deletes the record. Workers look after that every few seconds.
 
 local ALIASES_FOR = 86400     -- seconds; as long as outbox.py lets a message wait
 
--- A job of ours that a foreign client finished: it belongs to `th:done`, and its run and its dependents are told.
+-- A job of ours that a foreign client finished: it moves to `th:done`, and its flow and its dependents learn of it.
 function th.adopt(q, id, job)
-  call('LREM', sound(q, 'completed'), 1, id)
+  call('LREM', safe_key(q, 'completed'), 1, id)
   if not job.th_fin then
     job.th_fin = call('HGET', job_key(q, id), 'updated_ms') or n(th.now)
     write(q, id, {'th_fin', job.th_fin, 'th_f', '1'})
   end
-  call('ZADD', sound(q, 'th:done'), job.th_fin, id)
-  th.book(q, id, false)
+  call('ZADD', safe_key(q, 'th:done'), job.th_fin, id)
+  th.index(q, id, false)
   th.close(q, id, job)
   if job.th_dep then th.release(q, id) end
 end
 
--- An id that others may have finished.
-local function look_after(q, id, flow)
+-- A watched id, which another client may have finished.
+local function check_watched(q, id, flow)
   local found = call('HMGET', job_key(q, id), 'state', 'th_sto', 'payload')
-  if not found[1] and not found[2] and not found[3] then     -- trimmed, or removed: what is gone is not waited for
+  if not found[1] and not found[2] and not found[3] then     -- trimmed or removed: a job that is gone is not waited for
     th.release(q, id)
     if flow ~= '' then th.close(q, id, {th_flow = flow}) end
     th.forget(q, id, {state = 'gone', pri = 0, th_flow = flow ~= '' and flow or nil, th_sto = '0'})
@@ -32,10 +32,10 @@ local function look_after(q, id, flow)
   end
 end
 
--- What stands in `completed`. Answers whether others may have trimmed a job of ours since the last look: all that stood there
--- then was looked at, so that needs a hundred completions, and what came first then stands there no longer.
-local function look_at_completed(q)
-  local at, notes = sound(q, 'completed'), key(q, 'th:tend')
+-- Check `completed`. Returns whether others may have trimmed a job of ours since the last check. Everything was checked then, so that
+-- takes a hundred completions, and the entry that came first then is gone.
+local function check_completed(q)
+  local at, notes = safe_key(q, 'completed'), key(q, 'th:tend')
   local ids, first = call('LRANGE', at, 0, 2 * KEPT), call('HGET', notes, 'first')
   local overflown = #ids >= KEPT and not (first and call('LPOS', at, first))
   for _, id in ipairs(ids) do
@@ -51,13 +51,13 @@ local function look_at_completed(q)
   return overflown
 end
 
--- One look at a queue: at what is in `completed`, and at some `count` of the watched jobs, all in turn. Answers whether there
--- is a reason to look at all of them now.
-function th.tend(q, count)
-  local notes, watched = key(q, 'th:tend'), sound(q, 'th:watched')
-  if look_at_completed(q) then call('HSET', notes, 'hurry', '2') end     -- the round that has begun, and a whole one
+-- Look after a queue: check `completed`, and about `count` of the watched jobs, all in turn. Returns whether all of them should be
+-- checked now.
+function th.housekeep(q, count)
+  local notes, watched = key(q, 'th:tend'), safe_key(q, 'th:watched')
+  if check_completed(q) then call('HSET', notes, 'hurry', '2') end     -- the round that has begun, and a whole one
   local page = call('HSCAN', watched, call('HGET', notes, 'at') or '0', 'COUNT', count)
-  for index = 1, #page[2], 2 do look_after(q, page[2][index], page[2][index + 1]) end
+  for index = 1, #page[2], 2 do check_watched(q, page[2][index], page[2][index + 1]) end
   local hurry = whole(call('HGET', notes, 'hurry') or '0')
   if page[1] == '0' then
     call('HDEL', notes, 'at')
@@ -78,8 +78,8 @@ function th.tend(q, count)
   return hurry > 0
 end
 
--- A queue that holds nothing and is not paused is forgotten, so that names do not pile up. Limits of groups stay. Its
--- arrivals begin at 1 again. Answers whether it was. Of other slots of a Cluster nothing is written here.
+-- Forget a queue that holds nothing and is not paused, so that names do not pile up. Limits of groups stay. Its arrivals begin at 1
+-- again. Returns whether it was forgotten. On a Cluster nothing is written to other hash slots.
 local HOLDS = {'wait', 'delayed', 'active', 'failed', 'completed', 'paused', 'groups:ready', 'th:ids', 'th:prio', 'th:done',
                'th:cancelled', 'th:blocked', 'th:outbox', 'th:returned', 'th:alias', 'th:unnoted', 'th:damaged'}
 local LEFT = {'th:seq', 'th:count', 'stats', 'lane:rr', 'th:sweep', 'th:watched', 'th:held', 'th:mended', 'th:tend', 'th:posted'}
