@@ -47,7 +47,9 @@ MUTANTS = (
         ("lease",),
     ),
     Mutant("a lease may shrink", "extend", "if wanted > over then", "if true then", ("lease",)),
-    Mutant("only the record is extended", "extend", "call('ZADD', safe_key(q, 'active'), n(over), id)", "", ("reserve",)),
+    Mutant(
+        "only the record is extended", "extend", "call('ZADD', safe_key(q, 'active'), n(over), id)", "", ("reserve",)
+    ),
     Mutant(
         "old tokens forgotten at expiry",
         "lib/50_placement",
@@ -240,7 +242,9 @@ MUTANTS = (
     # Admin and retention
     Mutant("keys not looked up", "lib/80_store", "call('HGET', safe_key(q, 'th:keys'), name)", "nil", ("idempotency",)),
     Mutant("delete takes what is needed", "admin", "if needed > 0 then return needed end", "", ("admin",)),
-    Mutant("prune takes what is needed", "prune", "if open_dependents(q, id) > 0 then return true end", "", ("retention",)),
+    Mutant(
+        "prune takes what is needed", "prune", "if open_dependents(q, id) > 0 then return true end", "", ("retention",)
+    ),
     Mutant(
         "prune takes open runs",
         "prune",
