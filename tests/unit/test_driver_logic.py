@@ -8,7 +8,7 @@ import pytest
 from taskharbor.drivers import JobRecord
 from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.graph import in_cycle
-from taskharbor.drivers.listing import JobFilter, job_filter
+from taskharbor.drivers.listing import JobQuery, job_query
 from taskharbor.drivers.options import choice_of, flag_of, max_payload_of, number_of, retention_of, seconds_of
 from taskharbor.drivers.planning import (
     Facts,
@@ -230,10 +230,10 @@ def test_a_sound_outcome_is_not_refused():
 # Listings and options
 
 
-def test_a_filter_checks_what_list_is_given():
-    def asked(**given: object) -> JobFilter:
+def test_a_query_checks_the_arguments_of_list():
+    def asked(**given: object) -> JobQuery:
         nothing: dict[str, object] = dict.fromkeys(("queue", "state", "type", "group", "flow_id", "cursor"))
-        return job_filter(**(nothing | {"limit": 1} | given))  # type: ignore[arg-type]  # also what is wrong
+        return job_query(**(nothing | {"limit": 1} | given))  # type: ignore[arg-type]  # also what is wrong
 
     assert asked(cursor=encode_cursor("j7")).after == "j7"
     assert asked(state="ready").state is State.READY

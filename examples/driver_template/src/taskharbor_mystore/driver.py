@@ -27,7 +27,7 @@ from taskharbor.drivers import (
     WorkerInfo,
     check_name,
 )
-from taskharbor.drivers.listing import job_filter
+from taskharbor.drivers.listing import job_query
 from taskharbor.model.times import from_ms
 from taskharbor_mystore import admin, reading
 from taskharbor_mystore.enqueue import enqueue
@@ -188,7 +188,7 @@ class MyStoreDriver(SingleVerbs):
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page:
-        wanted = job_filter(
+        wanted = job_query(
             queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
         )
         with self._store.lock:

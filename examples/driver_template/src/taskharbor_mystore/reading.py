@@ -9,7 +9,7 @@ from taskharbor.drivers import WORKER_SILENCE, FlowInfo, JobInfo, Page, State, W
 from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.damage import damage_of, damaged_reason, readable
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.listing import JobFilter
+from taskharbor.drivers.listing import JobQuery
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor_mystore.flows import last_in_place, waiting_for
 from taskharbor_mystore.store import Row, Store
@@ -36,7 +36,7 @@ def inspect(store: Store, id: str, now: datetime) -> JobInfo:
     return info(store, store.rows[id], now)
 
 
-def list_jobs(store: Store, now: datetime, wanted: JobFilter) -> Page:
+def list_jobs(store: Store, now: datetime, wanted: JobQuery) -> Page:
     rows = [
         row
         for id, row in sorted(store.rows.items())

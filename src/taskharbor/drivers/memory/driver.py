@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.listing import job_filter
+from taskharbor.drivers.listing import job_query
 from taskharbor.drivers.memory import admin, reading
 from taskharbor.drivers.memory.blocking import MemoryBlocking
 from taskharbor.drivers.memory.enqueue import enqueue
@@ -226,7 +226,7 @@ class MemoryDriver(SingleVerbs):
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page:
-        wanted = job_filter(
+        wanted = job_query(
             queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
         )
         with self.store.lock:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from taskharbor.drivers.contract import WORKER_SILENCE
 from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.listing import JobFilter
+from taskharbor.drivers.listing import JobQuery
 from taskharbor.drivers.memory.flows import last_in_place, waiting_for
 from taskharbor.drivers.memory.records import STATES, Entry, damage_of, outward, readable, state_at, ticks
 from taskharbor.drivers.memory.store import MemoryStore
@@ -40,7 +40,7 @@ def inspect(store: MemoryStore, id: str, now: datetime) -> JobInfo:
     return info(store, entry, ticks(now))
 
 
-def list_jobs(store: MemoryStore, now: datetime, wanted: JobFilter) -> Page:
+def list_jobs(store: MemoryStore, now: datetime, wanted: JobQuery) -> Page:
     """A page of jobs in the order of their ids."""
     moment = ticks(now)
     if wanted.flow_id is None:

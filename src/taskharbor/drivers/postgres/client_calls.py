@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from taskharbor.drivers.contract import CANCELLED_REASON
-from taskharbor.drivers.listing import job_filter
+from taskharbor.drivers.listing import job_query
 from taskharbor.drivers.postgres import reading
 from taskharbor.drivers.postgres.enqueue import enqueue
 from taskharbor.drivers.postgres.lock_retry import ADMIN_S, JobLocked, Waits, ask_again
@@ -148,7 +148,7 @@ class PostgresClientCalls:
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page:
-        wanted = job_filter(
+        wanted = job_query(
             queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
         )
         return await self._runner().run(lambda: reading.list_jobs(self._schema, now, wanted))

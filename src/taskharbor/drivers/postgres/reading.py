@@ -11,7 +11,7 @@ import msgspec
 from taskharbor.drivers.contract import WORKER_SILENCE
 from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.listing import JobFilter
+from taskharbor.drivers.listing import JobQuery
 from taskharbor.drivers.postgres.records import COLUMNS, StoredState, info_from, micros
 from taskharbor.drivers.postgres.statement import Program, Statement, array, named, quoted
 from taskharbor.drivers.refusals import no_flow, no_job
@@ -40,7 +40,7 @@ def inspect(schema: str, id: str, now: datetime) -> Program[JobInfo]:
     return info_from(rows[0], micros(now))
 
 
-def list_jobs(schema: str, now: datetime, wanted: JobFilter) -> Program[Page]:
+def list_jobs(schema: str, now: datetime, wanted: JobQuery) -> Program[Page]:
     conditions: list[str] = []
     parameters: list[Any] = []
     for column, value in (

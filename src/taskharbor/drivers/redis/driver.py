@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from redis.exceptions import ResponseError
 
 from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.listing import job_filter
+from taskharbor.drivers.listing import job_query
 from taskharbor.drivers.redis import admin, damage, leases, reading
 from taskharbor.drivers.redis.endpoint import LOST, Endpoint, refuse_large, refused
 from taskharbor.drivers.redis.enqueue import enqueue
@@ -271,7 +271,7 @@ class RedisDriver(SingleVerbs):
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page:
-        wanted = job_filter(
+        wanted = job_query(
             queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
         )
         return await self.reader.page(wanted, to_ms(now))

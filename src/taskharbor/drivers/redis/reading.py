@@ -12,7 +12,7 @@ from typing import Any
 
 from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.listing import JobFilter
+from taskharbor.drivers.listing import JobQuery
 from taskharbor.drivers.redis import records
 from taskharbor.drivers.redis.endpoint import monotonic
 from taskharbor.drivers.redis.flows import MAX_READ, read_flow
@@ -169,7 +169,7 @@ class JobReader:
 
     # Pages
 
-    async def page(self, wanted: JobFilter, now: int) -> Page:
+    async def page(self, wanted: JobQuery, now: int) -> Page:
         """The next page of a listing, in the order of ids."""
         items: list[JobInfo] = []
         async for found in self._walk(wanted, now):
@@ -180,7 +180,7 @@ class JobReader:
             items.append(found)
         return Page(tuple(items))
 
-    async def _walk(self, wanted: JobFilter, now: int) -> AsyncIterator[JobInfo]:
+    async def _walk(self, wanted: JobQuery, now: int) -> AsyncIterator[JobInfo]:
         after = wanted.after or ""
         if wanted.flow_id is not None:
             for found in await self._flow_jobs(wanted.flow_id, now):
@@ -296,7 +296,7 @@ def info_of(reply: Any, now: int) -> JobInfo:
     return records.info(id.decode(errors="replace"), queue.decode(), open, values, now)
 
 
-def _fits(wanted: JobFilter, found: JobInfo) -> bool:
+def _fits(wanted: JobQuery, found: JobInfo) -> bool:
     return (
         (wanted.type is None or found.job.type == wanted.type)
         and (wanted.group is None or found.job.group == wanted.group)

@@ -15,7 +15,7 @@ from datetime import datetime
 from types import FrameType
 from typing import Any, TypeVar
 
-from taskharbor.drivers.listing import job_filter
+from taskharbor.drivers.listing import job_query
 from taskharbor.drivers.sqlite import admin, reading
 from taskharbor.drivers.sqlite.database import Database, close_database_here, open_database_here
 from taskharbor.drivers.sqlite.enqueue import enqueue
@@ -164,7 +164,7 @@ class _CallsUntil:
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page:
-        wanted = job_filter(
+        wanted = job_query(
             queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
         )
         return self._read(lambda session: reading.list_jobs(session, now, wanted))

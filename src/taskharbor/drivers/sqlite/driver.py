@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.listing import job_filter
+from taskharbor.drivers.listing import job_query
 from taskharbor.drivers.sqlite import admin, caller_connection, reading, schema
 from taskharbor.drivers.sqlite.blocking import SqliteBlocking
 from taskharbor.drivers.sqlite.database import Database, close_database, open_database
@@ -232,7 +232,7 @@ class SqliteDriver(SingleVerbs):
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page:
-        wanted = job_filter(
+        wanted = job_query(
             queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
         )
         return await self.database.read(lambda session: reading.list_jobs(session, now, wanted))

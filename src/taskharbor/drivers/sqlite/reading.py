@@ -11,7 +11,7 @@ import msgspec
 from taskharbor.drivers.contract import WORKER_SILENCE
 from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.listing import JobFilter
+from taskharbor.drivers.listing import JobQuery
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor.drivers.sqlite.damage import readable_record
 from taskharbor.drivers.sqlite.flows import last_in_place
@@ -64,7 +64,7 @@ def inspect(session: ReadSession, id: str, now: datetime) -> JobInfo:
     return _info(session, job, ticks(now))
 
 
-def list_jobs(session: ReadSession, now: datetime, wanted: JobFilter) -> Page:
+def list_jobs(session: ReadSession, now: datetime, wanted: JobQuery) -> Page:
     """A page of jobs in the order of their ids."""
     moment = ticks(now)
     given: dict[str, Any] = {"now": moment, "limit": wanted.limit + 1}
