@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m bench", description="Measure TaskHarbor on its stores beside others.")
     parser.add_argument("store", nargs="?", default="memory", choices=("memory", *STORES, "all"))
     parser.add_argument("--quick", action="store_true", help="fewer rounds, jobs and a tenth of the backlog")
-    parser.add_argument("--rounds", type=int, default=0, metavar="N", help="so many rounds")
+    parser.add_argument("--rounds", type=int, default=0, metavar="N", help="number of rounds")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these subjects")
     parser.add_argument("--json", metavar="FILE", help="also write every sample and figure to a file")
     parser.add_argument("--write", metavar="FILE", help="also write the figures between the markers of a document")

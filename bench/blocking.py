@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def measure(dsn: str, hand: Enqueue | None, jobs: int, rounds: int) -> dict[str, list[float]]:
-    """Jobs stored in a second, by who stored them, one figure for each round."""
+    """Jobs stored per second by each subject, one figure per round."""
     names = ("blocking", "awaited") if hand is None else ("blocking", "awaited", "hand-written")
     rates: dict[str, list[float]] = {name: [] for name in names}
     harbor = Harbor(dsn)

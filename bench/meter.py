@@ -3,7 +3,7 @@
 A subject is a module that ends with `meter.main({mode: function, …})` and is run as `python -m MODULE MODE ORDER`. It
 prints one line of JSON. `job` and `ajob` are the job of every subject: they do nothing but count or tell when they ran.
 
-    process       so many jobs are enqueued, then as many are worked off: those, or what waited before them
+    process       jobs are enqueued, then the same number is run: those, or the ones that waited before them
     enqueue-one   one call for each job
     enqueue-many  as many jobs in a call as `BATCH`
     latency       from the call that enqueues to the first line of the job, in the idle process that `serve` is

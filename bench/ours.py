@@ -89,12 +89,12 @@ async def alone(jobs: int, backlog: int) -> Sample:
 
 
 async def before_ready(jobs: int, backlog: int) -> Sample:
-    """The first jobs of a queue in which so many more wait behind them."""
+    """The first jobs of a queue in which `backlog` more wait behind them."""
     return await _first_of(jobs, _records(backlog))
 
 
 async def beside_scheduled(jobs: int, backlog: int) -> Sample:
-    """All due jobs of a queue that holds so many more for later, each at a moment of its own."""
+    """All due jobs of a queue that holds `backlog` more for later, each at a moment of its own."""
     return await _first_of(jobs, _records(backlog, datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)))
 
 

@@ -1,4 +1,4 @@
-"""One measurement of one subject: how long so many jobs took, on the wall and of the processor."""
+"""One measurement of one subject: the wall time and processor time of a number of jobs."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ class Stopwatch:
         self._wall = time.perf_counter() - self._wall
 
     def sample(self, jobs: int) -> Sample:
-        """What was measured, for so many jobs."""
+        """What was measured, for this number of jobs."""
         return Sample(jobs, self._wall, self._cpu)

@@ -52,7 +52,7 @@ def sign_up(user: int, to: str, name: str) -> None:
 
 
 def main() -> None:
-    logging.getLogger("taskharbor").setLevel(logging.CRITICAL)  # the story is told below
+    logging.getLogger("taskharbor").setLevel(logging.CRITICAL)  # the output below is the story
     sign_up(1, "ada@example.com", "Ada")
     sign_up(1, "ada@example.com", "Ada")  # the button was clicked twice
     sign_up(2, "bob@nowhere.invalid", "Bob")

@@ -93,7 +93,7 @@ def write_orders(path: Path, lines: int) -> None:
 
 
 def main() -> None:
-    logging.getLogger("taskharbor").setLevel(logging.CRITICAL)  # the story is told below
+    logging.getLogger("taskharbor").setLevel(logging.CRITICAL)  # the output below is the story
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER / "orders.csv"
     if len(sys.argv) == 1:
         write_orders(path, 1200)

@@ -37,7 +37,7 @@ def shrink(picture: str) -> str:
 def sheet(thumbnails: list[str], columns: int) -> str:
     rows = -(-len(thumbnails) // columns)
     whole = Image.new("RGB", (columns * SIZE[0], rows * SIZE[1]), "white")
-    for number, path in enumerate(thumbnails):  # in the order of the group, whoever was ready first
+    for number, path in enumerate(thumbnails):  # in the order of the group, whichever was ready first
         with Image.open(path) as image:
             whole.paste(image, (number % columns * SIZE[0], number // columns * SIZE[1]))
     target = FOLDER / "sheet.png"

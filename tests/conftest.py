@@ -32,7 +32,7 @@ FOLDER = pytest.StashKey[str]()
 TURNS = pytest.StashKey[Counter[str]]()
 RECORDS = pytest.StashKey[defaultdict[str, lanes.Record]]()
 
-# No deadlines: a slow machine is no failure. In CI the same examples each time, unless a seed is given.
+# No deadlines: a slow machine is not a failure. In CI the same examples each time, unless a seed is given.
 hypothesis.settings.register_profile("taskharbor", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("taskharbor-ci", deadline=None, print_blob=True, derandomize=True, database=None)
 
@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "lane(*names): the lanes of a test, in place of its directory's")
     config.addinivalue_line("markers", "may_skip(reason): may be skipped in CI too, for this reason")
     config.addinivalue_line("markers", "left_to(run, except_for=None): runs in that run only")
-    config.addinivalue_line("markers", "rotates(parts): one of so many parts runs in each `make test`, all in chaos")
+    config.addinivalue_line("markers", "rotates(parts): one of `parts` parts runs in each `make test`, all in chaos")
     # A shell makes what it starts in the background ignore Ctrl-C, `nohup` hang-ups; so would the programs of tests.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

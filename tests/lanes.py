@@ -172,7 +172,7 @@ def compare(lanes: Iterable[Lane], ran: Mapping[str, Record], run: str = "test")
 
 
 def slow(lanes: Iterable[Lane], ran: Mapping[str, Record], run: str = "test") -> list[str]:
-    """The lanes above their ceiling. They are reported only: how long a test takes is no reason to fail."""
+    """The lanes above their ceiling. They are reported only: a slow test is not a failure."""
     if run not in ("test", "quick"):
         return []
     above = [(lane, ran[lane.name].seconds) for lane in lanes if lane.name in ran]

@@ -1,6 +1,6 @@
 """What runs under callgrind: `python -m bench.guard.program DSN`. Its instructions are counted section by section.
 
-A section ends with a call of `os.getpgid`, which callgrind is told to watch and which nothing else calls. Each way is
+A section ends with a call of `os.getpgid`, which callgrind watches and nothing else calls. Each way is
 run with a few jobs and with many, so that the difference has no start and no stop in it. What could vary from run to
 run is fixed: the garbage collector is off, and threads change only where one of them waits.
 """

@@ -48,7 +48,7 @@ def _work(order: Order, connection: Connection, claims: Connection) -> int:
 
 
 def process(order: Order) -> Measured:
-    """Claimed and deleted, so many at a time."""
+    """Claimed and deleted, several at a time."""
     with _open(order.address) as connection, _open(order.address) as second:
         second.execute("set synchronous_commit = off")
         connection.execute(INSERT, (order.jobs,))

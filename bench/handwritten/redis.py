@@ -62,7 +62,7 @@ class _Queue:
 
 
 def process(order: Order) -> Measured:
-    """Taken and forgotten, so many at a time."""
+    """Taken and forgotten, several at a time."""
     queue = _Queue(order.address)
     queue.enqueue(order.jobs)
     with meter.Watch(order.server) as watch:

@@ -53,7 +53,7 @@ def _work(connection: sqlite3.Connection, order: Order) -> int:
 
 
 def process(order: Order) -> Measured:
-    """Claimed and deleted, so many at a time."""
+    """Claimed and deleted, several at a time."""
     connection = _open(order.address)
     _enqueue(connection, order.jobs)
     with meter.Watch() as watch:

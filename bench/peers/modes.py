@@ -20,7 +20,7 @@ class Peer(Protocol):
         """Enqueue one job."""
 
     def send_many(self, jobs: int) -> object:
-        """Enqueue so many in one call, if there is such a call."""
+        """Enqueue several jobs in one call, if there is such a call."""
 
     def work(self) -> object:
         """Be a worker."""
@@ -36,7 +36,7 @@ class AsyncPeer(Protocol):
         """Enqueue one job."""
 
     async def send_many(self, jobs: int) -> object:
-        """Enqueue so many in one call, if there is such a call."""
+        """Enqueue several jobs in one call, if there is such a call."""
 
     async def work(self) -> object:
         """Be a worker."""

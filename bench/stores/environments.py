@@ -55,7 +55,7 @@ def version(peer: str) -> str:
 
 
 def make(peer: str) -> str:
-    """Make a peer's environment, if it is not there yet. Answers what went wrong, or nothing."""
+    """Make a peer's environment, if it is not there yet. Returns what went wrong, or nothing."""
     if ready(peer):
         return ""
     shutil.rmtree(FOLDER / peer, ignore_errors=True)

@@ -48,10 +48,10 @@ class Row(msgspec.Struct, frozen=True):
     mode: str
     hint: int = FAST
     base: str = ""
-    waiting: str = ""  # "small" or "backlog": so many jobs wait in its queue, which is kept from round to round
+    waiting: str = ""  # "small" or "backlog": that number of jobs waits in its queue, which is kept from round to round
     relaxed: bool = False
     width: int = 100  # how many jobs a loop takes at a time
-    group: str = ""  # "few" or "members": so many are in each group
+    group: str = ""  # "few" or "members": the size of each group
 
 
 class Sizes(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The deliberate mistakes: what is changed in a copy of the memory driver, and how such a copy is made.
 
 A mistake is a piece of the driver's text and what stands there instead. A text that is no longer there, or stands
-there twice, is an error of its own: whoever rewrites the driver has to say the mistake again in the new words.
+there twice, is an error of its own: a rewrite of the driver has to restate the mistake for the new text.
 """
 
 import importlib

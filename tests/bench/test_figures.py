@@ -54,7 +54,7 @@ def test_each_store_has_its_aims() -> None:
     assert told["redis"]["at least 0.8 of the throughput beside the large backlog"].missed
 
 
-def test_what_durability_costs_is_told_and_is_no_aim() -> None:
+def test_the_cost_of_durability_is_shown_but_not_an_aim() -> None:
     run = run_of(process_ours=60, relaxed_ours=100, process_wide_ours=90, relaxed_wide_ours=100)
     told = {result.text: result for result in figures.results("postgres", run)}
     narrow = told["0.8 of its own throughput with claims that are not flushed, 16 slots"]

@@ -84,7 +84,7 @@ def test_a_subject_does_every_job(store: str, row: Row, place: places.Place) -> 
 
 
 @pytest.mark.parametrize("store", plan.STORES)
-def test_an_idle_worker_in_another_process_is_heard(store: str, opened: Open) -> None:
+def test_an_idle_worker_in_another_process_takes_part(store: str, opened: Open) -> None:
     row = next(row for row in plan.rows(store) if row.name == "latency-ours")
     run = rounds.run([row], TINY, opened(store), lambda _: None)
     (sample,) = run.samples["latency-ours"]

@@ -39,7 +39,7 @@ class Answer:
 
     @property
     def line(self) -> str:
-        """The one line on stderr that a mistake is told with."""
+        """The one line on stderr that reports a mistake."""
         (line,) = self.err.splitlines()
         assert self.out == "", self.out
         assert "Traceback" not in line
@@ -77,7 +77,7 @@ def program(*arguments: str, cwd: str | None = None, timeout: float = 60, **envi
 
 
 def at_terminal(*arguments: str, columns: int, answer: bytes = b"", **environ: str) -> tuple[int, str]:
-    """The same on a terminal of so many columns; stdout and stderr as one, as a person sees them."""
+    """The same on a terminal with this number of columns; stdout and stderr as one, as a person sees them."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "taskharbor", *arguments],
@@ -169,7 +169,7 @@ def leaves(command: click.Command = main, path: str = "") -> Iterator[str]:
 
 
 def looking_again(look: Callable[[], T | None], what: str) -> T:
-    """What `look` finds, once it finds something. A store tells nobody when it changes, so the test looks again."""
+    """What `look` finds, once it finds something. A store does not report changes, so the test polls."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         found = look()

@@ -98,9 +98,7 @@ def test_a_real_worker_says_so_once(app: str, dsn: str, tmp_path: Path, argument
     assert process.seen.count("SupervisorServing") == 1
 
 
-def test_a_type_that_the_worker_does_not_know_is_told_with_those_it_knows_and_imported(
-    app: str, dsn: str, tmp_path: Path
-):
+def test_an_unknown_type_is_reported_with_the_types_that_the_worker_knows(app: str, dsn: str, tmp_path: Path):
     store(dsn, JobRecord(id="j1", type=f"{app}_more.never_imported"))
     command = ["worker", "run", "--no-spare", "--app", f"{app}:harbor"]
     with Process(*command, cwd=str(tmp_path)) as process:

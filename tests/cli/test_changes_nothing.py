@@ -48,7 +48,7 @@ def test_no_file_is_made(tmp_path: Path, command: str):
 
 
 @pytest.mark.parametrize("command", LOOKING)
-def test_no_tables_are_made_in_somebody_elses_file(tmp_path: Path, command: str):
+def test_no_tables_are_created_in_a_file_of_another_program(tmp_path: Path, command: str):
     path = tmp_path / "shop.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("create table orders (id)")
@@ -81,7 +81,7 @@ def test_no_schema_is_made(fresh: str, command: str):
     assert schemas(fresh) == before
 
 
-def test_who_may_not_create_is_told_who_can():
+def test_a_user_without_create_rights_learns_what_to_do():
     server = shared()
     database = server.database()
     with psycopg.connect(server.address(), autocommit=True) as connection:
@@ -96,7 +96,7 @@ def test_who_may_not_create_is_told_who_can():
     assert "taskharbor" not in schemas(dsn)
 
 
-def test_a_store_that_had_to_be_made_is_told(tmp_path: Path):
+def test_a_store_that_had_to_be_created_is_reported(tmp_path: Path):
     server = shared()
     files = [(f"sqlite:///{tmp_path}/{name}.db", f"sqlite:///{tmp_path}/{name}.db") for name in ("a", "b")]
     database = server.address(server.database())

@@ -44,7 +44,7 @@ def test_dlq_list_says_why(dead: str):
     ] == ["d2"]
 
 
-def test_a_reason_that_the_error_repeats_is_told_once(dsn: str):
+def test_a_reason_that_the_error_repeats_is_printed_once(dsn: str):
     store(dsn, JobRecord(id="d1", type="x"))
     kill(dsn, "d1", reason="no such address", error="Unrecoverable: no such address\n  at x.py")
     (_, row) = taskharbor("dlq", "list", "--dsn", dsn).out.splitlines()

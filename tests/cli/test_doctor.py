@@ -42,7 +42,7 @@ def test_a_store_that_is_well(dsn: str):
     assert out.count("\n") == 8
 
 
-def test_what_waits_for_somebody(dsn: str):
+def test_queues_that_need_attention_are_warnings(dsn: str):
     store(dsn, JobRecord(id="j1", type="x"), JobRecord(id="j2", type="x", queue="mail"))
     kill(dsn, "j1")
 
@@ -60,7 +60,7 @@ def test_what_waits_for_somebody(dsn: str):
     ]
 
 
-def test_no_worker_was_heard(dsn: str):
+def test_no_heartbeat_of_a_worker_is_a_warning(dsn: str):
     store(dsn, JobRecord(id="j1", type="x"))
     assert checks("--dsn", dsn)[1]["workers"][0][0] == "warning"
 
@@ -79,7 +79,7 @@ def test_a_clock_that_is_wrong(dsn: str, monkeypatch: pytest.MonkeyPatch):
     assert (status, "300.0 s ahead of this machine's" in text) == ("warning", True)
 
 
-def test_a_problem_is_exit_1_and_the_rest_is_told(dsn: str):
+def test_a_problem_is_exit_1_and_the_other_checks_are_printed(dsn: str):
     code, found = checks("--dsn", dsn)
     assert code == 1
     assert found["store"][0][0] == "problem"
@@ -88,7 +88,7 @@ def test_a_problem_is_exit_1_and_the_rest_is_told(dsn: str):
     assert (code, found["store"][0][0]) == (1, "problem")
 
 
-def test_the_address_is_told_without_its_secrets_and_whence_it_came(dsn: str):
+def test_the_address_is_printed_without_secrets_and_with_its_source(dsn: str):
     code, found = checks("--dsn", "postgresql://ada:secret@127.0.0.1:1/jobs?sslmode=require")
     assert code == 1
     assert found["dsn"] == [("ok", "postgresql://…@127.0.0.1:1/jobs?… (from --dsn)")]
@@ -106,14 +106,14 @@ def test_a_driver_warns_when_it_is_opened():
     assert found["library"][0][1].startswith("psycopg 3.")
 
 
-def test_what_redis_may_lose_is_told():
+def test_a_warning_about_what_redis_may_lose():
     """The test server writes nothing to its disk, which the driver warns of."""
     code, found = checks("--dsn", redis.shared().url)
     assert code == 0
     assert any(status == "warning" and "appendonly" in text for status, text in found["store"])
 
 
-def test_what_other_programs_did_to_redis_is_told_with_what_to_do():
+def test_damage_by_other_programs_is_reported_with_a_remedy():
     url = emptied()
     store(url, *(JobRecord(id=f"j{number}", type="x", queue="mail") for number in range(5)))
     assert "damage" not in checks("--dsn", url)[1]
@@ -143,7 +143,7 @@ def test_what_other_programs_did_to_redis_is_told_with_what_to_do():
 
         client.delete("{mail}:th:damaged:job:j1", "{mail}:th:damaged:delayed", "{mail}:th:returned")
         client.hset("{mail}:th:mended", "at", 1)
-        assert "damage" not in checks("--dsn", url)[1], "somebody has looked at it, and a day has passed"
+        assert "damage" not in checks("--dsn", url)[1], "an operator has seen it, and a day has passed"
         within(url, work)
         assert not client.exists("{mail}:th:damaged")
 

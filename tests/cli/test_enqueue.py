@@ -77,7 +77,7 @@ def test_delay_counts_from_the_stores_time(dsn: str, text: str, seconds: int):
     assert job.run_at - job.created_at == timedelta(seconds=seconds)
 
 
-def test_a_known_key_answers_with_the_job_that_is_there(dsn: str):
+def test_a_known_key_returns_the_job_that_exists(dsn: str):
     first = enqueue(dsn, "--job", "x", "--idempotency-key", "k")
     again = enqueue(dsn, "--job", "x", "--idempotency-key", "k")
     assert again.out == first.out
@@ -140,7 +140,7 @@ def test_with_an_app_the_arguments_are_checked(app: str, payload: str, expected:
     assert answer.code == 2
 
 
-def test_with_an_app_an_unknown_task_is_told_with_those_it_has(app: str):
+def test_an_unknown_task_is_reported_with_the_tasks_of_the_app(app: str):
     answer = taskharbor("enqueue", "--app", app, "--job", "nope")
     assert "mail, plain" in answer.line
     assert answer.code == 2

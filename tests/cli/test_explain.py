@@ -171,7 +171,7 @@ def test_a_dependency_without_a_record():
     assert [reason.code for reason in found] == ["blocked", "no_worker"]
 
 
-def test_every_code_is_told_in_help():
+def test_every_code_is_listed_in_the_help():
     source = load("explain").help or ""
     told = set(re.findall(r"[a-z_]+", source[source.index("one of") :].partition(".")[0])) - {"one", "of"}
     found = set()
@@ -189,7 +189,7 @@ def test_a_queue_that_is_paused_comes_before_the_lack_of_workers(paused: bool):
     assert codes == (["paused", "no_worker"] if paused else ["no_worker"])
 
 
-def test_nobody_was_ever_heard_on_this_store(dsn: str):
+def test_no_worker_ever_used_this_store(dsn: str):
     """The usual beginning: a job in the store of this folder, and the workers at work on another."""
     store(dsn, JobRecord(id="j1", type="shop.mail"))
     codes, text = explain(dsn)
@@ -205,7 +205,7 @@ def test_a_trace_of_a_worker_is_enough(dsn: str):
     assert explain(dsn)[0] == ["no_worker"]
 
 
-def test_the_last_that_served_it_is_told(dsn: str):
+def test_the_last_worker_that_served_the_queue_is_named(dsn: str):
     store(dsn, JobRecord(id="j1", type="x"))
 
     async def beat(driver: Driver, now: datetime) -> None:
@@ -219,7 +219,7 @@ def test_the_last_that_served_it_is_told(dsn: str):
     assert "the last one to do so sent its last heartbeat 1h 30m ago" in text
 
 
-def test_one_that_stopped_is_told_with_the_moment_when_it_did(dsn: str):
+def test_a_stopped_worker_is_named_with_the_time_of_its_stop(dsn: str):
     Harbor(dsn).worker().run(until_empty=True)
     store(dsn, JobRecord(id="j1", type="x"))
     codes, text = explain(dsn)

@@ -89,7 +89,7 @@ def test_unknown_is_exit_1(dsn: str, dead: str):
 
 
 @pytest.mark.parametrize("payload", [b"\xff\xfe", b"not json canary-4711", b'"canary-4711"', b"[" * 5000, b""])
-def test_a_payload_that_is_no_json(dsn: str, payload: bytes):
+def test_a_payload_that_is_not_json(dsn: str, payload: bytes):
     store(dsn, JobRecord(id="j1", type="mail", payload=payload))
     kill(dsn, "j1", error=f"ValueError: {payload.decode(errors='replace')}")
     assert SECRET not in inspect(dsn, "j1").out

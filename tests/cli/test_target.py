@@ -1,4 +1,4 @@
-"""Which store a command works on, and what is said when that cannot be told."""
+"""Which store a command works on, and the error when that is unclear."""
 
 import subprocess
 import sys
@@ -233,7 +233,7 @@ EVERY = (*MEMORY, "doctor", "bench --jobs 1", "queue resume q", "dlq requeue --a
     ("app", "told"),
     [("nosuch:harbor", "no module 'nosuch'"), ("json:dumps", "found a function"), ("", "got an empty value")],
 )
-def test_an_app_that_is_wrong_is_told_also_beside_an_address(dsn: str, command: str, app: str, told: str):
+def test_a_wrong_app_is_reported_even_with_an_address(dsn: str, command: str, app: str, told: str):
     store(dsn, JobRecord(id="j1", type="x"))
     answer = taskharbor(*command.split(), "--app", app, "--dsn", dsn)
     assert told in (answer.out if command == "doctor" and app else answer.line)

@@ -1,6 +1,6 @@
 """docs/cli.md, made from the commands themselves: `python -m tests.docs.cli_page` writes it, a test compares.
 
-Whoever changes a command runs `make docs`, which does.
+After changing a command, run `make docs`, which writes it.
 """
 
 from __future__ import annotations

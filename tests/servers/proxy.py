@@ -47,7 +47,7 @@ class Proxy:
             self._abort(writer)
 
     def drop(self, replies_only: bool = False) -> None:
-        """Every connection there is leads nowhere from now on, and nobody is told."""
+        """Every open connection leads nowhere from now on, without notice to either end."""
         self.lost |= dict.fromkeys(self.open, replies_only)
 
     def _abort(self, writer: asyncio.StreamWriter) -> None:

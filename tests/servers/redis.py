@@ -85,7 +85,7 @@ def _major(path: str) -> int:
 
 
 def until(condition: Callable[[], object], what: str) -> None:
-    """Look again and again until the condition holds."""
+    """Poll until the condition holds."""
     end = time.monotonic() + WAIT
     while not condition():
         if time.monotonic() > end:
@@ -268,7 +268,7 @@ class Cluster:
         raise LookupError(f"the primary at port {primary.port} has no living replica")
 
     def move(self, slot: int, to: Server, keys: int = 1) -> Iterator[int]:
-        """Move a slot to another primary, some keys at a time: each turn answers how many are still at the old one."""
+        """Move a slot to another primary, some keys at a time: each step returns how many keys are left."""
         source = self._holder(slot)
         ids = {node.port: node.run("CLUSTER", "MYID") for node in (source, to)}
         to.run("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source.port])

@@ -41,7 +41,7 @@ class Redaction:
         try:
             value = deep_json.read(data)
         except ValueError:
-            return MASK if self.fields else _plain(data)  # not JSON, so fields cannot be told apart
+            return MASK if self.fields else _plain(data)  # not JSON, so fields cannot be found
         for inside in _objects(value):
             inside.update({key: MASK for key in inside if key.lower() in self.fields})
         return msgspec.Raw(deep_json.write(value)) if deep_json.is_deep(value) else value
