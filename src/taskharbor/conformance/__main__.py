@@ -1,4 +1,4 @@
-"""`python -m taskharbor.conformance DSN`: run the cases against a store and print what was found."""
+"""`python -m taskharbor.conformance DSN`: run the cases against a store and print the result."""
 
 from __future__ import annotations
 

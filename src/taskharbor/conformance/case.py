@@ -69,7 +69,7 @@ class Case:
 
 
 class Skipped(Exception):
-    """Raised by `Environment.skip`: the case cannot be run here, and this is why."""
+    """Raised by `Environment.skip`: the case cannot run here; the text says why."""
 
 
 _REGISTERED: dict[str, Case] = {}

@@ -1,8 +1,8 @@
-"""What a case is given: drivers on one store, a moment to start from, and short words for what cases do.
+"""What a case gets: drivers on one store, a moment to start from, and short methods for what cases do.
 
 Names made here carry a prefix of the case's own, so that a case never meets the jobs of another, also on a store
-that holds other queues. Times count in seconds from `now`, which lies in the past on purpose: a driver that asks a
-clock of its own finds everything long due and long expired.
+that holds other queues. Times count in seconds from `now`, which lies in the past on purpose: a driver that reads
+its own clock finds everything long due and long expired.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def lease_of(held: Lease | Reserved) -> Lease:
 
 
 def ids_of(items: Iterable[Reserved | JobRecord | Enqueued | JobInfo]) -> list[str]:
-    """The job ids of reservations, records, answers or infos, in their order."""
+    """The job ids of reservations, records, results or infos, in their order."""
     return [item.id if isinstance(item, JobRecord | Enqueued) else item.job.id for item in items]
 
 
 def refusals(answers: Sequence[object]) -> list[str]:
-    """The names of the errors in a batch's answers, and `ok` for what was done."""
+    """The names of the errors in a batch's results, and `ok` for what was done."""
     return [type(answer).__name__ if isinstance(answer, TaskHarborError) else "ok" for answer in answers]
 
 
@@ -110,13 +110,13 @@ class Environment:
         return name
 
     def long_name(self, size: int, character: str = "é") -> str:
-        """A name of so many bytes, of characters of several bytes where they fit."""
+        """A name of this many bytes, of characters of several bytes where they fit."""
         room = size - len(self.prefix.encode())
         many, rest = divmod(room, len(character.encode()))
         return self.prefix + character * many + "x" * rest
 
     def at(self, seconds: float = 0) -> datetime:
-        """The moment so many seconds after the start, to the millisecond."""
+        """The moment this many seconds after the start, to the millisecond."""
         return self.now + timedelta(milliseconds=round(seconds * 1000))
 
     # Jobs
@@ -132,7 +132,7 @@ class Environment:
         return await self.driver.enqueue(jobs, self.at(at))
 
     async def add(self, *, at: float = 0, **fields: Any) -> JobRecord:
-        """Make a job, enqueue it, and answer it as it was given."""
+        """Make a job, enqueue it, and return the record as it was sent."""
         job = self.job(**fields)
         answers = await self.driver.enqueue([job], self.at(at))
         assert answers == [Enqueued(job.id, False)]
@@ -172,7 +172,7 @@ class Environment:
         return ids_of(await self.take(limit, **how))
 
     async def drain(self, *, at: float = 0, **how: Any) -> list[str]:
-        """Reserve and ack one job at a time until nothing is runnable; answer the ids in the order of their starts."""
+        """Reserve and ack one job at a time until nothing is runnable; return the ids in the order of their starts."""
         order = []
         while taken := await self.take(1, at=at, **how):
             await self.ack(taken[0], at=at)
@@ -183,7 +183,7 @@ class Environment:
     # Outcomes
 
     async def settle(self, *outcomes: Outcome, at: float = 0) -> list[TaskHarborError | None]:
-        """Settle a batch; the answers."""
+        """Settle a batch; return its results."""
         return await self.driver.settle(outcomes, self.at(at))
 
     async def done(self, outcome: Outcome, at: float = 0) -> None:
@@ -207,7 +207,7 @@ class Environment:
     async def retry(
         self, held: Reserved, at: float = 0, run_at: float | None = None, attempts: int | None = None
     ) -> None:
-        """Retry; one more attempt unless told otherwise."""
+        """Retry; `attempts` is one more unless given."""
         when = None if run_at is None else self.at(run_at)
         await self.done(Retry(held.lease, when, held.job.attempts + 1 if attempts is None else attempts), at)
 
@@ -252,7 +252,7 @@ class Environment:
         return {str(state): number for state, number in found.items()}
 
     async def all_ids(self, at: float = 0, **filters: Any) -> list[str]:
-        """The ids of all jobs that a listing of the case's queue answers."""
+        """The ids of all jobs that a listing of the case's queue returns."""
         page = await self.driver.list(now=self.at(at), **{"queue": self.queue, "limit": 1000, **filters})
         return ids_of(page.items)
 
@@ -278,7 +278,7 @@ class Environment:
         return [await self.sibling() for _ in range(count)]
 
     async def in_threads(self, work: Sequence[Callable[[Driver], Awaitable[T]]]) -> list[T]:
-        """Run each function in a thread with an event loop and a sibling of its own; their answers in order."""
+        """Run each function in a thread with an event loop and a sibling of its own; return their results in order."""
 
         def one(function: Callable[[Driver], Awaitable[T]]) -> T:
             async def live() -> T:
@@ -292,7 +292,7 @@ class Environment:
     # Hooks and the end
 
     async def damage(self, id: str, how: str) -> None:
-        """Damage a record as another program could; skips the case where nobody told how."""
+        """Damage a record as another program could; skips the case if the suite has no `damage`."""
         if self._damage is None:
             self.skip("no damage hook was given")
         await settled(self._damage(self.driver, id, how))
@@ -304,7 +304,7 @@ class Environment:
         return await settled(self._damage_field(self.driver, id, field, kind))
 
     def draw(self, things: Sequence[T]) -> list[T]:
-        """Some of these, or all, in their order: as many as the suite was told to try."""
+        """Some of these, or all, in their order: as many as the suite is set to try."""
         chosen = random.Random(self._seed).sample(range(len(things)), min(self._samples, len(things)))
         return [things[number] for number in sorted(chosen)]
 
@@ -325,7 +325,7 @@ class Environment:
         for queue in left:
             await self.driver.resume(queue)
         removed = True
-        while removed:  # again as long as something goes: what is depended on goes after what depends on it
+        while removed:  # repeated while a job goes: a dependency goes after its dependents
             removed = False
             for queue in left:
                 ids = ids_of((await self.driver.list(now=late, queue=queue, limit=1000)).items)[::-1]

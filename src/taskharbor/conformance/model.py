@@ -1,6 +1,6 @@
 """The driver contract read literally: a model to compare drivers with, and to read in twenty minutes.
 
-It has no index, no heap and no counter. Every question is answered by walking over all jobs, so that each rule of
+It has no index, no heap and no counter. Every question walks over all jobs, so that each rule of
 docs/driver-contract.md is one expression here. Nothing is fast, and nothing does I/O.
 
 A job is in one of six states. Three of them end it; the clock decides between the three of a job that is in its queue:

@@ -40,7 +40,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether no case failed. A skipped case is no failure, and proves nothing."""
+        """Whether no case failed. A skipped case does not count as failed, and proves nothing."""
         return not self.failed
 
     @property

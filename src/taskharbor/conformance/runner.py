@@ -21,7 +21,7 @@ Factory: TypeAlias = Callable[[], Driver | Awaitable[Driver]]
 
 
 class StoreNotEmpty(Exception):
-    """The store holds jobs, and nobody said under which names the cases may be run beside them."""
+    """The store holds jobs, and no `namespace` was given for the cases to run beside them."""
 
 
 def run(

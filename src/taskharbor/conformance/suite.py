@@ -20,7 +20,9 @@ except ModuleNotFoundError as error:
         f"DriverConformance needs the module {error.name}: pip install 'taskharbor[conformance]'", name=error.name
     ) from None
 
-if "taskharbor.conformance.cases" not in sys.modules:  # else the cases are read already, and assert as Python does
+if (
+    "taskharbor.conformance.cases" not in sys.modules
+):  # otherwise the cases are imported already, and assert without pytest's help
     pytest.register_assert_rewrite("taskharbor.conformance.cases")
 
 from taskharbor.conformance.case import Case, Skipped, all_cases
@@ -29,7 +31,7 @@ from taskharbor.drivers import Driver
 
 
 class DriverHooks:
-    """What a driver's test class gives."""
+    """What the test class of a driver provides."""
 
     damage_samples = SAMPLES
     """How many pairs of field and damage each case of the theme `damaged_fields` tries; there are some two hundred."""
@@ -43,23 +45,22 @@ class DriverHooks:
     def damage(self, driver: Driver, id: str, how: str) -> Awaitable[None] | None:
         """Damage the record of a job behind the driver's back, as another program could.
 
-        `how` is `type` (no type), `payload` (no payload), `number` (attempts that are no number) or `state` (a state
-        that nobody knows). May be a coroutine function. Leave it out only for a store where nobody can.
+        `how` is `type` (no type), `payload` (no payload), `number` (attempts that are not a number) or `state` (an
+        unknown state). May be a coroutine function. Leave it out only for a store that no other program can write to.
         """
         raise Skipped("damage() is not given: the store cannot be written to by another program")
 
     def damage_field(self, driver: Driver, id: str, field: str, kind: str) -> Awaitable[bool] | bool:
         """Put a wrong value into one field of a job's record behind the driver's back. False: no store could hold it.
 
-        `field` is that of JobRecord, or `state`. `kind` is `missing`, `empty`, `word` (text that is none of the values
-        that the field can have), `bytes` (that are no UTF-8), `negative` (-1), `huge` (2**62), `fraction` (1.5),
-        `infinite` (a number that is none, or has no end) or `nested` (a list in a list, in whatever form the store has
-        for lists). May be a coroutine function.
+        `field` is that of JobRecord, or `state`. `kind` is `missing`, `empty`, `word` (text that the field cannot
+        have), `bytes` (not valid UTF-8), `negative` (-1), `huge` (2**62), `fraction` (1.5), `infinite` (NaN or infinity)
+        or `nested` (a list in a list, in the store's form for lists). May be a coroutine function.
         """
         raise Skipped("damage_field() is not given: the store cannot be written to by another program")
 
     def clean(self, driver: Driver) -> Awaitable[None] | None:
-        """Called after each case and each run of the machine, with the driver still open: take away what is left."""
+        """Called after each case and each run of the machine, with the driver still open: remove what is left."""
         return None
 
 
@@ -84,7 +85,7 @@ class DriverMachine(DriverHooks):
         shrink = self.machine_shrinks or bool(os.environ.get("TASKHARBOR_MACHINE_SHRINK"))
         given = os.environ.get("TASKHARBOR_MACHINE_SEED")
         seed = int(given) if given else None
-        if seed is None and not shrink:  # a number that can be printed, and the same one where everything is repeated
+        if seed is None and not shrink:  # printed when a walk fails; the same number again where runs are repeatable
             seed = 0 if hypothesis.settings().derandomize else secrets.randbelow(2**32)
         try:
             check_machine(

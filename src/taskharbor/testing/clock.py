@@ -42,7 +42,7 @@ class ManualClock:
         return len(self._sleepers)
 
     async def sleep(self, seconds: float) -> None:
-        """Return once the clock was moved forward by so much."""
+        """Return once the clock was moved forward by `seconds`."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -60,7 +60,7 @@ class ManualClock:
                 self._sleepers.pop(woken, None)
 
     def advance(self, by: Duration) -> None:
-        """Move forward, and wake whoever slept until then, the earliest first."""
+        """Move forward, and wake what sleeps until then, the earliest first."""
         span = duration(by, "advance")
         with self._lock:
             self._set(self._exact + span)
@@ -71,7 +71,7 @@ class ManualClock:
         for _, loop, woken in sorted(due, key=lambda one: one[0]):
             try:
                 loop.call_soon_threadsafe(woken.set)
-            except RuntimeError:  # its loop was closed: nobody sleeps there any more
+            except RuntimeError:  # its loop was closed, and with it what slept there
                 continue
 
     def step(self, by: Duration) -> None:

@@ -39,11 +39,11 @@ class Drainable(Protocol):
 
 
 async def adrain(harbor: Drainable) -> int:
-    """Run everything that is due, in all queues, and what that brings about; answer how many executions it took.
+    """Run everything that is due, in all queues, and what that enqueues; return the number of executions.
 
     The real worker does it, with one slot, so that the order is the store's. What is scheduled for later, or waits
     for a retry, stays: move the harbor's clock and drain again. Jobs of a queue that `harbor.worker()` does not serve
-    are run, too, and warned of.
+    run too, with a warning.
     """
     started = 0
     ran: set[str] = set()
@@ -103,7 +103,7 @@ def enqueued(harbor: Drainable, task: Task[..., Any], /, **arguments: Any) -> li
 
 def _matches(task: Task[..., Any], job: JobRecord, arguments: dict[str, Any]) -> bool:
     signature = task.handler.signature
-    waits = BIND_KEY in job.metadata  # for a result: that one is not in its payload
+    waits = BIND_KEY in job.metadata  # for a result, which is not in its payload yet
     given = signature.decode_partial(job.payload) if waits else signature.decode(job.payload)
     return all(name in given and given[name] == value for name, value in arguments.items())
 
@@ -129,6 +129,6 @@ def _blocking(awaitable: Awaitable[T], name: str, twin: str) -> T:
     else:
         running = True
     if not running:
-        return asyncio.run(run())  # outside of the except, or every error in a handler would begin with that one
+        return asyncio.run(run())  # outside of the except: otherwise each error of a handler would show this one first
     getattr(awaitable, "close", lambda: None)()
     raise BlockingCall(f"{name}() would block the running event loop; use: await {twin}(…)")

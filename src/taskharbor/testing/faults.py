@@ -2,8 +2,8 @@
 
 faults = Faults()
 harbor = Harbor(faults.wrap("memory://"))
-faults.fail("settle")                    # the store does not answer its next settle
-faults.fail("enqueue", after=True)       # it does its work, but the reply is lost
+faults.fail("settle")                    # the next settle fails before it reaches the store
+faults.fail("enqueue", after=True)       # the store does it, but the reply is lost
 faults.deliver_twice(handle.id)          # the next ack of this job is lost with its worker: it runs again
 await faults.expire(handle.id)           # the lease on a running job ends now
 """
@@ -24,7 +24,7 @@ from taskharbor.model.errors import BackendUnavailable, JobNotInflight, LeaseMis
 from taskharbor.model.lease import Reserved
 from taskharbor.model.outcome import Ack, Outcome
 
-# Every call of the contract; the one-job verbs are made of settle and extend, and a close is never in the way.
+# Every call of the contract; the verbs for one job use settle and extend, and a close never fails.
 _NEVER = {"ack", "retry", "fail", "extend_lease", "close"}
 VERBS = tuple(name for name, call in vars(Driver).items() if iscoroutinefunction(call) and name not in _NEVER)
 
@@ -37,7 +37,7 @@ class Faults:
         self._doubles: set[str] = set()
         self._leases: dict[str, tuple[Driver, Reserved, str]] = {}
         self._turns: dict[str, threading.Lock] = {}
-        self._now: datetime | None = None  # the newest moment that a worker told the store
+        self._now: datetime | None = None  # the newest `now` of a worker's call
 
     def wrap(self, driver: Driver | str) -> Driver:
         """The driver (or the one for a DSN) with this plan applied to it."""
@@ -54,7 +54,7 @@ class Faults:
         self._failures.setdefault(verb, []).extend([(after, what)] * times)
 
     def deliver_twice(self, job_id: str) -> None:
-        """Lose the next successful end of a job, as if its worker had died before telling the store."""
+        """Lose the next successful end of a job, as if its worker had died before its settle."""
         self._doubles.add(job_id)
 
     async def expire(self, job_id: str) -> None:
@@ -68,17 +68,17 @@ class Faults:
                 raise JobNotInflight(f"{job_id} was reserved again")
             others = [other.lease.token for _, other, name in self._leases.values() if name == worker]
             others.remove(reserved.lease.token)
-            # The workers' own present, whatever clock the test uses: a lease that has ended by itself is nobody's.
+            # The workers' own present, whatever clock the test uses: a lease that has expired is not released.
             if not await driver.release(worker, self._now or reserved.lease.expires_at, keep=others):
                 raise JobNotInflight(f"no worker holds {job_id} any more")
 
     @asynccontextmanager
     async def alone(self, worker: str) -> AsyncIterator[None]:
-        """A worker's reserve, or the end of one of its leases, never both: what a reserve has taken while its reply is
-        on its way is noted nowhere yet, and would be given back with the lease that is meant."""
+        """Either a reserve of this worker or the end of one of its leases, never both at once: jobs of a reserve whose
+        reply is on its way are not noted yet, and would be given back together with the lease that is meant."""
         turn = self._turns.setdefault(worker, threading.Lock())
         # Polled: a test may call from another loop than the worker's.
-        while not turn.acquire(blocking=False):  # noqa: ASYNC110
+        while not turn.acquire(blocking=False):  # noqa: ASYNC110 - a lock of threads has no event to wait for
             await asyncio.sleep(0.001)
         try:
             yield
@@ -95,11 +95,11 @@ class Faults:
         return planned.pop(0) if planned else None
 
     def saw(self, now: datetime) -> None:
-        """Remember what time it is."""
+        """Note the time of a call."""
         self._now = now if self._now is None else max(self._now, now)
 
     def note(self, driver: Driver, batch: Sequence[Reserved], worker: str) -> None:
-        """Remember who holds what."""
+        """Note which worker has which lease."""
         for reserved in batch:
             self._leases[reserved.job.id] = (driver, reserved, worker)
 
@@ -132,10 +132,10 @@ class _Faulty:
             planned = self._faults.take(name)
             if planned is not None and not planned[0]:
                 raise planned[1]
-            answer = await found(*args, **kwargs)
+            result = await found(*args, **kwargs)
             if planned is not None:
                 raise planned[1]
-            return answer
+            return result
 
         return call
 
@@ -156,7 +156,7 @@ class _Faulty:
                 await self._faults.expire(outcome.lease.job_id)
             except JobNotInflight:
                 continue  # cancelled or expired meanwhile: its end is refused all the same
-        answers = await self.__getattr__("settle")([each for each in outcomes if each not in lost], now)
-        rest = iter(answers)
+        results = await self.__getattr__("settle")([each for each in outcomes if each not in lost], now)
+        rest = iter(results)
         gone = LeaseMismatch("injected: this delivery's end was lost")
         return [gone if each in lost else next(rest) for each in outcomes]

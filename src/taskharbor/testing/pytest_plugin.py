@@ -1,4 +1,4 @@
-"""Fixtures for pytest, there as soon as TaskHarbor is installed."""
+"""Fixtures for pytest, available as soon as TaskHarbor is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def manual_clock() -> ManualClock:
-    """A clock that moves only when told to: give it to a Harbor as `clock=`."""
+    """A clock that moves only when the test moves it: pass it to a Harbor as `clock=`."""
     from taskharbor.testing import ManualClock
 
     return ManualClock()

@@ -50,12 +50,12 @@ async def inspect(env: Environment) -> None:
 
 @case(INSPECT)
 async def inspect_unknown(env: Environment) -> None:
-    for id in (env.name("nobody"), env.name("%"), env.name("no' or 'x"), env.name("*")):
+    for id in (env.name("unknown"), env.name("%"), env.name("no' or 'x"), env.name("*")):
         try:
             await env.driver.inspect(id, env.now)
         except JobNotFound:
             continue
-        raise AssertionError("a job that nobody enqueued was found")
+        raise AssertionError("a job that was never enqueued was found")
 
 
 @case(REQUEUE)
@@ -107,7 +107,7 @@ async def requeue_refusals(env: Environment) -> None:
     blocked = await env.add(depends_on=(later.id,))
     jobs = [done, held, ready, later, blocked]
     before = [await env.info(job) for job in jobs]
-    ids = [done.id, held.id, env.name("nobody"), ready.id, dead.id, later.id, blocked.id, dead.id]
+    ids = [done.id, held.id, env.name("unknown"), ready.id, dead.id, later.id, blocked.id, dead.id]
     answers = await env.driver.requeue(ids, env.now, None, True)
     wrong = "WrongState"
     assert refusals(answers) == [wrong, wrong, "JobNotFound", wrong, "ok", wrong, wrong, wrong]
@@ -178,7 +178,7 @@ async def cancel_refusals(env: Environment) -> None:
     done, dead = await env.finished(), await env.dead()
     ready = await env.add()
     before = [await env.info(job) for job in (done, dead)]
-    answers = await env.driver.cancel([done.id, env.name("nobody"), ready.id, dead.id], env.at(1))
+    answers = await env.driver.cancel([done.id, env.name("unknown"), ready.id, dead.id], env.at(1))
     assert refusals(answers) == ["WrongState", "JobNotFound", "ok", "WrongState"]
     assert [await env.info(job) for job in (done, dead)] == before
 
@@ -202,10 +202,10 @@ async def delete_in_any_state(env: Environment) -> None:
 
 @case(DELETE, WRONG)
 async def delete_refusals(env: Environment) -> None:
-    """In the order given: what is depended on by a job deleted before it in the call is free."""
+    """In the order given: a dependency may follow its last dependent in the same call."""
     first = await env.add()
     second = await env.add(depends_on=(first.id,))
-    answers = await env.driver.delete([first.id, env.name("nobody")])
+    answers = await env.driver.delete([first.id, env.name("unknown")])
     assert refusals(answers) == ["WrongState", "JobNotFound"]
     assert await env.states(first, second) == ["ready", "blocked"]
     assert refusals(await env.driver.delete([second.id, first.id, first.id])) == ["ok", "ok", "JobNotFound"]
@@ -279,7 +279,7 @@ async def beat_again(env: Environment) -> None:
 
 @case(LEAVING)
 async def a_last_beat(env: Environment) -> None:
-    """How a worker says that it has stopped: it is not one that fell silent."""
+    """How a worker reports that it has stopped, so that it does not count as silent."""
     for name in ("a", "b"):
         await env.driver.beat(worker(env, name, 1), env.at(100))
     last = msgspec.structs.replace(worker(env, "a"), stopped_at=env.at(101))

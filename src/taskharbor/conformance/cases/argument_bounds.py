@@ -1,4 +1,4 @@
-"""Bounds of what is asked: texts that no name can be, and limits beyond any store, beside what is in order."""
+"""Arguments out of bounds: texts that cannot be names, and numbers beyond any store, beside valid ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MINUTE = timedelta(minutes=1)
 
 
 @case(UNKNOWN)
-async def asked_about_nobody(env: Environment) -> None:
+async def asked_about_names_that_cannot_exist(env: Environment) -> None:
     for name in NOBODY:
         try:
             await env.driver.inspect(name, env.now)
@@ -32,7 +32,7 @@ async def asked_about_nobody(env: Environment) -> None:
         else:
             raise AssertionError(f"there is a flow {name!r}")
         assert await env.driver.cancel_flow(name, env.now) == 0
-        assert await env.driver.release(name or "nobody", env.now) == 0
+        assert await env.driver.release(name or "unknown", env.now) == 0
         assert not await env.driver.is_paused(name)
         assert await env.take(queues=[name]) == []
         assert await env.all_ids(queue=name) == []
@@ -42,7 +42,7 @@ async def asked_about_nobody(env: Environment) -> None:
 
 
 @case(UNKNOWN)
-async def deciding_over_nobody_beside_others(env: Environment) -> None:
+async def decisions_on_ids_that_cannot_exist_beside_others(env: Environment) -> None:
     ids = list(NOBODY)
     for position in (0, len(ids) // 2, len(ids)):
         job = await env.add()
@@ -57,25 +57,29 @@ async def deciding_over_nobody_beside_others(env: Environment) -> None:
 
 
 @case(UNKNOWN)
-async def leases_on_nobody_beside_others(env: Environment) -> None:
+async def leases_on_ids_that_cannot_exist_beside_others(env: Environment) -> None:
     end = env.now + MINUTE
     for name in NOBODY:
         await env.add_many(2)
         first, last = await env.take(2)
         for queue, token in ((env.queue, "token"), (name, "token"), (env.queue, name)):
-            nobody = Lease(name, queue, token, end)
-            answers = await env.extend(first, nobody, last)
+            unknown = Lease(name, queue, token, end)
+            answers = await env.extend(first, unknown, last)
             assert refusals(answers) == ["ok", "JobNotFound", "ok"]
             strange: tuple[Outcome, ...] = (
-                Ack(nobody), Retry(nobody, None, 1), Fail(nobody, "over", 1, env.now), Cancelled(nobody, "over"),
+                Ack(unknown), Retry(unknown, None, 1), Fail(unknown, "over", 1, env.now), Cancelled(unknown, "over"),
             )  # fmt: skip
             assert refusals(await env.settle(*strange)) == ["JobNotFound"] * 4
-        assert refusals(await env.settle(Ack(first.lease), Ack(nobody), Ack(last.lease))) == ["ok", "JobNotFound", "ok"]
+        assert refusals(await env.settle(Ack(first.lease), Ack(unknown), Ack(last.lease))) == [
+            "ok",
+            "JobNotFound",
+            "ok",
+        ]
 
 
 @case(UNKNOWN)
-async def queues_of_nobody_beside_others(env: Environment) -> None:
-    """A worker that asks for such a queue gets what the others hold, and is woken by them."""
+async def queues_that_cannot_exist_beside_others(env: Environment) -> None:
+    """A worker that also asks for such a queue gets the jobs of the others, and is woken by them."""
     for name in NOBODY:
         job = await env.add()
         assert await env.taken_ids(queues=[name, env.queue, name]) == [job.id]

@@ -19,7 +19,7 @@ LEASE = timedelta(seconds=10)
 
 
 def each_once(batches: list[list[Reserved]]) -> int:
-    """Assert that no job was handed out twice; answer how many were."""
+    """Assert that no job was reserved twice; return how many were reserved."""
     seen = Counter(held.job.id for batch in batches for held in batch)
     assert [id for id, times in seen.items() if times > 1] == []
     return len(seen)
@@ -188,7 +188,7 @@ async def one_key_in_threads(env: Environment) -> None:
 
 @case(KNOWN, "The call is atomic: all jobs are stored, or none.")
 async def same_keys_in_opposite_order(env: Environment) -> None:
-    """Calls that touch the same keys in opposite orders do not get into each other's way."""
+    """Calls that touch the same keys in opposite orders do not block each other."""
     drivers = await env.siblings(6)
     keys = [f"key{number}" for number in range(8)]
     calls = []

@@ -76,7 +76,7 @@ async def one_at_a_time(env: Environment) -> None:
 
 @case(PASSED_OVER, SET_ASIDE)
 async def in_a_group(env: Environment) -> None:
-    """It neither holds up its group nor keeps a slot."""
+    """It neither blocks its group nor takes capacity of it."""
     for how in HOWS:
         queue = env.q(how)
         broken, first, second = await env.add_many(3, queue=queue, group=env.name("g"))

@@ -1,8 +1,8 @@
-"""Damaged fields: every field of a record with every kind of wrong value, wherever the record stands.
+"""Damaged fields: every field of a record with every kind of wrong value, in every state of the job.
 
-The pairs are generated, each in a queue of its own, beside healthy neighbours, and all of them in one store. Nothing is
-said about what becomes of the damaged record, but that it is handed out as a record of the right kinds or set aside
-with a reason. A field that says where a record stands may also leave it standing where nobody looks.
+The pairs are generated, each in a queue of its own, beside healthy neighbours, and all of them in one store. A
+damaged record must either be returned as a record with fields of the right types, or be set aside with a reason. Damage
+to a field by which the store finds a record may also leave it where no call finds it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Pair:
         return info.state
 
     async def met(self, broken: JobRecord, held: Sequence[Reserved], at: float = 0) -> Reserved | None:
-        """It was handed out whole, or set aside; after a reserve that could meet it."""
+        """After a reserve that could return it: it was returned whole, or set aside."""
         for item in held:
             if item.job.id == broken.id:
                 check_record(item.job)
@@ -107,7 +107,7 @@ class Pair:
 
 
 async def beside(pair: Pair, broken: JobRecord, neighbours: Sequence[JobRecord], at: float = 0) -> None:
-    """What is broken waits in line with its neighbours: these are taken, kept, settled and taken over as ever."""
+    """A damaged record waits among others, and these are reserved, extended, settled and taken over as usual."""
     env = pair.env
     await pair.read(broken, at)
     held = await env.take(queues=[pair.queue], at=at)
@@ -250,7 +250,7 @@ async def released(env: Environment) -> None:
 
 @case(ALONE)
 async def in_a_group(env: Environment) -> None:
-    """It neither holds up its group nor keeps a slot."""
+    """It neither blocks its group nor takes capacity of it."""
 
     async def place(env: Environment, pair: Pair) -> None:
         group = env.name(f"group {pair.number}")
@@ -274,7 +274,7 @@ async def in_a_group(env: Environment) -> None:
 
 @case(ALONE)
 async def blocked(env: Environment) -> None:
-    """Whoever finishes what it depends on is not refused for it, and what depends on the same is released."""
+    """The outcome of its dependency is not refused because of it, and the other dependents are released."""
 
     async def place(env: Environment, pair: Pair) -> None:
         root = await env.add(queue=pair.queue)
@@ -316,7 +316,7 @@ async def depended_on(env: Environment) -> None:
 
 @case(ALONE)
 async def ended(env: Environment) -> None:
-    """Done, dead or cancelled: it is listed, pruned or deleted, and so are its neighbours."""
+    """Done, dead or cancelled: it is listed, pruned or deleted like its neighbours."""
 
     async def place(env: Environment, pair: Pair) -> None:
         first, broken, last = await env.add_many(3, queue=pair.queue, idempotency_key=None, **RICH)

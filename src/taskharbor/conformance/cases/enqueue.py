@@ -1,4 +1,4 @@
-"""Enqueue: records come back as they were given, calls are atomic, answers are in order."""
+"""Enqueue: records come back as they were given, calls are atomic, results are in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AS_GIVEN = "A stored record comes back as it was given, byte for byte."
 
 
 def full(env: Environment) -> JobRecord:
-    """A record with every field that an enqueuer may give."""
+    """A record with every field that the caller may set."""
     return env.job(
         type="mail:send",
         payload=bytes(range(256)),
@@ -52,7 +52,7 @@ async def record_comes_back_from_reserve_and_list(env: Environment) -> None:
 
 @case(AS_GIVEN)
 async def absent_and_empty_differ(env: Environment) -> None:
-    """None, empty and zero are three things."""
+    """None, empty and zero are three different values."""
     job = await env.add(
         payload=b"", metadata={}, run_at=None, timeout=None, idempotency_key=None, group=None, flow_id=None
     )
@@ -136,10 +136,10 @@ async def one_invalid_job(env: Environment) -> None:
 
 @case(ATOMIC, "An unknown dependency, or a cycle, is `InvalidJob`.")
 async def late_refusal_stores_nothing(env: Environment) -> None:
-    """What only the store can refuse, refuses the whole call; keys and group limits of the call stay unknown too."""
+    """One refusal that only the store can make refuses the whole call: its keys and group limits stay unknown too."""
     group = env.name("group")
     good = env.job(idempotency_key="key", group=group, group_limit=5)
-    bad = env.job(depends_on=(env.name("nobody"),))
+    bad = env.job(depends_on=(env.name("unknown"),))
     try:
         await env.put(good, bad)
     except InvalidJob:

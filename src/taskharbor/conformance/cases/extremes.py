@@ -1,6 +1,6 @@
 """Extremes: every field of a job, and every number and time of an outcome, at its bound and one beyond, through every
-verb, beside healthy neighbours in the same call. What is at the bound is a job like any other; what is beyond is
-refused alone."""
+verb, beside healthy neighbours in the same call. A value at the bound is accepted; one
+beyond is refused, and nothing else in the call is."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def fields_of(field: str, value: Any) -> dict[str, Any]:
 
 
 async def take(env: Environment, queue: str, at: float, worker: str) -> dict[str, Reserved]:
-    """All three, each with its group's slot: grouped ones come one after the other."""
+    """All three. Jobs of one group come one after the other."""
     found = await env.take(queues=[queue], at=at, worker=worker)
     return {item.job.id: item for item in found}
 
@@ -153,7 +153,7 @@ async def one_beyond(env: Environment) -> None:
 
 
 def outcomes(lease: Lease, now: datetime) -> Iterator[tuple[Outcome, bool]]:
-    """Outcomes with a number or a time at its bound, or one beyond; and whether it is taken."""
+    """Outcomes with a number or a time at its bound, or one beyond; and whether it is accepted."""
     for attempts, taken in ((0, True), (BIG, True), (-1, False), (BIG + 1, False), (2**70, False)):
         yield Retry(lease, None, attempts), taken
         yield Fail(lease, "over", attempts, now), taken
@@ -200,7 +200,7 @@ async def requeue_at_the_bound_and_beyond(env: Environment) -> None:
 
 @case(NUMBERS)
 async def the_first_and_the_last_minute(env: Environment) -> None:
-    """`now` itself at the ends of time: a job is stored, taken, kept, retried, lost, taken over and done."""
+    """`now` itself at both bounds: a job is stored, reserved, extended, retried, lost, taken over and done."""
     for number, now in enumerate((FIRST, LAST - timedelta(minutes=1))):
         queue, driver, lease = env.q(f"{number}"), env.driver, timedelta(seconds=5)
         job = env.job(queue=queue, created_at=now)

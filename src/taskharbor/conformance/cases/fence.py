@@ -41,7 +41,7 @@ def with_token(held: Reserved, token: str) -> Lease:
 async def unknown_job(env: Environment) -> None:
     await env.add()
     held = await env.take_one()
-    await all_refused(env, Lease(env.name("nobody"), env.queue, held.lease.token, env.at(10)), "JobNotFound", 1)
+    await all_refused(env, Lease(env.name("unknown"), env.queue, held.lease.token, env.at(10)), "JobNotFound", 1)
     await env.driver.delete([held.job.id])
     await all_refused(env, held.lease, "JobNotFound", 1)
 
@@ -57,7 +57,7 @@ async def never_reserved(env: Environment) -> None:
 
 @case(NOT_INFLIGHT, SAME_RULES)
 async def settled_with_another_token(env: Environment) -> None:
-    """Not inflight comes before the token: a wrong one does not make it a mismatch."""
+    """JobNotInflight comes before LeaseMismatch, also with a wrong token."""
     for finish in (env.ack, env.retry, env.fail, env.drop):
         job = await env.add(queue=env.q("own"))
         held = await env.take_one(queues=[env.q("own")])
@@ -77,7 +77,7 @@ async def cancelled_under_the_worker(env: Environment) -> None:
 
 @case(MISMATCH, SAME_RULES)
 async def wrong_token(env: Environment) -> None:
-    """Also one that only looks like it."""
+    """Also a token that differs in one character."""
     await env.add()
     held = await env.take_one(lease=10)
     token = held.lease.token
@@ -104,7 +104,7 @@ async def mismatch_before_expiry(env: Environment) -> None:
 
 @case(MISMATCH)
 async def taken_over_after_expiry(env: Environment) -> None:
-    """The zombie: its lease ended, another holds the job; whatever it sends is refused and changes nothing."""
+    """A worker whose lease ended and whose job another has now: whatever it sends is refused and changes nothing."""
     await env.add()
     zombie = await env.take_one(lease=10, worker=env.name("zombie"))
     newest = await env.take_one(at=10, lease=10, worker=env.name("newest"))

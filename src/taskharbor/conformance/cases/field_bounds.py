@@ -1,4 +1,4 @@
-"""Limits: what is in bounds comes back unchanged, what is out of them is refused before anything is stored."""
+"""Bounds of fields: a value within them comes back unchanged, one beyond is refused before anything is stored."""
 
 from __future__ import annotations
 

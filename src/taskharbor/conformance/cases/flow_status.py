@@ -1,4 +1,4 @@
-"""Workflow runs: status, nodes and edges, cancelling a run, and what a cancelled run does to newcomers."""
+"""Flows as a whole: status, nodes and edges, cancelling, and new jobs in a cancelled flow."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def blocked_and_scheduled_are_running(env: Environment) -> None:
 
 @case(NODES)
 async def nodes_and_edges(env: Environment) -> None:
-    """In the order of ids, over queues; an edge for each place, also to a job outside."""
+    """In the order of ids, over all queues; an edge for each dependency, also to a job outside."""
     outside = await env.add()
     a, b, c = (env.job(flow_id=env.name("flow")) for _ in range(3))
     b = env.job(id=b.id, flow_id=env.name("flow"), depends_on=(c.id, outside.id), queue=env.q("other"))
@@ -88,10 +88,10 @@ async def nodes_and_edges(env: Environment) -> None:
 @case(NODES, "An unknown id is `JobNotFound`; a wrong state is `WrongState`, and nothing is changed.")
 async def unknown_flow(env: Environment) -> None:
     try:
-        await env.driver.flow(env.name("nobody"), env.now)
+        await env.driver.flow(env.name("unknown"), env.now)
     except JobNotFound:
         return
-    raise AssertionError("a flow that nobody knows was found")
+    raise AssertionError("a flow that was never enqueued was found")
 
 
 @case(UPDATED)
@@ -151,7 +151,7 @@ async def enqueued_into_a_cancelled_flow(env: Environment) -> None:
 
 @case(CANCEL)
 async def spawned_into_a_cancelled_flow(env: Environment) -> None:
-    """A handler outside the flow that did not hear of it adds to it: the jobs are kept, and do not run."""
+    """A handler outside adds to a flow that was cancelled meanwhile: the jobs are stored as cancelled."""
     name = env.name("flow")
     await env.add_many(2)
     acked, failed = await env.take()
@@ -166,7 +166,7 @@ async def spawned_into_a_cancelled_flow(env: Environment) -> None:
 
 @case(CANCEL)
 async def cancelled_flow_whose_job_was_running(env: Environment) -> None:
-    """The running job's ack is refused, and what it wanted to spawn is not stored."""
+    """The running job's ack is refused, and its spawned jobs are not stored."""
     name = env.name("flow")
     await env.add(flow_id=name)
     held = await env.take_one()
@@ -200,7 +200,7 @@ async def flag_comes_back_with_the_next_cancel(env: Environment) -> None:
 
 @case(FORGOTTEN)
 async def deleted_flow_keeps_no_flag(env: Environment) -> None:
-    """Its jobs in two queues are deleted one after the other: the flag stays with the first, and goes with the last."""
+    """Its jobs in two queues are deleted one after the other: the flag goes with the last one."""
     name = env.name("flow")
     here, there = await env.add(flow_id=name), await env.add(flow_id=name, queue=env.q("other"))
     assert await env.driver.cancel_flow(name, env.at(1)) == 2
@@ -241,7 +241,7 @@ async def queues_where_nothing_was_stored_keep_no_flag(env: Environment) -> None
 
 @case(FORGOTTEN)
 async def delete_beside_cancel_flow_and_enqueue(env: Environment) -> None:
-    """Whoever comes first: what is left behind does not reach the next flow of that name."""
+    """Whichever call comes first: nothing of it is left for the next flow of that name."""
     drivers = await env.siblings(3)
     for turn in range(12):
         name = env.name(f"flow{turn}")

@@ -72,7 +72,7 @@ async def diamond_in_any_order(env: Environment) -> None:
 
 @case(BLOCKED)
 async def only_ack_releases(env: Environment) -> None:
-    """Reserve, extension, retry, expiry and release of the dependency leave the dependent where it is."""
+    """Reserve, extension, retry, expiry and release of the dependency leave the dependent blocked."""
     first = await env.add()
     second = await env.add(depends_on=(first.id,))
     worker = env.name("w")
@@ -160,7 +160,7 @@ async def released_and_scheduled(env: Environment) -> None:
 @case(REFUSED)
 async def unknown_dependency(env: Environment) -> None:
     known = await env.add()
-    await invalid(env, env.job(), env.job(depends_on=(known.id, env.name("nobody"))))
+    await invalid(env, env.job(), env.job(depends_on=(known.id, env.name("unknown"))))
 
 
 @case(REFUSED)
@@ -172,7 +172,7 @@ async def deleted_dependency(env: Environment) -> None:
 
 @case(REFUSED)
 async def cycles(env: Environment) -> None:
-    """Of one, of two, of three, and one hidden behind good jobs."""
+    """Of one, two and three jobs, and one behind jobs that are in order."""
     ids = [env.name(f"c{number}") for number in range(4)]
     await invalid(env, env.job(id=ids[0], depends_on=(ids[0],)))
     await invalid(env, env.job(id=ids[0], depends_on=(ids[1],)), env.job(id=ids[1], depends_on=(ids[0],)))
@@ -182,7 +182,7 @@ async def cycles(env: Environment) -> None:
 
 
 @case(REFUSED)
-async def long_chain_is_no_cycle(env: Environment) -> None:
+async def long_chain_is_not_a_cycle(env: Environment) -> None:
     """Deeper than a recursion would go."""
     jobs = [env.job()]
     for _ in range(2000):
@@ -227,7 +227,7 @@ async def dependency_known_by_its_key_and_done(env: Environment) -> None:
 
 @case(BY_KEY, STAY, WAITING)
 async def dependency_known_by_its_key_that_never_comes(env: Environment) -> None:
-    """Dead or cancelled already, and in another flow: whoever reads the new flow is told what it waits for."""
+    """Dead or cancelled already, and in another flow: the new flow shows what it waits for."""
     for name in ("dead", "cancelled"):
         queue, flow_id = env.q(name), env.name(f"flow of {name}")
         known = await env.add(queue=queue, idempotency_key="key", flow_id=env.name(f"first of {name}"))

@@ -1,4 +1,4 @@
-"""Slots: whatever ends a lease frees its slot, and never a second time."""
+"""Capacity of a group: whatever ends a lease frees its place in the group, and never a second time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKER = "worker"
 
 
 async def held_of_three(env: Environment, queue: str, lease: float = 1000) -> Reserved:
-    """A group of limit 1 with three jobs, the first of them held by WORKER."""
+    """A group of limit 1 with three jobs, the first of them leased by WORKER."""
     await env.add_many(3, queue=queue, group="g")
     return await env.take_one(queues=[queue], worker=env.name(WORKER), lease=lease)
 
@@ -28,7 +28,7 @@ async def running(env: Environment, queue: str, at: float) -> list[Reserved]:
 
 
 def endings(env: Environment) -> dict[str, Callable[[Reserved], Awaitable[object]]]:
-    """Every way to end a lease at 5, by name. Those that can be done again without effect are."""
+    """Every way to end a lease at 5, by name."""
     driver, now = env.driver, env.at(5)
     return {
         "ack": lambda held: driver.settle([Ack(held.lease)], now),
@@ -56,7 +56,7 @@ async def freed_by_everything(env: Environment) -> None:
 
 @case(FREED)
 async def freed_once_whatever_follows(env: Environment) -> None:
-    """Each ending, then all the others: the slot of the job that runs now stays taken."""
+    """Each ending, then all the others: the place of the job that runs now stays taken."""
     for name, end in endings(env).items():
         queue = env.q(name)
         held = await held_of_three(env, queue)
@@ -77,8 +77,8 @@ async def freed_by_expiry(env: Environment) -> None:
 
 
 @case(FREED)
-async def expiry_then_anything_frees_no_second_slot(env: Environment) -> None:
-    """The expired job has given its slot to the next one: ending its old lease once more takes nobody's."""
+async def expiry_then_anything_frees_no_second_place(env: Environment) -> None:
+    """The place of the expired job went to the next one: ending the old lease again frees nothing."""
     for name, end in endings(env).items():
         if name in ("fail", "drop"):
             continue
@@ -90,8 +90,8 @@ async def expiry_then_anything_frees_no_second_slot(env: Environment) -> None:
 
 
 @case(FREED)
-async def expiry_before_anybody_noticed(env: Environment) -> None:
-    """The lease is over, nobody has reserved since, and then the job is cancelled, deleted or acked."""
+async def expiry_that_no_reserve_has_met(env: Environment) -> None:
+    """The lease is over, no reserve has come since, and then the job is cancelled, deleted or acked."""
     for name in ("cancel", "delete", "release", "ack"):
         queue = env.q(name)
         held = await held_of_three(env, queue, lease=5)
@@ -102,7 +102,7 @@ async def expiry_before_anybody_noticed(env: Environment) -> None:
 
 @case(FREED)
 async def takeover_then_stale_ack(env: Environment) -> None:
-    """Expiry, takeover of the same job, and the zombie's ack: one slot, one holder."""
+    """Expiry, takeover of the same job, and the first worker's ack: one place, one lease."""
     await env.add(group="g")
     zombie = await env.take_one(lease=5)
     newest = await env.take_one(at=5, lease=100)
@@ -116,7 +116,7 @@ async def takeover_then_stale_ack(env: Environment) -> None:
 
 @case(FREED)
 async def many_expiries_at_once(env: Environment) -> None:
-    """A group of three whose holders all crash is a group of three again, not of six or none."""
+    """A group of three whose workers all crash has three places again, not six or none."""
     await env.add_many(9, group="g", group_limit=3)
     for turn in range(4):
         assert len(await env.take(at=turn * 10, lease=10)) == 3
@@ -170,7 +170,7 @@ async def deleted_while_inflight(env: Environment) -> None:
 
 @case(FREED)
 async def cancelled_while_waiting_frees_nothing(env: Environment) -> None:
-    """Only what is inflight has a slot to free."""
+    """Only a job that is inflight takes a place."""
     held = await held_of_three(env, env.queue)
     ready = [id for id in await env.all_ids(1) if id != held.job.id]
     await env.driver.cancel(ready[:1], env.at(1))

@@ -52,7 +52,7 @@ async def limit_over_calls_and_siblings(env: Environment) -> None:
 
 @case(LIMIT)
 async def limit_leaves_room_for_the_others(env: Environment) -> None:
-    """A full group in front holds up neither ungrouped jobs nor other groups."""
+    """A full group blocks neither ungrouped jobs nor other groups."""
     await env.add_many(3, group=env.name("full"))
     await env.take(1)
     free, other = await env.add(), await env.add(group=env.name("other"))
@@ -97,7 +97,7 @@ async def blocked_member(env: Environment) -> None:
 
 @case(NOBODY_HELD_UP)
 async def member_that_retries_later(env: Environment) -> None:
-    """A delayed retry gives its slot to the next one, and does not come back before its time."""
+    """A delayed retry gives its place to the next one, and does not come back before its time."""
     first, second = await env.add_many(2, group=env.name("g"))
     await env.retry(await env.take_one(), at=1, run_at=60)
     held = await env.take_one(at=1, lease=1000)
@@ -184,7 +184,7 @@ async def limit_brought_by_a_blocked_or_spawned_job(env: Environment) -> None:
 
 @case(SETS)
 async def limit_of_a_job_that_was_not_stored(env: Environment) -> None:
-    """A job that was known already brings nothing."""
+    """The group limit of a job that was known already does not count."""
     group = env.name("g")
     known = await env.add(group=group, idempotency_key="key")
     await env.add_many(2, group=group)

@@ -95,7 +95,7 @@ async def queue_and_key_are_not_pasted_together(env: Environment) -> None:
 
 @case("Idempotency keys are 1 to 512 bytes of any UTF-8 text, NUL included.")
 async def keys_are_compared_byte_by_byte(env: Environment) -> None:
-    """No trimming, no folding of case, no normalising, no end at a NUL, no number where there is text."""
+    """No trimming, no case folding, no normalising, no end at a NUL, no text read as a number."""
     keys = [
         "a",
         "A",
@@ -171,7 +171,7 @@ async def known_id_in_another_queue(env: Environment) -> None:
 
 
 @case(ID_KNOWN)
-async def known_id_keeps_what_became_of_it(env: Environment) -> None:
+async def known_id_keeps_its_state(env: Environment) -> None:
     """Sending an enqueue again after the job was done starts nothing."""
     first = await env.finished()
     assert await env.put(first, at=1) == [Enqueued(first.id, True)]

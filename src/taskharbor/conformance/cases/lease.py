@@ -34,7 +34,7 @@ async def never_earlier(env: Environment) -> None:
 
 @case(EXTENDED)
 async def never_earlier_than_the_store_knows(env: Environment) -> None:
-    """The old lease in the caller's hand does not shorten the one in the store."""
+    """The caller's older lease does not shorten the one in the store."""
     await env.add()
     held = await env.take_one(lease=10)
     await env.extend(held, at=1, lease=60)
@@ -45,7 +45,7 @@ async def never_earlier_than_the_store_knows(env: Environment) -> None:
 
 @case(EXTENDED)
 async def extend_often(env: Environment) -> None:
-    """With the lease of the last answer or with the first one: the token is what counts."""
+    """With the newest lease or with the first one: only the token counts."""
     await env.add()
     held = await env.take_one(lease=10)
     for turn in range(1, 20):
@@ -77,7 +77,7 @@ async def extend_batch_with_bad_ones(env: Environment) -> None:
     short = await env.take_one(lease=1)
     first, second, settled, wrong, third = await env.take(5, lease=10)
     await env.ack(settled, at=1)
-    unknown = Lease(env.name("nobody"), env.queue, first.lease.token, env.at(10))
+    unknown = Lease(env.name("unknown"), env.queue, first.lease.token, env.at(10))
     stolen = Lease(wrong.job.id, env.queue, first.lease.token, env.at(10))
     answers = await env.extend(first, unknown, second, settled, stolen, short, third, at=2, lease=10)
     assert refusals(answers) == ["ok", "JobNotFound", "ok", "JobNotInflight", "LeaseMismatch", "LeaseExpired", "ok"]
@@ -141,7 +141,7 @@ async def extended_in_the_last_millisecond(env: Environment) -> None:
 
 @case(STAYS_EXPIRED)
 async def stays_expired(env: Environment) -> None:
-    """Reading it, listing it, trying again: expired until somebody takes it over."""
+    """Reading, listing, trying again: it stays expired until another worker takes it over."""
     job = await env.add()
     held = await env.take_one(lease=10)
     for at in (10, 11, 1000):
@@ -155,7 +155,7 @@ async def stays_expired(env: Environment) -> None:
 
 @case(STAYS_EXPIRED)
 async def stays_expired_beside_a_busy_queue(env: Environment) -> None:
-    """Reservations that return other jobs do not take the expired one's place away from it."""
+    """Reservations that return other jobs do not change the place of the expired one."""
     await env.add()
     held = await env.take_one(lease=10)
     await env.add_many(3, priority=9, at=1)
@@ -166,7 +166,7 @@ async def stays_expired_beside_a_busy_queue(env: Environment) -> None:
 
 @case(STAYS_EXPIRED)
 async def the_store_decides_when_it_ends(env: Environment) -> None:
-    """A lease whose end was written by somebody else is worth what the store knows."""
+    """What the caller writes into a lease does not count: the store knows when it ends."""
     await env.add()
     held = await env.take_one(lease=10)
     forged = Lease(held.lease.job_id, held.lease.queue, held.lease.token, env.at(1000))
@@ -183,7 +183,7 @@ async def an_old_copy_of_an_extended_lease_is_good(env: Environment) -> None:
 
 
 async def taken_over(env: Environment) -> JobRecord:
-    """A job whose second delivery is held at 10."""
+    """A job whose second delivery is leased at 10."""
     await env.add(attempts=3)
     await env.take_one(lease=10)
     return (await env.take_one(at=10)).job

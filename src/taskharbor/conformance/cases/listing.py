@@ -28,7 +28,7 @@ async def pages(env: Environment, limit: int, **filters: Any) -> list[list[str]]
 
 @case(LIST)
 async def in_the_order_of_ids(env: Environment) -> None:
-    """By code point, whatever the store's collation thinks of case, accents and emoji."""
+    """By code point, whatever the store's collation does with case, accents and emoji."""
     names = ["b", "B", "a", "Z", "é", "e", "z", "10", "9", "ﬀ", "😀", "_", "~", "-", "a b", "ab"]
     ids = [env.name(name) for name in names]
     await env.put(*(env.job(id=id) for id in ids))
@@ -81,7 +81,7 @@ async def every_state(env: Environment) -> None:
 
 @case(LIST)
 async def pages_with_filters(env: Environment) -> None:
-    """A filter that passes one job in ten fills its pages all the same, or goes on to the end."""
+    """A filter that matches one job in ten still fills its pages, or reads on to the end."""
     jobs = [await env.add(type="rare" if number % 10 == 0 else "usual") for number in range(60)]
     found = await pages(env, 2, type="rare")
     assert [id for page in found for id in page] == ids_of(jobs[::10])
@@ -171,7 +171,7 @@ async def counts(env: Environment) -> None:
 
 @case(COUNTS)
 async def counts_follow_every_step(env: Environment) -> None:
-    """No counter that runs away: whatever happens, the sum is the number of records."""
+    """After every step the sum of the counts is the number of records."""
     jobs = await env.add_many(6, group=env.name("g"), group_limit=9)
     held = await env.take()
     await env.ack(held[0])

@@ -1,4 +1,4 @@
-"""`lost`: how often a lease ended without an outcome, and what sets it back."""
+"""`lost`: how often a lease ended without an outcome, and what resets it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TAKEOVER = "Taking over an expired job adds one to `lost`."
 
 
 async def twice_lost(env: Environment, queue: str | None = None) -> Reserved:
-    """A job that crashed twice, held from 20 to 30."""
+    """A job that crashed twice, leased from 20 to 30."""
     await env.add(queue=queue or env.queue)
     for turn in (0, 1):
         await env.take_one(at=turn * 10, lease=10, queues=[queue or env.queue])
@@ -30,7 +30,7 @@ async def counts_every_takeover(env: Environment) -> None:
 
 @case(TAKEOVER)
 async def counts_once_for_each(env: Environment) -> None:
-    """However long the lease has been over, and whoever looked in between, it is one."""
+    """However long the lease has been over, and however often it was read since, it counts once."""
     job = await env.add()
     await env.take_one(lease=10)
     for at in (10, 100, 1000):
@@ -78,7 +78,7 @@ async def left_by_a_snooze(env: Environment) -> None:
 
 @case(BACK)
 async def set_back_by_requeue(env: Environment) -> None:
-    """Cancelled while it was held for the third time, then requeued: it starts afresh."""
+    """Cancelled during its third delivery, then requeued: it starts at zero."""
     for reset in (False, True):
         held = await twice_lost(env, env.q(str(reset)))
         await env.driver.cancel([held.job.id], env.at(21))

@@ -1,4 +1,4 @@
-"""Order inside a queue: priority, then the time of joining the line, then arrival, never the id."""
+"""Order inside a queue: priority, then the time of joining the queue, then arrival, never the id."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def higher_priority_first_one_by_one(env: Environment) -> None:
 
 @case(ORDER)
 async def priority_before_joining_time(env: Environment) -> None:
-    """A late job of a higher priority overtakes all that wait."""
+    """A late job of a higher priority overtakes all others."""
     early = await env.add_many(3)
     late = await env.add(priority=1, at=50)
     assert await env.taken_ids(2, at=50) == [late.id, early[0].id]
@@ -82,8 +82,8 @@ async def past_run_at_joins_now(env: Environment) -> None:
 
 
 @case(EXACT, JOINS, ORDER)
-async def by_time_whoever_comes_first(env: Environment) -> None:
-    """What fell due, or crashed, between two enqueues stands between them, whichever call noticed it."""
+async def by_time_whichever_call_comes_first(env: Environment) -> None:
+    """A job that became due, or expired, between two enqueues comes between them, whichever call noticed it."""
     dead = await env.dead()
     held = await env.add(), await env.add(group=env.name("g"))
     await env.take(2, lease=10)
@@ -127,7 +127,7 @@ async def in_one_call_as_given(env: Environment) -> None:
 
 @case(BEHIND)
 async def a_clock_that_is_behind(env: Environment) -> None:
-    """By the time it gives, or behind what is there: both are right. What comes later comes behind it."""
+    """By the time of the call, or behind the others: both are right. What comes later is behind it."""
     ahead = await env.add(at=5)
     behind = await env.add(at=3)
     later = await env.add(at=6)
@@ -178,7 +178,7 @@ async def retry_with_run_at_joins_then(env: Environment) -> None:
 
 @case(PLACE, JOINS)
 async def expiry_joins_at_expiry(env: Environment) -> None:
-    """However late it is noticed: the job stands where its lease ended."""
+    """However late it is noticed: its place follows from the end of its lease."""
     crashed = await env.add()
     await env.take_one(lease=10)
     before = await env.add(at=9.999)
@@ -227,7 +227,7 @@ async def unblocked_joins_now(env: Environment) -> None:
 
 @case(SAME_LINE)
 async def no_starvation_by_fresh_jobs(env: Environment) -> None:
-    """Two new jobs for each one taken: what was given back, and what crashed, still runs."""
+    """Two new jobs for each one reserved: what was given back, and what expired, still runs."""
     retried, crashed = await env.add_many(2)
     first, _ = await env.take(2, lease=3)
     await env.retry(first, at=1, run_at=2)

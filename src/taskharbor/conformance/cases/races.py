@@ -1,4 +1,4 @@
-"""Races: two calls that meet on the same jobs, each followed by a look at what must hold whichever came first."""
+"""Races: two calls at once on the same jobs, and then a check of what must hold whichever came first."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def _after(turns: int, call: Awaitable[T]) -> T:
 
 @case(JOIN)
 async def last_two_acks_of_a_join(env: Environment) -> None:
-    """Neither sees the other as done, unless the store makes one wait: then the join would never run."""
+    """If neither saw the other as done, the job that waits for both would never run."""
     drivers = await env.siblings(3)
     for _ in range(ROUNDS):
         jobs = await env.add_many(3)
@@ -98,7 +98,7 @@ async def cancel_beside_the_ack(env: Environment) -> None:
 
 @case(ONCE)
 async def cancel_beside_the_reserve(env: Environment) -> None:
-    """A job that was cancelled is not running, whoever was first."""
+    """A job that was cancelled is not running, whichever call came first."""
     one, two = await env.siblings(2)
     for _ in range(ROUNDS):
         job = await env.add(group=env.name("g"))
@@ -155,7 +155,7 @@ async def extend_beside_the_takeover(env: Environment) -> None:
 
 @case(CANCEL_FLOW)
 async def cancel_flow_beside_spawn_and_enqueue(env: Environment) -> None:
-    """Whoever comes first: in the end nothing of the flow is alive."""
+    """Whichever call comes first: in the end no job of the flow is unfinished."""
     drivers = await env.siblings(3)
     for turn in range(ROUNDS):
         flow = env.name(f"flow{turn}")
@@ -174,7 +174,7 @@ async def cancel_flow_beside_spawn_and_enqueue(env: Environment) -> None:
 
 @case(ONCE, "A key lives as long as its record: after `delete` or `prune` it is free again.")
 async def delete_beside_the_same_key(env: Environment) -> None:
-    """The answer names a job that is there, or was there when it was given; the key is never stuck."""
+    """The result names a job that exists, or existed then; the key is never lost."""
     one, two = await env.siblings(2)
     for turn in range(ROUNDS):
         key = f"key{turn}"

@@ -1,4 +1,4 @@
-"""Release: what a dead worker held comes back at once."""
+"""Release: the jobs of a dead worker are ready again at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def only_of_this_worker(env: Environment) -> None:
 async def keeps_what_is_still_held(env: Environment) -> None:
     jobs = await env.add_many(4)
     taken = await env.take(worker=env.name("w"))
-    keep = [taken[1].lease.token, taken[3].lease.token, "of somebody else"]
+    keep = [taken[1].lease.token, taken[3].lease.token, "of another worker"]
     assert await env.driver.release(env.name("w"), env.at(1), keep) == 2
     assert await env.states(*jobs, at=1) == ["ready", "inflight", "ready", "inflight"]
     await env.ack(taken[1], at=2)
@@ -56,7 +56,7 @@ async def keeps_what_is_still_held(env: Environment) -> None:
 
 @case(GIVES_BACK)
 async def nothing_to_release(env: Environment) -> None:
-    assert await env.driver.release(env.name("nobody"), env.now) == 0
+    assert await env.driver.release(env.name("unknown"), env.now) == 0
     await env.add()
     await env.ack(await env.take_one(worker=env.name("w")))
     assert await env.driver.release(env.name("w"), env.at(1)) == 0
@@ -72,7 +72,7 @@ async def releasing_twice(env: Environment) -> None:
 
 @case(GIVES_BACK)
 async def expired_leases_are_not_released(env: Environment) -> None:
-    """An expired job is runnable already: it stands in line at its expiry, and is counted when taken over."""
+    """An expired job is runnable already: its place follows from its expiry, and it counts as lost when taken over."""
     expired, valid = await env.add_many(2)
     await env.take_one(lease=5, worker=env.name("w"))
     await env.take_one(lease=50, worker=env.name("w"))
@@ -83,7 +83,7 @@ async def expired_leases_are_not_released(env: Environment) -> None:
 
 @case(GIVES_BACK)
 async def taken_over_by_another(env: Environment) -> None:
-    """What the dead worker held once, and another holds now, stays where it is."""
+    """A job of the dead worker that another worker has now stays where it is."""
     job = await env.add()
     await env.take_one(lease=5, worker=env.name("dead"))
     held = await env.take_one(at=5, lease=50, worker=env.name("alive"))

@@ -49,7 +49,7 @@ async def repeated_with_other_values(env: Environment) -> None:
 
 @case(SAME)
 async def long_after_the_lease(env: Environment) -> None:
-    """The lease it was settled under is over by then: that does not matter any more."""
+    """Its lease is over by then, which does not matter any more."""
     await env.add_many(2)
     first, second = await env.take(2, lease=10)
     await env.ack(first, at=5)
@@ -102,7 +102,7 @@ async def repeated_ack_spawns_once(env: Environment) -> None:
 
 @case(SAME)
 async def repeated_after_requeue(env: Environment) -> None:
-    """A repeated Fail does not kill the job again that somebody has brought back."""
+    """A repeated Fail does not end the job again after it was requeued."""
     for name, kind in zip(("dead", "dropped"), KINDS[2:], strict=True):
         job = await env.add(queue=env.q(name))
         held = await env.take_one(queues=[job.queue])

@@ -1,4 +1,4 @@
-"""Reserve: what is returned, what never is, and what a reservation says."""
+"""Reserve: what is returned, what never is, and what a reservation contains."""
 
 from __future__ import annotations
 

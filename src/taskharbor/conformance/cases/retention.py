@@ -1,4 +1,4 @@
-"""Retention: what prune forgets, and what it never does.
+"""Retention: what prune removes, and what it keeps.
 
 Moments here lie long before those of real jobs, so that a case on a shared store prunes nothing but its own.
 """
@@ -70,7 +70,7 @@ async def what_is_not_finished_stays(env: Environment) -> None:
 
 @case(PRUNE, "An unknown id is `JobNotFound`; a wrong state is `WrongState`, and nothing is changed.")
 async def pruned_is_gone(env: Environment) -> None:
-    """Record, result, id: as if it had never been."""
+    """Record, result, id: as if the job had never existed."""
     job = await env.finished()
     await prune(env, 1)
     assert await env.gone(job)
@@ -135,7 +135,7 @@ async def a_chain_from_its_old_end(env: Environment) -> None:
 
 @case(NEEDED)
 async def what_is_needed_does_not_use_up_the_limit(env: Environment) -> None:
-    """Old records that must stay never keep a small batch from reaching those behind them."""
+    """Old records that must stay do not count against the limit."""
     needed = [await env.finished() for _ in range(5)]
     await env.add(depends_on=tuple(job.id for job in needed), run_at=env.at(60))
     await env.finished(at=1)

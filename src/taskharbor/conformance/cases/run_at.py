@@ -1,4 +1,4 @@
-"""Schedule: time is what the caller says it is, to the millisecond."""
+"""`run_at`: the time is what the caller passes, to the millisecond."""
 
 from __future__ import annotations
 

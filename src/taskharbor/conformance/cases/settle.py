@@ -1,4 +1,4 @@
-"""Settle: what each outcome makes of a job, and batches in which one bad item spoils nothing."""
+"""Settle: what each outcome does to a job, and batches in which one refused item affects no other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def becomes(env: Environment, before: JobRecord, at: float, state: str, **
 
 
 async def begin(env: Environment) -> tuple[JobRecord, Lease]:
-    """A job with one recorded failure, held from 4 on: how it reads now, and its lease."""
+    """A job with one recorded failure, leased from 4 on: how it reads now, and its lease."""
     job = await env.add(attempts=0, payload=b"data")
     held = await env.take_one(worker=env.name("w"))
     await env.done(Retry(held.lease, env.at(3), 1, "first error", env.at(1)), at=1)
@@ -85,7 +85,7 @@ async def retry_later(env: Environment) -> None:
 
 @case(RETRY)
 async def attempts_are_what_core_says(env: Environment) -> None:
-    """A driver does not count by itself: up, down or the same, beyond `max_attempts` too."""
+    """A driver does not count attempts itself: up, down or the same, beyond `max_attempts` too."""
     job = await env.add(max_attempts=2)
     for turn, attempts in enumerate((1, 5, 3, 0)):
         await env.retry(await env.take_one(at=turn), at=turn, attempts=attempts)
@@ -154,7 +154,7 @@ async def mixed_batch(env: Environment) -> None:
     acked, retried, failed, dropped, gone, wrong = await env.take(6, lease=10)
     await env.driver.cancel([gone.job.id], env.at(1))
     stolen = Lease(wrong.job.id, env.queue, acked.lease.token, env.at(10))
-    unknown = Lease(env.name("nobody"), env.queue, acked.lease.token, env.at(10))
+    unknown = Lease(env.name("unknown"), env.queue, acked.lease.token, env.at(10))
     answers = await env.settle(
         Ack(short.lease),
         Ack(acked.lease, b"1"),
@@ -174,7 +174,7 @@ async def mixed_batch(env: Environment) -> None:
 
 @case(BATCH)
 async def one_after_the_other(env: Environment) -> None:
-    """The same lease in one batch: the first outcome counts, the next is judged by what the first left."""
+    """The same lease in one batch: the first outcome counts, and the next finds the job settled."""
     await env.add_many(3)
     first, second, third = await env.take(3)
     answers = await env.settle(
@@ -232,7 +232,7 @@ async def one_job_verbs(env: Environment) -> None:
     record = (await env.info(failed, 1)).job
     assert (record.reason, record.attempts, record.failed_at) == ("dead", 2, env.at(1))
     bad = Lease(extended.job.id, env.queue, "f" * 32, env.at(10))
-    unknown = Lease(env.name("nobody"), env.queue, "f" * 32, env.at(10))
+    unknown = Lease(env.name("unknown"), env.queue, "f" * 32, env.at(10))
     raised = []
     for call in (
         env.driver.ack(bad, env.at(2)),
@@ -253,7 +253,7 @@ async def results(env: Environment) -> None:
     await env.ack(await env.take_one(), result=b"1")
     dead = await env.dead()
     ready = await env.add()
-    nobody = env.name("nobody")
-    ids = [nobody, ready.id, done.id, dead.id, done.id]
-    assert await env.driver.results(ids) == {nobody: None, ready.id: None, done.id: b"1", dead.id: None}
+    unknown = env.name("unknown")
+    ids = [unknown, ready.id, done.id, dead.id, done.id]
+    assert await env.driver.results(ids) == {unknown: None, ready.id: None, done.id: b"1", dead.id: None}
     assert await env.driver.results([]) == {}

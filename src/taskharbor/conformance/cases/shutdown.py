@@ -1,6 +1,6 @@
 """Shutdown safety: closing with jobs inflight, and calls cancelled at each of their awaits.
 
-A call that is cancelled has happened or has not; which of the two, the caller finds out by asking again.
+A cancelled call was carried out or was not; the caller finds out by repeating it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def closed_with_jobs_inflight(env: Environment) -> None:
 
 @case(LOSES_NOTHING)
 async def settled_by_another_driver(env: Environment) -> None:
-    """A lease belongs to whoever has the token, not to the connection it came from."""
+    """A lease belongs to the caller that has the token, not to the connection it came from."""
     await env.add()
     async with opened(env.driver.sibling()) as worker:
         held = (await env.take(by=worker))[0]
@@ -99,7 +99,7 @@ async def cancelled_enqueue(env: Environment) -> None:
         return env.driver.enqueue(calls[turn], env.now)
 
     async def after(turn: int) -> None:
-        # One look for all three: what a server was told before the call was given up, it may still do between two.
+        # Read all three in one call: a server may still carry out the cancelled call between two reads.
         answers = await env.put(*calls[turn])
         whole = [[Enqueued(job.id, existed) for job in calls[turn]] for existed in (True, False)]
         assert answers in whole, "half of a call was stored"
@@ -152,7 +152,7 @@ async def cancelled_settle(env: Environment) -> None:
 
 @case(LOSES_NOTHING)
 async def cancelled_retry(env: Environment) -> None:
-    """Never lost, never there twice."""
+    """The job is neither lost nor doubled."""
     job = await env.add()
     held = [await env.take_one()]
 
@@ -195,7 +195,7 @@ async def cancelled_reading(env: Environment) -> None:
 
 @case(LOSES_NOTHING)
 async def cancelled_admin(env: Environment) -> None:
-    """Cancel and requeue, cut off anywhere: the job is in one of the two states, and the next call works."""
+    """Cancel and requeue, cancelled at any await: the job is in one of the two states, and the next call works."""
     job = await env.add()
 
     async def after(turn: int) -> None:

@@ -71,14 +71,14 @@ async def spawned_job_that_is_known(env: Environment) -> None:
 
 @case(SPAWN, "One refused outcome never spoils the rest of a batch.")
 async def invalid_spawn(env: Environment) -> None:
-    """Of whatever sort: the job stays inflight, nothing is stored, the rest of the batch goes on."""
+    """Whatever is invalid: the job stays inflight, nothing is stored, and the rest of the batch is settled."""
     await env.add_many(3)
     first, bad, last = await env.take(3)
     good = env.job()
     loop = env.name("loop")
     for spawn in (
         (good, env.job(type="")),
-        (good, env.job(depends_on=(env.name("nobody"),))),
+        (good, env.job(depends_on=(env.name("unknown"),))),
         (good, env.job(id=loop, depends_on=(loop,))),
         (good, env.job(payload=b"x" * (1024 * 1024 + 1))),
     ):
@@ -151,7 +151,7 @@ async def repeated_fail_spawns_once(env: Environment) -> None:
 
 @case(HANDOVER, RESULTS)
 async def handover(env: Environment) -> None:
-    """A handler that returns a workflow is replaced by it: who waited for the handler waits for the workflow's end."""
+    """A handler that returns a workflow is replaced by it: its dependents wait for the workflow's end."""
     first, other = await env.add_many(2)
     waiting = await env.add(depends_on=(other.id, first.id))
     held, _ = await env.take(2)
@@ -185,8 +185,8 @@ async def handover_keeps_every_position(env: Environment) -> None:
 
 
 @case(HANDOVER)
-async def handover_to_everyone_who_waits(env: Environment) -> None:
-    """Blocked, also in other queues; a cancelled dependent too, for the day it is requeued."""
+async def handover_to_all_dependents(env: Environment) -> None:
+    """Blocked ones, also in other queues; cancelled ones too, for a later requeue."""
     first = await env.add()
     here = await env.add(depends_on=(first.id,))
     there = await env.add(depends_on=(first.id,), queue=env.q("other"))
@@ -243,7 +243,7 @@ async def spawned_dependency_after_a_handover(env: Environment) -> None:
 
 
 @case(HANDOVER)
-async def handover_to_nobody_who_waits(env: Environment) -> None:
+async def handover_without_dependents(env: Environment) -> None:
     first = await env.add()
     end = env.job()
     await hand_over(env, await env.take_one(), end)
@@ -279,7 +279,7 @@ async def handover_to_one_that_was_handed_over(env: Environment) -> None:
 
 @case(TO_REPLACED)
 async def handover_to_one_whose_successor_is_gone(env: Environment) -> None:
-    """Then it is done, and whoever waited is released."""
+    """Then it counts as done, and its dependents are released."""
     known, end = await env.add(idempotency_key="key"), env.job()
     await hand_over(env, await env.take_one(), end)
     await env.ack(await env.take_one())

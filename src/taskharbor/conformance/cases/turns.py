@@ -1,6 +1,6 @@
 """Turns: a deep queue, a busy group or the ungrouped jobs never starve the others.
 
-Which of them begins is the driver's business: these cases ask only that nobody waits for ever.
+Which of them begins is the driver's choice: these cases only check that no job waits for ever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GROUPS = "Groups take turns: a busy group never starves another."
 
 
 async def not_starved(env: Environment, queues: list[str], limit: int = 1, **fields: Any) -> None:
-    """A job with these fields comes within some calls; not only at the first turn, but whenever it is added."""
+    """A job with these fields is reserved within a few calls, whenever it is added."""
     for _ in range(3):
         for _ in range(2):
             await serve(env, queues, limit)
@@ -29,7 +29,7 @@ async def not_starved(env: Environment, queues: list[str], limit: int = 1, **fie
 
 
 async def serve(env: Environment, queues: list[str], limit: int) -> list[str]:
-    """Reserve and ack; the ids."""
+    """Reserve and ack; return the ids."""
     taken = await env.take(limit, queues=queues)
     for held in taken:
         await env.ack(held)
@@ -81,7 +81,7 @@ async def empty_and_paused_neighbours_cost_no_turn(env: Environment) -> None:
 
 @case(QUEUES)
 async def a_call_is_filled_from_any_queue(env: Environment) -> None:
-    """Turns are no quota: what one queue lacks, the other gives."""
+    """Turns are not a quota: if one queue has too few jobs, the other fills the call."""
     deep, shallow = env.q("deep"), env.q("shallow")
     await env.add_many(9, queue=deep)
     await env.add(queue=shallow)

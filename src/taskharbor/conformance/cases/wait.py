@@ -86,8 +86,8 @@ async def spawning_wakes(env: Environment) -> None:
 
 
 @case(WAIT)
-async def freed_slot_wakes(env: Environment) -> None:
-    """The next member of a full group is runnable once the slot is free."""
+async def freed_capacity_wakes(env: Environment) -> None:
+    """The next member of a full group is runnable once a place is free."""
     await env.add_many(2, group=env.name("g"))
     held = await env.take_one()
     assert await env.take() == []
@@ -114,7 +114,7 @@ async def nothing_comes(env: Environment) -> None:
 
 @case(WAIT, HINT)
 async def many_waiters(env: Environment) -> None:
-    """All of them may look; the job is there once."""
+    """All of them may wake up; one of them gets the job."""
     drivers = await env.siblings(5)
     waiting = [asyncio.create_task(driver.wait([env.queue], PATIENCE)) for driver in drivers]
     for _ in range(20):
@@ -127,8 +127,8 @@ async def many_waiters(env: Environment) -> None:
 
 
 @case(HINT)
-async def nobody_waits(env: Environment) -> None:
-    """Hints that nobody heard cost no job."""
+async def no_waiter(env: Environment) -> None:
+    """A hint without a waiter loses no job."""
     await env.add_many(3)
     assert len(await env.take()) == 3
 
