@@ -54,8 +54,8 @@ class DriverHooks:
         """Put a wrong value into one field of a job's record behind the driver's back. False: no store could hold it.
 
         `field` is that of JobRecord, or `state`. `kind` is `missing`, `empty`, `word` (text that the field cannot
-        have), `bytes` (not valid UTF-8), `negative` (-1), `huge` (2**62), `fraction` (1.5), `infinite` (NaN or infinity)
-        or `nested` (a list in a list, in the store's form for lists). May be a coroutine function.
+        have), `bytes` (not valid UTF-8), `negative` (-1), `huge` (2**62), `fraction` (1.5), `infinite` (NaN or
+        infinity) or `nested` (a list in a list, in the store's form for lists). May be a coroutine function.
         """
         raise Skipped("damage_field() is not given: the store cannot be written to by another program")
 

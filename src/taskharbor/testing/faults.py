@@ -26,7 +26,12 @@ from taskharbor.model.outcome import Ack, Outcome
 
 # Every call of the contract; the verbs for one job use settle and extend, and a close never fails.
 _NEVER = {"ack", "retry", "fail", "extend_lease", "close"}
-VERBS = tuple(name for name, call in vars(Driver).items() if iscoroutinefunction(call) and name not in _NEVER)
+VERBS = tuple(
+    name
+    for part in reversed(Driver.__mro__)  # the contract has parts
+    for name, call in vars(part).items()
+    if iscoroutinefunction(call) and name not in _NEVER
+)
 
 
 class Faults:
