@@ -319,8 +319,8 @@ def test_a_block_of_psycopg_on_a_connection_in_autocommit_mode_is_a_transaction(
 def test_a_connection_is_asked_once(ready, way, monkeypatch):
     """Pooled connections serve many transactions: only the first pays for the look."""
     looks: list[Any] = []
-    monkeypatch.setattr(caller_connection, "_look", counted(caller_connection._look, looks))
-    monkeypatch.setattr(caller_connection, "_look_sync", counted(caller_connection._look_sync, looks))
+    monkeypatch.setattr(caller_connection, "_identify", counted(caller_connection._identify, looks))
+    monkeypatch.setattr(caller_connection, "_identify_sync", counted(caller_connection._identify_sync, looks))
 
     async def live():
         async with way(ready.address, False) as caller:

@@ -59,5 +59,5 @@ def test_the_fence_grows_over_a_crash(server):
 def test_a_reserve_that_is_not_flushed_has_to_be_asked_for():
     assert parse("postgresql://h/d").durable_reserve
     assert not parse("postgresql://h/d?reserve=unflushed").durable_reserve
-    with pytest.raises(ValueError, match="reserve: expected one of durable, unflushed, got 'no'"):
+    with pytest.raises(ValueError, match="reserve: expected durable or unflushed, got 'no'"):
         parse("postgresql://h/d?reserve=no")

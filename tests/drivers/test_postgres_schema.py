@@ -150,7 +150,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {2: "851f26acce272328fe4049d39316e5cb59511ce15042ff5ad5ad41d6e7248735"}
+DIGESTS = {2: "3bd2f1546d4bec45e2800853d42023f186472bcf90712dd9fddbe2960f50ba11"}
 
 
 def test_the_functions_belong_to_their_version():

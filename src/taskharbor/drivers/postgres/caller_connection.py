@@ -1,8 +1,7 @@
-"""Whether the caller's connection leads to the database that the jobs are kept in.
+"""Checks that the caller's connection leads to the database that holds the jobs.
 
-What identifies a database is asked once on the caller's connection and once on one of our own, in a process; the first
-time also makes sure that the schema is there. So a statement that cannot succeed never reaches the caller's
-transaction, which the server would abort for it.
+Both connections are asked once in a process what identifies their database; the first time also makes sure that the
+schema exists. So a statement that cannot succeed never reaches the caller's transaction, which the server would abort.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from taskharbor.model.errors import WrongConnection
 if TYPE_CHECKING:
     import psycopg
 
-PATIENCE = 10.0  # seconds for all that is done on a connection of our own
+OPEN_S = 10.0  # for everything that is done on a connection of our own
 
 _NAMES = (
     "select oid, datname, exists (select 1 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on "
     "n.oid = c.relnamespace where n.nspname = cast(? as text) and c.relname = 'meta') "
     "from pg_catalog.pg_database where datname = current_database()"
 )
-# Not everybody may call it everywhere; a dump that was restored on another server has the names and perhaps the oids.
+# Not every role may call it. A dump that was restored on another server has the same names and perhaps the same oids.
 _SYSTEM = "select system_identifier from pg_catalog.pg_control_system()"
 
 
@@ -51,23 +50,23 @@ class DatabaseIdentity(NamedTuple):
         return apart or self.oid != other.oid or self.name != other.name
 
 
-_ours: dict[tuple[str, str], DatabaseIdentity] = {}  # address and schema → the database that stands there
+_ours: dict[tuple[str, str], DatabaseIdentity] = {}  # address and schema → the database behind them
 _known: weakref.WeakKeyDictionary[Any, set[tuple[str, str]]] = weakref.WeakKeyDictionary()  # the caller's connections
 
 
 async def check(connection: Any, options: PostgresOptions) -> None:
-    """WrongConnection if a job stored through an asynchronous connection would not be one of ours, or not be stored
-    together with what the caller writes."""
+    """WrongConnection if a job on this asynchronous connection would go to another database, or would not be stored
+    together with the caller's writes."""
     inner = await in_transaction_async(connection)
     if _is_two_phase(inner):
         await run(connection, _NO_HINTS, ())
     if _is_known(inner, options):
         return
     before = _ours.get(_key(options))
-    ours = before or await learn(options)
-    theirs = await _look(connection, options.schema)
+    ours = before or await open_once(options)
+    theirs = await _identify(connection, options.schema)
     if before is not None and (theirs.is_other_than(ours) or not theirs.has_schema):
-        ours = await learn(options)  # it was upgraded, dropped, or stands elsewhere since we looked
+        ours = await open_once(options)  # it may have been upgraded, dropped or moved since
     _note(inner, options, theirs, ours)
 
 
@@ -79,10 +78,10 @@ def check_sync(connection: Any, options: PostgresOptions) -> None:
     if _is_known(inner, options):
         return
     before = _ours.get(_key(options))
-    ours = before or _learn_sync(options)
-    theirs = _look_sync(connection, options.schema)
+    ours = before or _open_once_sync(options)
+    theirs = _identify_sync(connection, options.schema)
     if before is not None and (theirs.is_other_than(ours) or not theirs.has_schema):
-        ours = _learn_sync(options)
+        ours = _open_once_sync(options)
     _note(inner, options, theirs, ours)
 
 
@@ -100,7 +99,7 @@ def _is_known(inner: Any, options: PostgresOptions) -> bool:
         return True
     try:
         return _key(options) in _known.get(inner, ())
-    except TypeError:  # a library whose connections cannot be remembered: asked each time
+    except TypeError:  # a library whose connections cannot be weakly referenced: asked each time
         return False
 
 
@@ -121,42 +120,42 @@ def _note(inner: Any, options: PostgresOptions, theirs: DatabaseIdentity, ours: 
 # The caller's side. A savepoint: what fails here must not abort the caller's transaction.
 
 
-async def _look(connection: Any, schema: str) -> DatabaseIdentity:
+async def _identify(connection: Any, schema: str) -> DatabaseIdentity:
     oid, name, has_schema = (await run(connection, _NAMES, (schema,)))[0]
-    await run(connection, "savepoint taskharbor_look", ())
+    await run(connection, "savepoint taskharbor_identify", ())
     try:
         system = (await run(connection, _SYSTEM, ()))[0][0]
     except Exception:
         system = None
-        await run(connection, "rollback to savepoint taskharbor_look", ())
-    await run(connection, "release savepoint taskharbor_look", ())
+        await run(connection, "rollback to savepoint taskharbor_identify", ())
+    await run(connection, "release savepoint taskharbor_identify", ())
     return DatabaseIdentity(oid, name, has_schema, system)
 
 
-def _look_sync(connection: Any, schema: str) -> DatabaseIdentity:
+def _identify_sync(connection: Any, schema: str) -> DatabaseIdentity:
     oid, name, has_schema = run_sync(connection, _NAMES, (schema,))[0]
-    run_sync(connection, "savepoint taskharbor_look", ())
+    run_sync(connection, "savepoint taskharbor_identify", ())
     try:
         system = run_sync(connection, _SYSTEM, ())[0][0]
     except Exception:
         system = None
-        run_sync(connection, "rollback to savepoint taskharbor_look", ())
-    run_sync(connection, "release savepoint taskharbor_look", ())
+        run_sync(connection, "rollback to savepoint taskharbor_identify", ())
+    run_sync(connection, "release savepoint taskharbor_identify", ())
     return DatabaseIdentity(oid, name, has_schema, system)
 
 
 # Our side
 
 
-async def learn(options: PostgresOptions) -> DatabaseIdentity:
-    """Open the store once, on a connection of our own: its schema is made if the DSN says so."""
+async def open_once(options: PostgresOptions) -> DatabaseIdentity:
+    """Open the store on a connection of our own, and create its schema if the DSN says so."""
     import psycopg
 
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(OPEN_S):
             connection = await psycopg.AsyncConnection.connect(**arguments(options))
         try:
-            with Deadline(PATIENCE, connection):
+            with Deadline(OPEN_S, connection):
                 await schema.check_server(connection)
                 found = await schema.found_in(connection, options.schema)
                 await schema.ensure(connection, options, found, options.migrate)
@@ -183,17 +182,17 @@ async def _ours_of(connection: psycopg.AsyncConnection[Any], schema: str) -> Dat
     return DatabaseIdentity(row[0], row[1], row[2], found[0] if found is not None else None)
 
 
-def _learn_sync(options: PostgresOptions) -> DatabaseIdentity:
-    """In a thread of its own: this one may be an event loop's."""
+def _open_once_sync(options: PostgresOptions) -> DatabaseIdentity:
+    """The same in a thread: this one may be an event loop's."""
     raised: list[BaseException] = []
 
     def work() -> None:
         try:
-            asyncio.run(learn(options))
+            asyncio.run(open_once(options))
         except BaseException as error:
             raised.append(error)
 
-    thread = threading.Thread(target=work, name="taskharbor-postgres-look", daemon=True)
+    thread = threading.Thread(target=work, name="taskharbor-postgres-open", daemon=True)
     thread.start()
     thread.join()
     if raised:

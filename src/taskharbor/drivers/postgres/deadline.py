@@ -1,7 +1,7 @@
-"""Time limits that hold on a dead network: the socket is shut down, so that whoever waits on it sees its end.
+"""Time limits that hold on a dead network: the socket is shut down, so that a call that waits on it ends.
 
-Cancelling is not enough. A call of psycopg's that is cancelled asks the server to stop, and waits for the answer to
-that: on a network that is gone it never comes.
+Cancelling is not enough. A psycopg call that is cancelled asks the server to stop, and waits for the reply: on a
+network that is gone it never comes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Deadline:
-    """For the time of a block: after so many seconds the connection is cut, and what it waits for is an error."""
+    """For the time of a block: after `seconds` the connection is cut, and what it waits for fails."""
 
     __slots__ = ("_connection", "_handle", "_seconds", "passed")
 
@@ -41,7 +41,7 @@ class Deadline:
 
 
 def cut(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
-    """Shut the socket down; closing it is left to whoever waits on it."""
+    """Shut the socket down. The call that waits on it closes it."""
     if connection.closed:
         return
     try:

@@ -44,16 +44,16 @@ def enqueue(
         yield from _refuse_cycle(schema, fresh)
     rows = yield _statement(schema, fresh, now, callers_transaction)
     known: dict[str, str] = {}
-    for id, answer in rows:
+    for id, known_id in rows:
         if id is None:
-            raise InvalidJob(answer)
-        known[id] = answer
-    answers, seen = [], set()
+            raise InvalidJob(known_id)  # the message
+        known[id] = known_id
+    results, seen = [], set()
     for job in jobs:
-        found = known.get(job.id)
-        answers.append(Enqueued(found or job.id, found is not None or job.id in seen))
+        known_id = known.get(job.id)
+        results.append(Enqueued(known_id or job.id, known_id is not None or job.id in seen))
         seen.add(job.id)
-    return answers
+    return results
 
 
 def _ordinary(job: JobRecord) -> bool:

@@ -73,7 +73,7 @@ class Exchange:
     def _after_failure(self, name: bytes | None, sql: str, error: psycopg.Error) -> None:
         """Return if the statement only needs to be sent again unprepared; else raise the error."""
         if isinstance(error, errors.InvalidSqlStatementName):
-            # A pooler that we were not told of runs each call on another session.
+            # A pooler that the DSN does not name runs each call on another session.
             self.prepares = False
             self._names.clear()
         elif isinstance(error, errors.FeatureNotSupported) and name is not None:

@@ -1,12 +1,16 @@
-"""The connection that a handler gets from `ctx.transaction()`: everything works on it but ending its transaction.
+"""The connection that a handler gets from `ctx.transaction()`: everything works on it except ending its transaction.
 
-The transaction is begun before the handler gets it, so that `connection.transaction()` is a savepoint, and it has taken
-its first snapshot, so that its isolation can no longer be changed. commit(), rollback(), close() and statements that
-would end it are refused. Should a handler find another way, it is noticed, and the connection is over.
+The transaction has begun before the handler gets it, so that `connection.transaction()` is a savepoint, and it has its
+first snapshot, so that its isolation can no longer be changed. commit(), rollback(), close() and statements that would
+end it are refused. If a handler finds another way, the connection notices it, and refuses all further statements.
 
-Core may end it at any moment. A handler may be in the middle of a statement, in a thread that nobody can end, when its
-job times out. Then the server is asked to stop that statement and the connection is cut, so that the server rolls back
-and lets its locks go. Whatever the handler does on it, then and later, is a `psycopg.InterfaceError` that says why.
+The worker may end it at any moment: when the job times out, the handler may be in the middle of a statement, in a
+thread that cannot be stopped. Then the server is asked to stop that statement and the connection is cut, so that the
+server rolls back and frees its locks. Everything that the handler does on it, then and later, raises a
+`psycopg.InterfaceError` that says why.
+
+`wait` is overridden, because every statement of psycopg passes through it. Its documentation does not list it, so
+pyproject.toml bounds the version.
 """
 
 from __future__ import annotations
@@ -77,7 +81,7 @@ def _refuse_end(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[An
 
 
 class SyncHandlerCursor(psycopg.Cursor[Any]):
-    """For a plain function."""
+    """For a handler that is a plain function."""
 
     def execute(self, query: Any, *arguments: Any, **named: Any) -> Any:
         _refuse_end(self.connection, query)
@@ -93,7 +97,7 @@ class SyncHandlerCursor(psycopg.Cursor[Any]):
 
 
 class AsyncHandlerCursor(psycopg.AsyncCursor[Any]):
-    """For a coroutine."""
+    """For a handler that is a coroutine."""
 
     async def execute(self, query: Any, *arguments: Any, **named: Any) -> Any:
         _refuse_end(self.connection, query)
@@ -109,9 +113,9 @@ class AsyncHandlerCursor(psycopg.AsyncCursor[Any]):
 
 
 class _GuardedConnection:
-    """What both have in common."""
+    """What the synchronous and the asynchronous connection have in common."""
 
-    lent = False  # to a handler, with a transaction that has begun
+    is_lent = False  # whether a handler has it, with a transaction that has begun
     over = ""  # why the transaction has ended before its job
     store = ""  # the address of the store that it was made for
     swallowed: psycopg.Error | None = None  # the error that made the server give the transaction up
@@ -134,18 +138,18 @@ class _GuardedConnection:
         status = self.pgconn.transaction_status
         if status == TransactionStatus.INTRANS:
             self.swallowed = None  # a savepoint was rolled back
-        elif self.lent and status == TransactionStatus.IDLE and not self.over:
+        elif self.is_lent and status == TransactionStatus.IDLE and not self.over:
             self.over = _ENDED
 
     def give_back(self) -> psycopg.Error | None:
         """The handler has returned. What keeps its transaction from being committed, if anything does."""
-        self.lent = False
+        self.is_lent = False
         if self.over:
             return psycopg.InterfaceError(self.over)
         if self.swallowed is not None:
-            told = f"{type(self.swallowed).__name__}: {self.swallowed}"
             error = psycopg.errors.InFailedSqlTransaction(
-                f"the handler went on after an error that had ended its transaction: {told}"
+                f"the handler went on after an error that had ended its transaction: "
+                f"{type(self.swallowed).__name__}: {self.swallowed}"
             )
             error.__cause__ = self.swallowed
             return error
@@ -153,28 +157,28 @@ class _GuardedConnection:
 
 
 class SyncHandlerConnection(_GuardedConnection, psycopg.Connection[Any]):
-    """For a plain function."""
+    """For a handler that is a plain function."""
 
     def begin(self) -> None:
-        """Begin the transaction that the handler works in, with our isolation, whatever is usual on this server."""
+        """Begin the transaction that the handler works in, with our isolation, whatever this server sets."""
         self.cursor_factory = SyncHandlerCursor
         self.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         self.autocommit = False
         self.execute("select 1")
-        self.lent = True
+        self.is_lent = True
 
     def commit(self) -> None:
-        if self.lent:
+        if self.is_lent:
             self._refuse()
         super().commit()
 
     def rollback(self) -> None:
-        if self.lent:
+        if self.is_lent:
             self._refuse()
         super().rollback()
 
     def close(self) -> None:
-        if self.lent:
+        if self.is_lent:
             self._refuse()
         super().close()
 
@@ -183,7 +187,7 @@ class SyncHandlerConnection(_GuardedConnection, psycopg.Connection[Any]):
 
     def let_go(self) -> None:
         """Close it, and so roll back what is not committed."""
-        self.lent = False
+        self.is_lent = False
         self.close()
 
     def wait(self, *arguments: Any, **named: Any) -> Any:
@@ -215,20 +219,20 @@ class AsyncHandlerConnection(_GuardedConnection, psycopg.AsyncConnection[Any]):
         await self.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         await self.set_autocommit(False)
         await self.execute("select 1")
-        self.lent = True
+        self.is_lent = True
 
     async def commit(self) -> None:
-        if self.lent:
+        if self.is_lent:
             self._refuse()
         await super().commit()
 
     async def rollback(self) -> None:
-        if self.lent:
+        if self.is_lent:
             self._refuse()
         await super().rollback()
 
     async def close(self) -> None:
-        if self.lent:
+        if self.is_lent:
             self._refuse()
         await super().close()
 
@@ -236,7 +240,7 @@ class AsyncHandlerConnection(_GuardedConnection, psycopg.AsyncConnection[Any]):
         self._refuse()
 
     async def let_go(self) -> None:
-        self.lent = False
+        self.is_lent = False
         await self.close()
 
     async def wait(self, *arguments: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The DSN's options: ours are taken out, the rest of the address goes to PostgreSQL's own library as it is."""
+"""The options of a DSN: ours are taken out, the rest of the address goes to libpq as it is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from datetime import timedelta
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from taskharbor.drivers.contract import DEFAULT_RETENTION
-from taskharbor.drivers.dsn import UNREADABLE, options_of, scheme_of, span
+from taskharbor.drivers.dsn import UNREADABLE, options_of, scheme_of
+from taskharbor.drivers.options import choice_of, flag_of, max_payload_of, number_of, retention_of, seconds_of
 from taskharbor.model.bounds import MAX_PAYLOAD
 
 OURS = frozenset(
@@ -26,7 +27,7 @@ OURS = frozenset(
         "connect_timeout",
     }
 )
-# What libpq may be told in the address: how to find, trust and name the server, and nothing that changes how we work.
+# Parameters for libpq that an address may have: how to find, trust and name the server. Others would change our work.
 LIBPQ = frozenset(
     {
         "host",
@@ -63,7 +64,7 @@ LIBPQ = frozenset(
 )
 MIGRATE = ("create", "auto", "manual")
 RESERVE = ("durable", "unflushed")
-# What libpq refuses with a message that repeats it, password or not.
+# libpq refuses these with a message that repeats the address, password included.
 _REFUSED = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
 
 
@@ -103,35 +104,26 @@ def parse(dsn: str) -> PostgresOptions:
     schema = given.get("schema", "taskharbor")
     if not 1 <= len(schema.encode()) <= 63 or "\x00" in schema or schema.lower().startswith("pg_"):
         raise ValueError("schema: expected 1 to 63 bytes that do not begin with pg_")
-    migrate = given.get("migrate", "create")
-    if migrate not in MIGRATE:
-        raise ValueError(f"migrate: expected one of {', '.join(MIGRATE)}, got {migrate[:40]!r}")
-    pgbouncer = given.get("pgbouncer", "0")
-    if pgbouncer not in {"0", "1"}:
-        raise ValueError(f"pgbouncer: expected 0 or 1, got {pgbouncer[:40]!r}")
-    reserve = given.get("reserve", "durable")
-    if reserve not in RESERVE:
-        raise ValueError(f"reserve: expected one of {', '.join(RESERVE)}, got {reserve[:40]!r}")
     listen = given.get("listen_dsn") or None
     if listen is not None and not listen.startswith(("postgresql://", "postgres://")):
         raise ValueError("listen_dsn: expected postgresql://…, written with %26 for & and %3F for ?")
     return PostgresOptions(
         address=address,
         schema=schema,
-        retention=span(given["retention"], "retention") if "retention" in given else DEFAULT_RETENTION,
-        max_payload=_number(given.get("max_payload", str(MAX_PAYLOAD)), "max_payload", "a number of bytes"),
-        migrate=migrate,
-        pool_size=_number(given.get("pool_size", "10"), "pool_size", "a number of connections"),
+        retention=retention_of(given),
+        max_payload=max_payload_of(given),
+        migrate=choice_of(given, "migrate", *MIGRATE),
+        pool_size=number_of(given, "pool_size", 10, "a number of connections"),
         listen=listen,
-        pgbouncer=pgbouncer == "1",
-        durable_reserve=reserve == "durable",
-        statement_timeout=span(given.get("statement_timeout", "30s"), "statement_timeout").total_seconds(),
-        connect_timeout=span(given.get("connect_timeout", "5s"), "connect_timeout").total_seconds(),
+        pgbouncer=flag_of(given, "pgbouncer", False),
+        durable_reserve=choice_of(given, "reserve", *RESERVE) == "durable",
+        statement_timeout=seconds_of(given, "statement_timeout", "30s", zero=True),
+        connect_timeout=seconds_of(given, "connect_timeout", "5s", zero=True),
     )
 
 
 def located(dsn: str) -> str:
-    """The DSN with what this process's environment (PGHOST, PGDATABASE …) adds to it, for one that has another."""
+    """The DSN with what the environment (PGHOST, PGDATABASE …) adds to it, for a process with another environment."""
     from psycopg import pq
 
     given = {option.keyword for option in pq.Conninfo.parse(parse(dsn).address.encode()) if option.val is not None}
@@ -151,9 +143,3 @@ def located(dsn: str) -> str:
 
 def _query(options: list[tuple[str, str]]) -> str:
     return urlencode(options, quote_via=quote)  # to libpq a plus is no space
-
-
-def _number(text: str, name: str, what: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= len(text) <= 9 or int(text) < 1:
-        raise ValueError(f"{name}: expected {what}, got {text[:40]!r}")
-    return int(text)

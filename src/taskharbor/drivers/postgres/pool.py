@@ -60,8 +60,8 @@ def arguments(options: PostgresOptions, address: str | None = None) -> dict[str,
 def session_settings(options: PostgresOptions, backend_pid: int) -> Statement:
     """Set up a session, but only if it is the connection's own: then it returns a row.
 
-    A pooler that lends sessions for one transaction at a time answers from another server process than the one that
-    the connection was told. Its sessions are not ours to change.
+    Behind a pooler that lends sessions for one transaction at a time, the statement runs in another server process than
+    the one that the connection was given at its start. Such sessions are not ours to change.
     """
     limit = str(round(options.statement_timeout * 1000))
     settings = [text for pair in {**_SETTINGS, "statement_timeout": limit}.items() for text in pair]
@@ -104,7 +104,7 @@ class PostgresPool:
         await asyncio.sleep(seconds)
 
     def newest_time(self, milliseconds: int) -> int:
-        """The greatest time that the server has told so far: it never goes back."""
+        """The greatest server time seen so far: the store's clock never goes back."""
         self._newest_ms = max(self._newest_ms, milliseconds)
         return self._newest_ms
 

@@ -74,10 +74,10 @@ def counts(schema: str, now: datetime) -> Program[dict[str, dict[str, int]]]:
         from {quoted(schema)}.records r group by 1, 2 order by 1, 2""",
         (micros(now),),
     )
-    answer: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, int]] = {}
     for queue, state, number in rows:
-        answer.setdefault(queue, {})[state] = number
-    return answer
+        counts.setdefault(queue, {})[state] = number
+    return counts
 
 
 def queues(schema: str) -> Program[list[str]]:
@@ -126,5 +126,5 @@ def _readable(info: str) -> WorkerInfo | None:
 
 
 def _storable(text: str) -> bool:
-    """Whether PostgreSQL can be asked about such a text; what it cannot hold is not stored there."""
+    """Whether PostgreSQL's text can hold this; what it cannot hold is not stored."""
     return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,6 +1,6 @@
-"""Records as rows and back. Times are whole microseconds since 1970, keys and metadata survive NUL.
+"""Records as rows and back. Times are whole microseconds since 1970.
 
-PostgreSQL's text cannot hold NUL: keys are bytes there, and metadata is JSON text, in which NUL is an escape.
+PostgreSQL's text cannot hold NUL: idempotency keys are bytes there, and metadata is JSON text, in which NUL is escaped.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ RESERVED_COLUMNS = (
     "id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, created_at, rare, "
     "token"
 )
-LAST = 253_402_300_799_999_999  # the last microsecond of the year 9999
-_NO_RECORD = (InvalidJob, OverflowError, msgspec.MsgspecError, UnicodeError, TypeError, ValueError)
+LAST_TICK = 253_402_300_799_999_999  # the last microsecond of the year 9999
+_NOT_A_RECORD = (InvalidJob, OverflowError, msgspec.MsgspecError, UnicodeError, TypeError, ValueError)
 
 
 class StoredState(IntEnum):
@@ -67,7 +67,7 @@ ACK, RETRY, FAIL, CANCEL = 1, 2, 3, 4  # kinds of outcomes
 
 
 class JobRow(msgspec.Struct, omit_defaults=True, gc=False):
-    """A record on its way into the store; bytes become base64. What is left out is null there."""
+    """A record on its way into the store; bytes become base64, and fields with their defaults are left out."""
 
     o: int
     id: str
@@ -97,12 +97,12 @@ def micros(moment: datetime) -> int:
 
 
 def moment_of(ticks: int) -> datetime:
-    """The moment so many microseconds after 1970; the nearest one that is a moment."""
-    return EPOCH + timedelta(microseconds=min(max(ticks, 0), LAST))
+    """The moment `ticks` microseconds after 1970; the nearest possible one if there is none."""
+    return EPOCH + timedelta(microseconds=min(max(ticks, 0), LAST_TICK))
 
 
 def to_row(job: JobRecord, place: int) -> JobRow:
-    """A record as it is sent."""
+    """A record as it is sent; `place` is its position in the call."""
     return JobRow(
         place,
         job.id,
@@ -130,12 +130,12 @@ def to_json(value: Any) -> str:
 
 
 def from_row(row: Sequence[Any]) -> JobRecord:
-    """A record as it was stored; where another program damaged it, with fields of the right kinds."""
+    """A stored record. Fields that another program has damaged are shown as empty."""
     try:
         record = _record(row)
         check_record(record, shown=True)
-    except _NO_RECORD:
-        record = _record([_right(name, value) for name, value in zip(_NAMES, row, strict=False)])
+    except _NOT_A_RECORD:
+        record = _record([_readable(name, value) for name, value in zip(_NAMES, row, strict=False)])
     return record
 
 
@@ -177,11 +177,11 @@ _NAMES = COLUMNS.split(", ")
 _SAMPLE: dict[str, Any] = dict.fromkeys(_NAMES) | {"id": "a", "queue": "q", "type": "t", "priority": 0}
 
 
-def _right(name: str, value: Any) -> Any:
-    """The value of a column, or None, which shows as empty, if it alone keeps a row from being a record."""
+def _readable(name: str, value: Any) -> Any:
+    """The value of a column; None, which is shown as empty, if no record can have it."""
     try:
         check_record(_record([*(_SAMPLE | {name: value}).values()]))
-    except _NO_RECORD:
+    except _NOT_A_RECORD:
         return None
     return value
 
@@ -191,8 +191,8 @@ class DamagedRecord(Exception):
 
 
 def from_reserved_row(row: Sequence[Any]) -> JobRecord:
-    """A record as `reserve` answers it: what few jobs have comes in one column, which is mostly empty. The numbers of
-    the others are right: the store has looked at them."""
+    """A record as the reserve functions return it. Fields that few jobs have are in the column `rare`, which is mostly
+    null; the server has checked the others."""
     id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, made, rare, _ = row
     try:
         if rare is None:
@@ -206,9 +206,9 @@ def from_reserved_row(row: Sequence[Any]) -> JobRecord:
             )  # fmt: skip
             check_record(record)
             return record
-    except _NO_RECORD as error:
-        told = str(error).partition(":")[0] if isinstance(error, InvalidJob) else "a field"
-        raise DamagedRecord(f"{told} is none that can have been stored") from error
+    except _NOT_A_RECORD as error:
+        field = str(error).partition(":")[0] if isinstance(error, InvalidJob) else "a field"
+        raise DamagedRecord(f"{field} has a value that no client can have stored") from error
     return JobRecord(
         id=id,
         queue=queue,
@@ -252,5 +252,5 @@ _FINISHED = {
 
 
 def base64_of(data: bytes) -> str:
-    """Bytes as they travel inside text."""
+    """Bytes as base64."""
     return base64.b64encode(data).decode()

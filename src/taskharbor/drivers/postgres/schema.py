@@ -37,7 +37,7 @@ log = logging.getLogger("taskharbor.drivers.postgres")
 
 OLDEST_SERVER = 150000
 
-_told: set[tuple[object, ...]] = set()  # a program opens many drivers on one database: it is warned once
+_warned: set[tuple[object, ...]] = set()  # a program opens many drivers on one database: warn once
 
 
 def sources(folder: str) -> list[tuple[str, str]]:
@@ -55,7 +55,7 @@ def _files(folder: Traversable) -> Iterator[tuple[str, str]]:
 
 
 async def check_server(connection: psycopg.AsyncConnection[Any]) -> None:
-    """DriverError if the server will not do, a warning if it keeps less than it promises."""
+    """DriverError if the server cannot be used, a warning if it may lose what it has acknowledged."""
     cursor = await connection.execute(
         "select cast(current_setting('server_version_num') as integer), pg_is_in_recovery(), "
         "current_setting('synchronous_commit'), current_setting('fsync'), current_setting('server_encoding')"
@@ -79,8 +79,8 @@ async def check_server(connection: psycopg.AsyncConnection[Any]) -> None:
 
 def _warn_once(connection: psycopg.AsyncConnection[Any], name: str) -> None:
     what = (connection.info.host, connection.info.port, connection.info.dbname, name)
-    if what not in _told:
-        _told.add(what)
+    if what not in _warned:
+        _warned.add(what)
         log.warning(
             "%s is off on this server: jobs that were acknowledged can be lost when it crashes; turn it on for "
             "this role or database",
@@ -89,7 +89,7 @@ def _warn_once(connection: psycopg.AsyncConnection[Any], name: str) -> None:
 
 
 class SchemaVersion(NamedTuple):
-    """What a schema says of itself: its number (0: there is none), and the oldest that may still use it."""
+    """The number of a schema (0: there is none), and the oldest number whose programs may still use it."""
 
     version: int
     oldest: int
@@ -109,24 +109,24 @@ async def ensure(
         return
     if not found.version and mode == "manual":
         raise StoreMissing(f"there is no schema {options.schema!r} with our tables yet; run `taskharbor migrate`")
-    told = f"the schema {options.schema!r} is number {found.version}"
+    what = f"the schema {options.schema!r} is number {found.version}"
     if found.oldest > statement.VERSION:
         raise DriverError(
-            f"{told}, for programs that know number {found.oldest} or later; this version of TaskHarbor knows "
+            f"{what}, for programs that know number {found.oldest} or later; this version of TaskHarbor knows "
             f"{statement.VERSION}. It was upgraded by a newer version (`taskharbor migrate`): upgrade TaskHarbor here "
             "as well."
         )
     if found.version and mode != "auto":
         raise DriverError(
-            f"{told}, this version of TaskHarbor needs {statement.VERSION}. Run `taskharbor migrate`, or open it with "
+            f"{what}, this version of TaskHarbor needs {statement.VERSION}. Run `taskharbor migrate`, or open it with "
             "?migrate=auto."
         )
     await migrate(connection, options)
 
 
 async def found_in(connection: psycopg.AsyncConnection[Any], schema: str) -> SchemaVersion:
-    """What the schema says of itself."""
-    # Not to_regclass, which answers from a cache that may be older than the lock we have just waited for.
+    """The number of the schema in the database."""
+    # Not to_regclass, which reads a cache that may be older than the lock we have just waited for.
     cursor = await connection.execute(
         "select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace "
         "where n.nspname = %s and c.relname = 'meta'",
@@ -140,7 +140,7 @@ async def found_in(connection: psycopg.AsyncConnection[Any], schema: str) -> Sch
 
 
 async def migrate(connection: psycopg.AsyncConnection[Any], options: PostgresOptions) -> int:
-    """Bring the schema to this program's version; answers which it had."""
+    """Bring the schema to this program's number; returns the number it had."""
     schema = options.schema
     lock = int.from_bytes(hashlib.sha256(schema.encode()).digest()[:4], "big", signed=True)
     async with connection.transaction():
@@ -230,7 +230,7 @@ def _names() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def script(schema: str, found: int) -> str:
-    """The same as a script for psql, for whoever may not let a program change a schema."""
+    """The same as a script for psql, for databases in which a program may not change schemas."""
     if found >= statement.VERSION:
         return ""
     made = [f"create schema if not exists {quoted(schema)}"] if not found else []

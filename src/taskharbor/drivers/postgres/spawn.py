@@ -1,7 +1,7 @@
 """Outcomes that spawn jobs or hand over: each in a transaction of its own.
 
-Such an outcome settles its job, stores the new jobs and, with a handover, puts one of them in its place. Whoever runs
-`settle_spawning` rolls back if it returns an error, so all of it happens or nothing. It waits for no lock while it
+Such an outcome settles its job, stores the new jobs and, with a handover, puts one of them in its place. The runner
+of `settle_spawning` rolls back if it returns an error, so all of it happens or nothing. It waits for no lock while it
 holds one: it returns `JobLocked` instead.
 """
 

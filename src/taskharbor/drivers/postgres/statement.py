@@ -1,7 +1,7 @@
-"""Statements, and programs of several of them, that know nothing of connections.
+"""Statements, and programs of several statements, that know nothing of connections.
 
-A program is a generator: it yields statements, is sent their rows, and returns its answer. So the same program runs on
-a pooled connection, and on any connection of the caller's, asynchronous or not.
+A program is a generator: it yields statements, receives their rows, and returns its result. So the same program runs on
+a pooled connection, on a blocking one, and on any connection of the caller's, asynchronous or not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Program: TypeAlias = Generator[Statement, Rows, T]
 def quoted(name: str) -> str:
     """A name as SQL writes it, whatever characters it is made of.
 
-    What one of the libraries between us and the server might take for a parameter is written as an escape.
+    Characters that a library between us and the server might take for a parameter are written as escapes.
 
     >>> quoted("jobs"), quoted('a"b'), quoted("50%")
     ('"jobs"', '"a""b"', 'U&"50\\\\0025"')
@@ -50,7 +50,7 @@ def quoted(name: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def numbered(sql: str) -> str:
-    """The same with PostgreSQL's own marks.
+    """The statement with PostgreSQL's own parameter marks.
 
     >>> numbered("select ? where ?")
     'select $1 where $2'
@@ -65,14 +65,13 @@ def array(values: Sequence[str]) -> str:
 
 
 def call(schema: str, function: str, *parameters: tuple[Any, str], columns: str) -> Statement:
-    """A call of one of our functions; each parameter comes with its type. Columns are named: a later version may have
-    more of them."""
+    """A call of one of our functions that returns rows; each parameter comes with its type."""
     sql = f"select {columns} from {_call(schema, function, tuple([kind for _, kind in parameters]), VERSION)}"
     return Statement(sql, tuple([value for value, _ in parameters]))
 
 
 def value(schema: str, function: str, *parameters: tuple[Any, str]) -> Statement:
-    """The same of one that answers a single value."""
+    """A call of one of our functions that returns a single value."""
     sql = f"select {_call(schema, function, tuple([kind for _, kind in parameters]), VERSION)}"
     return Statement(sql, tuple([value for value, _ in parameters]))
 

@@ -1,8 +1,8 @@
-"""Transactions in which a handler's own writes and its job's ack commit together, or not at all.
+"""Transactions in which a handler's own writes and the ack of its job commit together, or not at all.
 
-Nothing of it is stored if the server answers to one of the statements, or to COMMIT itself, with an error. That is
-answered as TransactionFailed: a failure of the job with its text. A connection that is lost before COMMIT was sent is
-the same, since the server rolls back. Only one that is lost after it leaves open what was stored.
+If the server refuses a statement or the COMMIT itself, nothing is stored. The result is TransactionFailed: a failure of
+the job with the server's text. A connection that is lost before COMMIT was sent is the same, since the server rolls
+back. Only if it is lost afterwards, it is unknown what was stored.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from taskharbor.drivers.postgres.handler_connection import AsyncHandlerConnection, SyncHandlerConnection
 
 
-_LOST = ("08", "57P", "40003")  # states in which the server does not say what became of a commit
+_LOST = ("08", "57P", "40003")  # error states in which the result of a commit is unknown
 
 
 def _settled(options: PostgresOptions, lease: Lease, ack: Ack, now: datetime) -> Program[TaskHarborError | None]:
     if ack.lease.job_id != lease.job_id:
         return JobNotFound(f"this transaction belongs to job {lease.job_id}, not to {ack.lease.job_id}")
-    # How long its own statements may take was the handler's affair.
+    # The handler may have set time limits for its own statements.
     limit = str(round(options.statement_timeout * 1000))
     yield Statement("select set_config('statement_timeout', ?, true), set_config('lock_timeout', '0', true)", (limit,))
     if is_plain(ack):
@@ -46,7 +46,7 @@ def _settled(options: PostgresOptions, lease: Lease, ack: Ack, now: datetime) ->
 
 
 class PostgresTransaction:
-    """One transaction on a connection of psycopg's, taken for it alone."""
+    """One transaction, on a psycopg connection of its own."""
 
     def __init__(self, pool: Callable[[], PostgresPool], options: PostgresOptions, lease: Lease) -> None:
         self._pool = pool
@@ -83,7 +83,7 @@ class PostgresTransaction:
         return connection
 
     async def __aexit__(self, *raised: object) -> None:
-        """The transaction stays open: core ends it."""
+        """The transaction stays open: the worker ends it."""
 
     async def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
         import psycopg
@@ -116,20 +116,20 @@ class PostgresTransaction:
             await connection.let_go()
 
     async def abort(self, why: str) -> None:
-        """End it at once, whatever the handler is doing; what that does later is refused."""
+        """End it at once, whatever the handler is doing; its later statements are refused."""
         self._over = self._over or aborted(self._lease, why)
         if self._connection is not None:
             await self._connection.end(self._over)
 
 
 class PostgresTransactionSync:
-    """The same for a plain function, on its thread."""
+    """The same for a handler that is a plain function, on its thread."""
 
     def __init__(self, options: PostgresOptions, lease: Lease) -> None:
         self._options = options
         self._lease = lease
         self._connection: SyncHandlerConnection | None = None
-        self._changing = threading.Lock()  # of what is above and below
+        self._changing = threading.Lock()  # guards `_connection` and `_over`
         self._over = ""
 
     def __enter__(self) -> psycopg.Connection[Any]:
@@ -161,7 +161,7 @@ class PostgresTransactionSync:
         return connection
 
     def __exit__(self, *raised: object) -> None:
-        """The transaction stays open: core ends it."""
+        """The transaction stays open: the worker ends it."""
 
     def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
         import psycopg
@@ -192,7 +192,7 @@ class PostgresTransactionSync:
             connection.let_go()
 
     def abort(self, why: str) -> None:
-        """End it at once, from any thread, whatever the handler is doing; what that does later is refused."""
+        """End it at once, from any thread, whatever the handler is doing; its later statements are refused."""
         with self._changing:
             self._over = self._over or aborted(self._lease, why)
             connection = self._connection
@@ -201,7 +201,7 @@ class PostgresTransactionSync:
 
 
 def _is_undone(error: psycopg.Error) -> bool:
-    """Whether an error says that the transaction was rolled back: the server said something else than that it goes."""
+    """Whether an error means that the transaction was rolled back, not that the server is going away."""
     return error.sqlstate is not None and not error.sqlstate.startswith(_LOST)
 
 

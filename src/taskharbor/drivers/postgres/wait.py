@@ -28,7 +28,9 @@ POLL_S = 0.2  # without listening
 FIRST_LISTEN_S = 2.0  # for which the first wait lets the listening connection come up
 SILENCE_S = 20.0  # after which the listening connection is asked whether it is alive
 LEAVING_S = 2.0  # to delete the rows of this waiter
-MAX_EMPTY_HINTS = 2  # after so many polls in a row that led to an empty reserve, pause before polls are trusted again
+MAX_EMPTY_HINTS = (
+    2  # polls in a row that led to an empty reserve; then wait for one interval before the next is trusted
+)
 
 
 class HintListener:

@@ -1,21 +1,21 @@
 -- The tables. Times are whole microseconds since 1970 (bigint): exact on every kind of connection.
--- Text that other people wrote is never pasted into a statement; names are ordered by code point (collate "C").
+-- Texts of users are never pasted into a statement; names are ordered by code point (collate "C").
 --
 -- jobs.state   0 blocked    waits for `open` dependencies
---              1 waiting    not in the line yet: its run_at lies ahead, or it is grouped and no reserve has seen it
---              2 in line
+--              1 scheduled  not in the line yet: its run_at is ahead, or it is grouped and no reserve has counted it
+--              2 queued     in the line
 --              3 leased     `wake` is the end of the lease
---              4 leased, the lease was over when a reserve looked: in line, and still with its token
+--              4 expired    its lease had ended when a reserve came: in the line, and still with its token
 -- history      5 done   6 dead (dlq)   7 cancelled
--- wake         from this moment on a reserve may take the job
+-- wake         from this time on a reserve may take the job
 -- open         how many dependencies are not done, while it is blocked; else scratch
--- due, seq     its place: the time at which it joined the line, then its arrival
+-- due, seq     its place in the line: when it joined it, then its arrival
 --
--- What is compared most stands first, where it is found without looking through the rest of a row.
--- No column but the id is checked: a record that another program damaged is set aside by the next reserve, and that
--- is easier to live with than a program that cannot be rolled back.
+-- The columns that are compared most come first: they are found without decoding the rest of a row.
+-- No column except the id has a check: the next reserve moves a damaged record to the dead letter queue, and that is
+-- easier to live with than a program that cannot be rolled back.
 
--- A row for each migration: the number of the schema, and the oldest one whose programs may still use it.
+-- A row for each migration: the number of the schema, and the oldest number whose programs may still use it.
 create table meta (version integer not null, oldest integer not null, made_at timestamptz not null default now());
 create sequence arrival;
 
@@ -61,13 +61,13 @@ create table jobs (
     autovacuum_vacuum_insert_scale_factor = 0.1,
     autovacuum_analyze_scale_factor = 0.05
 );
--- What reserve takes from: only jobs that may run now. Nothing scheduled, blocked, running or finished is in its way.
+-- What reserve scans: only jobs that may run now. Scheduled, blocked, running and finished jobs are not in its way.
 create index jobs_line on jobs (queue, priority desc, due, seq) where state in (2, 4) and grp is null;
 create index jobs_group_line on jobs (queue, grp, due, seq) where state in (2, 4) and grp is not null;
--- What comes into the line by itself: by its run_at, and by the end of its lease.
+-- What a reserve promotes into the line: by its run_at, and by the end of its lease.
 create index jobs_calendar on jobs (queue, wake) where state = 1;
 create index jobs_leases on jobs (queue, wake) where state = 3;
--- What a faster clock has seen expire, for `release`.
+-- Leases that had ended for a faster clock, for `release`.
 create index jobs_over on jobs (worker) where state = 4;
 create index jobs_flow on jobs (flow_id, id) where flow_id is not null;
 create index jobs_strange on jobs (id) where state < 0 or state > 4;
@@ -75,8 +75,8 @@ create index jobs_strange on jobs (id) where state < 0 or state > 4;
 create table history (like jobs including defaults);
 alter table history add primary key (id);
 alter table history set (autovacuum_vacuum_insert_scale_factor = 0.2);
--- What prune takes from, flow by flow, and the flows that a dead job holds. The expressions are the ones it asks for: no
--- other index can be taken for these, whatever a planner believes about the table.
+-- What prune scans, flow by flow, and the flows that a dead job holds. The expressions are those of its statements: the
+-- planner can choose no other index for them, whatever its statistics say.
 create index history_sweep on history (coalesce(flow_id, ''), finished_at, id) where state in (5, 7);
 create index history_held on history (coalesce(flow_id, '')) where state + 0 = 6;
 create index history_flow on history (flow_id, id) where flow_id is not null;
@@ -98,7 +98,7 @@ create table edges (
 );
 create index edges_dependent on edges (dependent);
 
--- Only what workers do touches a group's row; enqueue touches none, so an open transaction holds no group up.
+-- Only the calls of workers touch the row of a group; enqueue does not, so an open transaction holds up no group.
 create table groups (
     queue text collate "C" not null,
     grp text collate "C" not null,
@@ -127,10 +127,10 @@ create table queues (
     groups_next boolean not null default true
 ) with (fillfactor = 50);
 
--- Cancelled flows, as long as a record of them is there.
+-- Cancelled flows, as long as they have a record.
 create table flows (flow_id text collate "C" primary key);
 
--- One row: behind which record the next prune begins.
+-- One row: after which record the next prune starts.
 create table sweep (
     one boolean primary key default true check (one),
     flow text collate "C" not null,
@@ -144,7 +144,8 @@ create table workers (
     info text not null
 );
 
--- Who waits for a hint. Unlogged: after a crash nobody waits any more. Who still waits says so every minute.
+-- Processes that wait for a hint. Unlogged: after a crash of the server none does. A living one renews its row every
+-- minute.
 create unlogged table waiting (
     queue text collate "C" not null,
     waiter text collate "C" not null,

@@ -1,6 +1,6 @@
 -- Store the idempotency keys of new jobs.
 -- in: as p_keys of enqueue; out: the jobs whose key belongs to another job, and for each that job
--- The job's id decides first: the key of a job whose id is stored already is not looked at.
+-- The job's id decides first: the key of a job whose id is stored already does not matter.
 create or replace function claim_keys(p_keys text, out ids text[], out known text[])
 language plpgsql as $body$
 begin

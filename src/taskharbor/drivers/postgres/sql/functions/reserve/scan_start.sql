@@ -1,4 +1,4 @@
--- The row, without an id, that tells the driver where its next scans may start.
+-- A row without an id: where the next scans of the driver may start.
 create or replace function scan_start(p_scan jsonb)
 returns reserved_job language plpgsql immutable as $body$
 declare

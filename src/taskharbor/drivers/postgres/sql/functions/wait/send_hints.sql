@@ -1,4 +1,4 @@
--- Notify those who wait for one of these queues. The server sends notifications at commit.
+-- Notify the processes that wait for one of these queues. The server sends notifications at commit.
 -- A waiter is a row in `waiting`. Deleting the row coalesces hints: the next enqueue finds no waiter and sends nothing.
 -- in: the queues; p_callers: this is the caller's own transaction, which may stay open for long. Then the rows stay, so
 --     that it locks none, and nothing is sent if the transaction is to be prepared (the server forbids NOTIFY there)
