@@ -88,7 +88,7 @@ async def test_the_newest_connection_is_answered_and_the_oldest_closed() -> None
     port = HttpPort(lambda method, path: b"%s of %s" % (method, path))
     number = free_port()
     await port.open("127.0.0.1", number)
-    silent = [await asyncio.open_connection("127.0.0.1", number) for _ in range(port_module.MOST)]
+    silent = [await asyncio.open_connection("127.0.0.1", number) for _ in range(port_module.MAX_CONNECTIONS)]
     reader, writer = await asyncio.open_connection("127.0.0.1", number)
     assert await silent[0][0].read() == b""  # it was closed
     writer.write(b"GET /ready?x=1 HTTP/1.1\r\n\r\n")
@@ -106,7 +106,7 @@ async def test_what_is_no_question_is_not_answered() -> None:
     port = HttpPort(lambda method, path: b"answered")
     number = free_port()
     await port.open("localhost", number)
-    for said in (b"", b"\r\n\r\n", b"x" * 2 * port_module.LIMIT):
+    for said in (b"", b"\r\n\r\n", b"x" * 2 * port_module.MAX_REQUEST_BYTES):
         reader, writer = await asyncio.open_connection("127.0.0.1", number)
         writer.write(said)
         writer.write_eof()

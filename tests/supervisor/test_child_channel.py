@@ -26,21 +26,21 @@ class Line:
     def __init__(self) -> None:
         self.parent, child = socket.socketpair()
         self.child, self.lines = child, child.makefile("rb")
-        self.link = ChildChannel(child, self.lines)
+        self.channel = ChildChannel(child, self.lines)
         self.held: dict[str, Delivery] = {}
         self.lost: list[tuple[str, TaskHarborError]] = []
-        self.link._held = self.held
-        self.link._on_lost = lambda run, error: self.lost.append((run.lease.token, error))
+        self.channel._held = self.held
+        self.channel._on_lost = lambda delivery, error: self.lost.append((delivery.lease.token, error))
 
     def close(self) -> None:
         for each in (self.parent, self.lines, self.child):
             each.close()
 
     def hold(self, token: str, limit: float | None = None) -> Delivery:
-        self.link.taken([taken(token, limit)])
+        self.channel.taken([taken(token, limit)])
         run = Delivery(JobRecord(id=f"job-{token}", type="t"), Lease(f"job-{token}", "default", token, NOW), None)
         self.held[token] = run
-        self.link.seen()
+        self.channel.deliveries_exist()
         return run
 
     def said(self) -> list[messages.ToParent]:
@@ -68,19 +68,19 @@ def test_a_released_lease_is_reported_once(line: Line) -> None:
     [*_, third] = line.said()
     assert isinstance(third, messages.Taken)
     assert (third.gone, [each.token for each in third.leases]) == (["a"], ["c"])
-    assert line.link._gone() == []
+    assert line.channel._gone() == []
 
 
 def test_a_lease_is_not_reported_as_gone_before_its_delivery_exists(line: Line) -> None:
-    line.link.taken([taken("a")])
-    assert line.link._gone() == []
-    line.link.seen()
-    assert line.link._gone() == ["a"]  # it was settled before anybody looked
+    line.channel.taken([taken("a")])
+    assert line.channel._gone() == []
+    line.channel.deliveries_exist()
+    assert line.channel._gone() == ["a"]  # it was settled before anybody looked
 
 
 def test_a_parent_that_does_not_read_blocks_nothing_and_gets_the_full_state_later(line: Line) -> None:
     number = 0
-    while not line.link._missed:
+    while not line.channel._missed:
         number += 1
         line.hold(f"token-{number}" * 20)
     del line.held["token-1" * 20]
@@ -93,7 +93,7 @@ def test_a_parent_that_does_not_read_blocks_nothing_and_gets_the_full_state_late
 
 def test_renewed_and_lost_leases_reach_the_deliveries(line: Line) -> None:
     kept, gone, cancelled = line.hold("kept"), line.hold("gone"), line.hold("cancelled")
-    line.link._hear(
+    line.channel._receive(
         messages.Kept(
             [("kept", 5000)], [("gone", "LeaseMismatch", "m"), ("cancelled", "JobNotInflight", ""), ("x", "", "")]
         )
@@ -109,15 +109,15 @@ def test_a_job_that_has_not_started_has_its_whole_timeout_left(line: Line) -> No
     waiting, running, free = line.hold("waiting", 5), line.hold("running", 5), line.hold("free")
     running.task, running.due = waiting.task, 103.0
     assert free.due is None
-    assert dict(line.link._due(100.0)) == {"waiting": 5.0, "running": 3.0}
+    assert dict(line.channel._due(100.0)) == {"waiting": 5.0, "running": 3.0}
 
 
 def test_an_order_that_arrives_before_the_worker_exists_is_carried_out(line: Line) -> None:
-    line.link._hear(messages.StopOrder())
+    line.channel._receive(messages.StopOrder())
     worker = Worker("memory://")
-    line.link.attach(worker)
+    line.channel.attach(worker)
     worker.run()  # returns at once
-    assert worker.channel is line.link
+    assert worker.channel is line.channel
 
 
 @async_test
@@ -128,12 +128,12 @@ async def test_a_lease_that_expired_during_the_reserve_is_not_started() -> None:
     await driver.enqueue([JobRecord(id="a", type="t"), JobRecord(id="b", type="t")], clock.now())
     handlers = HandlerRegistry()
     handlers.add(Handler("t", lambda: None, timeout=7))
-    handing = line.link.hand_over(driver, clock, handlers, settings(name="w"))
-    [reserved] = await handing.reserve(["default"], clock.now(), LEASE, 1, "w")
+    driver_of_fetcher = line.channel.hand_over(driver, clock, handlers, settings(name="w"))
+    [reserved] = await driver_of_fetcher.reserve(["default"], clock.now(), LEASE, 1, "w")
     assert reserved.job.id == "a"
     before = clock.now()
     clock.advance(31)  # the process stood still between the question and the answer
-    assert await handing.reserve(["default"], before, LEASE, 1, "w") == []
+    assert await driver_of_fetcher.reserve(["default"], before, LEASE, 1, "w") == []
     [told, nothing] = [message for message in line.said() if isinstance(message, messages.Taken)]
     assert ([each.limit for each in told.leases], nothing.leases) == ([7.0], [])
     await driver.close()

@@ -63,7 +63,7 @@ async def test_a_lease_that_cannot_be_renewed_now_is_not_lost() -> None:
 
 @async_test
 async def test_the_end_does_not_wait_for_the_second_release_after_a_death(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heart_module, "AGAIN", (0.0, 3600.0))
+    monkeypatch.setattr(heart_module, "RELEASE_AGAIN_S", (0.0, 3600.0))
     store = MemoryDriver("memory://heart-end-test")
     await store.open()
     await store.enqueue([JobRecord(id="a", type="t")], NOW)

@@ -7,7 +7,7 @@ from taskharbor.testing import ManualClock
 from taskharbor.worker.supervisor import memory, messages
 from taskharbor.worker.supervisor.process import Process
 from taskharbor.worker.supervisor.restart_loop import RestartLoop
-from taskharbor.worker.supervisor.spare import LONGEST, SHORT, Spare
+from taskharbor.worker.supervisor.spare import MAX_PAUSE_S, MEMORY_CHECK_S, Spare
 from tests.supervisor.child_messages import async_test, receive
 
 
@@ -66,7 +66,7 @@ async def test_pauses_after_the_death_of_a_spare_grow() -> None:
         while await waiters.keep() == before:
             waiters.clock.advance(1)
         pauses.append(waiters.clock.monotonic() - begun)
-    assert pauses == [0, 5, 10, 20, 40, 80, 160, 320, LONGEST, LONGEST]
+    assert pauses == [0, 5, 10, 20, 40, 80, 160, 320, MAX_PAUSE_S, MAX_PAUSE_S]
 
 
 @async_test
@@ -80,5 +80,5 @@ async def test_no_spare_is_started_when_memory_is_short(monkeypatch: pytest.Monk
     assert await waiters.keep() == 0
     sizes["free"] = 200
     assert await waiters.keep() == 0
-    waiters.clock.advance(SHORT)
+    waiters.clock.advance(MEMORY_CHECK_S)
     assert await waiters.keep() == 1

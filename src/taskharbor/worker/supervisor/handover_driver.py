@@ -1,13 +1,13 @@
-"""The fetcher's driver in a worker process: what it reserves is told to the parent before anything of it runs.
+"""The fetcher's driver in a worker process: it reports what it reserves to the parent before a job of it runs.
 
 A suspect is handed on instead of run, so that it has a process of its own:
 
-    reserve ──suspect──► Suspect to the parent ──► another process: extend, inspect, and run it as if reserved there
-                                                        └── dies ──► Release to this one: its lease is given back
+    reserve ──suspect──► SuspectTaken to the parent ──► another process: extend, inspect, run it as if reserved there
+                                                            └── dies ──► Release to this worker: give the lease back
 
-The lease stays this worker's in the store: nothing but the worker that took a lease can be told to have lost it. So
-when the other process dies, this one releases what it no longer holds itself; nobody else knows which that is, because
-a reserve of its own may be on its way.
+In the store the lease stays this worker's: `release` gives back the leases of one worker. So when the other process
+dies, this worker releases what it no longer holds itself. No other process knows which leases those are, because a
+reserve of this worker may be under way.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ logger = logging.getLogger("taskharbor.worker")
 
 
 class HandoverDriver:
-    """A driver as the fetcher sees it. Everything but `reserve` is the driver's own."""
+    """A driver as the fetcher sees it. All calls but `reserve` go to the driver itself."""
 
     def __init__(
-        self, driver: Driver, clock: Clock, handlers: HandlerRegistry, settings: WorkerSettings, link: ChildChannel
+        self, driver: Driver, clock: Clock, handlers: HandlerRegistry, settings: WorkerSettings, channel: ChildChannel
     ) -> None:
         self._driver = driver
         self._clock = clock
         self._handlers = handlers
         self._settings = settings
-        self._link = link
-        self._turn = asyncio.Lock()  # no release while a reserve is under way
+        self._channel = channel
+        self._lock = asyncio.Lock()  # no release while a reserve is under way
         self.loop = asyncio.get_running_loop()
 
     def __getattr__(self, name: str) -> Any:
@@ -53,58 +53,58 @@ class HandoverDriver:
     async def reserve(
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
     ) -> list[Reserved]:
-        async with self._turn:
-            self._link.seen()
-            if self._link.suspect is not None:
+        async with self._lock:
+            self._channel.deliveries_exist()
+            if self._channel.suspect is not None:
                 return await self._take(lease_for)
-            left = self._link.left
+            left = self._channel.jobs_left
             if left == 0:
-                return []  # it retires
+                return []  # this process retires
             if left is not None:
                 limit = min(limit, left)
             while True:
                 batch = await self._driver.reserve(queues, now, lease_for, limit, worker)
                 if not batch:
                     return batch
-                # This process may have stood still since it asked: what has expired meanwhile is another worker's.
+                # This process may have been stopped meanwhile: an expired lease may be another worker's by now.
                 now = self._clock.now()
                 fresh = [reserved for reserved in batch if reserved.lease.expires_at > now]
                 own = [reserved for reserved in fresh if not (reserved.job.lost and self._hand_on(reserved))]
-                self._link.taken([self._handed(reserved) for reserved in own])
+                self._channel.taken([self._taken(reserved) for reserved in own])
                 if own or not fresh:
                     return own
 
     async def release(self, keep: Collection[str]) -> None:
-        """Give back what this worker took and holds no longer, except the tokens that other processes hold for it."""
-        async with self._turn:
+        """Give back what this worker took and no longer holds, except what other processes hold for it (`keep`)."""
+        async with self._lock:
             try:
-                await self._driver.release(self._settings.name, self._clock.now(), [*self._link.tokens(), *keep])
-            except Exception as error:  # nobody renews it any more: it is taken over when its lease ends
+                await self._driver.release(self._settings.name, self._clock.now(), [*self._channel.tokens(), *keep])
+            except Exception as error:  # nothing renews it: another worker takes it over when its lease ends
                 logger.warning("what was handed on could not be given back: %s", type(error).__name__)
 
     def _hand_on(self, reserved: Reserved) -> bool:
         job, max_lost = reserved.job, self._settings.max_lost
-        if not self._link.hands_on or not is_suspect(job, max_lost) or job.lost >= max_lost:
+        if not self._channel.hands_on or not is_suspect(job, max_lost) or job.lost >= max_lost:
             return False
         if self._handlers.get(job.type) is None:
-            return False  # nobody here can run it
-        return self._link.hand_on(self._handed(reserved))
+            return False  # no process here can run it
+        return self._channel.hand_on(self._taken(reserved))
 
     async def _take(self, lease_for: timedelta) -> list[Reserved]:
-        """The one job that this process is to run: if nobody has taken it back, it is as if reserved here."""
-        handed = self._link.suspect
+        """The one job that this process is to run, as if it had been reserved here; nothing if its lease is gone."""
+        handed = self._channel.suspect
         assert handed is not None
         lease = Lease(handed.job_id, handed.queue, handed.token, from_ms(handed.expires_ms))
-        [answer] = await self._driver.extend([lease], self._clock.now(), lease_for)
+        [extended] = await self._driver.extend([lease], self._clock.now(), lease_for)
         batch = []
-        if isinstance(answer, Lease):
-            batch = [Reserved((await self._driver.inspect(lease.job_id, self._clock.now())).job, answer)]
-        self._link.suspect = None  # from here on there is nothing more for this process: it retires
-        self._link.left = len(batch)
-        self._link.taken([self._handed(reserved) for reserved in batch])
+        if isinstance(extended, Lease):
+            batch = [Reserved((await self._driver.inspect(lease.job_id, self._clock.now())).job, extended)]
+        self._channel.suspect = None  # this process has nothing more to do: it retires
+        self._channel.jobs_left = len(batch)
+        self._channel.taken([self._taken(reserved) for reserved in batch])
         return batch
 
-    def _handed(self, reserved: Reserved) -> messages.TakenLease:
+    def _taken(self, reserved: Reserved) -> messages.TakenLease:
         job, lease = reserved.job, reserved.lease
         handler = self._handlers.get(job.type)
         timeout = job.timeout or (handler.timeout if handler is not None else None)

@@ -1,11 +1,11 @@
-"""The keeper: renews the leases of all worker processes in one call, and gives back what a dead one held.
+"""The heart of a supervisor: renews the leases of all worker processes, and gives back what a dead one held.
 
-It runs in the parent, where no handler runs. It decides nothing about a job: a lease that the store refuses is told
-to the process that holds it, and what a process held when it died goes back with one more `lost`, except where we
-killed it ourselves: then with nothing.
+It runs in the parent, where no handler runs. It decides nothing about a job: a lease that the store refuses is reported
+to the process that holds it. What a process held when it died goes back with one more `lost`; what the supervisor's own
+kill interrupted goes back with nothing recorded.
 
-A store that knows not one of a process's jobs is another one than the process uses, unless that worker was seen in it:
-an address may mean different things to two processes. Then nothing is told, and the worker keeps its leases itself.
+An address may mean different stores to two processes. A store that knows none of a process's jobs, and has never seen
+its worker, is not the store that the process uses: then nothing is reported, and the worker renews its own leases.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from taskharbor.worker.outage import Backoff
 from taskharbor.worker.supervisor.process import HeldLease, Process
 from taskharbor.worker.upkeep import ROUND_EVERY
 
-AGAIN = (1.0, 5.0)  # seconds: a reserve that a process had sent before it died may be carried out after its death
+RELEASE_AGAIN_S = (1.0, 5.0)  # a reserve that a process sent before it died may be carried out after its death
 
 
 class FleetHeart:
-    """Keeps the leases of a fleet in one store."""
+    """Renews the leases of all processes of a supervisor, in one store."""
 
     def __init__(
         self,
@@ -47,17 +47,17 @@ class FleetHeart:
         self._driver: Driver = open_driver(dsn)
         self._fleet = fleet
         self._observers = observers
-        self._held_elsewhere = held_elsewhere  # the leases that a worker took and another process holds
+        self._held_elsewhere = held_elsewhere  # tokens of leases that a worker took and another process holds
         self._lease = lease
         self._every = every
         self._clock = StoreClock()
         self._opened = asyncio.Event()
         self._ending = asyncio.Event()
-        self._task = asyncio.create_task(self._run(), name="taskharbor-keeper")
+        self._task = asyncio.create_task(self._run(), name="taskharbor-fleet-heart")
         self._failing = False
 
     async def stop(self) -> None:
-        """Renew nothing any more."""
+        """Stop renewing, and close the connection."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         await self._driver.close()
@@ -66,7 +66,7 @@ class FleetHeart:
         backoff = Backoff()
         while not self._opened.is_set():
             try:
-                await open_existing(self._driver)  # the worker has made it
+                await open_existing(self._driver)  # the worker has created it
                 await follow(self._clock, self._driver.server_time)
                 self._opened.set()
             except Exception as error:
@@ -94,29 +94,30 @@ class FleetHeart:
                 seconds = self._every
 
     async def beat(self) -> bool:
-        """Renew everything that is to be renewed, in one call; whether something has to be tried again soon."""
+        """Renew all renewable leases in one call; return whether some have to be tried again soon."""
         now = self._clock.monotonic()
-        asked: list[tuple[Process, HeldLease]] = []
+        due: list[tuple[Process, HeldLease]] = []
         for process in self._fleet():
-            asked += ((process, held) for held in process.renewable(now))
-        if not asked:
+            due += ((process, held) for held in process.renewable(now))
+        if not due:
             return False
         again = False
-        answers = await self._driver.extend([held.lease for _, held in asked], self._clock.now(), self._lease)
+        results = await self._driver.extend([held.lease for _, held in due], self._clock.now(), self._lease)
         news: dict[Process, tuple[list[tuple[str, int]], list[tuple[str, str, str]]]] = {}
-        for (process, held), answer in zip(asked, answers, strict=True):
+        for (process, held), result in zip(due, results, strict=True):
             renewed, lost = news.setdefault(process, ([], []))
-            if isinstance(answer, Lease):
-                held.lease = answer
-                renewed.append((answer.token, to_ms(answer.expires_at)))
-            elif isinstance(answer, BackendUnavailable):
-                again = True  # somebody has its record locked: that says nothing about the lease
+            if isinstance(result, Lease):
+                held.lease = result
+                renewed.append((result.token, to_ms(result.expires_at)))
+            elif isinstance(result, BackendUnavailable):
+                again = True  # its record is locked, which says nothing about the lease
             else:
-                lost.append((held.lease.token, type(answer).__name__, str(answer)))
+                lost.append((held.lease.token, type(result).__name__, str(result)))
         for process, (renewed, lost) in news.items():
             if not renewed and not lost:
                 continue
-            if renewed or any(name != JobNotFound.__name__ for _, name, _ in lost) or await self._knows(process):
+            found = renewed or any(name != JobNotFound.__name__ for _, name, _ in lost)
+            if found or await self._knows(process):
                 process.kept(renewed, lost)
             elif process.leases:
                 process.elsewhere = True
@@ -124,21 +125,21 @@ class FleetHeart:
         return again
 
     async def _knows(self, process: Process) -> bool:
-        """Whether a process was seen in this store: every worker says there that it is alive."""
+        """Whether the worker of a process has sent a heartbeat to this store, as every worker does."""
         return any(info.worker == process.worker for info in await self._driver.workers(self._clock.now()))
 
-    # What a dead one held ------------------------------------------------------------------------------------
+    # What a dead process held ----------------------------------------------------------------------------------
 
     async def recover(self, process: Process) -> None:
-        """Give back what a process held that is gone, at once; and again a moment later what came after its death."""
+        """Give back what a dead process held: at once, and again a moment later what was reserved after its death."""
         if not process.worker:
             return
         jobs = await self._until_done(partial(self._give_back, process))
         if jobs:
             self._observers.emit(JobsReleased(process.worker, jobs))
         if process.code == 0 or process.killed:
-            return  # it had stopped asking for jobs
-        for number, seconds in enumerate(AGAIN):
+            return  # it had stopped reserving jobs
+        for number, seconds in enumerate(RELEASE_AGAIN_S):
             if number == 0:
                 await asyncio.sleep(seconds)
             elif await self._ended_within(seconds):
@@ -147,24 +148,24 @@ class FleetHeart:
                 self._observers.emit(JobsReleased(process.worker, late))
 
     async def release(self, worker: str) -> None:
-        """Give back what a worker held that is gone."""
+        """Give back what a dead worker held."""
         if jobs := await self._until_done(partial(self._release, worker)):
             self._observers.emit(JobsReleased(worker, jobs))
 
     async def give_back(self, held: HeldLease, seconds: float) -> None:
-        """Let somebody take a job again, after some time, with nothing counted against it."""
+        """Return a job to its queue, due in `seconds`, with nothing recorded."""
 
         async def settle() -> int:
             now = self._clock.now()
-            [answer] = await self._driver.settle(
+            [refusal] = await self._driver.settle(
                 [Retry(held.lease, now + timedelta(seconds=seconds), held.attempts)], now
             )
-            return int(answer is None)
+            return int(refusal is None)
 
         await self._until_done(settle)
 
     def end(self) -> None:
-        """Nobody waits for the second look any more: what came so late is given to others when its lease is over."""
+        """Skip further releases: what was reserved so late goes to other workers when its lease ends."""
         self._ending.set()
 
     async def _ended_within(self, seconds: float) -> bool:
@@ -176,7 +177,7 @@ class FleetHeart:
         return True
 
     async def _until_done(self, work: Callable[[], Awaitable[int]]) -> int:
-        """Try until the store answers, or nothing can be left to give back because every lease is over."""
+        """Try until the store answers, or until every lease has ended, so that nothing is left to give back."""
         backoff, begun = Backoff(), self._clock.monotonic()
         while self._clock.monotonic() - begun < self._lease.total_seconds() + self._every:
             try:
@@ -189,7 +190,7 @@ class FleetHeart:
         return 0
 
     async def _give_back(self, process: Process) -> int:
-        """What we killed is given back as at any shutdown: that no handler ended in time is not a job's fault."""
+        """Give back the jobs of a process that we killed as at any shutdown: a slow handler is not the job's fault."""
         given = 0
         if process.killed and process.leases:
             outcomes = [Retry(held.lease, None, held.attempts) for held in process.leases.values()]

@@ -1,15 +1,19 @@
-"""How much memory a process has in use, and how much is free: read from /proc and the cgroup, without a library."""
+"""How much memory a process uses, and how much is free: read from /proc and the cgroup, without a library.
+
+The cgroup counts because the usual place of a supervisor is a container: there /proc/meminfo shows the memory of the
+host, and a spare that trusted it could push the container over its limit.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 
-ROOT = ""  # of the file system
+ROOT = ""  # of the file system; tests set it
 
 
 def resident(pid: int) -> int:
-    """Bytes in memory; 0 for a process that is gone, and where there is no /proc."""
+    """Resident bytes; 0 for a process that is gone, and where there is no /proc."""
     try:
         with open(f"/proc/{pid}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -18,7 +22,7 @@ def resident(pid: int) -> int:
 
 
 def used(pid: int) -> int:
-    """Bytes that a worker process has in memory, together with its children of `process=True` tasks.
+    """Resident bytes of a worker process, together with its children of `process=True` tasks.
 
     Those lead process groups of their own. What a handler has started itself is not counted: replacing the worker would
     not make it smaller.
@@ -33,7 +37,7 @@ def _children(pid: int) -> list[int]:
             with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
                 found += map(int, file.read().split())
     except (OSError, ValueError):
-        pass  # it is gone, or the system does not say
+        pass  # it is gone, or this kernel has no such file
     return found
 
 
@@ -50,17 +54,17 @@ def measurable() -> bool:
 
 
 def free() -> int:
-    """Bytes that this process and its children may still use: of the system, and of its cgroup if that has a limit."""
-    rooms = [_available()]
+    """Bytes that are still free: of the system, and of its cgroup if that has a limit."""
+    free = [_available()]
     try:
         with open(f"{ROOT}/proc/self/cgroup", encoding="utf-8") as file:
             path = next(line[3:].strip() for line in file if line.startswith("0::"))
         while path:
-            rooms.append(_room(f"{ROOT}/sys/fs/cgroup{path}"))
+            free.append(_left(f"{ROOT}/sys/fs/cgroup{path}"))
             path = path.rstrip("/").rpartition("/")[0]
     except (OSError, ValueError, StopIteration):
         pass  # no cgroup v2 here
-    return min(rooms)
+    return min(free)
 
 
 def _available() -> int:
@@ -71,11 +75,11 @@ def _available() -> int:
         return sys.maxsize
 
 
-def _room(folder: str) -> int:
-    """What a cgroup may still grow by. Its file cache counts as used there, though most of it can be given up."""
+def _left(folder: str) -> int:
+    """What a cgroup may still grow by. The kernel counts its file cache as used, but can drop the inactive part."""
     try:
         with open(f"{folder}/memory.max", encoding="ascii") as file:
-            limit = int(file.read())  # "max" is no number: no limit
+            limit = int(file.read())  # "max" is not a number: no limit
         with open(f"{folder}/memory.current", encoding="ascii") as file:
             used = int(file.read())
         with open(f"{folder}/memory.stat", encoding="ascii") as file:

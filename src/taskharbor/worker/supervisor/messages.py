@@ -1,10 +1,10 @@
-"""What the parent and a worker process say to each other: one JSON object a line, over a socket of their own.
+"""The messages between the supervisor and a worker process: one JSON object a line, over a socket of their own.
 
     parent → child   Setup (the first line), Serve (to a spare), Kept, Release, Retire, StopOrder
     child → parent   Waiting (a spare), Ready or StartFailed, Taken, SuspectTaken, Tick, StoppedServing
 
-The socket is private to the two, so an address with its password may travel here, and does not stand in a list of
-processes. No payload ever does.
+The socket is private to the two, so the store's address may travel here with its password, which an argument would
+show in every list of processes. No payload ever travels here.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import msgspec
 
 from taskharbor.model.safe_repr import shown
 
-LIMIT = 64 * 1024 * 1024  # bytes of a line: a hundred thousand leases and more
+MAX_LINE_BYTES = 64 * 1024 * 1024  # more than a hundred thousand leases
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker process is to do."""
+    """What a worker process should do."""
 
     app: str | None = None
     imports: tuple[str, ...] = ()  # modules that declare tasks, and that the app does not import by itself
@@ -35,16 +35,16 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_jobs: int | None = None
     log_format: str = "text"
     log_level: str = "info"
-    alone: bool = True  # no other process serves beside it
+    alone: bool = True  # it is the only process that serves
     metrics: bool = False  # count what happens, for the supervisor to serve
-    waits: bool = False  # a spare: import everything, open nothing, and wait for Serve
+    waits: bool = False  # it is a spare: import everything, open nothing, and wait for Serve
 
     def __repr__(self) -> str:
         return shown(self, "app", "queues", "concurrency", "alone", "waits")
 
 
 class TakenLease(msgspec.Struct, frozen=True, array_like=True):
-    """A lease as it is handed over: with what is needed to give the job back without blaming it."""
+    """A lease with what is needed to give its job back without counting a failure."""
 
     job_id: str
     queue: str
@@ -58,7 +58,7 @@ class TakenLease(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Serve(msgspec.Struct, frozen=True, tag=True):
-    """A spare's turn has come: open the store and work. `suspect`: run that job, which another worker took, and end."""
+    """To a spare: open the store and serve. `suspect`: run only that job, which another worker took, and end."""
 
     suspect: TakenLease | None = None
 
@@ -74,7 +74,7 @@ class Kept(msgspec.Struct, frozen=True, tag=True):
 
 
 class Release(msgspec.Struct, frozen=True, tag=True):
-    """A process has died that ran a job of this worker's: give back what is not held here, nor anywhere (`keep`)."""
+    """A process that ran a job of this worker has died: give back what is held neither here nor elsewhere (`keep`)."""
 
     keep: list[str]
 
@@ -97,17 +97,17 @@ class Waiting(msgspec.Struct, frozen=True, tag=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What a worker process can do, for whoever started it."""
+    """What a worker process can run, for the person who started it."""
 
     store: str  # its address without what may be secret
     queues: tuple[str, ...]
     tasks: tuple[str, ...]
     used: tuple[str, ...]  # the queues that its tasks name
-    private: bool = False  # nobody else can reach its store
+    private: bool = False  # no other process can reach its store
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """The worker serves. `dsn` None: its store is private to it, so nobody else can keep its leases."""
+    """The worker serves. `dsn` None: its store is private to it, so the supervisor cannot renew its leases."""
 
     worker: str
     dsn: str | None
@@ -118,7 +118,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class Taken(msgspec.Struct, frozen=True, tag=True):
-    """Leases that the worker took, and the tokens of those it holds no longer. `all`: these, and no others."""
+    """Leases that the worker took, and the tokens of those it no longer holds. `all`: it holds these and no others."""
 
     leases: list[TakenLease]
     gone: list[str]
@@ -129,13 +129,13 @@ class Taken(msgspec.Struct, frozen=True, tag=True):
 
 
 class SuspectTaken(msgspec.Struct, frozen=True, tag="Suspect"):
-    """A lease of a job that may take its process down: another process is to run it, alone."""
+    """A job that may take its process down: another process should run it, alone."""
 
     lease: TakenLease
 
 
 class Tick(msgspec.Struct, frozen=True, tag=True):
-    """A sign of life, about once a second: how the worker is, and how many seconds its jobs may still run."""
+    """A heartbeat, about once a second: the health of the worker, and how many seconds its jobs may still run."""
 
     ok: bool
     state: str
@@ -154,11 +154,11 @@ class Tick(msgspec.Struct, frozen=True, tag=True):
 
 
 class StoppedServing(msgspec.Struct, frozen=True, tag="Left"):
-    """The worker has stopped serving and holds nothing any more: all that is left to do is to exit."""
+    """The worker has stopped serving and holds nothing: it only has to exit."""
 
 
 class StartFailed(msgspec.Struct, frozen=True, tag="Failed"):
-    """The process cannot start: one line that says why, and the exit code that goes with it."""
+    """The process cannot start: one line that says why, and the exit code for it."""
 
     text: str
     code: int
@@ -174,20 +174,20 @@ _to_parent: msgspec.json.Decoder[ToParent] = msgspec.json.Decoder(ToParent)
 
 
 def line(message: Setup | ToChild | ToParent) -> bytes:
-    """A message as it travels."""
+    """Encode a message."""
     return _encoder.encode(message) + b"\n"
 
 
 def read_setup(text: bytes) -> Setup:
-    """The first line that a child hears."""
+    """Decode the first line that a child receives."""
     return _setup.decode(text)
 
 
 def read_by_child(text: bytes) -> ToChild:
-    """What the parent said."""
+    """Decode a message of the parent."""
     return _to_child.decode(text)
 
 
 def read_by_parent(text: bytes) -> ToParent:
-    """What a child said."""
+    """Decode a message of a child."""
     return _to_parent.decode(text)

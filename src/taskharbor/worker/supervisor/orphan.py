@@ -1,12 +1,12 @@
 """The end of a worker process whose supervisor is gone, whatever its handlers do.
 
-    the line ends ──► told to stop ──► stopped, or the grace period and 5 s ──► 3 s to exit ──► killed
-         └── nobody hears that, because a handler holds the interpreter ──► ended by the kernel after about a minute
+    the socket closes ──► told to stop ──► stopped, or the grace period and 5 s ──► 3 s to exit ──► killed
+         └── a handler holds the interpreter, so no Python runs ──► ended by the kernel after about a minute
 
-The second way needs no Python: the kernel tells a process of its parent's death by a signal, and the handler of that
-signal is the C function alarm(2) itself. A handler is called with the number of its signal, and alarm takes seconds: so
-the number that is chosen is how many seconds later SIGALRM ends the process, unless `disarm` was reached meanwhile. Of
-the numbers that programs are free to use the highest is 64. What the jobs held is given to others when its leases end.
+The second way needs no Python. The kernel signals the death of the parent, and the handler of that signal is the C
+function alarm(2) itself. A handler is called with the number of its signal, and alarm takes seconds: the number of the
+signal is how many seconds later SIGALRM ends the process, unless `disarm` was called meanwhile. 64 is the highest
+number that programs may use. Other workers get the jobs when the leases end.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any
 
 from taskharbor.worker.supervisor import process_session
 
-MARGIN = 5.0  # seconds beyond the grace period in which a worker writes its last outcomes
-EXIT = 3.0  # seconds for a process to exit after it has stopped serving
+SETTLE_S = 5.0  # beyond the grace period, for a worker to write its last outcomes
+EXIT_S = 3.0  # for a process to exit after it has stopped serving
 PR_SET_PDEATHSIG = 1
 
 _armed = 0
 
 
 def arm(seconds: float) -> None:
-    """Have the kernel end this process about so many seconds after its parent has died. Only Linux can."""
+    """Let the kernel end this process about `seconds` after its parent has died. Linux only."""
     if sys.platform == "linux":
         _arm(int(min(max(seconds, signal.SIGRTMIN), signal.SIGRTMAX)))
 
@@ -43,7 +43,7 @@ def _arm(number: int) -> None:
 
 
 def disarm() -> None:
-    """Python runs, so that it can end the process itself: nothing else is to do that."""
+    """Python runs, so it can end the process itself: cancel what `arm` has set up."""
     global _armed
     number, _armed = _armed, 0
     if number:
@@ -56,8 +56,8 @@ def disarm() -> None:
 def end(grace: float, left: threading.Event) -> None:
     """End this process: when it takes too long to stop, or has stopped (`left`) and does not exit."""
     disarm()
-    if left.wait(grace + MARGIN):
-        time.sleep(EXIT)
+    if left.wait(grace + SETTLE_S):
+        time.sleep(EXIT_S)
     process_session.kill(os.getpid())
     os.kill(os.getpid(), signal.SIGKILL)  # where it leads no session
 

@@ -1,9 +1,9 @@
-"""For probes: how the processes are, in a file and on an HTTP port.
+"""Probes: the health of the worker processes, in a file and on an HTTP port.
 
-    GET /live    200 as long as the supervisor answers: restart the container when it does not
-    GET /ready   200 when every place has polled the store within the time that was given, and has a slot that is not
-                 stuck; else 503: do not count on it
-                 (also /, /health); the same JSON for both
+    GET /live    200 as long as the supervisor responds: restart the container when it does not
+    GET /ready   200 when each of the `--processes` has polled the store within `--health-within`, and has a slot that
+                 is not stuck; else 503
+                 (also /, /health); both return the same JSON
 
 A store that is away makes a worker unready, never dead: restarting every worker would not bring the store back.
 """
@@ -45,7 +45,7 @@ class ProcessReport(msgspec.Struct, frozen=True):
 
 
 class HealthReport(msgspec.Struct, frozen=True):
-    """All of them. `ok`: every place has polled successfully within the last `within` seconds, and can run jobs."""
+    """All processes. `ok`: each place has polled successfully within the last `within` seconds, and can run jobs."""
 
     ok: bool
     state: str
@@ -56,7 +56,7 @@ class HealthReport(msgspec.Struct, frozen=True):
 
 
 class ProbeOptions(Protocol):
-    """What of the plan matters here."""
+    """The settings that matter here."""
 
     @property
     def health_file(self) -> str | None:
@@ -72,23 +72,23 @@ class ProbeOptions(Protocol):
 
 
 def describe(
-    slots: Sequence[RestartLoop], fleet: Iterable[Process], now: float, within: float, stopping: bool
+    places: Sequence[RestartLoop], fleet: Iterable[Process], now: float, within: float, stopping: bool
 ) -> HealthReport:
-    """How everything is now."""
+    """The report for now. `places`: one restart loop for each of the `--processes`."""
     processes = list(fleet)
     for process in processes:
-        slot = slots[process.number]
+        place = places[process.number]
         if process.polled_at is not None:
-            slot.polled_at = max(process.polled_at, process.polled_at if slot.polled_at is None else slot.polled_at)
-    fresh = all(slot.polled_at is not None and now - slot.polled_at <= within for slot in slots)
+            place.polled_at = max(process.polled_at, place.polled_at or process.polled_at)
+    fresh = all(place.polled_at is not None and now - place.polled_at <= within for place in places)
     served = any(process.ready.is_set() for process in processes)
-    able = not any(process.stuck for process in processes if slots[process.number].process is process)
+    able = not any(process.stuck for process in processes if places[process.number].process is process)
     return HealthReport(
         ok=fresh and able and not stopping,
         state="stopping" if stopping else "running" if served else "starting",
         pid=os.getpid(),
         within=within,
-        restarts=sum(max(0, slot.restarts) for slot in slots),
+        restarts=sum(max(0, place.restarts) for place in places),
         processes=[_one(process, now) for process in processes],
     )
 
@@ -113,21 +113,21 @@ def _one(process: Process, now: float) -> ProcessReport:
 
 
 class Unusable(Exception):
-    """The file or the port that was asked for cannot be had: one line that says why."""
+    """The file cannot be written or the port is not available: one line that says why."""
 
 
 class Probes:
-    """Writes the file, and answers on the port."""
+    """Writes the file, and serves the port."""
 
     def __init__(self, report: Callable[[], HealthReport], options: ProbeOptions) -> None:
         self._report = report
         self._file = options.health_file
         self._host, self._port = options.health_host, options.health_port
         self._listening: HttpPort | None = None
-        self._told = False
+        self._warned = False
 
     async def start(self) -> None:
-        """Begin, or say in an Unusable what is wrong with the file or the port."""
+        """Begin, or raise Unusable."""
         if self._port is not None:
             self._listening = HttpPort(self._response)
             try:
@@ -141,29 +141,29 @@ class Probes:
                 raise Unusable(f"--health-file {self._file}: {_reason(error)}") from error
 
     async def stop(self) -> None:
-        """Answer no more, and take the file away: a worker that has ended is not healthy."""
+        """Close the port, and delete the file: a worker that has ended is not healthy."""
         if self._listening is not None:
             self._listening.close()
         if self._file is not None:
             try:
                 os.unlink(self._file)
             except OSError:
-                pass  # it is gone, or too old to be believed
+                pass  # it is gone, or its age shows that it is stale
 
     async def write(self) -> None:
-        """Write the file, if there is one. A full disk ends no worker: the file grows old, which tells enough."""
+        """Write the file, if there is one. A full disk ends no worker: the age of the file shows the problem."""
         if self._file is not None:
             try:
                 await self._write(self._file)
             except OSError as error:
-                if not self._told:
+                if not self._warned:
                     logger.warning("--health-file %s: %s", self._file, _reason(error))
-                self._told = True
+                self._warned = True
             else:
-                self._told = False
+                self._warned = False
 
     async def _write(self, path: str) -> None:
-        """Replace the file by what is true now, in one step."""
+        """Replace the file atomically."""
         await asyncio.to_thread(_replace, path, msgspec.json.encode(self._report()) + b"\n")
 
     def _response(self, method: bytes, path: bytes) -> bytes:
@@ -186,12 +186,12 @@ def _http(status: str, body: bytes, method: bytes) -> bytes:
 
 
 def _reason(error: OSError) -> str:
-    """What the system says, without the address that Python puts before it."""
+    """The system's own text, without the address that Python puts before it."""
     return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _replace(path: str, content: bytes) -> None:
-    """Also in a folder that others may write to: nobody knows the name beforehand, and a link would not be followed."""
+    """Replace a file, safely in a folder that others may write to: a random name, and no symbolic link is followed."""
     beside = f"{path}.{secrets.token_hex(8)}"
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb") as file:
         try:

@@ -1,11 +1,12 @@
-"""One worker process as its parent sees it: started afresh, spoken with over a socket, ended by its own process id.
+"""One worker process as its parent sees it: started afresh, connected by a socket, ended by its process id.
 
     spare ──Serve──► starting ──Ready──► running ──Retire──► retiring ──► gone
       └─────────────────┴──────────────────┴──Stop──► stopping ─────────► gone    killed, or died by itself: from any
 
-Each has a session of its own, so that what a crashed one leaves behind (children that run its jobs) can be ended before
-the jobs are given to somebody else, and Ctrl-C reaches the parent alone. One that has stopped serving (`Left`) and does
-not exit is killed after a few seconds: a thread of the application that never ends, or an atexit function, holds it up.
+Each has a session of its own, so that Ctrl-C reaches the parent alone, and what a crashed process leaves behind
+(children that run its jobs) can be ended before other workers get the jobs. A process that has stopped serving
+(`StoppedServing`) and does not exit is killed after a few seconds: a thread of the application, or an atexit function,
+holds it up.
 """
 
 from __future__ import annotations
@@ -25,29 +26,29 @@ from taskharbor.model.times import from_ms
 from taskharbor.worker.heart import OVERDUE
 from taskharbor.worker.supervisor import messages, process_session
 
-LAST_WORDS = 0.5  # seconds for what a dead process had said; only a stray copy of its socket makes that last
-EARLY = 0.9  # of its jobs: from here on a process is replaced
-EXIT = 3.0  # seconds for a process to exit after it has stopped serving
-UNHEARD = 1024 * 1024  # bytes that wait for a child that does not read: no more news is added to them
+LAST_MESSAGES_S = 0.5  # to read what a dead process had sent; only a stray copy of its socket makes that last
+REPLACE_FROM = 0.9  # of --max-jobs: from here on a process is replaced
+EXIT_S = 3.0  # for a process to exit after it has stopped serving
+MAX_UNREAD_BYTES = 1024 * 1024  # in the buffer of a child that does not read: no more reports are added
 
 
 class HeldLease(msgspec.Struct):
-    """A lease that a worker process holds, and until when (monotonic) it is renewed: None, as long as it is held."""
+    """A lease that a worker process holds. `until`: when (monotonic) to stop renewing it; None: never."""
 
     lease: Lease
     attempts: int
     until: float | None
 
 
-def held(taken: messages.TakenLease, now: float) -> HeldLease:
-    """A lease as its worker has handed it over."""
+def held_lease(taken: messages.TakenLease, now: float) -> HeldLease:
+    """A lease as its worker reported it."""
     until = None if taken.limit is None else now + taken.limit + OVERDUE
     lease = Lease(taken.job_id, taken.queue, taken.token, from_ms(taken.expires_ms))
     return HeldLease(lease, taken.attempts, until)
 
 
 class Process:
-    """A worker process. `ready`, `tired` and `gone` are set once each."""
+    """A worker process. `ready` (it serves), `tired` (replace it) and `gone` (it has ended) are set once each."""
 
     def __init__(self, number: int, clock: Clock, max_jobs: int | None = None) -> None:
         self.number = number
@@ -61,34 +62,36 @@ class Process:
         self.code: int | None = None
         self.stopped = False  # by SIGSTOP
         self.killed = False  # by us
-        self.told_to_end = False
-        self.why = ""  # it is to be replaced
+        self.told_to_end = False  # it ends on request
+        self.why = ""  # why it is replaced
         self.silence_reported = False
-        self.elsewhere = False  # its jobs are in another store than the one that we know
-        self.left_at: float | None = None  # when it said that it has stopped serving
-        self.on_suspect: Callable[[messages.TakenLease], None] | None = None  # told of a job that it hands on
+        self.elsewhere = False  # its jobs are in a store that the supervisor does not know
+        self.left_at: float | None = None  # when it reported that it has stopped serving
+        self.on_suspect: Callable[[messages.TakenLease], None] | None = None  # another process should run it
         self.on_waiting: Callable[[], None] | None = None  # called when a spare has imported everything
         self.ready, self.tired, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._clock = clock
         self._max_jobs = max_jobs
         self.started_at = self.heard_at = clock.monotonic()
         self.polled_at: float | None = None
+        self._child_end: socket.socket | None = None  # of the socket, until the program has started
         self._popen: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
 
     async def connect(self, setup: messages.Setup, on_ready: Callable[[messages.Ready], None]) -> None:
-        """Make the line and put the setup on it; `spawn` follows."""
+        """Make the socket and send the setup; `spawn` follows."""
         ours, theirs = socket.socketpair()
-        self._theirs = theirs
+        self._child_end = theirs
         ours.setblocking(False)
-        reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=messages.LIMIT)
-        self._say(setup)
+        reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=messages.MAX_LINE_BYTES)
+        self._send(setup)
         self._reading = asyncio.create_task(self._read(reader, on_ready))
 
     def spawn(self, command: Sequence[str]) -> None:
-        """Start the program; its last argument is the number of the socket it is to speak on."""
-        with self._theirs as theirs:
+        """Start the program; its last argument is the file descriptor of its end of the socket."""
+        assert self._child_end is not None
+        with self._child_end as theirs:
             number = theirs.fileno()
             self._popen = subprocess.Popen(
                 [*command, str(number)], stdin=subprocess.DEVNULL, pass_fds=(number,), start_new_session=True
@@ -96,7 +99,7 @@ class Process:
         self.pid = self._popen.pid
 
     def not_started(self) -> None:
-        """The system gave us no process: as if it had died at once."""
+        """The system could not start it: treat it as one that died at once."""
         self.code = 1
         self.state = "gone"
         self.gone.set()
@@ -104,33 +107,33 @@ class Process:
     # Orders --------------------------------------------------------------------------------------------------
 
     def serve(self, suspect: messages.TakenLease | None = None) -> None:
-        """End the waiting of a spare: from here on it is like one that was started now. `suspect`: it runs that job."""
+        """Let a spare serve, as if it had been started now. `suspect`: it runs that one job."""
         self.state = "starting"
         self.started_at = self._clock.monotonic()
-        self._say(messages.Serve(suspect))
+        self._send(messages.Serve(suspect))
 
     def release(self, keep: list[str]) -> None:
-        """Let it give back what it took and holds no longer, except these."""
-        self._say(messages.Release(keep))
+        """Let it give back what it took and no longer holds, except the leases with these tokens."""
+        self._send(messages.Release(keep))
 
     def retire(self) -> None:
         """Let it take no more jobs, and end when its last one has."""
         self.state, self.told_to_end = "retiring", True
-        self._say(messages.Retire())
+        self._send(messages.Retire())
 
     def stop(self, *, hurry: bool = False) -> None:
         """Let it finish within its grace period and give back the rest; `hurry`: at once."""
         if self.state == "gone":
             return
         self.state, self.told_to_end = "stopping", True
-        self._say(messages.StopOrder(hurry))
+        self._send(messages.StopOrder(hurry))
         if not self.ready.is_set():
-            self._signal(signal.SIGTERM)  # it may be busy importing, and holds nothing yet
+            self._signal(signal.SIGTERM)  # it may be busy importing; it holds nothing yet
         if self.stopped:
-            self._signal(signal.SIGCONT)  # or it would not hear it
+            self._signal(signal.SIGCONT)  # or it would not receive it
 
     def kill(self) -> None:
-        """End it, with everything it started."""
+        """Kill it, with everything it started."""
         if self.state != "gone":
             self.killed = self.told_to_end = True
             if self.pid and self.code is None:
@@ -143,22 +146,22 @@ class Process:
             self.tired.set()
 
     def kept(self, renewed: list[tuple[str, int]], lost: list[tuple[str, str, str]]) -> None:
-        """Tell it which of its leases were renewed and which are lost."""
+        """Report to it which of its leases were renewed and which are lost."""
         for token, *_ in lost:
             self.leases.pop(token, None)
-        if self._writer is not None and self._writer.transport.get_write_buffer_size() < UNHEARD:
-            self._say(messages.Kept(renewed, lost))
+        if self._writer is not None and self._writer.transport.get_write_buffer_size() < MAX_UNREAD_BYTES:
+            self._send(messages.Kept(renewed, lost))
 
     # Facts ---------------------------------------------------------------------------------------------------
 
     @property
     def stuck(self) -> bool:
-        """Whether each of its slots is held by a handler that does not end: it can run nothing any more."""
+        """Whether a handler that does not end occupies each of its slots, so that it can run nothing."""
         return self.tick is not None and 0 < self.tick.slots <= self.tick.stuck
 
     @property
     def done(self) -> bool:
-        """Whether it has ended by itself because it has taken all the jobs it was to take."""
+        """Whether it exited because it has taken all the jobs that it may take."""
         return self.code == 0 and self.tired.is_set() and not self.told_to_end
 
     @property
@@ -174,18 +177,18 @@ class Process:
 
     def lingers(self, now: float) -> bool:
         """Whether it has stopped serving some time ago, and still has not exited."""
-        return self.left_at is not None and self.code is None and not self.killed and now - self.left_at > EXIT
+        return self.left_at is not None and self.code is None and not self.killed and now - self.left_at > EXIT_S
 
     def renewable(self, now: float) -> list[HeldLease]:
-        """The leases to renew: none of a process that is gone, stopped or elsewhere, none of a job past its timeout."""
+        """The leases to renew; none of a process that is gone, stopped or elsewhere, nor of a job past its timeout."""
         if self.stopped or self.elsewhere or self.code is not None:
             return []
         return [lease for lease in self.leases.values() if lease.until is None or now < lease.until]
 
-    # What it says, and its end -------------------------------------------------------------------------------
+    # Messages, and the end ----------------------------------------------------------------------------------
 
     def ended(self, code: int) -> None:
-        """The kernel says that it is gone: nothing is renewed from here on. `finish` follows."""
+        """The kernel reports its end: nothing is renewed from here on. `finish` follows."""
         self.code = code
         if self._popen is not None:
             self._popen.returncode = code
@@ -193,16 +196,16 @@ class Process:
             process_session.kill(self.pid)
 
     async def finish(self) -> None:
-        """Hear what it still had to say, and close the line."""
+        """Read what it had still sent, and close the socket."""
         if self._reading is not None:
-            await asyncio.wait((self._reading,), timeout=LAST_WORDS)
+            await asyncio.wait((self._reading,), timeout=LAST_MESSAGES_S)
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
         if self._writer is not None:
             self._writer.close()
 
     def check(self) -> None:
-        """Raise what the reading of its messages ended with, if that was a mistake of ours."""
+        """Raise what ended the reading of its messages, if that was a bug of ours."""
         if self._reading is not None and self._reading.done() and not self._reading.cancelled():
             self._reading.result()
 
@@ -214,9 +217,9 @@ class Process:
                 return
             if not line.endswith(b"\n"):
                 return  # it died, perhaps in the middle of a message
-            self._hear(messages.read_by_parent(line), on_ready)
+            self._receive(messages.read_by_parent(line), on_ready)
 
-    def _hear(self, message: messages.ToParent, on_ready: Callable[[messages.Ready], None]) -> None:
+    def _receive(self, message: messages.ToParent, on_ready: Callable[[messages.Ready], None]) -> None:
         self.heard_at = self._clock.monotonic()
         self.silence_reported = False
         if isinstance(message, messages.Taken):
@@ -245,13 +248,13 @@ class Process:
         if message.all:
             self.leases.clear()
         for each in message.leases:
-            self.leases[each.token] = held(each, self.heard_at)
+            self.leases[each.token] = held_lease(each, self.heard_at)
         for token in message.gone:
             self.leases.pop(token, None)
         if not message.all:
             self.taken += len(message.leases)
-            # The next one starts a little early: at its last job this one takes no more, replaced or not.
-            if self._max_jobs is not None and self.taken >= self._max_jobs * EARLY:
+            # The next one starts a little early: after its last job this one takes no more, replaced or not.
+            if self._max_jobs is not None and self.taken >= self._max_jobs * REPLACE_FROM:
                 self.tire(f"{self.taken} jobs")
 
     def _on_tick(self, message: messages.Tick) -> None:
@@ -266,12 +269,12 @@ class Process:
         elif message.polled_seconds_ago is not None:
             self.polled_at = self.heard_at - message.polled_seconds_ago
 
-    def _say(self, message: messages.Setup | messages.ToChild) -> None:
+    def _send(self, message: messages.Setup | messages.ToChild) -> None:
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(messages.line(message))
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.pid and self.code is None:  # else its number may be another process's by now
+        if self.pid and self.code is None:  # else another process may have its id by now
             try:
                 os.kill(self.pid, number)
             except (ProcessLookupError, PermissionError):

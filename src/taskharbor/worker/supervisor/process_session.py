@@ -1,8 +1,8 @@
 """The session of a worker process: the process itself and whatever it has started, in any of its process groups.
 
-A worker leads a session of its own, so that what a crashed one leaves behind can be ended before its jobs are given to
-somebody else. Only a program that makes a session of its own (a daemon) leaves it. Without /proc the worker's own
-process group is all that can be found.
+A worker leads a session of its own, so that what a crashed one leaves behind can be ended before another worker gets
+its jobs. Only a program that starts a session of its own (a daemon) leaves it. Without /proc only the worker's own
+process group can be found.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import os
 import signal
 from collections.abc import Callable
 
-ROUNDS = 10  # looks until nobody is left: what is killed may have started another one meanwhile
+MAX_ROUNDS = 10  # what is killed may have started another process meanwhile
 
 
 def kill(leader: int) -> None:
     """End every process of a session, also when its leader is gone already; the caller last, if it is one of them."""
     own = os.getsid(0)
     if leader <= 1 or (leader == own and own != os.getpid()):
-        # 0 is the session of everything that has none, also of what the system runs; and ours is led by somebody else
+        # 0 is the session of all processes without one, such as the kernel's. Ours is led by another program.
         raise ValueError(f"expected the process id of a worker that leads a session of its own, got {leader}")
     killed = {os.getpid()}
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ROUNDS):
         found = set(_members(leader)) - killed
         if not found:
             break
@@ -35,7 +35,7 @@ def _signal(send: Callable[[int, int], None], to: int) -> None:
     try:
         send(to, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        return  # PermissionError: all that is left of a group are ended processes, on some systems
+        return  # PermissionError: on some systems, for a group whose processes have all ended
 
 
 def _members(leader: int) -> list[int]:

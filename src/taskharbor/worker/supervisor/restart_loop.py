@@ -1,7 +1,7 @@
-"""A slot: one place for a worker process, which is never left empty for longer than it must.
+"""The restart loop: keeps one worker process running, and starts another one whenever it ends.
 
 start ──► serving ──died──► wait (0, 0.5, 1, 2 … 30 s) ──► start
-             │ tired (so many jobs, so much memory): the next one starts, and when that serves this one retires
+             │ tired (--max-jobs, --max-memory): the next one starts, and when it serves this one retires
              └ told to restart (--reload): stop in a hurry, then start at once
 """
 
@@ -16,12 +16,12 @@ from taskharbor.model.events import Observers
 from taskharbor.model.process_events import ProcessDied, ProcessEnded, ProcessReplaced
 from taskharbor.worker.supervisor.process import Process
 
-STEADY = 10.0  # seconds of service after which a death counts as the first again
-FIRST, LONGEST = 0.5, 30.0
+STEADY_S = 10.0  # of service, after which a death counts as the first again
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 
 
 class RestartLoop:
-    """Keeps one process in its place until `close`."""
+    """Keeps one process running until `close`. `number`: which of the supervisor's processes it is."""
 
     def __init__(
         self, number: int, clock: Clock, start: Callable[[int], Awaitable[Process]], observers: Observers
@@ -39,18 +39,18 @@ class RestartLoop:
         self.waits_for_change = False  # with --reload: it cannot start before a source has changed
 
     def close(self) -> None:
-        """Start no more."""
+        """Start no more processes."""
         self._closed.set()
 
     def restart(self) -> None:
-        """The program has changed: end what serves, and start at once."""
+        """The program has changed: end the process that serves, and start another at once."""
         self._deaths = 0
         self._restart.set()
         if self.process is not None:
             self.process.stop(hurry=True)
 
     async def run(self) -> None:
-        """Until it is closed."""
+        """Run until it is closed."""
         process = await self._next()
         while not self._closed.is_set():
             await self._first_of(process.gone.wait(), process.tired.wait())
@@ -68,7 +68,7 @@ class RestartLoop:
         return self.process
 
     async def _replace(self, old: Process) -> Process:
-        """Nothing is missed: the old one goes on until the new one serves."""
+        """Start another process; the old one serves until the new one does."""
         new = await self._start(self.number)
         await self._first_of(new.ready.wait(), new.gone.wait(), old.gone.wait())
         if not new.ready.is_set() and not old.gone.is_set():
@@ -86,7 +86,7 @@ class RestartLoop:
         return new
 
     async def _rest(self, process: Process) -> None:
-        """After an end: how long to wait before the next start."""
+        """Report the end of a process, and wait before the next start."""
         if self._closed.is_set():
             return
         if self.waits_for_change:
@@ -94,7 +94,7 @@ class RestartLoop:
         elif process.told_to_end or process.done:
             self._report_end(process, 0.0)
         else:
-            if self._clock.monotonic() - process.started_at > STEADY:
+            if self._clock.monotonic() - process.started_at > STEADY_S:
                 self._deaths = 0
             seconds = self._pause()
             self._deaths += 1
@@ -103,7 +103,7 @@ class RestartLoop:
 
     def _report_end(self, process: Process, seconds: float) -> None:
         if not process.pid:
-            return  # that there was none has been told
+            return  # ProcessNotStarted was emitted
         if process.told_to_end:
             self._observers.emit(ProcessEnded(process.pid, self.number, process.cause))
         elif process.done:
@@ -114,11 +114,11 @@ class RestartLoop:
     def _pause(self) -> float:
         if self._deaths == 0:
             return 0.0
-        seconds: float = min(LONGEST, FIRST * 2.0 ** min(self._deaths - 1, 16))
+        seconds: float = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._deaths - 1, 16))
         return seconds * (1 + random.random() / 4)
 
     async def _first_of(self, *waiters: Awaitable[object]) -> None:
-        """Wait for the first of these, or for the end."""
+        """Wait for the first of these, or for `close`."""
         tasks = [asyncio.ensure_future(each) for each in (*waiters, self._closed.wait())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

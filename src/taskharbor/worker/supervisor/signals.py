@@ -1,13 +1,13 @@
-"""The signals that the supervisor hears: from before its loop runs until the program has ended.
+"""The signals of the supervisor: handled from before its loop runs until the program has ended.
 
     TERM, INT, HUP      drain; again: hurry; again: kill            (HUP is left alone under nohup)
     QUIT                hurry at once, as the second of them does; again: kill
     CHLD                a worker process has ended, stopped, or goes on
-    USR1, USR2 and others that would end a program by default: told in the log, nothing else
+    USR1, USR2 and others that would end a program by default: logged, nothing else
 
-Python's own handlers are used instead of the loop's, because those are taken away when the loop closes: a TERM that
-comes then would end the program as if it had failed. Handlers are not inherited by the programs that it starts;
-ignored signals would be.
+Python's own handlers are used instead of the loop's: those are removed when the loop closes, and a TERM that arrives
+then would end the program as if it had failed. The programs that the supervisor starts do not inherit handlers; they
+would inherit ignored signals.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ class SupervisorSignals:
         for number in STOP:
             # nohup means that a closed terminal ends nothing
             if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-                self._handlers[number] = lambda number=number: on_stop(number)  # type: ignore[misc]
+                self._handlers[number] = lambda number=number: on_stop(number)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         for name in _OTHERS:
             other = getattr(signal, name, None)  # not every system has them all
             if other is not None:
-                self._handlers[other] = lambda other=other: on_other(other)  # type: ignore[misc]
+                self._handlers[other] = lambda other=other: on_other(other)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         self._loop: asyncio.AbstractEventLoop | None = None
         self._early: list[int] = []
 
     def take(self) -> None:
-        """From now on no signal ends this program by itself."""
+        """From now on no signal ends this program."""
         for number in self._handlers:
             signal.signal(number, self._on_signal)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._handlers)  # whoever started us may have blocked them
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._handlers)  # the program that started us may have blocked them
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Call what hears them on this loop; first for those that have come already."""
+        """Call the handlers on this loop; first for signals that have arrived already."""
         self._loop = loop
         for number in self._early:
             loop.call_soon(self._handlers[number])
 
     def end(self) -> None:
-        """The program is about to end with its own exit code: whatever comes now changes nothing."""
+        """The program is about to end with its own exit code: no signal changes that any more."""
         hook = sys.unraisablehook
-        sys.unraisablehook = lambda told: None if _is_late(told.exc_value) else hook(told)
+        sys.unraisablehook = lambda report: None if _is_late(report.exc_value) else hook(report)
         for number in self._handlers:
             if number != signal.SIGCHLD:
                 signal.signal(number, signal.SIG_IGN)
@@ -71,5 +71,5 @@ class SupervisorSignals:
 
 
 def _is_late(error: BaseException | None) -> bool:
-    """Whether Python tells only that a signal came at the moment from which it was to be ignored."""
+    """Whether Python only reports that a signal arrived at the moment from which it was to be ignored."""
     return isinstance(error, OSError) and str(error).endswith("ignored due to race condition")

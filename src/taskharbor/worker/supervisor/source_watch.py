@@ -1,6 +1,6 @@
-"""Source files that change: for `--reload` while a program is being written. Looked at by their times, nothing else.
+"""Watches source files for `--reload`, by their modification times and sizes.
 
-Folders that hold other people's code, and hidden ones, are left out.
+Hidden folders, and folders of third-party code, are left out.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ class SourceWatch:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._known = self._look()
+        self._known = self._scan()
 
     def changed(self) -> str | None:
-        """A file that was changed, added or removed since the last look; None if there is none."""
-        known, now = self._known, self._look()
+        """A file that was changed, added or removed since the last call; None if there is none."""
+        known, now = self._known, self._scan()
         self._known = now
         for path in sorted(now.keys() | known.keys()):
             if now.get(path) != known.get(path):
                 return path
         return None
 
-    def _look(self) -> dict[str, tuple[int, int]]:
+    def _scan(self) -> dict[str, tuple[int, int]]:
         found: dict[str, tuple[int, int]] = {}
         for folder, folders, files in os.walk(self._folder):
             folders[:] = [name for name in folders if not _left_out(folder, name)]

@@ -1,10 +1,10 @@
-"""Suspects: jobs that were lost twice, each run in a process of its own, so that nobody waits for it or dies with it.
+"""Suspects: jobs that were lost twice. Each runs in a process of its own, so that no other job waits or dies with it.
 
-    a worker hands one on ──► room: the spare, or a new process, runs it and ends ──► it died: that job took it down
-                         └──► none: given back for a moment
+    a worker hands one on ──► the spare, or a new process, runs it and ends ──► it died: that job took it down
+                         └──► too many suspects already: given back for a moment
 
-The lease stays that of the worker that took it. As long as the process is not known to have begun, nothing is counted
-against the job, whatever happens to the process.
+In the store the lease stays that of the worker that took it. Until the process has reported the lease as taken, nothing
+is counted against the job, whatever happens to the process.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import msgspec
 from taskharbor.model.events import Observers
 from taskharbor.model.process_events import SuspectDied, SuspectStarted
 from taskharbor.worker.supervisor import messages
-from taskharbor.worker.supervisor.process import HeldLease, Process, held
+from taskharbor.worker.supervisor.process import HeldLease, Process, held_lease
 
-LATER = 1.0  # seconds, plus up to as many: for one that finds no room
+RETURN_DELAY_S = 1.0  # plus up to as much again
 
 
 class LeaseReturner(Protocol):
     """The part of the supervisor's heart that is needed here."""
 
     async def give_back(self, lease: HeldLease, seconds: float) -> None:
-        """Let somebody take a job again, after some time, with nothing counted against it."""
+        """Return a job to its queue, due in `seconds`, with nothing recorded."""
 
     async def release(self, worker: str) -> None:
-        """Give back what a worker held that is gone."""
+        """Give back what a dead worker held."""
 
 
 class SuspectJob(msgspec.Struct, eq=False):
@@ -61,25 +61,25 @@ class Suspects:
         return self._run_by(process) is not None
 
     def tokens(self, worker: str) -> list[str]:
-        """The leases that a worker took and another process holds, or is about to."""
+        """The tokens of leases that a worker took and another process holds, or is about to hold."""
         return [each.lease.token for each in self._all if each.taker.worker == worker]
 
     async def take(self, taker: Process, lease: messages.TakenLease, *, ending: bool) -> None:
         """Run a job that a worker has handed on, or give it back."""
         suspect = SuspectJob(lease, taker)
-        self._all.append(suspect)  # at once: its taker may die at any moment
+        self._all.append(suspect)  # before anything else: its taker may die at any moment
         runner = None if ending or len(self._all) > self._max_processes else await self._start()
-        if runner is None or runner.code is not None:  # no room, or the system gave no process
+        if runner is None or runner.code is not None:  # too many, or the system could not start a process
             await self._give_back(suspect)
         else:
             suspect.runner = runner
             runner.number = taker.number
-            runner.leases[lease.token] = held(lease, runner.heard_at)  # from now on it is renewed as the runner's
+            runner.leases[lease.token] = held_lease(lease, runner.heard_at)  # from now on it is renewed for the runner
             runner.serve(lease)
             self._observers.emit(SuspectStarted(runner.pid, lease.job_id))
 
     async def gone(self, runner: Process) -> None:
-        """A process has ended that ran one of them."""
+        """A process that ran a suspect has ended."""
         suspect = self._run_by(runner)
         assert suspect is not None
         if runner.taken == 0:
@@ -87,7 +87,7 @@ class Suspects:
             return
         self._all.remove(suspect)
         if runner.code == 0 or runner.killed:
-            return  # it has settled it or given it back; what we kill is given back by the heart
+            return  # it has settled the job or given it back; what we kill the heart gives back
         self._observers.emit(SuspectDied(runner.pid, suspect.lease.job_id, runner.cause))
         taker = suspect.taker
         heart = self._heart()
@@ -99,7 +99,7 @@ class Suspects:
     async def _give_back(self, suspect: SuspectJob) -> None:
         heart = self._heart()
         if heart is not None:
-            await heart.give_back(held(suspect.lease, 0.0), LATER * (1 + random.random()))
+            await heart.give_back(held_lease(suspect.lease, 0.0), RETURN_DELAY_S * (1 + random.random()))
         self._all.remove(suspect)
 
     def _run_by(self, process: Process) -> SuspectJob | None:
