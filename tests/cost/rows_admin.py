@@ -186,8 +186,8 @@ ROWS = [
     Row("`requeue` of the 100 oldest dead jobs", dead, requeue_the_oldest, large=DEAD, times=3),
     Row("`delete` of the 100 oldest dead jobs", dead, delete_the_oldest, large=DEAD, times=3),
     # A list is searched for the job: foreign clients would run it if it stayed there.
-    Row("`cancel` of 10 jobs in the middle of the line", line, cancel_middle, searches=True, sliced=True, times=3),
-    Row("`release` of what a worker holds", held, release, small=3000, large=HELD, sliced=True, times=1, warm=nothing),
+    Row("`cancel` of 10 jobs in the middle of the queue", line, cancel_middle, searches=True, sliced=True, times=3),
+    Row("`release` of a worker's leases", held, release, small=3000, large=HELD, sliced=True, times=1, warm=nothing),
     Row("`counts` of a queue with groups", held_in_groups, count, FEW_GROUPS, GROUPS, sliced=True, times=2),
     Row("`prune` with nothing to prune", backlog, nothing_to_prune, small=3000),
     Row("`results` of 1,000 unknown ids", queues, unknown_results, small=10, large=QUEUES, times=2),

@@ -142,7 +142,7 @@ ROWS = [
         lanes.figure(test=100, chaos=100_000),
         lanes.figure(test=5_000, chaos=MANY),
     ),
-    Row("`reserve` of 1, after the record of a held job is gone", backlog_and_a_group, lose_the_record_and_reserve),
+    Row("`reserve` of 1, after the record of a leased job is gone", backlog_and_a_group, lose_the_record_and_reserve),
     Row("10 retries", backlog, retry, warm=hold),
     Row("10 retries, after others fell due", due, retry, SLICES, FALLEN, warm=hold),
 ]

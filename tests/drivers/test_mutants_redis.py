@@ -285,6 +285,7 @@ def _fresh(monkeypatch):
     monkeypatch.undo()
     scripts.fragments.cache_clear()
     scripts.load.cache_clear()
+    scripts.script_for.cache_clear()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -298,6 +299,7 @@ def test_the_cases_notice(mutant, monkeypatch):
     )
     scripts.fragments.cache_clear()
     scripts.load.cache_clear()
+    scripts.script_for.cache_clear()
     assert judge(mutant.themes).failed, f"survived: {mutant.name}"
 
 
