@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from taskharbor.drivers.contract import DEFAULT_RETENTION
-from taskharbor.drivers.dsn import options_of, scheme_of, span
+from taskharbor.drivers.dsn import options_of, scheme_of
+from taskharbor.drivers.options import flag_of, max_payload_of, number_of, retention_of, seconds_of
 from taskharbor.drivers.redis import tls
 from taskharbor.model.bounds import MAX_PAYLOAD
 
@@ -72,10 +73,10 @@ def parse(dsn: str) -> RedisOptions:
     cluster, sentinel, unix = scheme == "redis+cluster", scheme == "redis+sentinel", scheme in UNIX
     more = SENTINEL if sentinel else frozenset({"db"}) if unix else frozenset()
     given = options_of(dsn, OURS | tls.OPTIONS | {"tls"} | more)
-    encrypted = scheme == "rediss" or _flag(given.get("tls", "0"), "tls")
+    encrypted = scheme == "rediss" or flag_of(given, "tls", False)
     if unix and encrypted:
         raise ValueError("tls: a socket in the file system has none; leave it out")
-    watched = sentinel and _flag(given.get("sentinel_tls", "1" if encrypted else "0"), "sentinel_tls")
+    watched = sentinel and flag_of(given, "sentinel_tls", encrypted)
     parts = urlsplit(dsn)
     who, _, where = parts.netloc.rpartition("@")
     user, _, password = who.partition(":")
@@ -92,14 +93,14 @@ def parse(dsn: str) -> RedisOptions:
         database=_database(given.get("db", "") if unix else path, cluster=cluster),
         username=unquote(user) or None,
         password=unquote(password) or None,
-        retention=span(given["retention"], "retention") if "retention" in given else DEFAULT_RETENTION,
-        max_payload=_number(given.get("max_payload", str(MAX_PAYLOAD)), "max_payload", "a number of bytes"),
-        durable=_number(given.get("durable", "0"), "durable", "a number of replicas", least=0),
-        pool_size=_number(given.get("pool_size", "20"), "pool_size", "a number of connections"),
-        connect_timeout=_seconds(given.get("connect_timeout", "5s"), "connect_timeout"),
-        timeout=_seconds(given.get("timeout", "5s"), "timeout"),
-        checks=_flag(given.get("checks", "1"), "checks"),
-        omniq_index=_flag(given.get("omniq_index", "1"), "omniq_index"),
+        retention=retention_of(given),
+        max_payload=max_payload_of(given),
+        durable=number_of(given, "durable", 0, "a number of replicas", minimum=0),
+        pool_size=number_of(given, "pool_size", 20, "a number of connections"),
+        connect_timeout=seconds_of(given, "connect_timeout", "5s"),
+        timeout=seconds_of(given, "timeout", "5s"),
+        checks=flag_of(given, "checks", True),
+        omniq_index=flag_of(given, "omniq_index", True),
         ssl=tls.settings(given, encrypted or watched),
         socket=socket,
         service=service,
@@ -137,23 +138,4 @@ def _database(path: str, *, cluster: bool) -> int:
         raise ValueError("a Cluster has one database: leave the path out")
     if not text.isascii() or not text.isdigit() or len(text) > 6:
         raise ValueError("expected the number of a database behind the host, such as /0")
-    return int(text)
-
-
-def _flag(text: str, name: str) -> bool:
-    if text not in {"0", "1"}:
-        raise ValueError(f"{name}: expected 0 or 1, got {text[:40]!r}")
-    return text == "1"
-
-
-def _seconds(text: str, name: str) -> float:
-    found = span(text, name).total_seconds()
-    if found <= 0:
-        raise ValueError(f"{name}: expected more than zero seconds, got {text[:40]!r}")
-    return found
-
-
-def _number(text: str, name: str, what: str, least: int = 1) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= len(text) <= 9 or int(text) < least:
-        raise ValueError(f"{name}: expected {what}, got {text[:40]!r}")
     return int(text)
