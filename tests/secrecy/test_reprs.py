@@ -107,6 +107,15 @@ NAMES = {
 """Fields that name things, in whatever class: nobody's data."""
 
 MAY_SHOW = {
+    "ContractModel.cancelled_flows": "ids of flows",
+    "ContractModel.paused": "names of queues",
+    "JobFacts.depends_on": "ids",
+    "JobFacts.handed_to": "an id",
+    "JobFacts.handed_to_queue": "the name of a queue",
+    "JobQuery.after": "an id",
+    "JobQuery.group": "the name of a group",
+    "Lookup.ids": "ids and names of queues",
+    "Written.wal": "has no repr that shows anything",
     "BatchItem.error": "a code of the server's",
     "Bind.into": "the name of a parameter",
     "Bind.shape": "numbers and lists",

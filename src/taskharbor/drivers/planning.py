@@ -25,6 +25,7 @@ from taskharbor.drivers.refusals import not_spawned, own_heir, unknown_dependenc
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
+from taskharbor.model.safe_repr import shown
 
 T = TypeVar("T")
 
@@ -71,6 +72,10 @@ class Lookup(NamedTuple):
 
     ids: Mapping[str, str | None]  # id → the queue that it is in if it is stored; None: any queue
     keys: Collection[tuple[str, str]] = ()  # (queue, idempotency key)
+
+    def __repr__(self) -> str:
+        return shown(self, "ids")
+
     thorough: bool = False  # the ids should exist: search also where a plain lookup does not
 
 
@@ -79,6 +84,9 @@ class Facts(NamedTuple, Generic[J]):
 
     jobs: dict[str, J]
     keys: Mapping[tuple[str, str], str]  # (queue, idempotency key) → the id of the job that has it
+
+    def __repr__(self) -> str:
+        return shown(self, "jobs")
 
 
 Planning: TypeAlias = Generator[Lookup, Facts[J], T]

@@ -29,6 +29,7 @@ from taskharbor.drivers.sqlite.session import WouldBlock, WriteSession
 from taskharbor.drivers.sqlite.threads import Call, CallThread, Failed, Signal, deliver
 from taskharbor.drivers.sqlite.turns import IsInterrupted, Turn, Turns
 from taskharbor.drivers.sqlite.wal import WalFile, WalSync
+from taskharbor.model.safe_repr import shown
 
 T = TypeVar("T")
 
@@ -43,6 +44,9 @@ class Written(NamedTuple, Generic[T]):
 
     result: T
     wal: WalFile | None  # to be synced before a durable call returns; None: the store does not promise that
+
+    def __repr__(self) -> str:
+        return shown(self, "wal")
 
 
 class LockedByOther(Exception):
