@@ -1,8 +1,8 @@
 """Background jobs for Python: one API, pluggable drivers, the same semantics on each.
 
 Public names only. Events are in `taskharbor.events`, drivers in `taskharbor.drivers`, workflows in `taskharbor.flow`.
-A name is loaded when it is first asked for: who only enqueues does not pay for the worker, and a short command of the
-command line for neither.
+Names load lazily: code that only enqueues never imports the worker, and short commands of the command line import
+neither.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -98,7 +98,7 @@ def __getattr__(name: str) -> Any:
 
     found: Any
     if name == "__version__":
-        found = import_module("importlib.metadata").version("taskharbor")  # 20 ms that only who asks for it pays
+        found = import_module("importlib.metadata").version("taskharbor")  # 20 ms, so only when it is read
     elif name in __all__:
         found = getattr(import_module(_HOME_OF.get(name, "taskharbor.model.errors")), name)
     else:

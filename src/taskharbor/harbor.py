@@ -1,7 +1,7 @@
-"""The harbor: where tasks are declared, and from where jobs are sent and worked off.
+"""The harbor: it declares tasks, enqueues jobs and makes workers.
 
-The composition root: DSN or driver → client, task registry, worker. Making one opens nothing and reads no store, so
-that it can be made when a module is imported.
+The composition root: DSN or driver → client, task registry, worker. Making one opens nothing and reads no store, so a
+module can make one when it is imported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from taskharbor.model.job import DEFAULT_QUEUE, JobRecord
 from taskharbor.model.times import Duration
 from taskharbor.model.validation import callables
 from taskharbor.tasks.declared_queues import Queues
-from taskharbor.tasks.decorator import Declaring
+from taskharbor.tasks.decorator import TaskRegistry
 from taskharbor.tasks.migration_hints import OF_HARBORS, missing
 from taskharbor.tasks.prepare import TaskCall
 from taskharbor.tasks.task import Step
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from taskharbor.worker import CallMiddleware, Middleware, Worker
 
 
-class Harbor(Declaring):
+class Harbor(TaskRegistry):
     """A store, the tasks that use it, and both ends of it.
 
     >>> harbor = Harbor("memory://")
@@ -76,7 +76,7 @@ class Harbor(Declaring):
     def __repr__(self) -> str:
         return f"Harbor({self.client._drivers!r})"
 
-    if not TYPE_CHECKING:  # a checker would believe that everything is there
+    if not TYPE_CHECKING:  # with it, a type checker would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             raise missing("a harbor", name, OF_HARBORS, "")
@@ -88,7 +88,7 @@ class Harbor(Declaring):
 
     @property
     def clock(self) -> Clock:
-        """The clock that everything here reads."""
+        """The clock of the client and of the workers."""
         return self.client.clock
 
     @property
@@ -106,11 +106,11 @@ class Harbor(Declaring):
         return frozenset({default, *(task.queue or default for task in self.tasks.values())})
 
     def _on_stored(self, records: Sequence[JobRecord]) -> None:
-        if self.tasks:  # who declares none only sends, and knows nothing of what others serve
-            self._queues.look_at(records)
+        if self.tasks:  # a program without tasks only enqueues: which queues others serve, it cannot know
+            self._queues.warn_of_undeclared(records)
 
     def observe(self, observer: Observer) -> None:
-        """Have one more observer hear what the client does, and the workers that are made from now on."""
+        """Add an observer of the client, and of the workers that are made from now on."""
         self.observers += (observer,)
         self.client.observe(observer)
 
@@ -142,7 +142,7 @@ class Harbor(Declaring):
         return await self.client.aenqueue_calls(_calls(steps), call_timeout)
 
     def flow(self, id: str, *, call_timeout: Duration | None = None) -> FlowRun:
-        """A flow by its id, with its nodes and edges, and a handle; blocks for one look at the store."""
+        """A flow by its id, with its nodes and edges, and a handle; blocks for one read of the store."""
         return self.client.blocking(lambda access: self._flow(access, id, call_timeout), "harbor.flow", call_timeout)
 
     async def aflow(self, id: str, *, call_timeout: Duration | None = None) -> FlowRun:
@@ -157,7 +157,7 @@ class Harbor(Declaring):
         return FlowRun.of(await self.client.lookup.flow(id, budget), FlowHandle(self.client, id))
 
     def close(self) -> None:
-        """Close what blocking calls opened, and end their thread."""
+        """Close what blocking calls opened."""
         self.client.close()
 
     async def aclose(self) -> None:

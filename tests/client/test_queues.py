@@ -10,7 +10,7 @@ import pytest
 
 from taskharbor import Harbor, JobRequest
 from taskharbor.flow import chain
-from taskharbor.tasks.declared_queues import MOST_TOLD
+from taskharbor.tasks.declared_queues import MAX_WARNINGS
 from taskharbor.testing import adrain, drain
 
 pytestmark = pytest.mark.usefixtures("each_way")
@@ -126,9 +126,9 @@ def test_a_program_without_tasks_is_not_warned(caplog: pytest.LogCaptureFixture)
 def test_at_most_ten_queues_are_warned_of(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     with Harbor("memory://") as harbor:
         work = declare(harbor)
-        for number in range(3 * MOST_TOLD):
+        for number in range(3 * MAX_WARNINGS):
             work.options(queue=f"tenant-{number}").enqueue()
-    assert len(told(caplog)) == MOST_TOLD
+    assert len(told(caplog)) == MAX_WARNINGS
 
 
 def test_a_task_that_is_declared_later_counts(caplog: pytest.LogCaptureFixture) -> None:

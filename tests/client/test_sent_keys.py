@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskharbor import Harbor, JobRequest
-from taskharbor.client.sent_keys import REMEMBERED, SentKeys
+from taskharbor.client.sent_keys import MAX_REMEMBERED_KEYS, SentKeys
 from taskharbor.drivers import Enqueued, JobRecord
 from taskharbor.events import Event, KeyConflict
 
@@ -48,9 +48,9 @@ def test_a_conflict_is_a_known_key_that_this_client_sent_with_another_payload(
 
 def test_the_newest_keys_are_remembered_and_no_more() -> None:
     keys = SentKeys()
-    for number in range(REMEMBERED + 1):
+    for number in range(MAX_REMEMBERED_KEYS + 1):
         keys.conflicts([record(str(number), b"1")], [Enqueued("x", False)])
-    assert len(keys._sent) == REMEMBERED
+    assert len(keys._sent) == MAX_REMEMBERED_KEYS
     assert keys.conflicts([record("0", b"2")], [Enqueued("x", True)]) == [], "the oldest was forgotten"
     assert keys.conflicts([record("5", b"2")], [Enqueued("x", True)])
 

@@ -88,7 +88,7 @@ def test_joins_are_read_one_by_one_or_by_a_listing() -> None:
 
 
 def test_results_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results_module, "SLICE", 3)
+    monkeypatch.setattr(results_module, "SLICE_JOBS", 3)
     driver = Asked()
     harbor = Harbor(driver)
     tasks = Tasks(harbor)
@@ -104,7 +104,7 @@ def test_results_are_read_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_many_bytes_kill_the_step_with_advice(
     harbor: Harbor, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binder_module, "MAX_BOUND", 100)
+    monkeypatch.setattr(binder_module, "MAX_RESULTS_BYTES", 100)
     fits = chord((tasks.number.s(10**9) for _ in range(10)), tasks.collect.s()).enqueue()
     over = chord((tasks.number.s(10**9) for _ in range(11)), tasks.collect.s()).enqueue()
     drain(harbor)
@@ -135,7 +135,7 @@ def test_a_damaged_mark_kills_the_job_and_nothing_else(dsn: str, harbor_on: Make
         harbor.client.store(lambda now, record=record: [record], None, "test")  # type: ignore[misc]
         drain(harbor)
         handle = harbor.client.handle("a")
-        with pytest.raises(JobDead, match=r"its mark taskharbor\.bind cannot be read"):
+        with pytest.raises(JobDead, match=r"its metadata taskharbor\.bind cannot be read"):
             handle.result(1)
         _delete(harbor, "a")
     assert tasks.ran == []
@@ -213,7 +213,7 @@ def test_results_are_kept_while_a_step_needs_them(harbor: Harbor, tasks: Tasks) 
 
 
 def test_large_results_of_a_batch_are_read_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binder_module, "MAX_BOUND", 100)
+    monkeypatch.setattr(binder_module, "MAX_RESULTS_BYTES", 100)
     driver = Asked()
     harbor = Harbor(driver)
     tasks = Tasks(harbor)

@@ -160,7 +160,7 @@ def test_a_bind_mark_that_cannot_be_read_is_a_damaged_record(how: str, monkeypat
         assert len(bench.of(JobDeadLettered)) == len(bench.of(JobFailed)) == 3
         assert not bench.of(OutcomeRefused)
         info = await bench.info("bad0")
-        assert info.job.reason.startswith(f"its mark {BIND_KEY} cannot be read: ")
+        assert info.job.reason.startswith(f"its metadata {BIND_KEY} cannot be read: ")
         assert how != "deep" or info.job.reason.endswith("it is nested too deeply")
 
     scenario()

@@ -14,7 +14,7 @@ import pytest
 from taskharbor import Fixed, Harbor, InvalidJob, JobContext, JobRequest, Step, Task
 from taskharbor.model.codec import JsonCodec
 from taskharbor.model.ids import new_id
-from taskharbor.tasks.decorator import Declaring
+from taskharbor.tasks.decorator import TaskRegistry
 from taskharbor.tasks.options import KNOWN, UNSET, change
 from taskharbor.tasks.prepare import TaskCall, prepare
 from taskharbor.tasks.task import default_name
@@ -39,9 +39,9 @@ class Kept:
         return list(calls)
 
 
-def declaring() -> tuple[Declaring, Kept]:
+def declaring() -> tuple[TaskRegistry, Kept]:
     kept = Kept()
-    return Declaring(kept, JsonCodec()), kept
+    return TaskRegistry(kept, JsonCodec()), kept
 
 
 def send_email(to: str, subject: str = "Hello") -> str:

@@ -1,6 +1,6 @@
-"""Handles: one enqueued job, seen from the code that asked for it.
+"""Handles: one enqueued job, seen from the code that enqueued it.
 
-A job that a workflow took the place of is followed to the job that stands for it.
+If a workflow took the place of the job, the handle follows it to the job that stands for it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 def dead(job: JobRecord) -> JobDead:
-    """The error for a job that is dead, without what its payload held."""
-    from taskharbor.policy.mask import without_payload  # only who meets a dead job pays for it
+    """The error for a dead job, without the values of its payload."""
+    from taskharbor.policy.mask import without_payload  # loaded only when there is a dead job
 
     return JobDead(job.id, *without_payload(job, job.reason, job.last_error))
 
 
 class JobHandle(Generic[R_co]):
-    """A job by its id. `existed`: the enqueue met a known idempotency key or id, and this is the job that was there."""
+    """A job by its id. `existed`: its idempotency key or id was known, and this is the job that was already there."""
 
     __slots__ = ("_client", "_returns", "existed", "id")
 
@@ -45,7 +45,7 @@ class JobHandle(Generic[R_co]):
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r}, existed={self.existed})"
 
-    if not TYPE_CHECKING:  # a checker would believe that everything is there
+    if not TYPE_CHECKING:  # with it, a type checker would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             raise missing("a handle", name, OF_HANDLES, "handle")

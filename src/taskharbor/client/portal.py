@@ -1,4 +1,4 @@
-"""The synchronous face: one background thread with an event loop, on which blocking calls are awaited.
+"""Blocking calls for drivers that have none of their own: one background thread with an event loop awaits them.
 
     idle ──call──► running ──stop──► idle        (a fork in any state: idle in the child)
 
@@ -23,10 +23,10 @@ from taskharbor.model.errors import BackendUnavailable, BlockingCall
 
 T = TypeVar("T")
 
-LONGEST_WAIT = 0.5  # seconds until a caller looks again whether it was interrupted
+LONGEST_WAIT_S = 0.5  # until a caller checks again whether it was interrupted
 
 _portals: weakref.WeakSet[Portal] = weakref.WeakSet()
-_exiting = False  # the interpreter is; of other threads than the main one only daemons are left
+_exiting = False  # whether the interpreter exits: then only the main thread and daemons are left
 
 
 class Portal:
@@ -44,19 +44,19 @@ class Portal:
         return self._loop
 
     def call(self, make: Callable[[], Coroutine[Any, Any, T]], who: str, limit: float | None = None) -> T:
-        """Run a coroutine to its end and answer with its result. An interrupt (Ctrl-C) cancels it.
+        """Run a coroutine to its end and return its result. An interrupt (Ctrl-C) cancels it.
 
-        One that has not ended after `limit` seconds is cancelled and left to itself: BackendUnavailable. On a running
-        event loop it is refused: `who` is the blocking call, whose twin has an `a` before its name.
+        After `limit` seconds it is cancelled and left to itself: BackendUnavailable. On a running event loop the call
+        is refused; `who` names it in that error, together with its awaitable twin.
         """
         refuse_on_loop(who)
         call = _Call(make)
         try:
             with self._lock:
                 future = asyncio.run_coroutine_threadsafe(call.run(), self._running())
-            return _answer(future, who, limit)
-        except BaseException:  # its own, or the caller was interrupted, perhaps before `future` was there
-            call.take_back(self._loop)
+            return _result(future, who, limit)
+        except BaseException:  # its own error, or the caller was interrupted, perhaps before `future` was there
+            call.cancel(self._loop)
             stay_at_exit()
             raise
 
@@ -79,54 +79,54 @@ class Portal:
             loop = asyncio.new_event_loop()
             thread = threading.Thread(target=_run, args=(loop,), name="taskharbor-portal", daemon=True)
             thread.start()
-            self._loop, self._thread = loop, thread  # only now: an interrupt must not leave a loop that nobody runs
+            self._loop, self._thread = loop, thread  # only now: an interrupt must not leave a loop that no thread runs
         return self._loop
 
     def _forget(self) -> None:
-        self._lock = threading.Lock()  # the parent's may be held by a thread that does not exist here
+        self._lock = threading.Lock()  # a thread that holds the parent's does not exist here
         self._loop = self._thread = None
 
 
 class _Call(Generic[T]):
-    """One call on the portal's loop. Whoever made it can take it back at any moment, also while it is handed over."""
+    """One call on the portal's loop. Its caller can cancel it at any moment, also while it is handed over."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._make = make
         self._task: asyncio.Task[Any] | None = None
-        self._taken_back = False
+        self._is_cancelled = False
 
     async def run(self) -> T:
         self._task = asyncio.current_task()
-        if self._taken_back:
+        if self._is_cancelled:
             raise asyncio.CancelledError
         return await self._make()
 
-    def take_back(self, loop: asyncio.AbstractEventLoop | None) -> None:
+    def cancel(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Cancel it, whether it runs or is about to; without effect when it has ended."""
-        self._taken_back = True
+        self._is_cancelled = True
         if loop is not None and not (self._task is not None and self._task.done()):
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(self._cancel)
+                loop.call_soon_threadsafe(self._cancel_task)
 
-    def _cancel(self) -> None:
+    def _cancel_task(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
 
-def _answer(future: concurrent.futures.Future[T], who: str, limit: float | None) -> T:
-    """Wait for it. A signal that comes just before a wait begins does not end that wait: so none is long."""
+def _result(future: concurrent.futures.Future[T], who: str, limit: float | None) -> T:
+    """Wait for the result. A signal just before a wait does not end that wait: so waits are short."""
     left = math.inf if limit is None else limit
     while True:
         try:
-            return future.result(min(LONGEST_WAIT, left))
+            return future.result(min(LONGEST_WAIT_S, left))
         except concurrent.futures.CancelledError:
             raise BackendUnavailable(
                 f"{who}: the client was closed meanwhile; whether the call was carried out is not known"
             ) from None
         except TimeoutError:
-            if future.done():  # its own
+            if future.done():  # the TimeoutError is its own
                 break
-            left -= LONGEST_WAIT
+            left -= LONGEST_WAIT_S
             if left <= 0:
                 raise BackendUnavailable(
                     f"{who}: the store did not answer within {limit:g} s, and its driver does not end the call; "
@@ -160,8 +160,8 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def stay_at_exit() -> None:
-    """Wait for ever, in a thread that the interpreter leaves behind when it exits. There the error would only be
-    printed, and Python may abort where a daemon prints while it ends."""
+    """While the interpreter exits, wait for ever in a daemon thread instead of raising. There the error would only be
+    printed, and Python may abort when a daemon prints during the exit."""
     if _exiting and threading.current_thread() is not threading.main_thread():
         threading.Event().wait()
 

@@ -1,4 +1,4 @@
-"""Requests: a job asked for by the name of its type, without a task to declare it."""
+"""Requests: a job to enqueue by the name of its type, without a declared task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from taskharbor.tasks.flow_metadata import check_type
 from taskharbor.tasks.options import UNSET, change
 from taskharbor.tasks.prepare import TaskCall
 
-_BARE = msgspec.structs.replace(UNSET, max_attempts=0)  # 0: the default of the worker that runs it
+_NO_OPTIONS = msgspec.structs.replace(UNSET, max_attempts=0)  # 0: the default of the worker that runs it
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
         return f"JobRequest(type={self.type!r}, queue={self.queue!r})"
 
     def call(self, codec: Codec) -> TaskCall:
-        """The request checked and encoded; TypeError or ValueError for what cannot be stored."""
+        """The request, checked and encoded; TypeError or ValueError if it cannot be stored."""
         check_type(self.type)
         if self.id is not None:
             check_name(self.id, "id")
@@ -56,7 +56,8 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"{self.type}: payload: {error}") from None
-        return TaskCall(self.type, payload, change(_BARE, given, self.type) if given else _BARE, Any, self.id)
+        options = change(_NO_OPTIONS, given, self.type) if given else _NO_OPTIONS
+        return TaskCall(self.type, payload, options, Any, self.id)
 
 
 _PLAIN = JobRequest(type="plain")

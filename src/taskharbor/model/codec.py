@@ -1,8 +1,8 @@
 """Codecs: values to bytes and back, with the types that a handler's annotations name.
 
 `JsonCodec`, the default, writes JSON that any language reads. It refuses what JSON cannot hold (NaN, infinities, keys
-that are numbers, structures that contain themselves) instead of changing it, and never imports or builds anything
-that the data names. Its errors name types and places, never the values themselves.
+that are numbers, structures that contain themselves) instead of changing it. It never imports or builds anything that
+the data names. Its errors name types and places, never the values themselves.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import msgspec
 from taskharbor.model.json_hooks import adapted, from_plain, to_plain
 
 _FLAT = frozenset({str, int, bool, bytes, type(None)})
-# What JSON text shows when something may have been changed on the way: a null (NaN), a NaN of a Decimal, a key that
-# was a number. One search costs 0.8 µs; flat values skip it.
+# JSON text that may differ from the value: a null (which a NaN becomes), a NaN of a Decimal, a key that was a number.
+# One search costs 0.8 µs; flat values skip it.
 _SUSPECT = re.compile(rb'null|NaN|Infinity|"-?(?:[\d.][^"]*|nan|inf)":').search
 
 
@@ -37,7 +37,7 @@ class Codec(Protocol):
 
 
 class JsonCodec:
-    """JSON through msgspec; pydantic models are honoured when they are what the annotations name.
+    """JSON through msgspec. pydantic models are supported where the annotations name them.
 
     >>> JsonCodec().encode({"to": "ada", "at": 1.5})
     b'{"to":"ada","at":1.5}'
@@ -73,7 +73,7 @@ class JsonCodec:
             raise ValueError("the text holds a lone surrogate, which UTF-8 cannot; replace it") from None
 
     def _back(self, data: bytes, type: Any) -> Any:
-        """What will be read again, in plain values; None if nobody knows."""
+        """The value as it will be decoded, in plain types; None if that is not known."""
         try:
             return None if type is Any else _builtins(self.reader(type)(data))
         except Exception:
@@ -92,14 +92,14 @@ class JsonCodec:
         except TypeError:  # an unhashable annotation
             return msgspec.json.Decoder(readable(type), dec_hook=from_plain).decode
         if found is None:
-            if len(self._readers) > 1000:  # types made at run time must not pile up
+            if len(self._readers) > 1000:  # types that are made at run time must not fill the memory
                 self._readers.clear()
             found = self._readers[type] = msgspec.json.Decoder(readable(type), dec_hook=from_plain).decode
         return found
 
 
 def readable(annotation: Any) -> Any:
-    """The annotation in a form that the JSON decoder takes, or TypeError that says why it takes none."""
+    """The annotation in a form that the JSON decoder accepts, or TypeError with the reason."""
     try:
         msgspec.json.Decoder(annotation, dec_hook=from_plain)
     except TypeError as error:
@@ -114,7 +114,7 @@ def readable(annotation: Any) -> Any:
 
 
 def type_name(annotation: Any) -> str:
-    """A type as errors name it."""
+    """A type as error messages show it."""
     return annotation.__name__ if type(annotation) is type else str(annotation).replace("typing.", "")
 
 
@@ -137,7 +137,7 @@ def _refuse_non_finite(value: Any, path: str) -> None:
             raise ValueError(f"{path} is {value}, which JSON cannot hold; send None or a string instead")
     elif isinstance(value, Decimal):
         if not value.is_finite():
-            raise ValueError(f"{path} is a Decimal {value}, which is no number; send None or a string instead")
+            raise ValueError(f"{path} is a Decimal {value}, which is not a number; send None or a string instead")
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
@@ -149,7 +149,7 @@ def _refuse_non_finite(value: Any, path: str) -> None:
 
 
 def _refuse_changed_keys(value: Any, back: Any, path: str) -> None:
-    """Refuse keys that are not text, unless `back`, the value as it will be read again, has them too."""
+    """Refuse keys that are not text, unless `back`, the value as it will be decoded, has them too."""
     if isinstance(value, dict):
         known = back if isinstance(back, dict) else {}
         for key, item in value.items():

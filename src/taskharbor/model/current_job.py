@@ -1,10 +1,10 @@
-"""Which job the running code works for: what log lines are bound to.
+"""The job that the running code works for: log lines are bound to it.
 
-A worker notes it in a context variable before it calls a handler, so that coroutines, the tasks they start and
-functions in threads all see their own. It is a cost on the hot path, so it is noted only once somebody has said that it
-will be looked at (`want`).
+A worker sets it in a context variable before it calls a handler, so that coroutines, the tasks they start and
+functions in threads each see their own job. That costs time on the hot path, so workers do it only after `want` was
+called.
 
-Whether the running code is a handler at all (`is_in_handler`) costs nothing: it is known by the thread or by the task.
+Whether the running code is a handler at all (`is_in_handler`) costs nothing: the thread or the task shows it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _wanted = False
 
 
 def want() -> None:
-    """From now on workers of this process note which job they run. There is no way back: who asked may still look."""
+    """From now on workers of this process set `CURRENT`. There is no way back: the caller may read it at any time."""
     global _wanted
     _wanted = True
 
 
 def is_wanted() -> bool:
-    """Whether anybody has asked."""
+    """Whether `want` was called."""
     return _wanted
 
 
@@ -39,19 +39,19 @@ _codes: set[CodeType] = set()
 
 
 def note_handler_thread() -> None:
-    """From now on this thread runs handlers, and nothing else that waits for jobs."""
+    """Mark this thread as one that runs handlers, and nothing else that waits for jobs."""
     _here.runs_handlers = True
 
 
 def note_handler_tasks(coroutine_function: Callable[..., Any]) -> None:
-    """Tasks that are made of this coroutine function await handlers."""
+    """Mark the tasks made of this coroutine function as ones that await handlers."""
     _codes.add(coroutine_function.__code__)
 
 
 def is_in_handler() -> bool:
     """Whether the running code is a handler, and so keeps a worker's slot while it waits.
 
-    A thread or a task that a handler has started is not one: what it waits for keeps no slot.
+    A thread or a task that a handler started is not a handler: it keeps no slot while it waits.
     """
     if getattr(_here, "runs_handlers", False):
         return True

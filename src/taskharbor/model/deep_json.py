@@ -1,7 +1,7 @@
 """JSON of any depth, read and written without recursion.
 
-A store also keeps what other programs wrote, and that may be nested deeper than an interpreter follows. What msgspec
-can read is left to it; only what makes it give up is read token by token.
+A store also keeps what other programs wrote, and that may be nested deeper than Python's recursion limit. msgspec
+reads all the rest; only a document that makes it give up is read token by token.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 DEEP = 100
-"""Levels beyond which nobody looks at a structure: it is written in one line, since indenting it would be quadratic."""
+"""Levels beyond which a structure is written in one line: indenting it would take quadratic space."""
 
 _TOKEN = re.compile(r'[ \t\r\n]*(?:([{}\[\],:])|("(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null)|($))', re.DOTALL)
 _ENDS = {("}", dict), ("]", list)}
@@ -72,7 +72,7 @@ def is_deep(value: Any) -> bool:
 
 
 def children(value: Any) -> Iterator[Any]:
-    """What stands directly in an object or a list, by what it is: one may say otherwise, or answer with an error."""
+    """The items of a dict, list, tuple or set. By its class, because an object's own methods may raise."""
     kind = type(value)
     if issubclass(kind, dict):
         yield from dict.values(value)
@@ -83,7 +83,7 @@ def children(value: Any) -> Iterator[Any]:
 
 
 def scalars_of(text: str) -> Iterator[Any]:
-    """The texts and numbers that stand in something that looks like JSON, though it may be none.
+    """The texts and numbers in text that looks like JSON but may be malformed.
 
     >>> list(scalars_of('{"to": "ada", "n": [12'))
     ['to', 'ada', 'n', 12]
@@ -96,7 +96,7 @@ def scalars_of(text: str) -> Iterator[Any]:
 
 
 def _parsed(text: str) -> Any:
-    """As a decoder would, with a stack of its own. A key is a text behind which a colon stands."""
+    """Decode with an explicit stack. A key is a text that is followed by a colon."""
     top: list[Any] = []
     stack: list[Any] = [top]
     keys: list[str] = []  # of the objects on the stack whose value is being read

@@ -1,22 +1,22 @@
 """The tree of errors, drawn once.
 
     TaskHarborError
-    ├── InvalidJob (ValueError)         what was asked cannot be stored; nothing was
+    ├── InvalidJob (ValueError)         the job cannot be stored; nothing was stored
     ├── WrongConnection (ValueError)    a job cannot be stored through this connection of the caller's
     ├── BlockingCall (RuntimeError)     a call that would block what it waits for
     ├── JobDead                         the awaited job is in the dead letter queue
     ├── JobCancelled                    the awaited job was cancelled
     └── DriverError
         ├── JobNotFound                 no record of that id
-        ├── JobNotInflight              nobody holds a lease on it
-        ├── LeaseMismatch               somebody else holds the lease
-        ├── LeaseExpired                the lease was yours, and ended
+        ├── JobNotInflight              there is no lease on it
+        ├── LeaseMismatch               another worker has the lease
+        ├── LeaseExpired                the lease was the caller's, and has expired
         ├── WrongState                  the operation does not apply to its state
-        ├── StoreMissing                there is no store yet, and nobody asked to make one
+        ├── StoreMissing                there is no store yet, and this call does not create one
         ├── TransactionFailed           a handler's transaction was rolled back instead of committed
         └── BackendUnavailable          the store cannot be reached; try again
 
-`HandlerSignal` and its kinds are not errors: a handler raises them to say how its job ends.
+`HandlerSignal` and its subclasses are not errors: a handler raises them to choose how its job ends.
 All of them can be pickled, whatever their `__init__` takes: handlers also run in child processes.
 """
 
@@ -52,7 +52,7 @@ class TaskHarborError(Exception):
 
 
 class InvalidJob(TaskHarborError, ValueError):
-    """What was asked cannot be stored; nothing of the call was."""
+    """A job cannot be stored as it was given; nothing of the call was stored."""
 
 
 class WrongConnection(TaskHarborError, ValueError):
@@ -69,7 +69,7 @@ class JobDead(TaskHarborError):
     """The job whose result was asked for is in the dead letter queue.
 
     `last_error` is what its handler raised last (class, text, frames; empty if it raised nothing), `error_class` the
-    name of that class. Handles give both without the values of the job's payload, as everything shows them.
+    name of that class. Handles leave the values of the job's payload out of both.
 
     >>> raise JobDead("01J", "failed 3 of 3 attempts", "ConnectionError: the bank does not answer")
     Traceback (most recent call last):
@@ -106,15 +106,15 @@ class JobNotFound(DriverError):
 
 
 class JobNotInflight(DriverError):
-    """Nobody holds a lease on the job: it was settled, cancelled, given back or never reserved."""
+    """There is no lease on the job: it was settled, cancelled, given back or never reserved."""
 
 
 class LeaseMismatch(DriverError):
-    """The job was reserved again: another token holds it now."""
+    """The job was reserved again: its lease has another token now."""
 
 
 class LeaseExpired(DriverError):
-    """The lease was this caller's, but its time is over."""
+    """The lease was this caller's, but has expired."""
 
 
 class WrongState(DriverError):
@@ -133,14 +133,14 @@ class TransactionFailed(DriverError):
 class BackendUnavailable(DriverError):
     """The store cannot be reached. The client library's own exception is the cause.
 
-    `lasting`: waiting will not mend it (a wrong password, a file that is no database), so a worker does not start.
+    `lasting`: waiting will not help (a wrong password, a file that is not a database), so a worker does not start.
     """
 
     lasting: bool = False
 
 
 class HandlerSignal(Exception):
-    """How a handler ends its job other than by returning or failing. Raise one of its kinds."""
+    """How a handler ends its job other than by returning or failing. Raise one of its subclasses."""
 
     __reduce__ = TaskHarborError.__reduce__
 

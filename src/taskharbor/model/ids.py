@@ -1,7 +1,7 @@
 """Ids and tokens: time-ordered ids for jobs, unguessable tokens for leases.
 
 An id is a ULID: 26 characters of Crockford's base32, 48 bits of milliseconds and 80 random bits, and within one
-process each is greater than the one before, also inside one millisecond. Tokens are 128 random bits in hex.
+process each is greater than the one before, even within one millisecond. Tokens are 128 random bits in hex.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _render(number: int) -> str:
 
 
 class IdSource:
-    """Makes ids that grow: the random part counts up while the millisecond stands still or goes back."""
+    """Makes ids that grow: while the millisecond stays the same or goes back, the random part counts up."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,14 +32,14 @@ class IdSource:
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        # A forked child must not count on from the parent's last id: it would make the same ones.
+        # A forked child that went on from its parent's last id would make the same ids.
         self._lock = threading.Lock()
         self._last = 0
         self._pool, self._at = b"", 0
         self._upper, self._prefix = -1, ""
 
     def make(self, milliseconds: int) -> str:
-        """The next id for a moment, given as milliseconds since 1970."""
+        """The next id for a moment in milliseconds since 1970."""
         with self._lock:
             if milliseconds <= self._last >> 80:
                 # A random step: still unguessable from its neighbour, and far from the end of the millisecond's space.
@@ -53,7 +53,7 @@ class IdSource:
             return self._written()
 
     def _written(self) -> str:
-        """The last id as text. A random step rarely reaches beyond the last eight characters: the others are kept."""
+        """The last id as text. The first 18 characters are cached: a random step rarely changes them."""
         last, pairs = self._last, _PAIRS
         if last >> 40 != self._upper:
             self._upper, self._prefix = last >> 40, _render(last)[:18]
@@ -75,6 +75,6 @@ def new_id(milliseconds: int) -> str:
 
 
 def new_tokens(count: int) -> Iterator[str]:
-    """So many lease tokens, from one read of the system's random source (a read for each costs 5 times as much)."""
+    """`count` lease tokens from one read of the system's random source: a read for each costs 5 times as much."""
     digits = os.urandom(16 * count).hex()
     return iter([digits[start : start + 32] for start in range(0, 32 * count, 32)])

@@ -1,7 +1,7 @@
-"""The job record and what is read about a job: plain immutable values, cheap to make.
+"""The job record, and what a store returns about a job: plain immutable values, cheap to make.
 
-A record is what the store keeps. Where a job stands (`State`) is not a field of it: it follows from the
-record, its lease and `now`, so that no background process has to run before a state is true.
+A record is what the store keeps. The state of a job (`State`) is not a field of it: it follows from the record, its
+lease and `now`, so that no background process has to run before a state is true.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEFAULT_QUEUE = "default"
 
 
 class State(StrEnum):
-    """Where a job stands. Members are strings: `State.READY == "ready"`."""
+    """The state of a job. Members are strings: `State.READY == "ready"`."""
 
     BLOCKED = "blocked"
     SCHEDULED = "scheduled"
@@ -31,7 +31,7 @@ class State(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Whether a job in this state stays there until somebody decides otherwise."""
+        """Whether a job in this state has ended: only a requeue or a delete changes it."""
         return self in _TERMINAL
 
 
@@ -39,7 +39,7 @@ _TERMINAL = frozenset({State.DONE, State.DLQ, State.CANCELLED})
 
 
 class FlowStatus(StrEnum):
-    """How a workflow run stands as a whole."""
+    """The status of a whole flow."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -81,7 +81,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     result: bytes | None = None
 
     def __repr__(self) -> str:
-        # Payload, result, metadata, key and error text are the user's data: a record that ends up in a log shows none.
+        # Payload, result, metadata, key and error text are the user's data: a log must not show them.
         return (
             f"JobRecord(id={self.id!r}, type={self.type!r}, queue={self.queue!r}, attempts={self.attempts}, "
             f"deliveries={self.deliveries})"
@@ -89,7 +89,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobInfo(msgspec.Struct, frozen=True, gc=False):
-    """A job as it reads at one moment. `worker` and `lease_expires_at` are set while it is inflight."""
+    """A job as it is at one moment. `worker` and `lease_expires_at` are set while it is inflight."""
 
     job: JobRecord
     state: State
@@ -106,7 +106,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class FlowInfo(msgspec.Struct, frozen=True):
-    """A workflow run: its jobs and the edges (dependency, dependent) between them."""
+    """A flow: its jobs and the edges (dependency, dependent) between them."""
 
     id: str
     status: FlowStatus
@@ -117,7 +117,7 @@ class FlowInfo(msgspec.Struct, frozen=True):
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
-    """What a worker says of itself, about twice a minute."""
+    """What a worker reports with its heartbeat, about twice a minute."""
 
     worker: str
     queues: tuple[str, ...]
@@ -127,8 +127,8 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     host: str = ""
     pid: int = 0
     seen_at: datetime = EPOCH
-    stuck: int = 0  # of those `running`: slots held by handlers whose job was decided without them
-    stopped_at: datetime | None = None  # when it left by itself; `seen_at` is then dated back, so that no list has it
+    stuck: int = 0  # of those `running`: handlers that go on although their job was settled without them
+    stopped_at: datetime | None = None  # when it stopped; `seen_at` is then dated back, so that `workers` leaves it out
 
 
 def replace(record: JobRecord, **changes: Any) -> JobRecord:
@@ -137,7 +137,7 @@ def replace(record: JobRecord, **changes: Any) -> JobRecord:
 
 
 def flow_status(states: list[State]) -> FlowStatus:
-    """The status of a run from the states of its jobs: failed wins over cancelled, cancelled over the rest."""
+    """The status of a flow from the states of its jobs: failed wins over cancelled, cancelled over the rest."""
     if State.DLQ in states:
         return FlowStatus.FAILED
     if State.CANCELLED in states:

@@ -1,7 +1,7 @@
-"""Types that msgspec does not know itself: pydantic's models and types, and subclasses of text and numbers.
+"""msgspec's hooks for types that it does not know: pydantic's models and types, and subclasses of text and numbers.
 
-pydantic is never imported for its own sake: only a type of the user's that is pydantic's leads to it. What it says
-about a value that does not fit is repeated without the value.
+This module never imports pydantic: it uses the loaded one when a type of the user's is pydantic's. pydantic's errors
+about a value are repeated without the value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _KEYS_ONLY = (type(None), bool, tuple, frozenset)
 
 
 def to_plain(value: Any) -> Any:
-    """A value the JSON encoder does not know, as one it does; TypeError if there is none."""
+    """Convert a value that the JSON encoder does not know to one that it does, or TypeError."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
     for plain in (str, int, float):  # subclasses: numpy.float64, markupsafe.Markup, IntFlag-like numbers
@@ -24,7 +24,7 @@ def to_plain(value: Any) -> Any:
     kind: Any = type(value)
     if _is_pydantic(kind):
         return _adapter(kind).dump_python(value, mode="json", round_trip=True)
-    if type(value) in _KEYS_ONLY:  # the encoder knows these, so it asks about them as keys
+    if type(value) in _KEYS_ONLY:  # the encoder knows these as values, so here they are keys
         raise TypeError(
             f"a dict has a key of type {type(value).__name__}, which JSON cannot hold; make the keys text or send pairs"
         )
@@ -35,7 +35,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(type: Any, value: Any) -> Any:
-    """A decoded value as a type the JSON decoder does not know; ValueError if it does not fit."""
+    """Convert a decoded value to a type that the JSON decoder does not know; ValueError if it does not fit."""
     if type is object:
         return value
     annotation = getattr(type, "_taskharbor_annotation", None)
@@ -52,18 +52,18 @@ def from_plain(type: Any, value: Any) -> Any:
 
 
 class Refused(ValueError):
-    """A value does not fit; the text is ours and holds nothing of the value."""
+    """A value does not fit. The text is our own and holds nothing of the value."""
 
 
 def adapted(annotation: Any) -> Any:
-    """A class that stands for an annotation which only pydantic can read (a union of models), or None."""
+    """A class that stands for an annotation which only pydantic can read (a union of models); None for others."""
     if not any(_is_pydantic(part) for part in _parts(annotation)):
         return None
     return _Anything("Adapted", (), {"_taskharbor_annotation": annotation})
 
 
 class _Anything(type):
-    """The decoder checks what a hook answers with isinstance; pydantic has checked it already."""
+    """Passes the isinstance check of the decoder: pydantic has already checked the value."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return True
@@ -86,12 +86,12 @@ def _adapter(annotation: Hashable) -> Any:
 
 
 def _without_values(error: Any) -> str:
-    """What pydantic complains about: where and why. A validator of the user's may quote the value: left out."""
+    """Where pydantic found an error, and which. The text of a user's own validator may quote the value: left out."""
     if not hasattr(error, "errors"):
         return f"refused with {type(error).__name__}"
-    told = []
+    found = []
     for item in error.errors(include_url=False, include_input=False, include_context=False)[:5]:
         place = ".".join(str(part) for part in item["loc"]) or "the value"
         why = "refused by a validator" if item["type"] in ("value_error", "assertion_error") else item["msg"]
-        told.append(f"{place}: {why}")
-    return "; ".join(told)
+        found.append(f"{place}: {why}")
+    return "; ".join(found)

@@ -1,4 +1,4 @@
-"""Leases: who may extend and settle a job, and until when."""
+"""Leases: the right to extend and settle a job, and until when."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Reserved(msgspec.Struct, frozen=True, gc=False):
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """The answer to one enqueued job; `existed`: nothing was written, the id is that of the job already there."""
+    """The result of enqueueing one job. `existed`: nothing was written, and `id` is that of the job already there."""
 
     id: str
     existed: bool

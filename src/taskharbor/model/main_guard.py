@@ -1,7 +1,7 @@
-"""Guards what starts a program against being started once more by each child process.
+"""Keeps child processes from starting the program once more.
 
 A child process that is started afresh (multiprocessing's `spawn`, a `process=True` job) imports the program's main
-script. Where that enqueues and works without `if __name__ == "__main__":`, the child would do it all over again.
+script. A script that enqueues or works without `if __name__ == "__main__":` would do so again in each child.
 """
 
 from __future__ import annotations

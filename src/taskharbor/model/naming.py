@@ -1,7 +1,7 @@
-"""Names of classes and callables, for telling of objects that may be broken: asking for one runs none of their code.
+"""Names of classes and callables that may be broken: reading one runs none of their code.
 
-A class may have a metaclass whose `__qualname__` raises, an object a `__getattr__` that does, and a name may be a
-subclass of str that refuses to be formatted. Whoever reports on such an object must not fail as it does.
+A metaclass may raise in `__qualname__`, an object in `__getattr__`, and a name may be a subclass of str that refuses to
+be formatted. Code that reports such an object must not fail with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 
 
 def class_name(value: object) -> str:
-    """The qualified name of a value's class, whatever its metaclass or its `__class__` would answer.
+    """The qualified name of a value's class, whatever its metaclass or its `__class__` returns.
 
     >>> class_name(ValueError("no such account"))
     'ValueError'
@@ -34,12 +34,12 @@ def full_name(kind: type) -> str:
 
 
 def lineage(kind: type) -> tuple[type, ...]:
-    """The class and those it inherits from, whatever its metaclass would answer."""
+    """The class and those it inherits from, whatever its metaclass returns."""
     return _mro(kind)
 
 
 def callable_name(function: Callable[..., Any]) -> str:
-    """The qualified name of a function; that of its class for another callable, such as a partial.
+    """The qualified name of a function, or of the class of another callable, such as a partial.
 
     >>> callable_name(print), callable_name(class_name)
     ('print', 'class_name')

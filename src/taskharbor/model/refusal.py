@@ -1,7 +1,7 @@
-"""What core says when it ends a job itself: the result is too large, a mark cannot be read, the ending makes no sense.
+"""The error with which core itself ends a job: its result is too large, or its metadata cannot be read.
 
-Observers meet it in JobFailed. Its text is the reason in the store, and may quote what a handler returned or raised;
-`told` is the part of it that never does, so that a log can show why the job is dead.
+Observers receive it in JobFailed. Its text is the reason in the store, and may quote what a handler returned or raised;
+`safe_text` is the part of it that never does, so that a log can show why the job is dead.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from taskharbor.model.errors import TaskHarborError
 
 
 class Refusal(TaskHarborError):
-    """A failure that core itself found: it is final, and its text is the reason. `told`: what a log may show of it.
+    """A failure that core itself found. It is final, and its text is the reason. `safe_text`: for logs.
 
-    >>> Refusal("its result cannot be stored: ValueError: $.a is nan", "its result cannot be stored: ValueError").told
-    'its result cannot be stored: ValueError'
+    >>> Refusal("its result: ValueError: $.a is nan", "its result: ValueError").safe_text
+    'its result: ValueError'
     """
 
-    def __init__(self, reason: str, told: str | None = None) -> None:
+    def __init__(self, reason: str, safe_text: str | None = None) -> None:
         super().__init__(reason)
-        self.told = reason if told is None else told
+        self.safe_text = reason if safe_text is None else safe_text

@@ -27,36 +27,36 @@ def to_ms(moment: datetime) -> int:
 
 
 def from_ms(milliseconds: int) -> datetime:
-    """The moment so many milliseconds after 1970."""
+    """The moment `milliseconds` after 1970."""
     return EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def truncate(moment: datetime) -> datetime:
-    """The moment in UTC without what is below a millisecond."""
+    """The moment in UTC, rounded down to a whole millisecond."""
     moment = moment.astimezone(UTC)
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 def round_up(moment: datetime) -> datetime:
-    """The moment in UTC, moved up to a whole millisecond."""
+    """The moment in UTC, rounded up to a whole millisecond."""
     floor = truncate(moment)
     return floor if floor == moment else floor + MILLISECOND
 
 
 def duration(value: Duration, name: str, *, zero: bool = True) -> timedelta:
-    """A user's duration as a timedelta, or a ValueError or TypeError that says what was expected.
+    """A user's duration as a timedelta; ValueError or TypeError for an invalid one.
 
     >>> duration(1.5, "delay")
     datetime.timedelta(seconds=1, microseconds=500000)
     """
     if isinstance(value, timedelta):
-        span = timedelta.__add__(timedelta(0), value)  # of a subclass no more than what it says now is kept
+        span = timedelta.__add__(timedelta(0), value)  # a plain copy: a subclass may change later
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name}: expected seconds or a timedelta, got {type(value).__name__}")
     elif not -LONGEST.total_seconds() <= value <= LONGEST.total_seconds():  # false for NaN, too
         huge = isinstance(value, int) and value.bit_length() > 64  # with more digits than Python prints
-        told = "far more" if huge else f"{value} seconds"
-        raise ValueError(f"{name}: expected at most {LONGEST.days} days, got {told}")
+        got = "far more" if huge else f"{value} seconds"
+        raise ValueError(f"{name}: expected at most {LONGEST.days} days, got {got}")
     else:
         span = timedelta(seconds=value)
     if span > LONGEST:
@@ -72,7 +72,7 @@ def seconds(value: Duration) -> float:
 
 
 def moment(value: datetime, name: str) -> datetime:
-    """A user's moment, aware and rounded up to a millisecond, or an error that says what was expected."""
+    """A user's moment, aware and rounded up to a millisecond; ValueError or TypeError for an invalid one."""
     if not isinstance(value, datetime):
         raise TypeError(f"{name}: expected a datetime, got {type(value).__name__}")
     if value.tzinfo is None or value.utcoffset() is None:

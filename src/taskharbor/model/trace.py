@@ -1,7 +1,7 @@
 """The trace that a job belongs to, as W3C's trace context in its metadata.
 
-Core reads nothing in it. It only hands it on: what a job brings into being (the workflow it returns, the failure step
-of its flow) carries the trace of the job, so that a workflow stays one trace whoever runs its steps.
+Core does not interpret it, only passes it on: the jobs that a job creates (the workflow it returns, the failure step of
+its flow) carry the trace of that job. So a workflow is one trace, whichever workers run its steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def trace_of(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_trace(metadata: dict[str, str], trace: Mapping[str, str]) -> dict[str, str]:
-    """The metadata with a trace, unless it has one already or there is no room: no job is refused for its trace."""
+    """The metadata with the trace added, unless it has one already or would get too large."""
     if not trace or "traceparent" in metadata:
         return metadata
     both = {**metadata, **trace}

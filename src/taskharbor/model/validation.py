@@ -1,7 +1,7 @@
-"""What a program is put together from (a codec, a clock, observers, middleware), checked where it is given.
+"""Checks of what a program is put together from: a codec, a clock, observers, middleware.
 
-A mistake there would else be told by the first job, or by an observer's silence. It looks only at what there is to
-call, so that anything of the right shape will do.
+They run where it is given. Otherwise the first job would show the mistake, or an observer that stays silent. They check
+only what can be called, so that any object of the right shape will do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def callables(value: Iterable[F], what: str) -> tuple[F, ...]:
-    """Several functions as a tuple, or a TypeError.
+    """The functions as a tuple, or TypeError if one cannot be called.
 
     >>> callables([print], "observers")
     (<built-in function print>,)
@@ -29,7 +29,7 @@ def callables(value: Iterable[F], what: str) -> tuple[F, ...]:
 
 
 def with_methods(value: T, what: str, *names: str) -> T:
-    """An object that has these methods, or a TypeError."""
+    """The object itself, or TypeError if it lacks one of these methods."""
     if isinstance(value, type):
         raise TypeError(f"{what}: expected an object, got the class {value.__name__}; call it")
     for name in names:

@@ -80,7 +80,7 @@ class LogObserver:
             except BaseException:
                 return name
         if type(error) is Refusal:
-            return error.told  # where core said so helps nobody, and why quotes nothing
+            return error.safe_text  # where core said so helps nobody, and why quotes nothing
         innermost = error.__traceback__
         if innermost is None:
             return name

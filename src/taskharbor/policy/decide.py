@@ -40,17 +40,17 @@ class Terms(msgspec.Struct, frozen=True):
 def terms_of(job: JobRecord, declared: Terms, error: BaseException) -> tuple[Terms, BaseException | None]:
     """The terms for this failure: what the call carries in its metadata wins over what was declared.
 
-    What another program has written there and cannot be read counts as not there, and is answered as well.
+    Metadata that cannot be read (another program wrote it) is ignored; the error is returned as well.
     """
     retry, unrecoverable = job.metadata.get(RETRY_KEY), job.metadata.get(UNRECOVERABLE_KEY)
     try:
         policy = declared.retry if retry is None else read_retry(retry)
         if unrecoverable is None:
             return Terms(policy, declared.max_attempts, declared.unrecoverable), None
-        # It names types; whether this error is of one of them is all that has to be known of them.
+        # Only the names of types are stored, so only whether this error is of one of them can be known.
         final = (BaseException,) if is_unrecoverable(unrecoverable, error) else ()
         return Terms(policy, declared.max_attempts, final), None
-    except Exception as problem:  # a mark may be nested so deeply that reading it is a RecursionError
+    except Exception as problem:  # metadata may be nested so deeply that reading it is a RecursionError
         return declared, problem
 
 
@@ -66,7 +66,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 def on_error(job: JobRecord, lease: Lease, error: BaseException, terms: Terms, now: datetime) -> Decision:
     """What becomes of a job whose handler raised."""
-    # By the class alone, here and below: asked by isinstance, an exception answers with a `__class__` of its own.
+    # By the class alone, here and below: isinstance would believe an exception's own `__class__`.
     kind = type(error)
     if issubclass(kind, Snooze):
         return _snooze(job, lease, error, now)
@@ -95,7 +95,7 @@ def refuse(job: JobRecord, lease: Lease, reason: str, now: datetime) -> Fail:
 
 
 def crashed(job: JobRecord, lease: Lease, now: datetime) -> Fail:
-    """The end of a job that took its worker down too often: no attempt is counted, it never reported one."""
+    """The end of a job that crashed its worker too often: no attempt is counted, because none was reported."""
     return Fail(lease, f"crashed {job.lost} times", job.attempts, now)
 
 
@@ -105,7 +105,7 @@ def give_back(job: JobRecord, lease: Lease, run_at: datetime | None = None) -> R
 
 
 def after(now: datetime, delay: timedelta) -> datetime | None:
-    """When a job runs that is to wait; None (at once) for no delay. Past the calendar's end: at its end."""
+    """The `run_at` after a delay; None (at once) for no delay. At most the year 9999."""
     if not delay:
         return None
     try:
@@ -115,9 +115,9 @@ def after(now: datetime, delay: timedelta) -> datetime | None:
 
 
 def _is_one_of(kinds: tuple[type[BaseException], ...], error: BaseException) -> tuple[bool, BaseException | None]:
-    """Whether the error is of one of these types, and what was raised instead of an answer.
+    """Whether the error is of one of these types, and the error of checking that, if there was one.
 
-    A metaclass may have its own idea of what an instance is, and may fail; then the class alone decides.
+    A metaclass may define `__instancecheck__`, and that may raise; then the class alone decides.
     """
     if not kinds:
         return False, None
@@ -128,9 +128,9 @@ def _is_one_of(kinds: tuple[type[BaseException], ...], error: BaseException) -> 
 
 
 def _reason(signal: BaseException, default: str) -> str:
-    """What the handler gave as reason, as text: it may be anything, or missing in a subclass with its own `__init__`.
+    """The handler's reason as text: it may be any object, or missing in a subclass with its own `__init__`.
 
-    A reason that is no text would be refused by every store, and its job run again and again.
+    Every store refuses a reason that is not text; the job would then run again and again.
     """
     try:
         return clean_error(str(signal.reason)) or default  # type: ignore[attr-defined]  # see above
@@ -147,7 +147,7 @@ def _snooze(job: JobRecord, lease: Lease, error: BaseException, now: datetime) -
 
 
 def _delay(error: BaseException, attempts: int, policy: RetryPolicy) -> tuple[timedelta | None, BaseException | None]:
-    """The delay before the next attempt; a policy that raises, or answers nonsense, counts as a minute."""
+    """The delay before the next attempt: a minute if the policy raises or returns nonsense."""
     try:
         own = issubclass(type(error), RetryLater)
         given: Duration | None = error.delay if own else None  # type: ignore[attr-defined]  # a subclass may have none

@@ -1,4 +1,4 @@
-"""Error text: what is kept of an exception that a handler raised. It never raises itself."""
+"""Error text: what the store keeps of an exception that a handler raised. Nothing here raises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskharbor.model.naming import class_name
 
 _OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _FRAMES = 20  # of each exception, the innermost
-_EXCEPTIONS = 10  # told of one failure: itself, its causes, the members of its groups
+_EXCEPTIONS = 10  # described for one failure: itself, its causes, the members of its groups
 
 _Related = Callable[[BaseException], BaseException | None]
 _cause: _Related = BaseException.__dict__["__cause__"].__get__
@@ -23,7 +23,7 @@ _members: Callable[[BaseException], tuple[BaseException, ...]] = BaseExceptionGr
 
 
 def summary(error: BaseException) -> str:
-    """One line: class and message. An exception whose `__str__` raises is described all the same.
+    """One line: class and message, even of an exception whose `__str__` raises.
 
     >>> summary(ValueError("no such account"))
     'ValueError: no such account'
@@ -41,24 +41,24 @@ def describe(error: BaseException) -> str:
     Then the same of what caused it and, for an exception group, of its members.
     """
     parts: list[str] = []
-    for said, one in _family(error):
-        parts += [said + clean_error(summary(one)), *_frames(one), *_notes(one)]
+    for role, one in _family(error):
+        parts += [role + clean_error(summary(one)), *_frames(one), *_notes(one)]
     return clean_error("\n\n".join(parts))
 
 
 def _family(error: BaseException) -> Iterator[tuple[str, BaseException]]:
     """The exception, its members and its causes, nearest first, each once; causes may form a ring.
 
-    They are read as the interpreter keeps them: a class of its own may answer for `__cause__` or `exceptions` with
-    anything, or raise.
+    They are read through the descriptors of BaseException: a subclass may return anything for `__cause__` or
+    `exceptions`, or raise.
     """
     waiting, seen = [("", error)], set[int]()
     while waiting and len(seen) < _EXCEPTIONS:
-        said, one = waiting.pop(0)
+        role, one = waiting.pop(0)
         if id(one) in seen:
             continue
         seen.add(id(one))
-        yield said, one
+        yield role, one
         if issubclass(type(one), BaseExceptionGroup):
             waiting += [("in the group: ", member) for member in _members(one)]
         cause, context = _cause(one), _context(one)
@@ -72,8 +72,8 @@ def _frames(error: BaseException) -> list[str]:
     try:
         frames = traceback.walk_tb(_traceback(error))
         theirs = [(frame, line) for frame, line in frames if not frame.f_code.co_filename.startswith(_OURS)]
-        told = traceback.StackSummary.extract(iter(theirs[-_FRAMES:]))
-        return ["".join(told.format()).rstrip()] if told else []
+        extracted = traceback.StackSummary.extract(iter(theirs[-_FRAMES:]))
+        return ["".join(extracted.format()).rstrip()] if extracted else []
     except BaseException:  # source is read through loaders, which may be the user's
         return []
 

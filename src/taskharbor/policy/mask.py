@@ -1,10 +1,10 @@
-"""Taking values out of error text: what a job was given must not be read in what it raised.
+"""Masking values in error text: the text of an error must not show the arguments of its job.
 
 A value is found where the text repeats it whole, as it is or as Python, JSON and URLs quote it, and wherever sixteen
-characters of it stand in a row, for a store cuts long errors. What a handler changed (capitals, a slice, `f"{n:,}"`)
-and values of fewer than four characters are not found.
+of its characters stand in a row, because a store cuts long errors. Values that a handler changed (capitals, a slice,
+`f"{n:,}"`) and values of fewer than four characters are not found.
 
-The work is bounded by the size of the text, which a store keeps at 8 KiB, and one cheap look at every ninth
+The work is bounded by the size of the text, which a store keeps at 8 KiB, plus one cheap lookup for every ninth
 character of the values: a payload may have a megabyte, and a page of a listing fifty of them.
 """
 
@@ -25,8 +25,8 @@ from taskharbor.model.job import JobRecord
 
 MASK = "•••"
 SHORTEST = 4  # shorter values say little, and would be found everywhere
-RUN = 16  # so many characters of a value in a row are no accident
-IN_A_URL = 2048  # characters: what is longer is sent in a body
+RUN = 16  # characters of a value in a row that cannot be an accident
+IN_A_URL = 2048  # characters; longer values are sent in a body
 _SEED = 8
 _STRIDE = RUN - _SEED + 1  # every run of a value holds one seed that begins at a multiple of this
 
@@ -57,7 +57,7 @@ def mask(texts: Sequence[str], values: Iterable[object]) -> list[str]:
 
 
 def stored_values(data: bytes) -> Iterator[object]:
-    """The values in stored bytes; what is no JSON counts as text, and so does what is in it."""
+    """The values in stored bytes. Bytes that are not JSON count as one text, and so do the scalars in it."""
     try:
         yield read(data)
         return
@@ -71,14 +71,14 @@ def stored_values(data: bytes) -> Iterator[object]:
 def scalars(value: object) -> Iterator[object]:
     """The texts and numbers in a value, however deep.
 
-    Keys count as well, for a mapping may be keyed by data; but not the names of parameters in the outermost object, nor
-    plain words further in, by which an error says where something was wrong.
+    Keys count as well, because a mapping may be keyed by data. The names of parameters in the outermost object do not,
+    nor do plain words further in: errors use them to say where something was wrong.
     """
     waiting = [value]
     seen: set[int] = set()  # a value may contain itself
     while waiting:
         item = waiting.pop()
-        kind = type(item)  # not what it says that it is: an object may answer with an error
+        kind = type(item)  # by its class: an object's own methods may raise
         if not issubclass(kind, dict | list | tuple | set | frozenset):
             yield item
         elif id(item) not in seen:
@@ -91,7 +91,7 @@ def scalars(value: object) -> Iterator[object]:
 
 
 class Finder:
-    """Knows what is in some texts, and notes what of it stands in values."""
+    """Finds the pieces of values that some texts repeat, and masks them."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
@@ -104,29 +104,29 @@ class Finder:
         self._short: set[str] = set()
         self._long: set[str] = set()  # runs, which are pieces of the texts: never more than they have characters
         self._cut: set[str] = set()
-        self.looks = 0  # how often a piece of a value was looked up: what the work is counted by
+        self.looks = 0  # lookups of pieces of values: the measure of the work
 
     def look_for(self, values: Iterable[object]) -> None:
-        """Note what the texts repeat of these."""
+        """Note what the texts repeat of these values."""
         starts = self._starts
         plain = not (self._escapes or self._urls)
         for value in values:
             self.looks += 1
-            # Most of many short values are told by their beginning not to be in the texts.
+            # The first characters of most short values already show that they are not in the texts.
             if type(value) is str and plain and _is_short_line(value) and value[:SHORTEST] not in starts:
                 continue
             for form in self._forms(_text(value)):
                 self._look_for(form)
 
     def _forms(self, text: str) -> Iterator[str]:
-        """A value as error text may quote it. Of long ones only what is not a piece of another form."""
+        """A value as error text may quote it. Long ones only in forms that are not pieces of another form."""
         if len(text) < SHORTEST:
             return
         yield text
         if self._escapes:  # else no quoted form that differs can be in the texts
             quoted = (repr(text), json.dumps(text), json.dumps(text, ensure_ascii=False))
             yield from {form[1:-1] for form in quoted} - {text}
-        if self._urls and len(text) <= IN_A_URL:  # an HTTP client's errors quote the address that it asked for
+        if self._urls and len(text) <= IN_A_URL:  # the errors of an HTTP client quote the URL
             seen = text.encode(errors="replace")
             yield from {quote(seen), quote(seen, safe=""), quote_plus(seen)} - {text}
         if not text.isprintable():

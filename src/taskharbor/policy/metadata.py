@@ -1,7 +1,7 @@
-"""What a call carries to its worker: its own retry policy and unrecoverable errors, as text in the job's metadata.
+"""A call's own retry policy and unrecoverable errors, as text in the metadata of its job.
 
-Only values travel: the three policies of this package, and exceptions by their names. Reading them imports nothing
-and calls nothing that the data names; a name is compared with those of the exception that was raised.
+Only values are stored: the three policies of this package, and exceptions by their names. Reading them imports and
+calls nothing that the data names; a name is only compared with those of the exception that was raised.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from taskharbor.policy.retry import Exponential, Fixed, Linear, RetryPolicy
 RETRY_KEY = "taskharbor.retry"
 UNRECOVERABLE_KEY = "taskharbor.unrecoverable"
 
-_SCRIPT = "__mp_main__."  # a script, as its children see it
+_SCRIPT = "__mp_main__."  # the module name of a script in its child processes
 
 _policies: msgspec.json.Decoder[Exponential | Fixed | Linear] = msgspec.json.Decoder(Exponential | Fixed | Linear)
 _names: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
@@ -30,14 +30,14 @@ def write_retry(policy: RetryPolicy) -> str:
     """
     if not isinstance(policy, Exponential | Fixed | Linear):
         raise TypeError(
-            f"expected Exponential(…), Fixed(…) or Linear(…), got {type(policy).__name__}; a function cannot travel "
+            f"expected Exponential(…), Fixed(…) or Linear(…), got {type(policy).__name__}; a function cannot be stored "
             "with a job: declare it with the task"
         )
     return msgspec.json.encode(policy).decode()
 
 
 def read_retry(text: str) -> RetryPolicy:
-    """The policy that `write_retry` wrote, or ValueError (or RecursionError: it is nested without end)."""
+    """The policy that `write_retry` wrote, or ValueError (or RecursionError if it is nested too deeply)."""
     return _policies.decode(text)
 
 
@@ -47,7 +47,7 @@ def write_unrecoverable(kinds: Iterable[type[BaseException]]) -> str:
 
 
 def is_unrecoverable(text: str, error: BaseException) -> bool:
-    """Whether an error is of one of the types that `write_unrecoverable` wrote; ValueError if it wrote no such text."""
+    """Whether an error is of one of the types that `write_unrecoverable` wrote; ValueError for any other text."""
     names = _names.decode(text)
     return any(_name(kind) in names for kind in lineage(type(error)))
 

@@ -19,7 +19,7 @@ RetryPolicy: TypeAlias = Callable[[int, BaseException], Duration | None]
 
 
 def check_policy(value: object, what: str) -> None:
-    """TypeError unless this can be a policy. A class can be called as well, but what it answers is no delay."""
+    """TypeError unless this can be a policy. A class can be called as well, but it does not return a delay."""
     if isinstance(value, type):
         raise TypeError(f"{what}: expected a policy such as {value.__name__}(…), got the class itself; call it")
     if not callable(value):

@@ -1,8 +1,8 @@
-"""Which jobs may take their worker down with them.
+"""Suspects: jobs that may crash their worker.
 
-One lost lease is an accident: a machine that stopped, a neighbour that took the process down. After the second one a
-job is a suspect: it runs alone, so that only the one that kills is blamed. Whatever `max_lost` is, a job is alone the
-last time it may run: nobody is called dead for what a neighbour did.
+One lost lease is an accident: a machine that stopped, a neighbour that crashed the process. After the second one a job
+is a suspect: it runs alone, so that only the job that crashes is blamed. Whatever `max_lost` is, a job runs alone the
+last time it may run: no job is dead for what a neighbour did.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from taskharbor.model.job import JobRecord
 from taskharbor.policy.retry import DEFAULT_MAX_LOST
 
-ACCIDENTS = 1  # losses that any job may have
+MAX_ACCIDENTS = 1  # lost leases that do not make a job a suspect
 
 
 def is_suspect(job: JobRecord, max_lost: int = DEFAULT_MAX_LOST) -> bool:
@@ -23,9 +23,9 @@ def is_suspect(job: JobRecord, max_lost: int = DEFAULT_MAX_LOST) -> bool:
 
 
 def alone_from(max_lost: int) -> int:
-    """The number of losses from which on a job runs alone, if it is run at all.
+    """The number of lost leases from which on a job runs alone.
 
     >>> [alone_from(max_lost) for max_lost in (1, 2, 3, 9)]
     [1, 1, 2, 2]
     """
-    return max(1, min(ACCIDENTS + 1, max_lost - 1))
+    return max(1, min(MAX_ACCIDENTS + 1, max_lost - 1))

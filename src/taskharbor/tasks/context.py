@@ -1,6 +1,6 @@
-"""What a handler knows about the job it runs: `JobContext`, and the signal that tells it to stop.
+"""What a handler knows about the job it runs: `JobContext`, and the signal to stop.
 
-A handler asks for it by annotating a parameter with `JobContext`. Nothing here touches the store.
+A handler receives it in a parameter that is annotated with `JobContext`. Nothing here calls the store.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ _making = threading.Lock()
 
 
 class CancelSignal:
-    """Set when a handler should stop. Call `ctx.cancelled.check()` between the steps of long work: it raises what is
-    right for the moment, so that at a shutdown the job is given back and runs again from its beginning.
+    """Set when a handler should stop. Call `ctx.cancelled.check()` between the steps of long work: it raises the right
+    exception for the reason, so that at a shutdown the job is given back and runs again from its beginning.
 
-    A handler that only looks (`if ctx.cancelled`, `ctx.cancelled.wait(5)`, `await ctx.cancelled.hit()`) and then
+    A handler that only tests it (`if ctx.cancelled`, `ctx.cancelled.wait(5)`, `await ctx.cancelled.hit()`) and then
     returns has ended: at a shutdown its job is recorded as done, with whatever it returned.
 
-    What waits for it is made only when somebody waits: a threading.Event for each job would cost more than
-    reserving the job does.
+    Its threading.Event is made only when a handler waits: one for each job would cost more than reserving the job.
     """
 
     __slots__ = ("_callbacks", "_event", "_job", "_reason", "_seen")
@@ -39,7 +38,7 @@ class CancelSignal:
     def __init__(self, job: JobRecord | None = None) -> None:
         self._job = job  # whose signal it is, for the log
         self._reason: str | None = None
-        self._seen = False  # whether the handler has asked since it was set
+        self._seen = False  # whether the handler has tested it since it was set
         self._event: threading.Event | None = None
         self._callbacks: list[Callable[[], object]] = []
 
@@ -54,10 +53,10 @@ class CancelSignal:
         return True
 
     def check(self) -> None:
-        """Raise if the handler should stop, and what is right for the reason; else do nothing.
+        """Raise if the handler should stop: an exception that fits the reason; otherwise do nothing.
 
-        At a shutdown `Snooze(0)`: the job is given back at once and no attempt is spent. At the timeout TimeoutError,
-        otherwise `Cancel`: what becomes of the job is decided by then, and what the handler raises changes nothing.
+        At a shutdown `Snooze(0)`: the job is given back at once and spends no attempt. At the timeout TimeoutError,
+        otherwise `Cancel`: by then the job's outcome is decided, and what the handler raises does not change it.
         """
         if self._reason is None:
             return
@@ -74,7 +73,7 @@ class CancelSignal:
         return self._reason
 
     def set(self, reason: str) -> None:
-        """Tell the handler to stop. The first reason stays."""
+        """Ask the handler to stop. The first reason stays."""
         with _making:
             if self._reason is not None:
                 return
@@ -84,7 +83,7 @@ class CancelSignal:
             self._call(callback)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block the calling thread until the signal or for so many seconds; True if it is set. For plain functions."""
+        """For plain functions: block until the signal, or for `timeout` seconds; True if it is set."""
         if self._event is None:
             event = self._event = threading.Event()
             self.subscribe(event.set)
@@ -92,7 +91,7 @@ class CancelSignal:
         return self.is_set()
 
     async def hit(self) -> str:
-        """Wait in a coroutine for the signal, and answer its reason."""
+        """Wait for the signal in a coroutine; returns its reason."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
@@ -112,9 +111,9 @@ class CancelSignal:
         return self._reason or ""
 
     def subscribe(self, callback: Callable[[], object]) -> None:
-        """Have a quick function called when the signal is set, in the thread that sets it; at once if it is.
+        """Call a quick function when the signal is set, in the thread that sets it; immediately if it is set already.
 
-        That is mostly the worker's own thread, so what the function raises goes no further: it is logged, by its class.
+        That is mostly the worker's own thread, so an error of the function is not raised: its class is logged.
         """
         with _making:
             if self._reason is None:
@@ -125,13 +124,13 @@ class CancelSignal:
     def _call(self, callback: Callable[[], object]) -> None:
         try:
             callback()
-        except BaseException as error:  # whoever tells a handler to stop has others to tell
+        except BaseException as error:  # the thread that sets the signal has other handlers to stop
             _report(callback, error, self._job)
 
 
 def report_early_end(context: JobContext) -> None:
-    """After a handler returned: if it knew that its worker was stopping, it may have left its work half done, and its
-    job is recorded as done all the same."""
+    """Warn if a handler returned after it saw that its worker was stopping: it may have left its work half done, but
+    its job is recorded as done."""
     signal = context._cancelled
     if signal is None or not signal._seen or signal._reason != "shutdown":
         return
@@ -152,7 +151,7 @@ def _report(callback: Callable[[], object], error: BaseException, job: JobRecord
     try:
         # By class alone: the text of an exception may quote a payload.
         logger.error(
-            "what ctx.cancelled.subscribe() was given, %s, failed with %s when it was called",
+            "the callback of ctx.cancelled.subscribe(), %s, failed with %s",
             callable_name(callback),
             class_name(error),
             extra=facts,
@@ -162,17 +161,17 @@ def _report(callback: Callable[[], object], error: BaseException, job: JobRecord
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
-    """Adds the facts of a job to what a call gives as `extra`. (The adapter itself would throw that away.)"""
+    """Adds the facts of a job to the `extra` of a call. (LoggerAdapter itself would drop the call's own.)"""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         return msg, {**kwargs, "extra": {**(kwargs.get("extra") or {}), **(self.extra or {})}}
 
 
 class JobContext(msgspec.Struct, eq=False, weakref=True):
-    """The job a handler runs, its deadline, and the ways to talk back.
+    """The job a handler runs, its deadline, and what the handler may do about it.
 
-    `job` is the record as it was reserved. `fence` grows with every delivery of the job: hand it to stores that
-    can refuse an older writer.
+    `job` is the record as it was reserved. `fence` grows with every delivery of the job: pass it to stores that can
+    refuse an older writer.
     """
 
     job: JobRecord
@@ -180,7 +179,7 @@ class JobContext(msgspec.Struct, eq=False, weakref=True):
     deadline: datetime | None = None
     _progress: Callable[[JobRecord, float, float | None, str], None] | None = None
     _transaction: Callable[[], Any] | None = None
-    _cancelled: CancelSignal | None = None  # made when first asked for: most handlers never look
+    _cancelled: CancelSignal | None = None  # made at the first use: most handlers never use it
     _log: logging.LoggerAdapter[logging.Logger] | None = None
 
     def __repr__(self) -> str:
@@ -210,7 +209,7 @@ class JobContext(msgspec.Struct, eq=False, weakref=True):
         return self._log
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Tell observers how far this job is. Costs no storage call."""
+        """Report to observers how far this job is. Costs no call to the store."""
         if self._progress is not None:
             self._progress(self.job, done, total, note)
 

@@ -1,7 +1,7 @@
 """The queues of a program: those that its tasks declare, and those that it names for calls.
 
-A call may name any queue with `.options(queue=…)`. One that nothing declares is served only by a worker that was told
-of it; without one its jobs wait for ever. So it is warned of, once; a program that lists its queues is refused others.
+A call may name any queue with `.options(queue=…)`. A queue that no task declares is served only by a worker that names
+it; without one its jobs wait for ever. So the log warns of it, once. A program that lists its queues may use no others.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from taskharbor.model.job import JobRecord
 
 logger = logging.getLogger("taskharbor")
 
-MOST_TOLD = 10
-"""Queues that are warned of: a program that makes names at run time must not fill its log."""
+MAX_WARNINGS = 10
+"""Queues that the log warns of: a program that makes names at run time must not fill its log."""
 
 
 class Queues:
-    """What is declared. `declared` answers the queues of the tasks, and is asked only when a new name comes by."""
+    """The queues that may be used. `declared` returns those of the tasks; it is called only for a new name."""
 
     def __init__(self, listed: Iterable[str] | None, declared: Callable[[], frozenset[str]]) -> None:
         self.listed = None if listed is None else _names(listed)
         self._declared = declared
         self._known: set[str] = set()
-        self._told = 0
+        self._warnings = 0
 
     def check(self, queue: str | None, who: str) -> None:
         """ValueError for a queue that is not among those that the program lists."""
@@ -42,21 +42,21 @@ class Queues:
                 f"{', '.join(sorted(known))}"
             )
 
-    def look_at(self, records: Sequence[JobRecord]) -> None:
+    def warn_of_undeclared(self, records: Sequence[JobRecord]) -> None:
         """Warn once of each queue that got a job and that `harbor.worker()` does not serve."""
-        if self._told < MOST_TOLD:
+        if self._warnings < MAX_WARNINGS:
             known = self._known
             for record in records:
                 if record.queue not in known:
-                    self._look_at(record.queue)
+                    self._check_declared(record.queue)
 
-    def _look_at(self, queue: str) -> None:
+    def _check_declared(self, queue: str) -> None:
         self._known.add(queue)
         if queue not in self._declared() and (self.listed is None or queue not in self.listed):
-            self._told += 1
+            self._warnings += 1
             logger.warning(
                 "the queue %r got a job, but no task declares it, so harbor.worker() does not serve it: list it in "
-                "Harbor(queues=[…]), or run a worker that does, with harbor.worker(queues=[…]) or --queues (told once)",
+                "Harbor(queues=[…]), or run a worker that does, with harbor.worker(queues=[…]) or --queues (once)",
                 queue,
             )
 

@@ -46,7 +46,7 @@ else:
 
 
 class Decorator(Protocol):
-    """What `@harbor.task(…)` gives: it makes a task of a function."""
+    """What `@harbor.task(…)` returns: it makes a task of a function."""
 
     # An awaitable is a result too, so the overloads overlap; the narrower one comes first.
     @overload
@@ -63,7 +63,7 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> FunctionTask[P, R]: ...
 
 
-class Declaring:
+class TaskRegistry:
     """The part of a harbor that declares tasks and keeps their handlers."""
 
     def __init__(self, enqueuer: CallEnqueuer, codec: Codec, queues: Queues | None = None) -> None:
@@ -129,7 +129,7 @@ class Declaring:
 
 
 def _refuse_methods(function: Callable[..., Any]) -> None:
-    """TypeError for a function in the body of a class that takes the object: a worker has no object to call it on."""
+    """TypeError for a method that takes `self` or `cls`: a worker has no object to call it on."""
     if not inspect.isfunction(function):
         return
     parent = function.__qualname__.rpartition(".")[0]

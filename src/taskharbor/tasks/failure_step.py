@@ -1,7 +1,7 @@
-"""The step that a flow runs when it fails: carried by every job of the flow, stored by the one that dies.
+"""The step that a flow runs when it fails. Every job of the flow carries it; the job that dies stores it.
 
-It is stored in the transaction that puts the job into the dead letter queue. Its id was made with the flow, so the
-second job that dies, or the same one after a requeue, finds it there: it is released once.
+It is stored in the transaction that puts the job into the dead letter queue. Its id was made with the flow, so a second
+job that dies, or the same one after a requeue, finds it stored already: it runs once.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from taskharbor.model.outcome import Fail
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import round_up
 from taskharbor.model.trace import trace_of, with_trace
-from taskharbor.tasks.flow_metadata import ON_FAILURE_ROLE, ROLE_KEY, read_mark
+from taskharbor.tasks.flow_metadata import ON_FAILURE_ROLE, ROLE_KEY, read_metadata
 from taskharbor.tasks.results import complete
 
 logger = logging.getLogger("taskharbor.job")
 
 ON_FAILURE_KEY = "taskharbor.on_failure"
-MAX_MARK = 8 * 1024
+MAX_STEPS_BYTES = 8 * 1024
 
 
 class FlowFailure(msgspec.Struct, frozen=True):
-    """What made a flow fail: the argument of an `on_failure` step that still lacks one."""
+    """The reason why a flow failed: the argument for the open parameter of an `on_failure` step."""
 
     flow_id: str
     job_id: str
@@ -41,7 +41,7 @@ class FlowFailure(msgspec.Struct, frozen=True):
 
 
 class FailureStep(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job to be, as the jobs of its flow carry it. `into`: the parameter that receives a FlowFailure."""
+    """A failure step as the jobs of its flow carry it. `into`: the parameter that receives a FlowFailure."""
 
     id: str
     type: str
@@ -66,19 +66,19 @@ _steps: msgspec.json.Decoder[tuple[FailureStep, ...]] = msgspec.json.Decoder(tup
 
 
 def write_steps(steps: Sequence[FailureStep]) -> str:
-    """The mark of a job: the steps of the part that it stands in, and of those around it. ValueError if too long."""
+    """The metadata entry of a job: the steps of its part, and of the parts around it. ValueError if too long."""
     text = msgspec.json.encode(steps)
-    if len(text) > MAX_MARK:
+    if len(text) > MAX_STEPS_BYTES:
         raise ValueError(
-            f"on_failure: every job of the flow carries its steps, so they may have {MAX_MARK} bytes together, "
-            f"got {len(text)}; give them less to carry, such as a key to look the rest up by"
+            f"on_failure: every job of the flow carries its steps, so they may have {MAX_STEPS_BYTES} bytes together, "
+            f"got {len(text)}; give them shorter arguments, such as a key to look the rest up by"
         )
     return text.decode()
 
 
 def read_steps(text: str) -> tuple[FailureStep, ...]:
     """The steps that `write_steps` wrote, or ValueError."""
-    return read_mark(_steps, text)
+    return read_metadata(_steps, text)
 
 
 def with_failure_steps(job: JobRecord, outcome: Fail, codec: Codec, now: datetime) -> Fail:
@@ -87,9 +87,10 @@ def with_failure_steps(job: JobRecord, outcome: Fail, codec: Codec, now: datetim
 
 
 def failure_steps(job: JobRecord, reason: str, codec: Codec, now: datetime) -> tuple[JobRecord, ...]:
-    """What is released when a job that carries steps is dead. A mark that another program damaged releases none.
+    """The jobs to store when a job that carries steps is dead; none if its metadata is damaged.
 
-    The job must end all the same, so nothing is raised: not for a mark nested without end, nor for a codec that fails.
+    The job must end in any case, so nothing is raised: neither for metadata that is nested too deeply, nor for a codec
+    that fails.
     """
     try:
         steps = read_steps(job.metadata[ON_FAILURE_KEY])
@@ -101,9 +102,9 @@ def failure_steps(job: JobRecord, reason: str, codec: Codec, now: datetime) -> t
 
 def _report(job: JobRecord, error: BaseException) -> None:
     facts = {"job_id": job.id, "job_type": job.type, "queue": job.queue}
-    try:  # by class alone, for the steps hold arguments; and a log handler may fail, too
+    try:  # only the class, because the steps hold arguments; and a log handler may fail, too
         logger.error(
-            "job %s: its mark %s cannot be read (%s): it dies without a failure step",
+            "job %s: its metadata %s cannot be read (%s): it dies without a failure step",
             job.id,
             ON_FAILURE_KEY,
             class_name(error),

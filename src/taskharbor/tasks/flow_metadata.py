@@ -1,8 +1,8 @@
-"""What a workflow writes into its jobs, so that a worker knows what to do without knowing the workflow.
+"""The metadata of the jobs of a workflow: from it a worker knows what to do without knowing the workflow.
 
-`taskharbor.bind` on a step: which parameter receives the results of what came before, and how they are nested.
-`taskharbor.shape` on a join: the same for the list that a join stands for. `taskharbor.depth` on a job that a running
-job brought into being: how many of them stand above it. Results are taken from `depends_on`, from the left.
+`taskharbor.bind` on a step: which parameter receives the results of the jobs before it, and how they are nested.
+`taskharbor.shape` on a join: how the list that the join stands for is nested. `taskharbor.depth` on a job that a
+returned workflow created: how many such jobs stand above it. Results are taken from `depends_on`, from the left.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ JOIN_TYPE = "taskharbor.join"
 """The built-in type of the job that closes what ends in several jobs. Nothing runs, and no result is stored."""
 
 JOIN_SUFFIX = ".join"
-"""How the id of a join ends: who reads results need not ask the store about all others."""
+"""The end of a join's id: a reader of results need not inspect jobs with other ids."""
 
 MAX_DEPTH = 100
 """How deep workflows nest: parts inside parts, and jobs that return workflows whose jobs return workflows."""
 
-MAX_BOUND = 16 * 1024 * 1024
-"""How many bytes of results one job may receive."""
+MAX_RESULTS_BYTES = 16 * 1024 * 1024
+"""Bytes of results that one job may receive."""
 
 Shape: TypeAlias = int | list[Any] | None
-"""One result (None), a list of so many (a number), or a list of shapes."""
+"""One result (None), a list of that many results (a number), or a list of shapes."""
 
 
 class Bind(msgspec.Struct, frozen=True, array_like=True):
-    """The mark of a step that receives results."""
+    """The metadata of a step that receives results."""
 
     into: str
     shape: Any = None
@@ -54,14 +54,14 @@ _shape: msgspec.json.Decoder[int | list[Any] | None] = msgspec.json.Decoder(int 
 
 
 def check_type(name: str) -> None:
-    """InvalidJob for a type that no task and no request may have: a worker would take the job for one of core's own."""
+    """InvalidJob for a reserved type: a worker would take the job for one of core's own."""
     check_name(name, "type")
     if name.startswith(RESERVED):
         raise InvalidJob(f"type: names that begin with {RESERVED!r} belong to the core, got {name!r}; give another")
 
 
-def read_mark(decoder: msgspec.json.Decoder[T], text: str) -> T:
-    """What a mark says, or ValueError. Another program may have written it: without an end, or larger than memory."""
+def read_metadata(decoder: msgspec.json.Decoder[T], text: str) -> T:
+    """Decode an entry, or ValueError. Another program may have written it: nested too deeply, or larger than memory."""
     try:
         return decoder.decode(text)
     except RecursionError:
@@ -71,12 +71,12 @@ def read_mark(decoder: msgspec.json.Decoder[T], text: str) -> T:
 
 
 def may_be_join(id: str) -> bool:
-    """Whether this may be the id of a join. Ids may be given by anybody, so only the type of its record says that."""
+    """Whether this may be the id of a join. A caller may choose any id, so only the type of the record is certain."""
     return id.endswith(JOIN_SUFFIX)
 
 
 def write_bind(into: str, shape: Shape) -> str:
-    """The mark as text.
+    """The entry as text.
 
     >>> write_bind("rows", [2, None])
     '["rows",[2,null]]'
@@ -85,8 +85,8 @@ def write_bind(into: str, shape: Shape) -> str:
 
 
 def read_bind(text: str) -> Bind:
-    """The mark that `write_bind` wrote, or ValueError."""
-    return read_mark(_bind, text)
+    """The entry that `write_bind` wrote, or ValueError."""
+    return read_metadata(_bind, text)
 
 
 def write_shape(shape: Shape) -> str:
@@ -95,10 +95,10 @@ def write_shape(shape: Shape) -> str:
 
 
 def shape_of(join: JobRecord) -> Shape:
-    """The shape of a join's result; without a mark that can be read, the list of all that it waited for."""
+    """The shape of a join's result; without a readable entry, the list of all jobs that it waited for."""
     text = join.metadata.get(SHAPE_KEY, "")
     try:
-        shape = read_mark(_shape, text)
+        shape = read_metadata(_shape, text)
         if taken(shape) <= len(join.depends_on):
             return shape
     except ValueError:  # there is none, or another program wrote it
@@ -107,13 +107,13 @@ def shape_of(join: JobRecord) -> Shape:
 
 
 def depth_of(job: JobRecord) -> int:
-    """How many jobs that returned a workflow stand above this one."""
+    """The number of jobs above this one that returned a workflow."""
     text = job.metadata.get(DEPTH_KEY, "0")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else MAX_DEPTH
 
 
 def taken(shape: Any, depth: int = 0) -> int:
-    """How many results a shape takes; ValueError if it is none."""
+    """The number of results in a shape; ValueError if it is not a shape."""
     if shape is None:
         return 1
     if isinstance(shape, int) and not isinstance(shape, bool) and shape >= 0:

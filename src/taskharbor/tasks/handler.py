@@ -1,7 +1,7 @@
-"""Handlers: what the worker knows of a job type, and the registry that finds it.
+"""Handlers: what the worker knows about a job type, and the registry that finds it.
 
-Made once for each type and used for every job, so `bind` is a closure that does only what this signature needs.
-A payload that is an object is bound to the parameters by name; anything else is the one argument.
+A handler is made once for each type and used for every job, so `bind` is a closure that does only what its signature
+needs. A payload that is an object is bound to the parameters by name; any other payload is the only argument.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from taskharbor.tasks.signature import Signature
 
 __all__ = ["Bound", "Handler", "HandlerRegistry", "PayloadMismatch", "load_reference"]
 
-RESULTS_TO_READ = 20
-"""So many results of a handler are read again as its annotation says: who returns something else does so soon."""
+RESULTS_TO_CHECK = 20
+"""The first results of a handler are decoded as its annotation says: a wrong annotation shows soon."""
 
 logger = logging.getLogger("taskharbor")
 
@@ -34,7 +34,7 @@ Bound: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Handler:
-    """How jobs of one type are run. `bind(payload, context)` gives the args and kwargs to call `function` with."""
+    """How jobs of one type are run. `bind(payload, context)` returns the args and kwargs to call `function` with."""
 
     __slots__ = (
         "_write_result",
@@ -43,7 +43,7 @@ class Handler:
         "is_coroutine",
         "is_direct",
         "process",
-        "results_to_read",
+        "results_to_check",
         "retry",
         "signature",
         "takes_context",
@@ -85,9 +85,9 @@ class Handler:
         self.unrecoverable = exception_types(unrecoverable, f"{type}: unrecoverable")
         self.signature = signature or Signature(function, codec or JsonCodec(), type)
         self._write_result: Callable[[Any], bytes] | None = None
-        self.results_to_read = RESULTS_TO_READ  # how many more
+        self.results_to_check = RESULTS_TO_CHECK  # how many more
         self.bind = self._bind_first
-        self.takes_context = True  # until its annotations were looked at
+        self.takes_context = True  # until its annotations are resolved
         if process:
             check_importable(function, type)
 
@@ -96,11 +96,11 @@ class Handler:
 
     @property
     def reference(self) -> tuple[str, str]:
-        """Module and qualified name: how a child process finds the function (`load_reference`)."""
+        """Module and qualified name, by which a child process finds the function (`load_reference`)."""
         return self.function.__module__, self.function.__qualname__
 
     def encode_result(self, value: Any) -> bytes | None:
-        """What the handler returned, as bytes; None for None. TypeError or ValueError if it cannot be written."""
+        """What the handler returned, as bytes; None for None. TypeError or ValueError if it cannot be encoded."""
         if value is None:
             return None
         write = self._write_result
@@ -115,28 +115,28 @@ class Handler:
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"{self.type}: the result: {error}") from None
-        if self.results_to_read:
-            self._read_as_annotated(data)
+        if self.results_to_check:
+            self._check_annotation(data)
         return data
 
-    def _read_as_annotated(self, data: bytes) -> None:
-        """Say here, where the mistake is, that nobody can read a result as its annotation says."""
-        self.results_to_read -= 1
+    def _check_annotation(self, data: bytes) -> None:
+        """Log that a result cannot be decoded as its annotation says: here, where the mistake is."""
+        self.results_to_check -= 1
         returns = self.signature.return_type
         try:
             self.signature.codec.decode(data, returns)
         except Exception as error:
-            self.results_to_read = 0
+            self.results_to_check = 0
             logger.warning(
                 "%s returns something else than its annotation %s says: %s; the job is done, but result() of its "
-                "handle raises ValueError (told once)",
+                "handle raises ValueError (logged once)",
                 self.type,
                 type_name(returns),
                 describe(error, ()),
             )
 
     def prepare(self) -> None:
-        """Resolve the annotations now, so that what is wrong with them is told at the start, not with the first job."""
+        """Resolve the annotations now, so that an error in them is raised at the start, not with the first job."""
         self.bind = _binder(self.signature)
         self.takes_context = bool(self.signature.layout.contexts)
 
@@ -153,7 +153,7 @@ class HandlerRegistry:
         self.get: Callable[[str], Handler | None] = self._handlers.get
 
     def add(self, handler: Handler) -> None:
-        """Take a handler in; two of one name are a ValueError, unless the second is the first, typed in again."""
+        """Add a handler. A second one of the same name is a ValueError, unless it is typed again at a prompt."""
         known = self._handlers.get(handler.type)
         if known is not None and not _is_typed_again(known.function, handler.function):
             raise ValueError(
@@ -174,7 +174,7 @@ class HandlerRegistry:
 
 
 def _binder(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
-    """The narrowest closure for a signature: the plain cases cost 0.3 µs, an inspect.Signature.bind 6."""
+    """The cheapest closure for a signature: plain cases cost 0.3 µs, inspect.Signature.bind 6 µs."""
     layout, values = signature.layout, signature.values
     if not layout.names:
         return _bind_nothing(signature)
@@ -242,7 +242,7 @@ def _bind_nothing(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
 
 
 def is_coroutine(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives something to await: also through partial, methods and `async def __call__`."""
+    """Whether calling it returns an awaitable: also through partial, methods and `async def __call__`."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.iscoroutinefunction(function):
@@ -257,7 +257,7 @@ def is_coroutine(function: Callable[..., Any]) -> bool:
 def exception_types(
     value: type[BaseException] | Iterable[type[BaseException]], what: str
 ) -> tuple[type[BaseException], ...]:
-    """One exception type or several, as a tuple; TypeError for anything else."""
+    """One exception type or several as a tuple; TypeError for anything else."""
     kinds: tuple[Any, ...] = (value,)
     if isinstance(value, Iterable) and not isinstance(value, type):
         kinds = tuple(value)
@@ -311,9 +311,9 @@ def _refuse_generators(function: Callable[..., Any], name: str) -> None:
 
 
 def _is_typed_again(known: Callable[..., Any], new: Callable[..., Any]) -> bool:
-    """Whether this is a function that somebody wrote anew at a prompt: a cell of a notebook that was run twice.
+    """Whether this function was typed again at a prompt, as when a cell of a notebook is run twice.
 
-    In a file two functions of one name are a mistake.
+    In a file, two functions with one name are a mistake.
     """
     if hasattr(sys.modules.get("__main__"), "__file__"):
         return False

@@ -1,6 +1,6 @@
-"""What to say to somebody who asks for a thing by the name that it has elsewhere.
+"""Advice for names that other libraries use: `task.delay`, `countdown=`, `handle.get`.
 
-Only for errors: a name here is looked up when the lookup of the real ones has failed.
+Only for errors: a name is looked up here when there is no such attribute or option.
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ OF_STEPS = dict.fromkeys(("aenqueue", "apply_async", "delay", "enqueue", "send")
 
 
 def missing(what: str, name: str, hints: dict[str, str], called: str) -> AttributeError:
-    """The error for an attribute that is not there, with what to use instead where that is known."""
+    """The error for a missing attribute, with what to use instead where that is known."""
     hint = hints.get(name)
-    told = f"{what} has no attribute {name!r}"
-    return AttributeError(told if hint is None else f"{told}; {hint.format(called)}")
+    text = f"{what} has no attribute {name!r}"
+    return AttributeError(text if hint is None else f"{text}; {hint.format(called)}")
 
 
 if TYPE_CHECKING:
@@ -138,10 +138,10 @@ else:
 
 
 def below_a_decorator(name: str) -> Callable[..., Any]:
-    """What a decorator above `@harbor.task` copies into its wrapper (functools.wraps does) in place of a method.
+    """A function that refuses, for a decorator above `@harbor.task` to copy into its wrapper (functools.wraps does).
 
-    The wrapper is a plain function, and the decorator would not be there when a worker runs the task: so its `enqueue`
-    does not work, and says why.
+    The wrapper is a plain function, and a worker would run the task without the decorator. So the `enqueue` of the
+    wrapper refuses, with the reason.
     """
 
     def refuse(*args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,6 @@
 """Options of a task: declared once with the task, overridden for a call with `.options(…)`, checked at once.
 
-What is out of bounds is refused by the same check that a store makes, so that a wrong option fails in the line that
-holds it and not with the first job.
+The check is the one that a store makes, so that a wrong option fails in its own line and not with the first job.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _OF_THE_HANDLER = frozenset({"process", "retry", "unrecoverable"})
 
 
 class CallOptions(TypedDict, total=False):
-    """What a task is declared with, and what may differ from call to call."""
+    """The options of a declaration and of a call."""
 
     name: str
     retry: RetryPolicy
@@ -70,7 +69,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     call_timeout: timedelta | None = None  # of the call that enqueues, not of the job
 
     def __repr__(self) -> str:
-        # A key, metadata and a connection are the user's data: only that they are set is shown.
+        # A key, metadata and a connection are the user's data: only their names are shown.
         shown = (name for name in self.__struct_fields__ if getattr(self, name) != getattr(UNSET, name))
         return f"Options({', '.join(f'{name}=…' for name in shown)})"
 
@@ -79,16 +78,16 @@ UNSET = Options()
 
 
 def declared(given: Mapping[str, Any], task: str) -> Options:
-    """The options of a declaration. `name`, `retry`, `unrecoverable` and `process` are the handler's, no job's."""
+    """The options of a declaration, without `name`, `retry`, `unrecoverable` and `process`: those are the handler's."""
     _refuse_unknown(given, task)
     own = {name: value for name, value in given.items() if name != "name" and name not in _OF_THE_HANDLER}
     return change(UNSET, own, task)
 
 
 def change(options: Options, given: Mapping[str, Any], task: str, *, process: bool = False) -> Options:
-    """The options with what was given laid over them; TypeError or ValueError for what cannot be.
+    """The options with changes; TypeError or ValueError for an invalid one.
 
-    `process` is what the handler was declared with: only a call that differs from it carries a mark.
+    `process` is what the handler was declared with: only a call that differs from it carries that in its metadata.
     """
     _refuse_unknown(given, task)
     changes = {name: _plain(given[name]) for name in given if name in Options.__struct_fields__}
@@ -107,37 +106,37 @@ def change(options: Options, given: Mapping[str, Any], task: str, *, process: bo
     if "metadata" in changes:
         changes["metadata"] = {**options.metadata, **_metadata(changes["metadata"], task)}
     if not _OF_THE_HANDLER.isdisjoint(given):
-        changes["metadata"] = {**changes.get("metadata", options.metadata), **_carried(given, task)}
+        changes["metadata"] = {**changes.get("metadata", options.metadata), **_handler_metadata(given, task)}
         if given.get("process") is process:
             changes["metadata"].pop(PROCESS_KEY)
     changed: Options = msgspec.structs.replace(options, **changes)
     asked = changes.get("max_attempts")
-    if type(asked) is int and asked < 1:  # 0 is what a record says when nobody said anything
+    if type(asked) is int and asked < 1:  # 0 stands for "not given" in a record
         raise ValueError(f"{task}: max_attempts: expected 1 or more, got {asked}")
     _check(changed, task)
     return changed
 
 
-def _carried(given: Mapping[str, Any], task: str) -> dict[str, str]:
-    """What a call changes of its handler, as the worker reads it from the job's metadata."""
-    marks = {}
+def _handler_metadata(given: Mapping[str, Any], task: str) -> dict[str, str]:
+    """A call's changes of its handler, as the worker reads them from the job's metadata."""
+    metadata = {}
     if "process" in given:
-        marks[PROCESS_KEY] = "1" if flag(given["process"], f"{task}: process") else "0"
+        metadata[PROCESS_KEY] = "1" if flag(given["process"], f"{task}: process") else "0"
     if "retry" in given:
         check_policy(given["retry"], f"{task}: retry")
         try:
-            marks[RETRY_KEY] = write_retry(given["retry"])
+            metadata[RETRY_KEY] = write_retry(given["retry"])
         except TypeError as error:
             raise TypeError(f"{task}: retry: {error}") from None
     if "unrecoverable" in given:
-        marks[UNRECOVERABLE_KEY] = write_unrecoverable(
+        metadata[UNRECOVERABLE_KEY] = write_unrecoverable(
             exception_types(given["unrecoverable"], f"{task}: unrecoverable")
         )
-    return marks
+    return metadata
 
 
 def flag(value: Any, what: str) -> bool:
-    """True or False, or a TypeError."""
+    """The value if it is True or False, else TypeError."""
     if not isinstance(value, bool):
         raise TypeError(f"{what}: expected True or False, got {type(value).__name__}")
     return value
@@ -160,7 +159,7 @@ def _metadata(value: Any, task: str) -> dict[str, str]:
 
 
 def _check(options: Options, task: str) -> None:
-    """The store's own check of a record with these options, told as a TypeError where a type is wrong."""
+    """The store's own check of a record with these options; TypeError where a type is wrong."""
     for name, kind in (("priority", int), ("max_attempts", int), ("group_limit", int)):
         value = getattr(options, name)
         if type(value) is not kind:

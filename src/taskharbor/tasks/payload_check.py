@@ -1,8 +1,8 @@
-"""Arguments at places that no annotation types: only what JSON brings back as it was may stand there.
+"""Checks of arguments at untyped places: only values that JSON returns unchanged are allowed there.
 
-Where an annotation names a type, a value is converted both ways. At a place without one (a parameter without an
-annotation, `Any`, what a bare `dict` or `list` holds) a handler would receive text for bytes or a datetime, and a list
-for a set or a tuple: a change of type that nobody asked for, found out only by the first job. So the call is refused.
+Where an annotation names a type, a value is converted both ways. At an untyped place (a parameter without an
+annotation, `Any`, the items of a bare `dict` or `list`) a handler would receive text for bytes or a datetime, and a
+list for a set or a tuple. Only the first job would show that change of type, so the call is refused.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _NAMES = {str: "text", list: "a list", dict: "a dict", int: "a number", float: "
 
 
 class Changed(TypeError):
-    """A value would come back as another type; the text says which, where and what to do."""
+    """A value would come back as another type; the text says which, where, and what to do."""
 
 
 def check_of(annotation: Any) -> Callable[[Any, str], None] | None:
-    """What looks at a value and its place, and raises Changed; None if the annotation types every place.
+    """A function that checks a value at a place, and raises Changed; None if the annotation types every place.
 
     >>> check_of(list[int]) is None
     True
@@ -36,19 +36,19 @@ def check_of(annotation: Any) -> Callable[[Any, str], None] | None:
     """
     try:
         info = inspect.type_info(annotation)
-    except Exception:  # a type that only a library of its own reads: that one types it
+    except Exception:  # a type that only another library knows: that library converts it
         return None
     if not _is_open(info, set()):
         return None
 
     def check(value: Any, place: str) -> None:
-        _look(info, value, place, place)
+        _check(info, value, place, place)
 
     return check
 
 
 def _is_open(info: inspect.Type, seen: set[int]) -> bool:
-    """Whether there is a place in it that has no type."""
+    """Whether the type has an untyped place."""
     if _is_untyped(info):
         return True
     if id(info) in seen:  # a type that contains itself
@@ -62,7 +62,7 @@ def _is_untyped(info: inspect.Type) -> bool:
 
 
 def _parts(info: Any) -> Iterator[inspect.Type]:
-    """The types inside a type. (Keys of dicts have a rule of their own, in the codec.)"""
+    """The types inside a type. (The codec checks the keys of dicts.)"""
     for name in ("type", "item_type", "value_type"):  # Metadata, collections, dicts
         if hasattr(info, name):
             yield getattr(info, name)
@@ -72,60 +72,60 @@ def _parts(info: Any) -> Iterator[inspect.Type]:
         yield field.type
 
 
-def _look(info: Any, value: Any, place: str, root: str) -> None:
-    """Look at the untyped places of a value that has this type. What has another shape, the reader refuses."""
+def _check(info: Any, value: Any, place: str, root: str) -> None:
+    """Check the untyped places of a value of this type. A value of another shape is refused when it is decoded."""
     if type(value) in PLAIN:
         return
     if _is_untyped(info):
-        _keep(value, place, root)
+        _check_untyped(value, place, root)
     elif isinstance(info, inspect.Metadata):
-        _look(info.type, value, place, root)
+        _check(info.type, value, place, root)
     elif isinstance(info, inspect.UnionType):
         if any(_is_untyped(each) for each in info.types):
-            _keep(value, place, root)
+            _check_untyped(value, place, root)
         else:
             for each in info.types:
-                _look(each, value, place, root)
+                _check(each, value, place, root)
     elif hasattr(info, "fields"):
         for field in info.fields:
             given = value.get(field.encode_name) if isinstance(value, dict) else getattr(value, field.name, None)
-            _look(field.type, given, f"{place}.{field.name}", root)
+            _check(field.type, given, f"{place}.{field.name}", root)
     elif hasattr(info, "value_type") and isinstance(value, Mapping):
         for key, item in value.items():
-            _look(info.value_type, item, _at(place, key), root)
+            _check(info.value_type, item, _at(place, key), root)
     elif isinstance(value, list | tuple | set | frozenset):
         if hasattr(info, "item_types"):
             for index, (each, item) in enumerate(zip(info.item_types, value, strict=False)):
-                _look(each, item, f"{place}[{index}]", root)
+                _check(each, item, f"{place}[{index}]", root)
         elif hasattr(info, "item_type"):
             for index, item in enumerate(value):
-                _look(info.item_type, item, f"{place}[{index}]", root)
+                _check(info.item_type, item, f"{place}[{index}]", root)
 
 
-def _keep(value: Any, place: str, root: str) -> None:
-    """Raise unless JSON brings the value back as it was. Subclasses of what JSON knows come back equal: they may."""
+def _check_untyped(value: Any, place: str, root: str) -> None:
+    """Changed unless JSON returns an equal value, as it does for subclasses of the types that it knows."""
     if isinstance(value, enum.Enum):
         raise _changed(value, place, root)
     if isinstance(value, dict):
         for key, item in value.items():
             if type(item) not in PLAIN:
-                _keep(item, _at(place, key), root)
+                _check_untyped(item, _at(place, key), root)
     elif isinstance(value, list):
         for index, item in enumerate(value):
             if type(item) not in PLAIN:
-                _keep(item, f"{place}[{index}]", root)
+                _check_untyped(item, f"{place}[{index}]", root)
     elif not isinstance(value, str | int | float | None):
         raise _changed(value, place, root)
 
 
 def _changed(value: Any, place: str, root: str) -> Changed:
     kind, becomes = type(value).__name__, type(msgspec.json.decode(msgspec.json.encode(value, enc_hook=to_plain)))
-    told = f"a value of type {kind} would come back as {_NAMES.get(becomes, becomes.__name__)}"
+    what = f"a value of type {kind} would come back as {_NAMES.get(becomes, becomes.__name__)}"
     if place == root:
         name = root.removeprefix("$.")
-        return Changed(f"{told}; annotate the parameter ({name}: {kind}), or send what JSON holds")
+        return Changed(f"{what}; annotate the parameter ({name}: {kind}), or send what JSON holds")
     return Changed(
-        f"{told} at {place}; annotate the parameter with the types inside (a dataclass, dict[str, {kind}], …), or send "
+        f"{what} at {place}; annotate the parameter with the types inside (a dataclass, dict[str, {kind}], …), or send "
         "what JSON holds"
     )
 

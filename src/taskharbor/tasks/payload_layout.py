@@ -1,7 +1,7 @@
-"""A signature with its annotations resolved, and the functions that write and read its payload.
+"""The payload of a signature: its parameters with resolved annotations, and the functions that encode and decode them.
 
-Made once for each handler; what it holds is used for every job. JSON goes straight into a struct of the annotated
-types; another codec is asked for a TypedDict of them, which every typed library knows.
+Made once for each handler and used for every job. JSON is decoded straight into a struct of the annotated types.
+Another codec receives a TypedDict of them, which every typed library knows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IMMUTABLE = (str, int, float, bool, bytes, type(None))
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One parameter as the payload holds it. `make` gives its default; None: it is required."""
+    """One parameter as the payload holds it. `make` returns its default; None: it is required."""
 
     name: str
     type: Any
@@ -34,7 +34,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Layout:
-    """The parameters of one function: their names by kind, and how their values are written and read."""
+    """The parameters of one function: their names by kind, and how their values are encoded and decoded."""
 
     def __init__(self, function: Callable[..., Any], codec: Codec, name: str) -> None:
         try:
@@ -60,14 +60,14 @@ class Layout:
         self.read: Callable[[bytes], tuple[Any, ...]]
         self.read_partial: Callable[[bytes], Any]
         self.read_any: Callable[[bytes], Any]
-        self.checks: tuple[tuple[str, Callable[[Any, str], None]], ...] = ()  # of parameters with untyped places
+        self.checks: tuple[tuple[str, Callable[[Any, str], None]], ...] = ()  # for parameters with untyped places
         if type(codec) is JsonCodec:
             self._through_structs(codec, fields, name)
         else:
             self._through_dicts(codec, fields)
 
     def _sole(self) -> str | None:
-        """The parameter that takes a payload which is no object: the only required one, or else the first."""
+        """The parameter for a payload that is not an object: the only required one, or else the first."""
         if len(self.required) > 1:
             return None
         names = list(self.required) or [name for name in self.names if name != self.var_keyword]
@@ -81,7 +81,7 @@ class Layout:
                 kind = readable(field.type)
             except TypeError as error:
                 raise TypeError(f"{name}: parameter {field.name!r}: {error}") from None
-            # The struct's own names are ours: a parameter may have one that no struct can, such as `__x`.
+            # The struct's fields have our own names: a parameter may have one that no struct can have, such as `__x`.
             whole.append((f"f{index}", kind, _struct_field(field)))
             some.append((f"f{index}", kind, msgspec.field(default=msgspec.UNSET, name=field.name)))
         partial = msgspec.defstruct("Arguments", some, forbid_unknown_fields=True, kw_only=True)
@@ -98,7 +98,7 @@ class Layout:
         kinds = {
             field.name: Required[field.type] if field.make is None else NotRequired[field.type] for field in fields
         }
-        whole: Any = TypedDict("Arguments", kinds)  # type: ignore[misc]
+        whole: Any = TypedDict("Arguments", kinds)  # type: ignore[misc]  # its fields are known at run time only
         some: Any = TypedDict("Arguments", {field.name: field.type for field in fields}, total=False)  # type: ignore[misc]
         self.write = codec.encode
         self.read = lambda data: _complete(codec.decode(data, whole), fields)
@@ -107,7 +107,7 @@ class Layout:
 
 
 def _complete(given: Any, fields: list[Field]) -> tuple[Any, ...]:
-    """What another codec answered, in order and with the defaults; the errors are worded as msgspec's are."""
+    """What another codec decoded, in order and with the defaults. The errors have the texts of msgspec's."""
     if not isinstance(given, dict):
         raise msgspec.ValidationError(f"Expected `object`, got `{type(given).__name__}`")
     values = []
@@ -135,8 +135,8 @@ def _field(parameter: inspect.Parameter, hints: dict[str, Any]) -> Field:
 
 
 def _maker(default: Any) -> Callable[[], Any]:
-    """What gives a default. Of a list, a dict or a set each job gets one of its own: what a handler puts into it must
-    not be there for the next."""
+    """The function that returns a default. Each job gets its own copy of a list, a dict or a set: what one handler puts
+    into it must not be there for the next job."""
     if type(default) in (list, dict, set):
         try:
             copy.deepcopy(default)
@@ -156,7 +156,7 @@ def _struct_field(field: Field) -> Any:
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    """The annotations as types. One that the module cannot resolve is told with the way to mend it."""
+    """The annotations as types; TypeError with advice for one that cannot be resolved."""
     target: Any = function
     while isinstance(target, functools.partial):
         target = target.func
@@ -183,7 +183,7 @@ def _is_context(annotation: Any) -> bool:
 
 
 def _result(annotation: Any) -> Any:
-    """The type of a result, Any where JSON cannot be read as what is annotated (a workflow, a custom class)."""
+    """The type of a result; Any where JSON cannot be decoded as the annotation (a workflow, a custom class)."""
     try:
         readable(annotation)
     except TypeError:

@@ -1,7 +1,7 @@
-"""From a call to a job record: pure, so that it can be tested without a store and costs no I/O.
+"""From a call to a job record, without I/O.
 
-A call is bound and encoded where it is made; the record is made when the store's clock is known, because its id,
-`created_at` and a delayed `run_at` are moments of that clock.
+A call is bound and encoded where it is made. Its record is made when the store's time is known, because its id,
+`created_at` and a delayed `run_at` depend on that time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from taskharbor.tasks.options import Options, record_of
 
 
 class TaskCall(msgspec.Struct, frozen=True):
-    """One job that somebody asked for: arguments encoded, options checked. `returns` is the type of its result."""
+    """One call of a task, to be enqueued: arguments encoded, options checked. `returns` is the type of its result."""
 
     type: str
     payload: bytes

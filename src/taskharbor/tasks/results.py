@@ -1,7 +1,7 @@
-"""Results of finished jobs, as those who wait for them receive them: a job's own, or through a join a nested list.
+"""Results of finished jobs as their dependents receive them: the result of a job, or for a join a nested list.
 
-Reading takes one call for all plain jobs asked for (in slices, so that nobody holds more than one slice too much),
-and one for each join among them, or, when there are many, a listing of the flow's joins.
+Reading takes one call for all plain jobs (in slices, so that at most one slice too much is in memory) and one for each
+join among them, or, if there are many, a listing of the flow's joins.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from taskharbor.model.job import JobRecord
 from taskharbor.tasks.flow_metadata import JOIN_TYPE, Shape, may_be_join, shape_of, taken
 
 Tree: TypeAlias = bytes | list[Any] | None
-"""Encoded results in the shape in which they are received."""
+"""Encoded results, nested as they are received."""
 
-SLICE = 1000
-_FEW = 4  # joins that are looked at one by one
+SLICE_JOBS = 1000
+_MAX_INSPECTED_JOINS = 4  # with more of them a listing is cheaper
 
 
 class TooMuch(Exception):
-    """The results are larger than whoever asked for them will take."""
+    """The results are larger than the limit of the reader."""
 
 
 class Results:
-    """What was read so far. `joins` are known by their edges, all others by their bytes.
+    """The results that were read so far: of `joins` their edges, of all others their bytes.
 
-    `limit`: how many bytes will be taken; loading more is TooMuch, told before much more than that was read.
+    `limit`: the most bytes to read. Loading more raises TooMuch, at most one slice later.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -50,13 +50,13 @@ class Results:
                 if record is not None and record.type == JOIN_TYPE:
                     behind.update(dict.fromkeys(self.join(record)))
                 else:
-                    plain.append(id)  # its id was given by somebody, or it is gone
-            for start in range(0, len(plain), SLICE):
-                self._keep(await driver.results(plain[start : start + SLICE]))
+                    plain.append(id)  # its id only looks like a join's, or its record is gone
+            for start in range(0, len(plain), SLICE_JOBS):
+                self._keep(await driver.results(plain[start : start + SLICE_JOBS]))
             wanted = self._unread(behind)
 
     def join(self, record: JobRecord) -> tuple[str, ...]:
-        """Take in a join; answers the jobs whose results it stands for."""
+        """Add a join; returns the jobs whose results it stands for."""
         shape = shape_of(record)
         members = record.depends_on[: taken(shape)]
         self.joins[record.id] = shape, members
@@ -92,15 +92,15 @@ class Results:
 async def _records(
     driver: ClientDriver, ids: list[str], now: datetime, flow_id: str | None
 ) -> dict[str, JobRecord | None]:
-    """The records of what may be joins: of many by a listing of their flow, of few (and of strangers) one by one.
+    """The records of jobs that may be joins: many by a listing of their flow, the others one by one.
 
-    None for one that is gone: somebody forced that, for a store keeps what is waited for.
+    None for a record that is gone: it was deleted by force, because a store keeps what a job waits for.
     """
     records: dict[str, JobRecord | None] = {}
-    if len(ids) > _FEW and flow_id is not None:
+    if len(ids) > _MAX_INSPECTED_JOINS and flow_id is not None:
         cursor: str | None = None
         while True:
-            page = await driver.list(flow_id=flow_id, type=JOIN_TYPE, cursor=cursor, limit=SLICE, now=now)
+            page = await driver.list(flow_id=flow_id, type=JOIN_TYPE, cursor=cursor, limit=SLICE_JOBS, now=now)
             records.update((info.job.id, info.job) for info in page.items)
             cursor = page.cursor
             if cursor is None:
@@ -115,12 +115,12 @@ async def _records(
 
 
 def compose(codec: Codec, tree: Tree) -> bytes:
-    """The results as one value, encoded. JSON is put together from its pieces, and never read."""
+    """The results as one encoded value. JSON is concatenated from its pieces without decoding them."""
     return _json(tree) if type(codec) is JsonCodec else codec.encode(_value(codec, tree))
 
 
 def complete(codec: Codec, payload: bytes, into: str, tree: Tree) -> bytes:
-    """A payload with one more parameter; ValueError if it holds no object."""
+    """A payload with one more parameter; ValueError if it is not an object."""
     if type(codec) is not JsonCodec:
         given = codec.decode(payload)
         if not isinstance(given, dict):

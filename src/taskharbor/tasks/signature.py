@@ -1,6 +1,6 @@
-"""A handler's parameters: binding a call to them, and writing and reading them as one JSON object by name.
+"""A handler's parameters: binding a call to them, and encoding and decoding them as one JSON object by name.
 
-The parameter annotated `JobContext` is not one of them. `*args` travels as a list and `**kwargs` as an object, each
+The parameter annotated `JobContext` is not one of them. `*args` is stored as a list and `**kwargs` as an object, each
 under its own name. Annotations are resolved at the first use, so that they may name what is defined further down.
 """
 
@@ -37,7 +37,7 @@ class Signature:
 
     @property
     def return_type(self) -> Any:
-        """What the function returns (for a coroutine: the awaited value); Any if that is not told."""
+        """What the function returns (for a coroutine: the awaited value); Any if it has no annotation."""
         return self.layout.return_type
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, partial: bool = False) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Signature:
         return tuple(name for name in layout.names if name in layout.required and name not in arguments)
 
     def encode(self, arguments: dict[str, Any], *, partial: bool = False) -> bytes:
-        """The arguments as bytes, after a look whether they can be read back with the annotated types."""
+        """The arguments as bytes, after a check that they can be decoded as the annotated types."""
         layout = self._layout or self.layout
         try:
             data = layout.write(arguments)
@@ -95,7 +95,7 @@ class Signature:
         return dict(zip(self.layout.names, values, strict=True))
 
     def decode_partial(self, payload: bytes) -> dict[str, Any]:
-        """What a payload holds that lacks a parameter yet, by name: a step's that waits for results."""
+        """The arguments of a payload that still lacks a parameter, by name: of a step that waits for results."""
         layout = self.layout
         try:
             given = layout.read_partial(payload)
@@ -115,7 +115,8 @@ class Signature:
             return self.otherwise(payload, error)
 
     def otherwise(self, payload: bytes, error: Exception) -> tuple[Any, ...]:
-        """What is not an object of the parameters: one argument, the names that **kwargs collects, or a mismatch."""
+        """The values of a payload that is not an object of the parameters: the only argument, or names that **kwargs
+        collects; otherwise PayloadMismatch."""
         layout = self.layout
         try:
             raw = layout.read_any(payload)
@@ -165,7 +166,7 @@ class Signature:
         return {**given, **known, layout.var_keyword: rest}
 
     def _unfit(self, arguments: dict[str, Any], error: Exception) -> Exception:
-        """The error for a call whose arguments cannot be written, naming the first parameter that is to blame."""
+        """The error for a call whose arguments cannot be encoded; it names the first wrong parameter."""
         layout = self.layout
         for name, value in arguments.items():
             try:
@@ -185,15 +186,17 @@ class Signature:
     def _refuse(self, what: str) -> TypeError:
         layout = self.layout
         text = str(layout.shown)
-        told = f"{self.name}: {what}; its signature is {text if len(text) <= 300 else text[:299] + '…'}"
+        error = f"{self.name}: {what}; its signature is {text if len(text) <= 300 else text[:299] + '…'}"
         first = layout.names[0] if layout.names else ""
         if first in ("ctx", "context") and layout.shown.parameters[first].annotation is inspect.Parameter.empty:
-            told += f"; is {first!r} to receive the context? Then annotate it: {first}: JobContext"
-        return TypeError(told)
+            error += f"; is {first!r} to receive the context? Then annotate it: {first}: JobContext"
+        return TypeError(error)
 
     def _option(self, name: str) -> str:
-        """What to do about a name that is no parameter but an option of the call."""
-        from taskharbor.tasks.options import KNOWN  # which knows of handlers, and they of signatures
+        """Advice for an unknown parameter that is an option of the call."""
+        from taskharbor.tasks.options import (
+            KNOWN,
+        )  # here: options import handlers, and those import this module
 
         called = getattr(self.function, "__name__", "task")
         if name in KNOWN:

@@ -1,7 +1,7 @@
 """Tasks: functions whose calls become jobs.
 
-A task knows how to turn a call into bytes and options; where the job goes is its enqueuer's affair, which the harbor
-gives it. Calling the task itself is just calling the function.
+A task turns a call into bytes and options; its enqueuer, which the harbor gives it, stores the job. Calling the task
+itself just calls the function.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Task(Generic[P, R]):
     __wrapped__: Callable[..., Any]
 
     def __init__(self, handler: Handler, enqueuer: CallEnqueuer, options: Options, queues: Queues) -> None:
-        functools.update_wrapper(self, handler.function)  # first: what it copies must not hide what follows
+        functools.update_wrapper(self, handler.function)  # first: what it copies must not hide the attributes below
         self.__dict__.update(_BELOW_A_DECORATOR)
         self.handler = handler
         self.function = handler.function
@@ -68,7 +68,7 @@ class Task(Generic[P, R]):
         """Call the function, here and now."""
         return self.function(*args, **kwargs)
 
-    if not TYPE_CHECKING:  # a checker would believe that everything is there
+    if not TYPE_CHECKING:  # with it, a type checker would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             raise missing("a task", name, OF_TASKS, _short(self) if "function" in self.__dict__ else "task")
@@ -85,7 +85,7 @@ class Task(Generic[P, R]):
 
     @own_method
     def s(self, *args: Any, **kwargs: Any) -> Step[R]:
-        """A step: this task with these arguments, to be enqueued with others. Arguments may still be lacking."""
+        """A step: this task with these arguments, to be enqueued with others. Arguments may still be missing."""
         return Step(self, self.handler.signature.bind(args, kwargs, partial=True))
 
     @own_method
@@ -133,7 +133,7 @@ class Step(Generic[R_co]):
         return self.task.handler.signature.lacking(self.arguments)
 
     def call(self) -> TaskCall:
-        """What to enqueue; TypeError if an argument is lacking or does not fit."""
+        """The call to enqueue; TypeError if an argument is missing or does not fit."""
         task, signature = self.task, self.task.handler.signature
         signature.complete(self.arguments)
         return TaskCall(task.name, signature.encode(self.arguments), task._options, signature.return_type)

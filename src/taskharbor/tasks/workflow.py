@@ -1,4 +1,4 @@
-"""How the worker knows a returned workflow without knowing how workflows are composed."""
+"""The base class by which the worker recognises a returned workflow, without importing `taskharbor.flow`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Spawned(msgspec.Struct, frozen=True):
 class Workflow:
     """What a handler may return to let a workflow take the place of its job.
 
-    A base class, not a Protocol: whatever has a method of that name, a model of some library, is a result.
+    A base class, not a Protocol: an object of another library that has a method `compile` is a plain result.
     """
 
     __slots__ = ()
@@ -31,5 +31,5 @@ class Workflow:
 
 
 def is_workflow(value: object) -> TypeGuard[Workflow]:
-    """Whether it is one, by its class alone: a proxy is asked nothing, for it may have nothing behind it."""
+    """Whether it is a workflow, by its class alone: reading an attribute of an unbound proxy would raise."""
     return issubclass(type(value), Workflow)

@@ -151,7 +151,7 @@ def _perform(pipe: _Pipe, request: Request) -> tuple[Any, ...]:
     CURRENT.set(request.job)
     try:
         handler = Handler(request.job.type, load_reference(*request.reference), codec=request.codec)
-        handler.results_to_read = 0  # its parent does
+        handler.results_to_check = 0  # its parent does
         args, kwargs = handler.bind(request.job.payload, context)
 
         def call() -> Any:

@@ -17,7 +17,7 @@ from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.lease import Reserved
 from taskharbor.model.naming import class_name
 from taskharbor.model.refusal import Refusal
-from taskharbor.tasks.flow_metadata import BIND_KEY, MAX_BOUND, Bind, read_bind, taken
+from taskharbor.tasks.flow_metadata import BIND_KEY, MAX_RESULTS_BYTES, Bind, read_bind, taken
 from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.tasks.results import Results, TooMuch, complete
 from taskharbor.worker.outage import Outage
@@ -65,7 +65,7 @@ class ResultBinder:
                 try:
                     wanted[reserved.lease.token] = _asked(reserved.job, mark)
                 except Exception as error:
-                    reason = f"its mark {BIND_KEY} cannot be read: {error}"
+                    reason = f"its metadata {BIND_KEY} cannot be read: {error}"
                     problems[reserved.lease.token] = Unbindable(Refusal(reason))
         bound = []
         together: Results | None = None
@@ -90,7 +90,7 @@ class ResultBinder:
     async def _together(self, batch: Sequence[Reserved], wanted: Wanted) -> Results:
         """The results of all, in one call; nothing if they are so large that each is better read alone."""
         flow_ids = {reserved.job.flow_id for reserved in batch if reserved.lease.token in wanted}
-        results = Results(MAX_BOUND)
+        results = Results(MAX_RESULTS_BYTES)
         try:
             ids = chain.from_iterable(members for _, members in wanted.values())
             await results.load(self._driver, ids, self._clock.now(), flow_ids.pop() if len(flow_ids) == 1 else None)
@@ -99,11 +99,11 @@ class ResultBinder:
         return results
 
     async def _alone(self, job: JobRecord, mark: Bind, ids: tuple[str, ...]) -> Results:
-        results = Results(MAX_BOUND)
+        results = Results(MAX_RESULTS_BYTES)
         try:
             await results.load(self._driver, ids, self._clock.now(), job.flow_id)
         except TooMuch:
-            reason = f"the results it waits for have over {MAX_BOUND} bytes together"
+            reason = f"the results it waits for have over {MAX_RESULTS_BYTES} bytes together"
             raise Unbindable(Refusal(f"{reason}; keep them elsewhere and return references")) from None
         return results
 
