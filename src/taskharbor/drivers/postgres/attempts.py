@@ -39,17 +39,17 @@ class AfterFailure(NamedTuple):
 class Attempts:
     """The state of one call over its attempts. The runner sets `sent` and `late`."""
 
-    __slots__ = ("_is_repeated", "_limit", "_may_repeat", "_options", "_turns", "in_transaction", "late", "sent")
+    # Defaults of the class, not of each instance: nearly every call has one attempt.
+    sent = False  # whether the call may have reached the server in this attempt
+    late = False  # whether its connection was cut because the time was over
+    _turns = 0
+    _is_repeated = False
 
-    def __init__(self, options: PostgresOptions, limit: float, *, may_repeat: bool, in_transaction: bool) -> None:
+    def __init__(self, options: PostgresOptions, limit: float, may_repeat: bool, in_transaction: bool) -> None:
         self._options = options
         self._limit = limit
         self._may_repeat = may_repeat
-        self._turns = 0
-        self._is_repeated = False
         self.in_transaction = in_transaction  # whether the call runs inside begin and commit
-        self.sent = False  # whether the call may have reached the server in this attempt
-        self.late = False  # whether its connection was cut because the time was over
 
     def after(self, error: Exception) -> AfterFailure:
         """What to do about an error of psycopg's, or a TimeoutError."""

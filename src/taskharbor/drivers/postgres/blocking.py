@@ -206,12 +206,10 @@ class _Deadlined:
 
         calls, began = self._calls, time.monotonic()
         limit = min(calls.limit, self._deadline - began, calls.limit if within is None else within)
-        attempts = Attempts(
-            calls._options, max(limit, 0), may_repeat=repeat, in_transaction=transaction or calls.says_isolation
-        )
+        attempts = Attempts(calls._options, max(limit, 0), repeat, transaction or calls.says_isolation)
         while True:
             try:
-                return self._attempt(make(), attempts, began + limit, check=not repeat)
+                return self._attempt(make(), attempts, began + limit, not repeat)
             except (psycopg.Error, TimeoutError) as error:
                 after = attempts.after(error)
                 if after.drop_idle:
@@ -220,7 +218,7 @@ class _Deadlined:
                     raise after.error from error
                 calls.says_isolation = calls.says_isolation or (attempts.in_transaction and not transaction)
 
-    def _attempt(self, program: Program[T], attempts: Attempts, deadline: float, *, check: bool) -> T:
+    def _attempt(self, program: Program[T], attempts: Attempts, deadline: float, check: bool) -> T:
         attempts.sent = attempts.late = False
         try:
             first = next(program)

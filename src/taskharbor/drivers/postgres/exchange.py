@@ -44,7 +44,10 @@ class Exchange:
 
         A generator: each `yield` stands for one result of the server, which is to be sent into it.
         """
-        texts = [_text(value) for value in parameters]
+        # None and numbers are encoded here: a call for each of an enqueue's 14 parameters is 1 % of its instructions.
+        texts = [
+            value if value is None else b"%d" % value if type(value) is int else _text(value) for value in parameters
+        ]
         name = self._names.get(sql)
         if name is None and self.prepares:
             name = yield from self._prepare(sql)
@@ -105,7 +108,7 @@ class Exchange:
         return name
 
 
-def _text(value: str | int | None) -> bytes | None:
+def _text(value: str | int) -> bytes:
     """A parameter in PostgreSQL's text format. NUL is refused: libpq would end the text there."""
     if isinstance(value, str):
         text = str.encode(value)
@@ -114,4 +117,4 @@ def _text(value: str | int | None) -> bytes | None:
         return text
     if isinstance(value, bool):
         return b"t" if value else b"f"
-    return None if value is None else b"%d" % value
+    return b"%d" % value

@@ -144,10 +144,10 @@ class PostgresPool:
         import psycopg
 
         limit = self.limit if within is None else min(within, self.limit)
-        attempts = Attempts(self._options, limit, may_repeat=repeat, in_transaction=transaction or self._says_isolation)
+        attempts = Attempts(self._options, limit, repeat, transaction or self._says_isolation)
         while True:
             try:
-                result = await self._attempt(make(), attempts, limit, check=not repeat)
+                return await self._attempt(make(), attempts, limit, not repeat)
             except (psycopg.Error, TimeoutError) as error:
                 after = attempts.after(error)
                 if after.drop_idle:
@@ -155,11 +155,9 @@ class PostgresPool:
                 if after.error is not None:
                     raise after.error from error
                 self._says_isolation = self._says_isolation or (attempts.in_transaction and not transaction)
-            else:
-                return result
 
-    async def _attempt(self, program: Program[T], attempts: Attempts, limit: float, *, check: bool) -> T:
-        attempts.sent = attempts.late = completed = False
+    async def _attempt(self, program: Program[T], attempts: Attempts, limit: float, check: bool) -> T:
+        attempts.sent = completed = False
         try:
             first = next(program)
         except StopIteration as stop:
