@@ -2,8 +2,8 @@
 
     python -m tests.drivers.postgres_newer_program ADDRESS keeps|raises
 
-It upgrades the schema and says `upgraded`. Then it takes and finishes a job for each line it is told, and says what it
-was. `raises`: older programs may not use the schema any more.
+It upgrades the schema and prints `upgraded`. Then it reserves and finishes a job for each line on its standard input,
+and prints the job's id. `raises`: older programs may not use the schema any more.
 """
 
 import asyncio

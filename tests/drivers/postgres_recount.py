@@ -38,7 +38,7 @@ CHECKS = {
 
 
 def mistakes(address: str) -> list[str]:
-    """What is wrong in a store that nobody uses at this moment."""
+    """What is wrong in a store that no call uses at this moment."""
     found = []
     with psycopg.connect(address) as connection:
         connection.execute("set search_path = taskharbor")

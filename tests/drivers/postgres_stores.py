@@ -19,7 +19,7 @@ def store() -> str:
 
 
 def deadlocks(address: str) -> int:
-    """How many the server has met in this database; connections tell when they end."""
+    """How many deadlocks the server has counted in this database; connections report theirs when they end."""
     with psycopg.connect(address, autocommit=True) as connection:
         row = connection.execute("select deadlocks from pg_stat_database where datname = current_database()").fetchone()
     assert row is not None

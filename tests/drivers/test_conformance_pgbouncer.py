@@ -49,8 +49,8 @@ class TestPgbouncerMachine(DriverMachine):
 
 @pytest.mark.lane("pgbouncer")
 @pytest.mark.parametrize("direct", [True, False])
-def test_hints_come_over_a_direct_connection(direct, monkeypatch):
-    """`listen_dsn` names the server itself: a hint is heard. Without it waiting is looking, and finds the job too."""
+def test_hints_arrive_over_a_direct_connection(direct, monkeypatch):
+    """`listen_dsn` names the server itself: a hint arrives. Without it the driver polls, and finds the job too."""
     if direct:
         monkeypatch.setattr(wait, "POLL_S", 600.0)
         monkeypatch.setattr(wait, "POLL_LISTENING_S", 600.0)

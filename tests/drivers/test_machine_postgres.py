@@ -1,4 +1,4 @@
-"""Postgres against memory, step by step: TASKHARBOR_MACHINE_RUNS says how many walks."""
+"""Postgres against memory, step by step: TASKHARBOR_MACHINE_RUNS is the number of walks."""
 
 import functools
 

@@ -44,7 +44,7 @@ def test_in_pipeline_mode(known):
     assert states(address) == BOTH
 
 
-def test_in_pipeline_mode_of_the_other_colour():
+def test_in_asynchronous_pipeline_mode():
     address = emptied()
 
     async def live():
@@ -64,8 +64,8 @@ def test_with_cursors_of_another_kind(factory):
     assert states(address) == BOTH
 
 
-def test_in_two_phases_while_a_worker_waits():
-    """PostgreSQL prepares no transaction that notifies: whether somebody waits must not matter."""
+def test_a_two_phase_transaction_sends_no_hint():
+    """PostgreSQL prepares no transaction that notifies: a waiting worker must not matter."""
     server = postgres.Server(max_prepared_transactions="5")
     try:
         address = server.address(server.database())
@@ -86,7 +86,7 @@ def test_in_two_phases_while_a_worker_waits():
         server.stop()
 
 
-def test_a_call_that_is_too_large_says_so(monkeypatch):
+def test_a_call_that_is_too_large_is_refused(monkeypatch):
     """One statement holds all of it, several times: it is refused before anything is sent."""
     monkeypatch.setattr(enqueue, "MAX_CALL_BYTES", 3 << 20)
     address = emptied()
@@ -109,7 +109,7 @@ def notes(address):
         return (connection.execute("select count(*) from taskharbor.waiting").fetchone() or (0,))[0]
 
 
-def test_a_driver_that_is_closed_leaves_no_note():
+def test_a_closed_driver_leaves_no_waiter_behind():
     address = emptied()
 
     async def live():
@@ -122,7 +122,7 @@ def test_a_driver_that_is_closed_leaves_no_note():
     assert notes(address) == 0
 
 
-def test_the_notes_of_one_that_was_killed_go_with_the_next_beat():
+def test_a_heartbeat_deletes_waiters_of_killed_processes():
     from taskharbor.drivers import WorkerInfo
 
     address = emptied()
@@ -134,7 +134,7 @@ def test_the_notes_of_one_that_was_killed_go_with_the_next_beat():
                 connection.execute("insert into taskharbor.waiting values ('one', 'killed', now() - interval '1 hour')")
                 connection.execute("update taskharbor.waiting set said_at = now() - interval '2 minutes' "
                                    "where waiter <> 'killed'")  # fmt: skip
-            await driver.wait(["one"], 0.0)  # and says so again
+            await driver.wait(["one"], 0.0)  # and registers again
             await driver.beat(WorkerInfo("w", ("one",), 0, NOW), NOW)
             with psycopg.connect(address) as connection:
                 query = "select count(*), bool_and(said_at > now() - interval '1 minute') from taskharbor.waiting"
@@ -143,11 +143,11 @@ def test_the_notes_of_one_that_was_killed_go_with_the_next_beat():
     asyncio.run(live())
 
 
-# A pooler that nobody told us of
+# A pooler that the DSN does not name
 
 
-def test_behind_a_pooler_that_nobody_named(caplog):
-    """Its sessions are shared: none of ours is left on them, and what was prepared on another one is no error."""
+def test_behind_a_pooler_that_the_dsn_does_not_name(caplog):
+    """Its sessions are shared: nothing of ours stays on them, and a statement prepared on another does not fail."""
     server = postgres.shared()
     name = server.database()
     pool.warn_of_pooler.cache_clear()

@@ -237,7 +237,7 @@ def within(coroutine: Any) -> None:
 
 
 @every_way
-def test_the_first_job_makes_the_schema_on_a_connection_of_our_own(store, way):
+def test_the_first_job_creates_the_schema_on_a_connection_of_our_own(store, way):
     async def live():
         async with way(store.address, False) as caller:
             await caller.write("insert into orders values (1)")
@@ -260,7 +260,7 @@ REFUSED: dict[str, tuple[type[Exception], str]] = {
 
 @every_way
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_is_refused_leaves_the_transaction_usable(store, ready, way, why):
+def test_a_refused_job_leaves_the_transaction_usable(store, ready, way, why):
     kind, words = REFUSED[why]
     dsn = store.dsn
     if why == "no schema":
@@ -316,8 +316,8 @@ def test_a_block_of_psycopg_on_a_connection_in_autocommit_mode_is_a_transaction(
 
 
 @every_way
-def test_a_connection_is_asked_once(ready, way, monkeypatch):
-    """Pooled connections serve many transactions: only the first pays for the look."""
+def test_a_connection_is_checked_once(ready, way, monkeypatch):
+    """Pooled connections serve many transactions: only the first pays for the check."""
     looks: list[Any] = []
     monkeypatch.setattr(caller_connection, "_identify", counted(caller_connection._identify, looks))
     monkeypatch.setattr(caller_connection, "_identify_sync", counted(caller_connection._identify_sync, looks))
@@ -340,7 +340,7 @@ def counted(function: Any, calls: list[Any]) -> Any:
     return call
 
 
-def test_a_database_that_was_made_anew_is_known_again():
+def test_a_recreated_database_is_recognised():
     """Under the same address stands another database, or the same without its schema: as in the tests of a program."""
     server = postgres.shared()
     name = server.database()
@@ -357,8 +357,8 @@ def test_a_database_that_was_made_anew_is_known_again():
             PostgresDriver(address).enqueue_on_sync(connection, [JobRecord(id="a", type="work")], NOW)
 
 
-def test_a_role_that_may_not_ask_for_the_server_is_served(ready):
-    """A clerk who may use the tables, on a server where few may ask who it is."""
+def test_a_role_that_may_not_read_the_system_identifier_can_enqueue(ready):
+    """It may use the tables, on a server where few roles may call pg_control_system."""
     store = ready
     role(store.address, "clerk")
     clerk = store.address.replace("harbor@", "clerk@")
@@ -379,7 +379,7 @@ def test_a_role_that_may_not_ask_for_the_server_is_served(ready):
     assert store.stored() == ([], ["0", "1"])
 
 
-def test_as_users_write_it(store):
+def test_the_example_of_the_documentation(store):
     """The first use of a harbor is within a transaction."""
     harbor = Harbor(store.dsn)
 

@@ -190,7 +190,7 @@ class TestAsynchronous:
         asyncio.run(live())
 
 
-def test_an_open_transaction_holds_nobody_up():
+def test_an_open_transaction_blocks_no_other_call():
     """Grouped, keyed and plain jobs of others are stored, reserved and settled while it is open."""
     from datetime import timedelta
 

@@ -29,7 +29,7 @@ from generate_series(1, {number}) as n
 
 
 def made() -> str:
-    """The address of a store that nobody vacuums, and whose statistics are those of empty tables."""
+    """The address of a store that is never vacuumed, and whose statistics are those of empty tables."""
     address = postgres.shared().address(postgres.shared().database())
 
     async def open_once() -> None:
@@ -106,14 +106,14 @@ def test_one_job_that_holds_a_large_flow_stops_no_retention(holder):
         assert not others
         assert number(connection, "flow_id = 'a run' and state = 5") == LARGE
         assert number(connection, "flow_id like 'd%'") == small * 2
-        # Nothing is left to forget: a look at each flow that is held, and no more of them than a call may take.
+        # Nothing is left to delete: one check for each flow that is held, and no more than a call may make.
         pages += [pages_of(connection, PRUNE) for _ in range(3)]
         assert max(pages) < 50_000, pages
         assert pages[-1] < 20 * min(small, 5000) + 1000, pages
 
 
-def test_what_is_needed_is_not_looked_at_by_every_prune():
-    """Done jobs that one dead job depends on: they stay, and each round looks at each of them once."""
+def test_jobs_that_are_needed_are_not_checked_by_every_prune():
+    """Done jobs that one dead job depends on: they stay, and each round checks each of them once."""
     with psycopg.connect(made(), autocommit=True) as connection:
         connection.execute(BEFORE_HAND)
         fill(connection, "a", 5, LARGE)
@@ -129,7 +129,7 @@ def test_what_is_needed_is_not_looked_at_by_every_prune():
 
 
 @pytest.mark.parametrize(("began", "more"), [("'m'", "null"), ("'m'", "'a'"), ("null", "null"), ("'m'", "'m'")])
-def test_a_prune_that_begins_in_the_middle_sees_all(began, more):
+def test_a_prune_that_starts_in_the_middle_wraps_around(began, more):
     """What has come since before the place at which the last one ended is not left for another call."""
     with psycopg.connect(made(), autocommit=True) as connection:
         fill(connection, "x", 5, 10, began)
@@ -159,7 +159,7 @@ async def churn(address: str, rounds: int, first: int) -> None:
 
 
 def test_churn_without_vacuum():
-    """What was finished leaves dead rows behind, and nobody clears them away: who meets their entries marks them."""
+    """Finished jobs leave dead rows that are not vacuumed: a scan that meets their index entries marks them."""
     address = made()
     asyncio.run(churn(address, 30, 0))
     call = reserve('["q0"]')

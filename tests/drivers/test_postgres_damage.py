@@ -1,5 +1,5 @@
 """Records that another program damaged, beyond the fields of the contract: the columns by which the driver finds them,
-and counters. Whatever stands there, no call raises, and the neighbours are served as ever."""
+and counters. Whatever they hold, no call raises, and the neighbours are served as before."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -52,7 +52,7 @@ async def looked_at(driver, id, now):
 
 
 @pytest.mark.parametrize("place", ["in line", "inflight", "blocked", "in a group", "done"])
-def test_no_column_stops_a_call(place):
+def test_a_damaged_column_fails_no_call(place):
     address = emptied()
 
     async def live():
@@ -116,7 +116,7 @@ def test_no_column_stops_a_call(place):
     asyncio.run(live())
 
 
-def test_counters_of_a_group_at_their_end():
+def test_group_counters_at_their_bounds():
     address = emptied()
 
     async def live():
@@ -131,7 +131,7 @@ def test_counters_of_a_group_at_their_end():
     asyncio.run(live())
 
 
-def test_a_workers_note_that_is_spoiled():
+def test_a_damaged_worker_record_is_left_out():
     address = emptied()
 
     async def live():

@@ -55,7 +55,7 @@ def fresh_connections(ctx: JobContext) -> Iterator[None]:
 
 
 def jobs_after_a_lost_connection(harbor: Harbor) -> tuple[list[str], list[int]]:
-    """Three jobs, the server ending Django's connection behind the first one; how two ended, and who served them."""
+    """Three jobs; the server ends the connection of Django behind the first. How two ended, and on which connection."""
     seen: list[int] = []
 
     @harbor.task(max_attempts=1)
@@ -70,7 +70,7 @@ def jobs_after_a_lost_connection(harbor: Harbor) -> tuple[list[str], list[int]]:
             server.execute("select pg_terminate_backend(%s)", (seen[-1],))
 
     @harbor.task
-    def close() -> None:  # the thread ends with the worker, and nobody else can reach its connection
+    def close() -> None:  # the thread ends with the worker, and no other thread can reach its connection
         connections["worker"].close()
 
     first, ended, *later, last = [task.enqueue() for task in (look, the_server_ends_it, look, look, close)]
@@ -90,6 +90,6 @@ def test_a_connection_that_the_server_ended_is_replaced(kept: str) -> None:
         assert seen[1] == seen[2], "one that works is kept"
 
 
-def test_without_it_every_job_of_the_thread_fails_from_then_on(kept: str) -> None:
+def test_without_the_check_every_later_job_of_the_thread_fails(kept: str) -> None:
     states, _ = jobs_after_a_lost_connection(Harbor("memory://"))
     assert states == ["dlq", "dlq"]

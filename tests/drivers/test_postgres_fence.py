@@ -26,7 +26,7 @@ def server():
     own.stop()
 
 
-def test_the_fence_grows_over_a_crash(server):
+def test_the_fence_grows_across_a_crash(server):
     """By turns through both ways of a reserve, the short one and the one for several queues."""
     address = server.address(server.database())
 
@@ -56,7 +56,7 @@ def test_the_fence_grows_over_a_crash(server):
     asyncio.run(scenario())
 
 
-def test_a_reserve_that_is_not_flushed_has_to_be_asked_for():
+def test_an_unflushed_reserve_must_be_requested():
     assert parse("postgresql://h/d").durable_reserve
     assert not parse("postgresql://h/d?reserve=unflushed").durable_reserve
     with pytest.raises(ValueError, match="reserve: expected durable or unflushed, got 'no'"):

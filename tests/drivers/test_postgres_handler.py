@@ -38,7 +38,7 @@ def address():
 
 
 class Given:
-    """A handler's connection of either colour: what is called on it is awaited where it has to be."""
+    """A handler's connection, synchronous or not: calls on it are awaited where they have to be."""
 
     def __init__(self, connection: Any, colour: str) -> None:
         self.connection, self.colour = connection, colour
@@ -83,7 +83,7 @@ class Given:
 
 
 async def lent(driver: PostgresDriver, colour: str, act: Act, *, ack: bool = True) -> Any:
-    """Take job `a`, let the handler act, and commit, or roll back; what the commit answered."""
+    """Take job `a`, let the handler act, and commit, or roll back; returns what the commit returned."""
     await driver.enqueue([JobRecord(id="a", type="t")], NOW)
     (held,) = await driver.reserve(["default"], NOW, LEASE, 1)
     if colour == "coroutine":
@@ -104,7 +104,7 @@ async def lent(driver: PostgresDriver, colour: str, act: Act, *, ack: bool = Tru
 
 
 def on(address: str, colour: str, act: Act, *, ack: bool = True, dsn: str = "") -> tuple[Any, State, list[int]]:
-    """The answer, the state of the job, and the orders that are stored."""
+    """The result, the state of the job, and the orders that are stored."""
 
     async def live() -> tuple[Any, State]:
         driver = PostgresDriver(address + dsn)
@@ -147,7 +147,7 @@ HARMLESS = (
 
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("how", ["commit()", "rollback()", "close()", "a block", *ENDS])
-def test_nothing_that_a_handler_says_ends_the_transaction(address, colour, how):
+def test_no_statement_of_a_handler_ends_the_transaction(address, colour, how):
     async def act(given):
         await given.do("insert into orders values (1)")
         with pytest.raises(psycopg.ProgrammingError, match="the transaction belongs to the job"):
@@ -160,7 +160,7 @@ def test_nothing_that_a_handler_says_ends_the_transaction(address, colour, how):
     assert on(address, colour, act) == (None, State.DONE, [1, 2])
 
 
-def test_what_ends_a_transaction_is_told_from_what_only_names_it(address):
+def test_statements_that_end_a_transaction_are_recognised(address):
     assert all(would_end(text) for text in ENDS)
     with psycopg.connect(address) as connection:
         for text in (*HARMLESS, "savepoint a; rollback to a; rollback work to savepoint a", "prepare x as select 1"):
@@ -171,8 +171,8 @@ def test_what_ends_a_transaction_is_told_from_what_only_names_it(address):
 
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("how", ["commit", "rollback"])
-def test_who_finds_another_way_is_found_out(address, colour, how):
-    """A cursor of another class is not looked at. What it committed stays; the job is not done."""
+def test_ending_the_transaction_in_another_way_is_noticed(address, colour, how):
+    """A cursor of another class is not checked. What it committed stays; the job is not done."""
 
     async def act(given):
         await given.do("insert into orders values (1)")
@@ -261,7 +261,7 @@ def test_a_commit_that_is_refused_is_a_failure_with_its_text(address, colour, wh
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("default", ["repeatable read", "serializable"])
 def test_the_isolation_is_ours(address, colour, default):
-    """In a stricter one the ack would not see who was made dependent on the job since, nor that its lease was extended:
+    """In a stricter one the ack would miss jobs that were made dependent since, and that its lease was extended:
     one would wait for ever, the other would never commit."""
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(f"alter role harbor in database {connection.info.dbname} set "
@@ -294,7 +294,7 @@ def test_the_isolation_is_ours(address, colour, default):
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_a_heartbeat_meanwhile(address, colour):
+def test_a_heartbeat_during_the_transaction(address, colour):
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(
             f"alter database {connection.info.dbname} set default_transaction_isolation = 'serializable'"
@@ -319,7 +319,7 @@ def test_the_first_statement_cannot_choose_the_isolation(address, colour):
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_how_long_a_statement_may_take_is_the_handlers_affair(address, colour):
+def test_statement_timeout_does_not_apply_to_the_handler(address, colour):
     """The ack has the store's limits again, whatever the handler has set: here it has to wait for its job."""
     holder = psycopg.connect(address)
 
@@ -353,7 +353,7 @@ def another_cursor(connection):
 
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("change", [rows_as_dicts, another_cursor])
-def test_what_a_handler_changes_on_its_connection_does_not_reach_the_ack(address, colour, change):
+def test_settings_of_a_handler_do_not_affect_the_ack(address, colour, change):
     async def act(given):
         await given.do("insert into orders values (1)")
         change(given.connection)

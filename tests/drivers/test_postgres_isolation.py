@@ -36,7 +36,7 @@ LOOKS_ONLY = {"prepare_spawn", "result_of", "register_waiter", "hint_queue"}
 
 
 def test_no_call_runs_in_another_isolation():
-    """An ack in repeatable read would not see who was made dependent on its job since: that one would wait for ever."""
+    """An ack in repeatable read would miss a job that was made dependent on its own since: it would stay blocked."""
     address = emptied()
 
     async def made():
@@ -105,7 +105,7 @@ async def nothing(driver):
         (dependency_is_done, {"depends_on": ("a",)}),
     ],
 )
-def test_what_a_callers_snapshot_lacks(meanwhile, given):
+def test_a_change_that_the_callers_snapshot_lacks_is_refused(meanwhile, given):
     """It was stored ready into a cancelled flow; it was not stored at all, because of a job that is gone."""
     job = JobRecord(id="b", type="t", **given)
     with pytest.raises(psycopg.errors.SerializationFailure):
@@ -113,7 +113,7 @@ def test_what_a_callers_snapshot_lacks(meanwhile, given):
 
 
 @pytest.mark.parametrize("given", [{"flow_id": "f"}, {"idempotency_key": "other"}, {"depends_on": ("a",)}, {}])
-def test_what_it_does_not_lack(given):
+def test_a_change_that_it_has_is_accepted(given):
     job = JobRecord(id="b", type="t", **given)
     answer, state = in_a_strict_transaction(emptied(), nothing, job)
     assert [(each.id, each.existed) for each in answer] == [("b", False)]
@@ -121,7 +121,7 @@ def test_what_it_does_not_lack(given):
 
 
 def test_a_strict_transaction_leaves_no_flow_cancelled():
-    """It looks for cancelled flows by writing; nothing of that is left."""
+    """It checks for cancelled flows by writing; nothing of that is left."""
     address = emptied()
     in_a_strict_transaction(address, nothing, JobRecord(id="b", type="t", flow_id="f"))
     with psycopg.connect(address) as connection:

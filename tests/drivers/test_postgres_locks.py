@@ -1,4 +1,4 @@
-"""Locks: calls over the same jobs in any order never wait for each other in a circle, and nobody loses a lease to
+"""Locks: calls over the same jobs in any order never deadlock, and no worker loses a lease to
 somebody else's transaction.
 
 Random batches in random orders from many clients, seeded, on a real server: extends, settles with spawns and handovers,
@@ -85,7 +85,7 @@ class Crowd:
             self.moved.notify_all()
 
     async def meanwhile(self, number):
-        """Until others have made so many calls, or all have ended."""
+        """Until others have made this many calls, or all have ended."""
         async with self.moved:
             aim = self.calls + number
             await self.moved.wait_for(lambda: self.calls >= aim or self.over)

@@ -1,4 +1,4 @@
-"""A transaction that stays open somewhere: a worker says which server process it is, and reserving stays bounded."""
+"""A transaction that stays open: a worker logs which server process it is, and the cost of a reserve stays bounded."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ NOW = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("how", ["writes", "holds a snapshot", "holds nothing"])
-def test_it_is_named_once(how, monkeypatch, caplog):
+def test_a_long_transaction_is_logged_once(how, monkeypatch, caplog):
     monkeypatch.setattr(long_transactions, "OLD_S", 0)
     address = postgres.shared().address(postgres.shared().database())
 
@@ -55,7 +55,7 @@ def pages(address: str, floors: str | None) -> int:
     return explained(address, f"select * from taskharbor.reserve_queues_v2({given})", (floors,))[1]
 
 
-def test_what_was_claimed_under_an_open_transaction_is_not_stepped_over_again():
+def test_dead_entries_under_an_open_transaction_are_not_read_again():
     address = postgres.shared().address(postgres.shared().database())
 
     async def scenario() -> None:
@@ -77,7 +77,7 @@ def test_what_was_claimed_under_an_open_transaction_is_not_stepped_over_again():
             assert all_of_it > before + PROCESSED // 15, "nothing had to be stepped over: this test sees nothing"
             assert above < before + 500, (before, above, all_of_it)
 
-            # Above the floor the order is the line's; a look at all of it finds what joined below.
+            # From the place on the order is that of the queue; a scan from the head finds what joined before it.
             await driver.enqueue([JobRecord(id="urgent", type="work", queue="q0", priority=9)], NOW)
             start._until = asyncio.get_running_loop().time() + 60
             (next_one,) = await driver.reserve(["q0"], NOW, LEASE, 1)
@@ -86,7 +86,7 @@ def test_what_was_claimed_under_an_open_transaction_is_not_stepped_over_again():
             (found,) = await driver.reserve(["q0"], NOW, LEASE, 1)
             assert found.job.id == "urgent"
 
-            # Nothing above it: the look comes at once. And leases that end are found by it as well.
+            # Nothing from the place on: the scan from the head comes at once. It finds ended leases as well.
             await driver.enqueue([JobRecord(id="below", type="work", queue="q0", priority=9)], NOW)
             start._place, start._until = f'{{"=q0": [0, {2 * TICKS}, 0]}}', 10.0**12
             assert [each.job.id for each in await driver.reserve(["q0"], NOW, LEASE, 1)] == ["below"]

@@ -67,7 +67,7 @@ def test_connections_that_were_reset_cost_nothing():
     lived(scenario)
 
 
-def test_what_is_not_answered_is_given_up(quick):
+def test_a_call_without_a_reply_is_given_up(quick):
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         now = await driver.server_time()
         await driver.enqueue([JobRecord(id="a", type="t")], now)
@@ -88,7 +88,7 @@ def test_what_is_not_answered_is_given_up(quick):
             assert "did not answer" in str(answer)
         between.become("whole")
         between.reset()
-        # What was swallowed may have been carried after all; said again it is the same job, and the same end.
+        # A swallowed call may have arrived after all; sent again it is the same job, and the same outcome.
         await driver.enqueue([JobRecord(id="b", type="t")], now)
         assert await driver.settle([Ack(held.lease)], now) == [None]
         assert (await driver.counts(now))["default"]["done"] == 1
@@ -97,7 +97,7 @@ def test_what_is_not_answered_is_given_up(quick):
     lived(scenario, QUICK)
 
 
-def test_a_start_that_is_not_answered_in_the_middle_is_given_up(quick, monkeypatch):
+def test_a_start_without_a_reply_is_given_up(quick, monkeypatch):
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         made = schema.migrate
 
@@ -114,7 +114,7 @@ def test_a_start_that_is_not_answered_in_the_middle_is_given_up(quick, monkeypat
     lived(scenario, QUICK)
 
 
-def test_a_transaction_that_is_not_answered_is_given_up(quick):
+def test_a_transaction_without_a_reply_is_given_up(quick):
     """The handler has written, the network dies, and the commit comes to nothing; on the loop and in a thread."""
 
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
@@ -142,8 +142,8 @@ def test_a_transaction_that_is_not_answered_is_given_up(quick):
     lived(scenario, QUICK)
 
 
-def test_a_cancelled_call_ends_although_nobody_answers(quick):
-    """psycopg asks the server to stop, and would wait for its answer for ever."""
+def test_a_cancelled_call_ends_without_a_reply(quick):
+    """psycopg asks the server to stop, and would wait for its reply for ever."""
 
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         now = await driver.server_time()
@@ -202,7 +202,7 @@ def test_a_slow_network_is_only_slow():
     lived(scenario)
 
 
-def test_a_network_that_is_away_is_said_at_once():
+def test_an_unreachable_server_is_reported_at_once():
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         now = await driver.server_time()
         between.become("refused")
@@ -249,7 +249,7 @@ def test_the_listening_connection_comes_back(how, monkeypatch, quick):
 
 
 def test_a_call_cancelled_at_any_moment_leaves_the_pool_whole():
-    """After so many turns of the loop: while it connects, sends, waits, reads. Then everything goes on."""
+    """After each number of steps of the loop: while it connects, sends, waits, reads. Then everything goes on."""
 
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         now = await driver.server_time()
@@ -275,8 +275,8 @@ def test_a_call_cancelled_at_any_moment_leaves_the_pool_whole():
     lived(scenario)
 
 
-def test_a_session_that_forgets_what_was_prepared():
-    """As behind a pooler that the address does not tell of: calls are sent in full from then on."""
+def test_a_session_that_loses_its_prepared_statements():
+    """As behind a pooler that the DSN does not name: statements are sent in full from then on."""
 
     async def scenario(between: Proxy, driver: PostgresDriver, address: str) -> None:
         now = await driver.server_time()

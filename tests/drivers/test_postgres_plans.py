@@ -1,7 +1,7 @@
 """The plans: a reserve uses the intended index and touches few pages, whatever is kept beside the jobs it takes.
 
 100,000 jobs of each kind in `make test`, a million in `make chaos`; with fresh statistics, and with those of an empty
-table, which a planner that believes them answers with a scan.
+table, with which a planner prefers a scan of the table.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ def full(request):
             connection.execute(text.encode())
         dead = FILL.format(kind="d", priority=9, state=6, wake=0, grp="null", number=100_000)
         connection.execute(dead.replace("taskharbor.jobs", "taskharbor.history").encode())
-        # Nearly all groups are full: their members stand in line, and nothing may look through them.
+        # Nearly all groups are full: their jobs are in the index, and no call may scan them.
         connection.execute(
             "insert into taskharbor.groups (queue, grp, lim, inflight, waiting) select queue, grp, 1, "
             "case when mod(row_number() over (), 100) = 0 then 0 else 1 end, count(*) from taskharbor.jobs "
@@ -117,7 +117,7 @@ def test_the_columns_of_a_reserved_job_are_inlined(full):
 
 
 def test_release(full):
-    """It finds what a worker holds among what is leased, not among all there is."""
+    """It finds the jobs of a worker among the leased ones, not among all."""
     plans, pages = explained(full, f"select taskharbor.release_v2('nobody', {TICKS}, '[]')")
     assert "jobs_leases" in "\n".join(plans)
     assert pages < 200, f"a release of nothing touched {pages} pages"
@@ -126,7 +126,7 @@ def test_release(full):
 @pytest.mark.parametrize("seen", ["nothing", "empty tables", "ten jobs", "cancelled flows"])
 def test_pages_of_an_enqueue_grow_as_it_does(seen):
     """Twenty times as many jobs in a call touch as many times more (and deeper trees), whatever the planner saw before;
-    what looks through one list for each entry of another would touch four hundred times as much."""
+    a search of one list for each entry of another would touch four hundred times as much."""
     pages = []
     for number in (200, 4000):
         address = postgres.shared().address(postgres.shared().database())
@@ -149,7 +149,7 @@ def test_pages_of_an_enqueue_grow_as_it_does(seen):
         text = "\n".join(plans)
         assert not re.search(r"Filter: .*\bid = ANY", text), text
         # What ties jobs to their dependencies joins nothing: a planner that takes the table for empty turns such a join
-        # round, and adds up all edges anew for every row. Edges are arrays, so no page would tell.
+        # round, and adds up all edges anew for every row. Edges are arrays, so pages do not show it.
         (tied,) = {plan.split("Update on", 1)[1] for plan in plans if "set depends_on" in plan}
         assert "jobs_pkey" in tied, tied
         assert not re.search(r"Nested Loop|Join", tied), tied
@@ -217,7 +217,7 @@ SEEN = ("nothing", "an empty table", "one job", "all of them", "a swept table")
 
 
 @pytest.mark.parametrize("seen", SEEN)
-def test_claim_and_ack_find_rows_by_their_places(seen):
+def test_reserve_and_ack_find_rows_by_their_ctid(seen):
     """A planner that takes the table for empty may walk through all of it and look at the line, or the list, anew for
     each row: that costs more with every job there is, and takes more than the limit. It is left no choice."""
     address = postgres.shared().address(postgres.shared().database())

@@ -57,8 +57,8 @@ def test_a_reply_that_was_lost():
     lived(scenario)
 
 
-def test_what_cannot_be_repeated_is_sent_once(own):
-    """A requeue whose reply was lost is not sent again: it would answer that the job is in the wrong state."""
+def test_a_call_that_cannot_be_repeated_is_sent_once(own):
+    """A requeue whose reply was lost is not sent again: it would return that the job is in the wrong state."""
     address = own.address(own.database())
 
     async def scenario():

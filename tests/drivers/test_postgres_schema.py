@@ -1,4 +1,4 @@
-"""Opening a store: what is created, by whom, how often, and what is refused with which words."""
+"""Opening a store: what is created, by which role, how often, and what is refused with which message."""
 
 import asyncio
 import hashlib
@@ -204,8 +204,8 @@ async def finds(dsn: str) -> None:
         (180000, False, "UTF8", ""),
     ],
 )
-def test_servers_that_will_not_do(number, standby, encoding, words):
-    """What a server says of itself, as one that is not installed here would say it."""
+def test_servers_that_cannot_be_used(number, standby, encoding, words):
+    """The reply of a server of another version, which is not installed here."""
 
     class Said:
         async def execute(self, query: str) -> "Said":
@@ -222,7 +222,7 @@ def test_servers_that_will_not_do(number, standby, encoding, words):
         asyncio.run(schema.check_server(found))
 
 
-def test_writes_that_are_refused_are_no_error_of_ours(address):
+def test_refused_writes_are_reported_as_unavailable(address):
     """A primary that became a standby under us, or a role that may only read: the store is away, not broken."""
     asyncio.run(opened_and_used(address))
     with psycopg.connect(address, autocommit=True) as connection:
@@ -240,7 +240,7 @@ def test_writes_that_are_refused_are_no_error_of_ours(address):
     asyncio.run(refused())
 
 
-def test_a_strict_default_isolation_is_neither_ours_nor_our_handlers(address):
+def test_a_strict_default_isolation_affects_neither_us_nor_handlers(address):
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(
             f"alter database {connection.info.dbname} set default_transaction_isolation = 'serializable'"
@@ -260,7 +260,7 @@ def test_a_strict_default_isolation_is_neither_ours_nor_our_handlers(address):
     assert asyncio.run(scenario()) == ("read committed", "read committed")
 
 
-def test_words_at_start_up(address, caplog):
+def test_warnings_at_start_up(address, caplog):
     with psycopg.connect(address, autocommit=True) as connection:
         name = connection.info.dbname
         connection.execute(f"alter database {name} set synchronous_commit = off".encode())
@@ -271,11 +271,11 @@ def test_words_at_start_up(address, caplog):
         await driver.close()
 
     asyncio.run(opened())
-    asyncio.run(opened())  # a program opens many drivers, and is told once
+    asyncio.run(opened())  # a program opens many drivers, and is warned once
     assert sum("synchronous_commit is off" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_no_server_is_said_at_once_and_without_the_password():
+def test_a_missing_server_is_reported_at_once_without_the_password():
     async def tried() -> None:
         await PostgresDriver(f"postgresql://ada:s3cretword@127.0.0.1:{postgres.free_port()}/db").open()
 

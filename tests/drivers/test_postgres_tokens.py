@@ -1,4 +1,4 @@
-"""Each job that a reserve lends has a token of its own, whatever others do while it reads the line."""
+"""Each reserved job has a token of its own, whatever other calls do during the scan."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ async def waits_at_the_gate(connection: psycopg.AsyncConnection) -> None:
         await asyncio.sleep(0)
 
 
-def test_a_job_that_was_claimed_and_given_back_meanwhile_has_its_own():
+def test_a_job_that_was_claimed_and_released_meanwhile_has_its_own():
     address = postgres.shared().address(postgres.shared().database())
 
     async def live() -> None:

@@ -1,4 +1,4 @@
-"""Upgrades: old and new programs use one schema side by side, and old ones may start again, as long as it says so."""
+"""Upgrades: old and new programs use one schema side by side, as long as the schema allows it."""
 
 import asyncio
 import contextlib
@@ -28,26 +28,26 @@ def address():
 
 @contextlib.contextmanager
 def newer_program(address, how="keeps"):
-    """It has upgraded the schema; a function that tells it to go on, and answers what it did."""
+    """A newer program, which has upgraded the schema; yields a function that lets it go on and returns what it did."""
     command = [sys.executable, "-m", "tests.drivers.postgres_newer_program", address, how]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdin is not None
-        says, told = child.stdout, child.stdin
-        assert says.readline() == "upgraded\n"
+        output, input = child.stdout, child.stdin
+        assert output.readline() == "upgraded\n"
 
         def go_on() -> str:
-            told.write("go\n")
-            told.flush()
-            return says.readline().strip()
+            input.write("go\n")
+            input.flush()
+            return output.readline().strip()
 
         yield go_on
-        told.close()
+        input.close()
         assert child.wait(30) == 0
 
 
 async def life(driver, name):
-    """Every call of a worker's, over a few jobs; what is left is as many ready jobs as there were."""
+    """Every call of a worker, over a few jobs; afterwards as many jobs are ready as before."""
     now = await driver.server_time()
     flow = [JobRecord(id=f"{name}{n}", type="t", queue=name, flow_id=name, group="g") for n in range(3)]
     last = JobRecord(id=f"{name}last", type="t", queue=name, depends_on=tuple(job.id for job in flow))
@@ -99,7 +99,7 @@ def test_old_programs_finish_and_start_again_while_new_ones_start(address):
     assert mistakes(address) == []
 
 
-def test_a_schema_for_newer_programs_only_says_so(address):
+def test_a_schema_for_newer_programs_only_is_refused(address):
     async def opened(dsn):
         driver = PostgresDriver(dsn)
         await driver.open()

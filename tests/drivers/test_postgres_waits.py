@@ -48,7 +48,7 @@ def test_an_open_transaction_costs_only_the_job_it_depends_on(kind):
                 )
                 assert [type(answer) for answer in answers if answer is not None] == [JobLocked]
                 assert isinstance(answers[4], BackendUnavailable)
-                # Nothing of it was stored, and nobody else has to wait: for this one neither, if it is only given back.
+                # Nothing of it was stored, and no other call waits; nor does this one, if the job is only given back.
                 assert (await driver.inspect("j4", later)).state == "inflight"
                 with pytest.raises(JobNotFound):
                     await driver.inspect("new", later)
@@ -78,7 +78,7 @@ def test_an_open_transaction_does_not_hold_back_a_retry():
     asyncio.run(scenario())
 
 
-def test_a_handover_to_a_job_that_somebody_is_ending_waits_for_nobody():
+def test_a_handover_to_a_job_that_is_being_ended_does_not_wait():
     """Whether `end`, which has the place of `known`, will be there, done, or have handed over is not known yet."""
     address = emptied()
 
@@ -106,7 +106,7 @@ def test_a_handover_to_a_job_that_somebody_is_ending_waits_for_nobody():
     asyncio.run(scenario())
 
 
-def test_a_decision_about_a_locked_job_costs_the_others_nothing(monkeypatch):
+def test_a_locked_job_does_not_delay_the_others_of_a_call(monkeypatch):
     monkeypatch.setattr(client_calls, "ADMIN_S", 0.01)
     address = emptied()
 
@@ -179,9 +179,9 @@ def flows_of(name, number):
 
 
 @pytest.mark.parametrize("number", [1, 60, 200])
-def test_cancelling_a_flow_holds_nobody_up_in_others(number, monkeypatch):
+def test_cancelling_a_flow_blocks_no_other_flow(number, monkeypatch):
     """An open transaction adds to many flows; another flow is cancelled, and jobs are stored into others still, however
-    many of them; also while somebody waits to cancel a flow of that transaction."""
+    many of them; also while another call waits to cancel a flow of that transaction."""
     monkeypatch.setattr(client_calls, "ADMIN_S", 0.01)
     address = f"{emptied()}?statement_timeout=20s"
 
@@ -234,15 +234,15 @@ def test_stores_in_one_database_do_not_wait_for_each_other():
 
 
 LOCK = re.compile(r"for (?:no key )?(?:update|share)|for key share")
-ALONE = {  # a statement that locks one row, or rows that nobody else can have
+ALONE = {  # a statement that locks one row, or rows that no other call can have
     "perform from jobs j where j.id = next_id for key share",
     "select h.handed_to into further from history h where h.id = next_id for key share",
 }
 
 
 def test_every_lock_is_skipped_or_taken_in_order():
-    """Also where no call happens to meet another in the tests: a statement that locks rows says how it never waits in
-    a circle."""
+    """Also where no call meets another in the tests: each statement that locks rows skips locked ones, or takes them in
+    order."""
     for name, text in schema.sources("functions"):
         plain = re.sub(r"--[^\n]*", "", text)
         for found in LOCK.finditer(plain):
