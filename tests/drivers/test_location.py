@@ -36,7 +36,7 @@ def test_a_path_is_that_of_the_folder_where_the_driver_was_made(
     monkeypatch.chdir("/")
     again: Any = open_driver(location_of(driver, dsn))
     assert again.address == driver.address
-    assert again.address.path == str(tmp_path / name)
+    assert again.options.path == str(tmp_path / name)
     assert located(location_of(driver, dsn)) == location_of(driver, dsn)
 
 

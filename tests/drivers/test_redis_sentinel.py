@@ -194,7 +194,7 @@ def test_a_sentinel_is_no_server():
 
 
 def test_a_server_is_no_sentinel_and_a_service_has_a_name():
-    with pytest.raises(BackendUnavailable, match="is no Sentinel: expected the addresses of sentinels") as caught:
+    with pytest.raises(BackendUnavailable, match="is not a Sentinel: expected the addresses of sentinels") as caught:
         opened(emptied().replace("redis://", "redis+sentinel://") + "?checks=0")
     assert caught.value.lasting
     with pytest.raises(BackendUnavailable, match="the sentinels watch no service 'job'") as caught:
