@@ -20,7 +20,7 @@ from bench.subjects import SUBJECTS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; answers its exit status."""
+    """The command; returns its exit status."""
     options = _parser().parse_args(arguments)
     if options.sample:
         return _sample(*options.sample)

@@ -26,7 +26,7 @@ COMMANDS = ("enqueue --job echo", "list", "inspect {id}", "explain {id}", "queue
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; answers its exit status."""
+    """The command; returns its exit status."""
     parser = argparse.ArgumentParser("python -m bench.commands", description="How long short commands take.")
     parser.add_argument("dsn", nargs="*", help="an empty store for trying, beside an SQLite file that is made here")
     addresses: list[str] = parser.parse_args(arguments).dsn

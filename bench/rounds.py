@@ -36,7 +36,7 @@ FULL, QUICK = Sizes(), Sizes(rounds=5, jobs=20_000, picks=100, backlog=100_000)
 
 
 def run(names: Sequence[str], sizes: Sizes, tell: Callable[[str], None]) -> Samples:
-    """Measure these subjects in turn; `tell` hears what is being done."""
+    """Measure these subjects in turn; `tell` gets a line for each step."""
     samples: Samples = {name: [] for name in names}
     for number in range(sizes.rounds):
         for name in names:

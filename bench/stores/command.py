@@ -33,7 +33,7 @@ def chosen(store: str, only: Sequence[str]) -> list[Row]:
 
 
 def publish(report: Report, write: str = "", json: str = "") -> int:
-    """Print a report, write it where it was asked for, and answer the exit status."""
+    """Print a report, write it where it was asked for, and return the exit status."""
     tell("")
     print(f"{report.store}: {report.text()}")
     if json:

@@ -3,8 +3,8 @@
     python -m bench.stores.environments            make all that are missing or out of date
     python -m bench.stores.environments rq huey    only these
 
-They lie in .venv-bench/<peer>. One that cannot be made is named, and the benchmark names it again; it is no error here:
-the others can be measured all the same.
+They lie in .venv-bench/<peer>. One that cannot be made is named, here and by the benchmark. That is not an error: the
+others can still be measured.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Places:
         raise NotImplementedError
 
     def tidy(self, place: Place) -> None:
-        """After much was stored: write out what is held back, and look at it, so that no sample pays for that."""
+        """After much was stored: let the server write and analyse it, so that no sample pays for that."""
 
 
 @contextlib.contextmanager

@@ -47,7 +47,7 @@ class Run(msgspec.Struct):
 
 
 def run(rows: Sequence[Row], sizes: Sizes, places: Places, tell: Callable[[str], None]) -> Run:
-    """Measure these rows in turn; `tell` hears what is being done."""
+    """Measure these rows in turn; `tell` gets a line for each step."""
     made = Run({}, {})
     for row in rows:
         if row.subject.peer and not environments.ready(row.subject.peer):

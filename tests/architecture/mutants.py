@@ -35,7 +35,7 @@ def one(name: str, module: str, old: str, new: str) -> Mutant:
     return Mutant(name, (Edit(module, old, new),))
 
 
-# Freeing a slot that is free already shall be a wrong number, not an exception: a store would not notice either.
+# Freeing a place twice shall be a wrong number, not an exception: a real store would not notice either.
 LENIENT = Edit(
     "groups",
     "        group = self._groups[name]\n        group.inflight -= 1\n",

@@ -1,6 +1,6 @@
 """Each deliberate mistake in the memory driver is noticed by the suite; the same copy without a mistake passes it.
 
-A suite is believed after it was seen red. The mistakes are in mutants.py; the last one, a retry in two steps, is
+A suite counts after it was seen red. The mistakes are in mutants.py; the last one, a retry in two steps, is
 written out here, because it is not a slip of the pen but another design.
 """
 
@@ -110,6 +110,6 @@ def test_a_retry_in_two_steps_is_noticed():
     report = run(lambda: RetryInTwoSteps("memory://"))
     failed = {result.case.title for result in report.failed}
     assert "shutdown.cancelled_retry" in failed
-    # Nobody cut it in two there: so it is the cut that was noticed, and nothing else about it.
+    # There nothing cut the retry in two: so the suite noticed the cut, and nothing else.
     quiet = {"settle.retry_at_once", "settle.retry_later", "settle.give_back", "repeat.until_reserved_again"}
     assert failed.isdisjoint(quiet)

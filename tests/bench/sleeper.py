@@ -1,4 +1,4 @@
-"""A subject that never answers, and has a worker beside it: what must be gone when its time is over."""
+"""A subject that never ends, with a worker beside it: both must be gone when its time is over."""
 
 import signal
 import subprocess

@@ -78,7 +78,7 @@ def test_a_subject_does_every_job(store: str, row: Row, place: places.Place) -> 
         assert measured(row, "enqueue-many", place, waiting)["jobs"] == waiting
     sample = measured(row, row.mode, place, jobs)
     assert sample["wall"] > 0
-    # A worker that its handler stops runs a few more before it hears of it; a loop claims a hundred at a time.
+    # A worker that its handler stops runs a few more jobs before it stops; a loop claims a hundred at a time.
     # (One more waits than was asked for: the call that opens the store brings it.)
     assert jobs <= sample["jobs"] <= jobs + (getattr(TINY, row.waiting) + 1 if row.waiting else 0)
 

@@ -1,7 +1,7 @@
 """What a call costs the server: the commands it runs, also inside scripts, its processor time, and its longest script.
 
-A row says what stands in the store beside what a call is asked to do, and the call. It is measured beside little and
-beside much. The rows are in the `rows_*.py` of this folder, each with a list `ROWS`; `test_cost_redis.py` finds them.
+A row names a call and what else the store holds. It is measured with little else and with much. The
+rows are in the `rows_*.py` of this folder, each with a list `ROWS`; `test_cost_redis.py` finds them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAGE = HERE.parents[1] / "docs" / "driver-redis.md"
 START = 1_800_000_000_000
 LEASE = timedelta(seconds=30)
 OWN = ("info", "config", "slowlog", "ping", "hello", "client", "select", "subscribe")  # of the meter, of connections
-SEARCHING = {"linsert", "lpos", "keys", "scan", "sort"}  # their cost is that of the whole key, however few they are
+SEARCHING = {"linsert", "lpos", "keys", "scan", "sort"}  # each of them reads a whole key, so their number says little
 MANY = lanes.figure(test=20_000, chaos=1_000_000)
 
 
@@ -73,7 +73,7 @@ class Store:
         ]
 
     async def put(self, count: int, now: datetime | None = None, **fields: Any) -> list[JobRecord]:
-        """Store so many jobs, some at a time."""
+        """Store `count` jobs, some at a time."""
         stored = []
         for first in range(0, count, 1000):
             jobs = self.jobs(min(1000, count - first), **fields)
@@ -86,7 +86,7 @@ class Store:
 
     @contextmanager
     def metered(self) -> Iterator[Cost]:
-        """The cost of what is done inside."""
+        """The cost of a block."""
         cost = Cost()
         self.client.config_resetstat()
         self.client.slowlog_reset()
@@ -100,7 +100,9 @@ class Store:
         cost.commands = sum(cost.names.values())
         entries = self.client.slowlog_get(1000)
         longest = max((e["duration"] for e in entries if e["command"].startswith((b"EVAL", b"FCALL"))), default=0)
-        cost.longest = min(longest, round(cost.micros))  # the slow log also counts the time that it waits for a core
+        cost.longest = min(
+            longest, round(cost.micros)
+        )  # the slow log also counts time in which the server waits for a core
 
     def _cpu(self) -> float:
         said = self.client.info("cpu")
@@ -113,22 +115,22 @@ Call = Callable[[Store], Awaitable[object]]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table in docs/driver-redis.md, which has the same name and says the bound."""
+    """One line of the table in docs/driver-redis.md, which has the same name and gives the bound."""
 
     name: str
     fill: Fill
-    """What stands beside, so much of it."""
+    """Stores what else is there, of the given size."""
     call: Call
-    """What is measured; called `times` times in a row, each of them counts."""
+    """What is measured, `times` times in a row."""
     small: int = 100
     large: int = MANY
     times: int = 5
     warm: Call | None = None
     """Called once before, not measured. Without one it is `call`."""
     searches: bool = False
-    """It may run commands that search, and takes longer the more there is to search: within its bound. Say why."""
+    """It may run commands that search a key, and then takes longer with much, within its bound. Say why."""
     sliced: bool = False
-    """It may take more scripts the more there is. Then what one script costs is compared."""
+    """It may run more scripts with much. Then the cost of one script is compared."""
 
 
 def rows() -> list[Row]:
@@ -144,7 +146,7 @@ def bounds() -> dict[str, float]:
 
 
 async def measured(server: Server, row: Row, size: int) -> list[Cost]:
-    """The cost of each call of the row beside so much."""
+    """The cost of each call of the row in a store of this size."""
     server.empty()
     store = Store(server)
     await store.driver.open()

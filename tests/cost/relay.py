@@ -53,7 +53,7 @@ class Relay:
     def _carry(self, source: socket.socket, target: socket.socket, passed: bytearray) -> None:
         with suppress(OSError):  # one of the two is gone
             while data := source.recv(CHUNK_BYTES):
-                passed += data  # before it goes on: who has the reply finds the request counted
+                passed += data  # before it goes on: with the reply the request is counted
                 target.sendall(data)
         with suppress(OSError):
             target.shutdown(socket.SHUT_WR)

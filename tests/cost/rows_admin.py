@@ -1,9 +1,9 @@
-"""Reading and administering: what others published, queued, hold or left dead beside it costs nothing."""
+"""Reading and administering: other jobs, queues, leases and dead letters in the store cost nothing."""
 
 from taskharbor.drivers import Ack, Fail, JobRecord, replace
 from tests import lanes
 from tests.cost.meter import LEASE, Row, Store
-from tests.cost.rows_line import backlog
+from tests.cost.rows_queue import backlog
 
 DEAD = lanes.figure(test=5000, chaos=100_000)
 RUN = lanes.figure(test=4000, chaos=10_000)
@@ -20,7 +20,7 @@ async def nothing(store: Store) -> None:
 
 
 async def queues(store: Store, size: int) -> None:
-    """So many queues, with a job in each."""
+    """`size` queues, with a job in each."""
     jobs = [job for number in range(size) for job in store.jobs(1, queue=f"q{number}")]
     for first in range(0, size, 500):
         await store.driver.enqueue(jobs[first : first + 500], store.now)
@@ -39,7 +39,7 @@ async def flow(store: Store) -> None:
 
 
 async def dead(store: Store, size: int) -> None:
-    """So many dead jobs, and 1,000 that died before them."""
+    """`size` dead jobs, and 1,000 that died before them."""
     for first in range(0, size + 1000, 1000):
         await store.put(min(1000, size + 1000 - first))
         taken = await store.take(1000)
@@ -60,7 +60,7 @@ async def delete_the_oldest(store: Store) -> None:
 
 
 async def line(store: Store, size: int) -> None:
-    """So many ready jobs, a thousand in a millisecond."""
+    """`size` ready jobs, a thousand in a millisecond."""
     for _ in range(0, size, 1000):
         await store.put(min(1000, size))
         store.later()
@@ -73,7 +73,7 @@ async def cancel_middle(store: Store) -> None:
 
 
 async def held(store: Store, size: int) -> None:
-    """So many leases of others, and 50 of a worker."""
+    """`size` leases of others, and 50 of a worker."""
     for first in range(0, size, 1000):
         await store.put(min(1000, size - first))
         await store.take(1000)
@@ -87,7 +87,7 @@ async def release(store: Store) -> None:
 
 
 async def held_in_groups(store: Store, size: int) -> None:
-    """Half of the groups are full, with a job that is held and one that waits; the others have one that waits."""
+    """Half of the groups are full, with a job that is leased and one that waits; the others have one that waits."""
     jobs = store.jobs(size)
     halves = [replace(job, group=f"g{number % (2 * size // 3)}") for number, job in enumerate(jobs)]
     for first in range(0, size, 1000):
@@ -107,7 +107,7 @@ async def nothing_to_prune(store: Store) -> None:
 
 
 async def run(store: Store, size: int) -> None:
-    """A flow of so many jobs, in two queues."""
+    """A flow of `size` jobs, in two queues."""
     for first in range(0, size, 1000):
         await store.put(min(1000, size - first), flow_id="run", queue=f"q{first // 1000 % 2}")
     store.later()
@@ -146,7 +146,7 @@ async def ack_join(store: Store) -> None:
 
 
 async def fan_out(store: Store, size: int) -> None:
-    """A job on which so many depend."""
+    """A job with `size` dependents."""
     (first,) = store.jobs(1, queue="first")
     await store.driver.enqueue([first], store.now)
     for begin in range(0, size, 1000):
@@ -163,7 +163,7 @@ async def no_edges(store: Store, size: int) -> None:
 
 
 async def one_foreign(store: Store, size: int) -> None:
-    """So many ready jobs, and one that a foreign client published."""
+    """`size` ready jobs, and one that a foreign client published."""
     await backlog(store, size)
     store.client.hset(
         "{default}:job:foreign", mapping={"id": "foreign", "payload": "{}", "state": "wait", "attempt": 0}
@@ -172,7 +172,7 @@ async def one_foreign(store: Store, size: int) -> None:
 
 
 async def page(store: Store) -> None:
-    store.driver.reader._foreign_ids.clear()  # a page that looks for itself
+    store.driver.reader._foreign_ids.clear()  # a page that searches
     assert len((await store.driver.list(now=store.now, queue="default", limit=100)).items) == 100
 
 

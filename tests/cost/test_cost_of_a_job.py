@@ -126,7 +126,7 @@ def test_statements_of_a_job_on_sqlite(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def messages(sent: bytes) -> Counter[str]:
-    """The messages of a client by their letter, once its connections are past their beginning."""
+    """The messages of a client by their letter, without those that open a connection."""
     kinds: Counter[str] = Counter()
     at = 0
     while at < len(sent):
@@ -148,7 +148,8 @@ def test_statements_and_round_trips_of_a_job_on_postgres() -> None:
             kinds = messages(bytes(between.sent))
             found[name] = {
                 "statements": kinds["E"] + kinds["Q"],  # Execute, Query
-                "round trips": kinds["S"] + kinds["Q"],  # each Sync and each Query is answered with ReadyForQuery
+                "round trips": kinds["S"]
+                + kinds["Q"],  # the server replies to each Sync and each Query with ReadyForQuery
                 **size(between),
             }
 

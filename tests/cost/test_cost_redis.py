@@ -1,8 +1,9 @@
-"""No call costs more than what it was asked to do, whatever stands beside it: not the backlog, nor what is due, held or
-dead, nor other queues.
+"""The cost of a call does not grow with the rest of the store: the backlog, jobs that are due, leased or dead, other
+queues.
 
-Each row is measured beside little and beside much. `make test` compares commands, which no busy machine changes; the
-larger runs compare the server's processor time as well, and hold the bounds of docs/driver-redis.md by the slow log.
+Each row is measured with little and with much in the store. `make test` compares commands, which no busy machine
+changes; the larger runs compare the server's processor time too, and hold the bounds of docs/driver-redis.md by the
+slow log.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ def server() -> Iterator[Server]:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
-def test_a_call_costs_what_it_was_asked_to_do(server: Server, row: Row) -> None:
+def test_a_call_costs_the_same_in_a_large_store(server: Server, row: Row) -> None:
     little = asyncio.run(measured(server, row, row.small))
     much = asyncio.run(measured(server, row, row.large))
     if row.sliced:
@@ -46,7 +47,7 @@ def test_a_call_costs_what_it_was_asked_to_do(server: Server, row: Row) -> None:
         }
         print(f"{row.name}: {ms}")
         if not row.searches:
-            assert ms["much"] <= 2 * ms["little"] + 1, f"processor time grows with what stands beside: {ms}"
+            assert ms["much"] <= 2 * ms["little"] + 1, f"processor time grows with the store: {ms}"
         assert ms["longest"] <= bounds()[row.name], f"above its bound of {bounds()[row.name]} ms: {ms}"
 
 

@@ -235,7 +235,7 @@ def connect() -> Any:
 
 
 def asked_to_end() -> bool:
-    """Whether standard input has ended. The application lives as long as whoever started it wants."""
+    """Whether standard input has ended. The program that started it closes that input."""
     return bool(select.select([sys.stdin], [], [], PACE)[0])
 
 

@@ -1,6 +1,6 @@
-"""Which commands held a Redis server up: those of its slow log, less the time for which the server waited for a core.
+"""Which commands blocked a Redis server: those of its slow log, less the time for which the server waited for a core.
 
-The slow log measures by the wall, and beside five other stores a server often waits. How long it did, the kernel tells;
+The slow log measures by the wall, and beside five other stores a server often waits. The kernel counts that;
 where it does not, everything counts.
 """
 

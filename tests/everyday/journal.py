@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 class Journal:
-    """The lines by their first word; see tests/everyday/tasks.py for what they say."""
+    """The lines by their first word; tests/everyday/tasks.py explains them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -15,7 +15,7 @@ class Journal:
         self._ran: list[tuple[int, int]] = []
 
     def look(self) -> None:
-        """Read what was written since the last look."""
+        """Read what was written since the last call."""
         if not self.path.exists():
             return
         with open(self.path, "rb") as file:
@@ -50,7 +50,7 @@ class Journal:
         return self.numbers("stored") - self.numbers("ran")
 
     def out_of_nothing(self) -> set[int]:
-        """Run although nobody sent it, its transaction was rolled back, or it was cancelled before it could run."""
+        """Run although it was never sent, its transaction was rolled back, or it was cancelled before it could run."""
         ran = self.numbers("ran")
         return (ran - self.numbers("sent")) | (ran & (self.numbers("undone") | self.numbers("cancelled")))
 
@@ -62,6 +62,6 @@ class Journal:
         return {n: count for n, count in runs.items() if count > 1 + excused[n]}
 
     def misbooked(self, rows: Counter[int]) -> dict[int, int]:
-        """Rows that were written together with an ack: each exactly once, whoever was killed."""
+        """Rows that were written together with an ack: each exactly once, whichever process was killed."""
         booked = {n: rows[n] for n in self.numbers("books") if rows[n] != 1}
         return booked | {n: count for n, count in rows.items() if count != 1}

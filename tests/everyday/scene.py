@@ -1,6 +1,7 @@
-"""The everyday scene: applications enqueue, workers are restarted, killed and upgraded, and somebody looks on.
+"""The everyday scene: applications enqueue, workers are restarted, killed and upgraded, and an operator
+runs commands.
 
-The seed decides what happens when. Nothing is hurt but processes: the store runs on. At the end the journal of what was
+The seed decides what happens when. Only processes are hurt: the store runs on. At the end the journal of what was
 acknowledged is compared with what ran and with what is stored.
 """
 
@@ -20,7 +21,7 @@ from tests.supervisor.worker_run import ROOT, children_of, exists
 
 PATIENCE = 240.0  # seconds for a single thing to happen; never a figure
 LOOKS = (["stats"], ["list"], ["queue", "list"], ["dlq", "list"], ["doctor"], ["stats", "--output", "json"])
-LEASE = lanes.figure(test=4, chaos=15)  # seconds: what a killed supervisor held comes back after it
+LEASE = lanes.figure(test=4, chaos=15)  # seconds: the jobs of a killed supervisor come back after it
 OLD, NEW = "tests.everyday.tasks:harbor", "tests.everyday.newer:harbor"
 
 
@@ -101,7 +102,7 @@ class Scene:
         self.programs = (OLD, NEW)
 
     def kill_a_process(self) -> None:
-        """One worker process dies; its supervisor gives back what it held."""
+        """One worker process dies; its supervisor releases its jobs."""
         below = [pid for worker in self.workers for pid in children_of(worker.pid)]
         if below:
             victim = self.chance.choice(below)
@@ -109,7 +110,7 @@ class Scene:
             _kill(victim)
 
     def kill_a_supervisor(self) -> None:
-        """The machine's out-of-memory killer takes all of it; the leases decide."""
+        """The machine's out-of-memory killer takes all of it; its jobs come back when their leases end."""
         old = self.workers.pop(self.chance.randrange(len(self.workers)))
         below = children_of(old.pid)
         self.killed.update(below)
@@ -144,7 +145,7 @@ class Scene:
             self.looks.append(([*words], done.returncode, done.stderr))
 
     def play(self, seconds: float = 0.0) -> None:
-        """Let it all happen, each deed once and then for so long, then let everybody end and finish what is left."""
+        """Do each deed once, then random ones until the time is over; then end all programs and finish what is left."""
         for start in (self.start_worker, self.start_application) * 2:
             start()
         deeds = [
@@ -167,7 +168,7 @@ class Scene:
         self.finish()
 
     def wait_for_runs(self, more: int) -> None:
-        """Until so many further executions stand in the journal."""
+        """Until the journal has this many more executions."""
         wanted = self.journal.runs() + more
         eventually(lambda: self.journal.runs() >= wanted, f"{more} more executions", self.log)
 
@@ -177,7 +178,7 @@ class Scene:
         assert application.wait(PATIENCE) == 0, self.log()
 
     def finish(self) -> None:
-        """Until everything that was acknowledged ran and is stored so; then stop the workers as one should."""
+        """Until everything that was acknowledged ran and is stored as done; then stop the workers gracefully."""
         deadline = time.monotonic() + PATIENCE
         while self.journal.lost() or self.stored_otherwise():
             assert time.monotonic() < deadline, self.missing()
@@ -188,7 +189,7 @@ class Scene:
         for worker in self.workers:
             assert worker.wait(PATIENCE) == 0, self.log()
 
-    # What is told at the end
+    # The result
 
     def log(self) -> str:
         return (self.folder / "log").read_text()[-5000:]
@@ -198,7 +199,7 @@ class Scene:
         return f"{len(gone)} acknowledged and not run, the first are {gone[:10]}\n{self.log()}"
 
     def stored_otherwise(self) -> dict[str, str]:
-        """Jobs whose record does not say what the journal says: id and state."""
+        """Jobs whose record differs from the journal: id and state."""
         found = asyncio.run(states(self.dsn))
         done, cancelled = self.journal.ids("stored"), self.journal.ids("cancelled")
         wrong = {id: found.get(id, "nothing") for id in done if found.get(id) != "done"}

@@ -25,7 +25,7 @@ BOOKINGS = "CREATE TABLE bookings (n BIGINT)"
 
 
 class Store(NamedTuple):
-    """`empty` answers the DSN of a store with nothing in it, `sound` what is wrong with it at the end."""
+    """`empty` returns the DSN of an empty store, `sound` what is wrong with it at the end."""
 
     empty: Callable[[Path], str]
     sound: Callable[[str], list[str]] = lambda dsn: []
@@ -87,12 +87,12 @@ def _postgres_bookings(dsn: str) -> Counter[int]:
 
 
 def _redis(shared: Callable[[], Any], servers: Callable[[Any], list[redis.Server]], always: bool = False) -> Store:
-    """`shared` answers what a test empties and has the address of, `servers` the servers that it is made of."""
+    """`shared` returns the server or Cluster to empty and connect to, `servers` the servers it consists of."""
     watches: list[HeldUp] = []
 
     def empty(folder: Path) -> str:
         shared().empty()
-        if lanes.run() != "test":  # no timing is asserted there
+        if lanes.run() != "test":  # no time is asserted there
             watches.append(HeldUp(servers(shared())))
         return str(shared().url)
 

@@ -39,7 +39,7 @@ def note(*words: object) -> None:
 
 
 def first_time(n: int) -> bool:
-    """Whether nobody has asked that of this number before."""
+    """Whether this is the first call for this number."""
     try:
         os.close(os.open(f"{os.environ['JOURNAL']}.{n}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
@@ -78,7 +78,7 @@ def flaky(ctx: JobContext, n: int) -> int:
 
 @harbor.task(name="doomed", queue="other")
 async def doomed(n: int) -> int:
-    """Dies the first time; somebody has to bring it back."""
+    """Dies the first time; an operator has to requeue it."""
     if first_time(n):
         raise Unrecoverable("it dies the first time")
     note("ran", n, os.getpid())
@@ -105,7 +105,7 @@ async def grows(n: int, more: int) -> Any:
 
 @harbor.task(name="totals", queue="other")
 def totals(found: list[int], n: int) -> int:
-    """The end of a chord: it gets what its members returned, once."""
+    """The end of a chord: it gets the results of its members, once."""
     assert found == [n - 2, n - 1]
     note("ran", n, os.getpid())
     return sum(found)

@@ -14,7 +14,7 @@ SIDE_BY_SIDE = [tuple(STORES)] if TOGETHER else [(name,) for name, store in STOR
 
 
 def lived(name, folder):
-    """What went wrong on a store, in a word and its proof each."""
+    """What went wrong on a store: a word for each, and its proof."""
     folder.mkdir()
     store = STORES[name]
     dsn = store.empty(folder)

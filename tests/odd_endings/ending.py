@@ -22,7 +22,7 @@ MARKS = (RETRY_KEY, UNRECOVERABLE_KEY, ON_FAILURE_KEY, BIND_KEY, SHAPE_KEY, DEPT
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """Middleware: it raises `error` before or after the rest, or passes it on, or answers `value` in its place."""
+    """Middleware: it raises `error` before or after the rest, or passes it on, or returns `value` in its place."""
 
     before: Thing | None = None
     after: Thing | None = None
@@ -37,7 +37,7 @@ class Around(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """What the handler does, and what those around it do."""
+    """What the handler does, and what the code around it does."""
 
     colour: str = "coroutine"
     returns: Thing | None = None
@@ -47,18 +47,18 @@ class Ending(msgspec.Struct, frozen=True):
     around: tuple[Around, ...] = ()
     opens: bool = False  # a transaction, and holds it to its end
     troubles: dict[str, str] = {}  # begin, commit, rollback, abort → the error that the transaction raises then
-    observer: dict[str, str] = {}  # event → the error it raises when it is told
-    wants: str = ""  # the error that is raised when it is asked what it wants
-    policy: str = ""  # `raise X`, `answer X`, or nothing: an hour
-    answers: Thing | None = None  # what the policy answers
+    observer: dict[str, str] = {}  # event → the error that the observer raises for it
+    wants: str = ""  # the error that it raises when the worker reads what it wants
+    policy: str = ""  # `raise X`, `answer X` (returns X), or nothing: an hour
+    answers: Thing | None = None  # what the policy returns
     unrecoverable: Thing | None = None  # a class
     callback: str = ""  # what a function given to ctx.cancelled.subscribe raises, when the job times out
-    progress: Thing | None = None  # what ctx.progress is told
+    progress: Thing | None = None  # what ctx.progress gets
     marks: dict[str, str] = {}
 
 
 class Observer:
-    """Raises when it is told of an event, or asked."""
+    """Raises when it gets an event, or when the worker reads what it wants."""
 
     def __init__(self, ending: Ending) -> None:
         self._raises = ending.observer
@@ -139,7 +139,7 @@ def subscribe(ending: Ending, ctx: Any) -> None:
 
 
 def end(ending: Ending, ctx: Any) -> Any:
-    """What the handler does, whatever its colour."""
+    """What the handler does, as a coroutine or as a function."""
     if ending.progress is not None:
         ctx.progress(build(ending.progress), build(ending.progress), build(ending.progress))
     if ending.raises is not None:
@@ -155,7 +155,7 @@ def _maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def _maybe_not(strategy: st.SearchStrategy[Any], field: str) -> st.SearchStrategy[Any]:
-    """What is drawn for a field, or what it is when nothing is odd about it."""
+    """A drawn value for a field, or its usual one."""
     default = next(each.default for each in msgspec.structs.fields(Ending) if each.name == field)
     return st.one_of(st.just({} if default is msgspec.NODEFAULT else default), strategy)
 

@@ -1,4 +1,4 @@
-"""Objects that fail when they are looked at, described as plain data so that a test can draw, print and send them.
+"""Objects that fail when code inspects them, described as plain data so that a test can draw, print and send them.
 
 A `Thing` is a class that is made on the spot: what it derives from, which of its special methods misbehave and how, and
 the same for its metaclass. Nothing of it exists before the handler builds it, so neither hypothesis nor pytest ever
@@ -123,7 +123,7 @@ def build(thing: Thing, also: dict[str, Any] | None = None) -> Any:
 
 
 def build_class(thing: Thing) -> type[BaseException]:
-    """The class of an exception, for who is given types and not instances."""
+    """The class of an exception, where types are expected and not instances."""
     made: type[BaseException] = _class(EXCEPTIONS[thing.base], thing.deeds, thing.meta, {})
     return made
 

@@ -1,4 +1,4 @@
-"""Endings that once left a job inflight and its slot taken for ever, by name, and what becomes of each."""
+"""Endings that once left a job inflight for ever and a slot of its worker taken, by name, with their outcomes."""
 
 from dataclasses import dataclass
 from datetime import timedelta

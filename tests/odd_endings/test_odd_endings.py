@@ -105,7 +105,7 @@ def store_of(ending: Ending) -> Any:
 
 
 async def outcome_of(ending: Ending) -> Any:
-    """Run a job with this ending, and then one that is in order, in the only slot of a worker; what became of it."""
+    """Run a job with this ending, then a plain one, in the only slot of a worker; return the outcome of the first."""
     bench = Bench(store_of(ending) if ending.opens else None)
     bench._loop = asyncio.get_running_loop()
     worker = Worker(
@@ -155,7 +155,7 @@ async def outcome_of(ending: Ending) -> Any:
     assert not worker._services.capacity.running, "a slot is taken"
     assert not worker._services._held, "a lease is kept"
     told = [event for event in bench.events if isinstance(event, OUTCOMES) and event.job.id == "odd"]
-    if "commit" in ending.troubles and not told:  # nobody knows whether it was committed: the lease decides
+    if "commit" in ending.troubles and not told:  # whether it was committed is unknown: the lease decides
         assert [event.job.id for event in bench.of(OutcomeRefused)] == ["odd"]
         bench.clock.advance(60)
         assert (await bench.info("odd")).state == "ready"
@@ -175,7 +175,7 @@ async def outcome_of(ending: Ending) -> Any:
 
 
 def check(ending: Ending) -> Any:
-    """Run it. What escapes may itself be hostile to who reports it, so it goes no further than its name."""
+    """Run it. An exception that escapes may itself break pytest's report, so only its name goes further."""
     found, escaped = list[Any](), ""
 
     async def one() -> None:
@@ -192,7 +192,7 @@ def check(ending: Ending) -> Any:
 
 
 def drawn(test: int, chaos: int) -> settings:
-    """No shrinking in `make test`: a leaked slot costs the whole patience with every try."""
+    """No shrinking in `make test`: a leaked slot of the worker costs the whole timeout with every try."""
     phases = [Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if lane() != "test" else [])]
     return settings(
         max_examples=figure(test, chaos),

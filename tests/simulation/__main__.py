@@ -1,4 +1,4 @@
-"""`python -m tests.simulation SEED [COUNT]`: play one seed and tell it, or many and count."""
+"""`python -m tests.simulation SEED [COUNT]`: play one seed and print it, or many and count."""
 
 import sys
 import time

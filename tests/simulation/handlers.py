@@ -1,4 +1,4 @@
-"""What the simulated jobs do. One function runs them all: the plan says what each is like, and how often.
+"""What the simulated jobs do. One function runs them all: the plan decides what each does, and how often.
 
 A handler notes its start with the fence it saw and its end in the journal, works in steps with awaits between them,
 and ends as its kind says. What it decides depends on the job and the seed, never on the schedule.

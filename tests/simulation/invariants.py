@@ -26,13 +26,13 @@ def _waits_for_ever(journal: Journal, known: Known) -> bool:
 
 
 def held_by(journal: Journal, process: Process) -> list[Delivery]:
-    """What a process holds that it heard of."""
+    """The deliveries of a process whose reserve reached it."""
     held = [known.held for known in journal.jobs.values() if known.held is not None]
     return [each for each in held if each.process is process and each.heard and not _in_doubt(each)]
 
 
 def _in_doubt(held: Delivery) -> bool:
-    """Its lease ended, or its outcome may not have been told in time, or was given up by a worker that had to end."""
+    """Its lease ended, or its outcome may have come too late, or was given up by a worker that had to end."""
     process = held.process
     return bool(
         held.given_up  # explained when the job is taken over
@@ -78,7 +78,7 @@ async def check_at_the_end(world: "World") -> None:
 
 
 def _check_poison(journal: Journal, known: Known) -> None:
-    """It ends in the dead letter queue as crashed (or somebody took it away), after max_lost executions at most."""
+    """It ends in the dead letter queue as crashed (or an operator removed it), after max_lost executions at most."""
     ran = sum(1 for each in known.deliveries if each.execution is not None and each.ended == "expired")
     most = journal.plan.max_lost * (1 + known.requeues)
     journal.demand(ran <= most, f"poison {known} was executed {ran} times, at most {most} allowed")

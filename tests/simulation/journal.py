@@ -1,7 +1,7 @@
 """What the store was seen to do, kept apart from the code under test: a small model of the contract.
 
 Every call is noted at the moment it takes effect, and compared with what the model allows. The model has its own
-epoch for each job (the number of reservations seen) and its own idea of who holds what until when; it believes no
+epoch for each job (the number of reservations seen) and notes which lease is valid until when; it trusts no
 token, no counter and no state of the driver. What it objects to is a problem of the run.
 """
 
@@ -79,7 +79,7 @@ class Journal:
         return id
 
     def acknowledge(self, process: Any, ids: Sequence[str]) -> None:
-        """A caller was told that these are stored."""
+        """A call returned to its caller: these are stored."""
         for id in ids:
             self.acknowledged[id] = None
             self.demand(id in self.jobs, f"{id} was acknowledged, but never stored")
@@ -151,7 +151,7 @@ class Journal:
             known.blamed += 1
             self.count("blamed beside a poison")
             if known.blamed >= self.plan.max_lost:
-                self.count("innocent lost with so many fresh poisons that it is called crashed")
+                self.count("innocent lost beside fresh poisons until it counts as crashed")
         last.ended = "expired"
 
     def _runnable(self, known: Known, now: datetime) -> bool:
@@ -202,13 +202,13 @@ class Journal:
                 self.count(f"extend refused: {type(answer).__name__}")
 
     def told(self, lease: Lease, answer: Any) -> None:
-        """A process has heard what became of a lease that it wanted to extend."""
+        """A process received the result of an extend."""
         for delivery in self.jobs[lease.job_id].deliveries:
             if delivery.token == lease.token and delivery.told is None and not isinstance(answer, Lease):
                 delivery.told = self._time()
 
     def given_up(self, record: JobRecord) -> None:
-        """A worker said that an outcome was refused, or came too late: it holds the job no longer."""
+        """A worker reported that an outcome was refused, or came too late: it does not have the job any more."""
         if not self.over:
             self.jobs[record.id].deliveries[record.deliveries - 1].given_up = True
 
@@ -299,7 +299,7 @@ class Journal:
         return execution
 
     def _company(self, mine: Delivery) -> None:
-        """A suspect runs alone: its process holds nothing else that it would lose with it."""
+        """A suspect runs alone: its process has no other job that it would lose with it."""
         beside = [
             known.held
             for known in self.jobs.values()

@@ -40,7 +40,7 @@ class Deadlock(Stuck):
 
 
 class Livelock(Stuck):
-    """The step budget is used up: something goes round and round."""
+    """The step budget is used up: something repeats without end."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):

@@ -23,7 +23,7 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class Process:
-    """One process. What it was made to suffer is noted, because it explains what follows."""
+    """One process. Its troubles are noted, because they explain what follows."""
 
     def __init__(self, name: str, loop: VirtualLoop, *, offset: float = 0.0, drift: float = 0.0) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class Process:
         self.died_at: datetime | None = None  # by its own clock, or the store's
         self.killer: Any = None  # the delivery of the poison that took it down
         self.stored = 0  # how many jobs it has stored
-        self.own_clock = False  # whether it believes its machine, not the store
+        self.own_clock = False  # whether it follows its machine's clock, not the store's
         self.types: tuple[str, ...] = ()  # the job types a worker knows
         self.troubles: list[tuple[float, str]] = []  # when, what
         self.context = contextvars.copy_context()
@@ -56,7 +56,7 @@ class Process:
         self.troubles.append((self.loop.time(), trouble))
 
     def suffered(self, *kinds: str, since: float) -> int:
-        """How often one of these troubles happened since a moment."""
+        """The number of these troubles since a moment."""
         return sum(1 for when, kind in self.troubles if when >= since and kind in kinds)
 
     def kill(self, cause: str) -> None:
@@ -70,7 +70,7 @@ class Process:
             self.died.set()
 
     def freeze(self, seconds: float) -> None:
-        """Stop it as SIGSTOP does, and let it go on after so long."""
+        """Stop it as SIGSTOP does, and let it go on later."""
         if not self.dead and not self.frozen:
             self.frozen = True
             self.note("frozen")
@@ -100,7 +100,7 @@ def now_of(process: Process) -> datetime:
 
 
 class OwnClock:
-    """A clock that believes its machine: what a user has who gives one instead of following the store's."""
+    """A clock that follows its machine, for a user who passes a clock instead of following the store's."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -116,7 +116,7 @@ class OwnClock:
 
 
 class _MachineTime:
-    """Stands in for the module `time` where core reads it: the machine of whoever asks."""
+    """Stands in for the module `time` where core reads it: the clock of the machine that the caller runs on."""
 
     def time(self) -> float:
         process: Process | None = OWNER.get()
@@ -128,7 +128,7 @@ class _MachineTime:
 
 
 class _Random:
-    """Stands in for `secrets` and `os.urandom`: what the seed says, so that a run can be repeated to the letter."""
+    """Stands in for `secrets` and `os.urandom`: derived from the seed, so that a run can be repeated exactly."""
 
     def __init__(self, rng: Any) -> None:
         self._rng = rng
@@ -144,7 +144,7 @@ class _Random:
 
 
 class _Os:
-    """Stands in for `os` where core asks it for random bytes or for its process id."""
+    """Stands in for `os` where core reads random bytes or the process id."""
 
     def __init__(self, rng: Any) -> None:
         self._random = _Random(rng)
@@ -156,7 +156,7 @@ class _Os:
 
 @contextmanager
 def machines(rng: Any) -> Any:
-    """While this lasts, core's clock and core's random source are the simulation's."""
+    """For the time of a block core reads the simulation's clock and random source."""
     source = ids_module.IdSource.__new__(ids_module.IdSource)
     source._forget()
     with ExitStack() as stack:

@@ -77,10 +77,10 @@ class Delivery:
         self.suspect = self.lost >= SUSPECT
         self.with_suspect = False  # reserved in one call with a suspect
         self.heard = False  # whether the reply reached the process
-        self.given_up = False  # its worker said that it threw the outcome away
+        self.given_up = False  # its worker reported that it gave the outcome up
         self.ended = ""
         self.settled: type | None = None
-        self.told: float | None = None  # when its process heard that the lease is not its own any more
+        self.told: float | None = None  # when its process learned that it lost the lease
         self.execution: Execution | None = None
 
     def __str__(self) -> str:
@@ -117,7 +117,7 @@ def why_expired(last: Delivery, plan: Plan, now: float) -> str:
         return "frozen"
     if process.suffered("slow", since=since - plan.lease):
         return "slow calls"
-    # An extend may have been done while the settler, not having heard of it, gave the lease up.
+    # An extend may have succeeded while the settler, which did not know, gave the lease up.
     if process.suffered("extend failed", "settle failed", since=since - plan.lease) >= 3:
         return "calls failed again and again"
     if plan.own_clock:

@@ -13,13 +13,13 @@ FAULTS = (
     "lose",  # a call is done, and its reply is lost
     "duplicate",  # a call arrives twice, the second time at once or much later
     "slow",  # a call takes long
-    "outage",  # the store answers nobody for a while
+    "outage",  # the store does not answer for a while
     "freeze",  # a process stands still for up to three leases
     "clock",  # clocks are wrong, drift and are stepped
     "cancel",  # calls of clients are cancelled, and workers' own tasks
     "stop",  # workers are stopped gracefully, or hurried, and started again
     "poison",  # jobs that take their process down
-    "admin",  # somebody cancels, requeues, deletes, pauses and resumes
+    "admin",  # an operator cancels, requeues, deletes, pauses and resumes
 )
 
 KINDS = {  # what a job does, and how often there is one

@@ -1,4 +1,4 @@
-"""Producers: each enqueues one batch of the plan, and tries again as a caller would who was told that it failed."""
+"""Producers: each enqueues one batch of the plan, and tries again after an error, as a caller would."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -10,8 +10,8 @@ from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord
 from taskharbor.model.times import round_up, to_ms
 from tests.simulation.machine import OwnClock, Process
+from tests.simulation.network import RemoteDriver
 from tests.simulation.plan import Spec, stream
-from tests.simulation.wire import Wire
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -43,9 +43,9 @@ async def produce(world: "World", batch: tuple[Spec, ...]) -> None:
 
 
 async def enqueue(world: "World", process: Process, batch: tuple[Spec, ...], records: list[JobRecord]) -> None:
-    wire = Wire(world, process)
+    driver = RemoteDriver(world, process)
     if len(batch) == 1:
-        handle = await Client(wire, clock=world.clock(process)).aenqueue(request(batch[0]))
+        handle = await Client(driver, clock=world.clock(process)).aenqueue(request(batch[0]))
         if batch[0].key is None and handle.existed:
             world.journal.wrong(f"j{batch[0].n} has no key, and the client says it existed")
         world.journal.acknowledge(process, [handle.id])
@@ -53,12 +53,12 @@ async def enqueue(world: "World", process: Process, batch: tuple[Spec, ...], rec
     clock = world.clock(process) or OwnClock(Process("store", world.loop))
     if not records:  # the same ids each time: sent again, they are the same jobs
         records.extend(as_records(batch, clock.now()))
-    answers = await wire.enqueue(records, clock.now())
+    answers = await driver.enqueue(records, clock.now())
     world.journal.acknowledge(process, [answer.id for answer in answers])
 
 
 def request(spec: Spec) -> JobRequest:
-    """A job of the plan as a client asks for it."""
+    """A job of the plan as a request to the client."""
     return JobRequest(
         type=spec.type,
         payload={"n": spec.n, "name": f"j{spec.n}"},

@@ -1,4 +1,4 @@
-"""Playing a seed, telling what happened, and finding a smaller plan that fails in the same way."""
+"""Playing a seed, printing what happened, and finding a smaller plan that fails in the same way."""
 
 import hashlib
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ def digest(seeds: Iterable[int]) -> str:
 
 
 def tell(plan: Plan, journal: Journal) -> str:
-    """A run as a text to read."""
+    """A run as text."""
     specs = [f"  {spec}" for batch in plan.batches for spec in batch]
     head = [f"seed {plan.seed}: {plan.describe()}", *specs, ""]
     problems = [f"PROBLEM: {problem}" for problem in journal.problems] or ["no problem"]

@@ -10,7 +10,7 @@ from tests.simulation.machine import START, Process, machines
 
 
 def error_after(*looks: float) -> float:
-    """By how many seconds the clock is wrong after a follow whose looks took so long on their way back."""
+    """By how many seconds the clock is wrong after a follow whose replies took `delays` to come back."""
     loop = VirtualLoop(random.Random(0), shuffle=False, steps=1000)
     process = Process("worker", loop, offset=3600)
     late = iter(looks)

@@ -30,7 +30,7 @@ def test_a_day_passes_at_once() -> None:
     assert run(loop, day()) == 86_400
 
 
-def test_a_deadlock_is_told_with_who_waits_where() -> None:
+def test_a_deadlock_names_the_waiting_coroutines() -> None:
     async def for_ever() -> None:
         await asyncio.Event().wait()
 
@@ -38,7 +38,7 @@ def test_a_deadlock_is_told_with_who_waits_where() -> None:
         run(loop_of(), for_ever())
 
 
-def test_a_livelock_is_told() -> None:
+def test_a_livelock_is_found() -> None:
     async def busy() -> None:
         while True:
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Trouble: what the seed does to processes and to the store, and what somebody with a console does to jobs."""
+"""Trouble: what the seed does to processes and to the store, and what an operator does to jobs."""
 
 import asyncio
 import random
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from taskharbor.model.errors import BackendUnavailable
 from tests.simulation.machine import OwnClock, Process
+from tests.simulation.network import RemoteDriver
 from tests.simulation.plan import stream
-from tests.simulation.wire import Wire
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -86,14 +86,14 @@ async def administer(world: "World") -> None:
 
 
 async def act(world: "World", process: Process, rng: random.Random, id: str) -> None:
-    wire, now = Wire(world, process), OwnClock(Process("store", world.loop)).now()
+    driver, now = RemoteDriver(world, process), OwnClock(Process("store", world.loop)).now()
     verb = rng.choice(["cancel", "requeue", "requeue", "delete", "pause", "resume"])
     dead = [known.id for known in world.journal.jobs.values() if known.state in ("dlq", "cancelled")]
     if verb == "requeue" and dead:
-        await wire.requeue([rng.choice(dead)], now, reset_attempts=rng.random() < 0.5)
+        await driver.requeue([rng.choice(dead)], now, reset_attempts=rng.random() < 0.5)
     elif verb == "cancel":
-        await wire.cancel([id], now)
+        await driver.cancel([id], now)
     elif verb == "delete":
-        await wire.delete([id])
+        await driver.delete([id])
     elif verb in ("pause", "resume"):
-        await getattr(wire, verb)(rng.choice(["a", "b"]))
+        await getattr(driver, verb)(rng.choice(["a", "b"]))

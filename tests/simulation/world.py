@@ -1,6 +1,6 @@
 """The world: processes on one store, a workload, and everything that goes wrong; then calm, until all is drained.
 
-active (faults) ──► draining (no more faults; the dead are started again) ──► stopped gracefully ──► looked at
+active (faults) ──► draining (no more faults; the dead are started again) ──► stopped gracefully ──► checked
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from tests.simulation.invariants import check_at_the_end, drained, held_by
 from tests.simulation.journal import Journal
 from tests.simulation.loop import Stuck, VirtualLoop
 from tests.simulation.machine import OwnClock, Process, machines
+from tests.simulation.network import Network, RemoteDriver
 from tests.simulation.plan import Plan, WorkerPlan, stream
 from tests.simulation.producer import produce
 from tests.simulation.trouble import administer, disturb
-from tests.simulation.wire import Network, Wire
 
 STEPS = 400_000
 DRAIN = 900.0  # virtual seconds: of two idle workers one that does not know a type may often be the first
 
 
 class Listener:
-    """An observer that hears which outcomes a worker has given up."""
+    """An observer that notes which outcomes a worker has given up."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -104,7 +104,7 @@ class World:
         await check_at_the_end(self)
 
     async def _calm(self) -> None:
-        """Whatever was stopped goes on."""
+        """What was stopped goes on."""
         for process in list(self.processes):
             if process.frozen:
                 process._thaw()
@@ -112,7 +112,7 @@ class World:
                 process.kill("the calm")
         admin = self.process("admin")
         for queue in ("a", "b"):
-            await Wire(self, admin).resume(queue)
+            await RemoteDriver(self, admin).resume(queue)
 
     async def _drain(self) -> None:
         limit = self.loop.time() + DRAIN
@@ -124,7 +124,7 @@ class World:
             await asyncio.sleep(0.5)
 
     async def _close(self) -> None:
-        """Stop all workers gracefully; nothing may be left in anybody's hands."""
+        """Stop all workers gracefully; no job may be left under a lease."""
         self.closing = True
         ends = []
         for process, (worker, task) in list(self.workers.items()):
@@ -142,7 +142,7 @@ class World:
         rng, wrong = self.chaos, "clock" in self.plan.faults
         offset, drift = rng.uniform(-3600, 3600), rng.uniform(-2e-4, 2e-4)
         if self.plan.own_clock:
-            offset /= 2400  # a second and a half: more than that and nobody could hold a lease
+            offset /= 2400  # a second and a half: with more, no worker could keep a lease
         process = Process(name, self.loop, offset=offset if wrong else 0.0, drift=drift if wrong else 0.0)
         process.own_clock = self.plan.own_clock
         self.processes.append(process)
@@ -173,9 +173,9 @@ class World:
             await asyncio.sleep(rng.uniform(0.05, 2.0))
 
     async def _work(self, process: Process, plan: WorkerPlan, rng: random.Random) -> None:
-        client = Client(Wire(self, process), clock=self.clock(process))
+        client = Client(RemoteDriver(self, process), clock=self.clock(process))
         worker = Worker(
-            Wire(self, process),
+            RemoteDriver(self, process),
             queues=plan.queues,
             concurrency=plan.concurrency,
             lease=self.plan.lease,
@@ -215,7 +215,7 @@ class World:
         return self._snoozes[id]
 
     def later(self, seconds: float, do: Callable[[], Awaitable[Any]], what: str) -> None:
-        """A request that was held up somewhere arrives, whoever sent it."""
+        """A delayed request arrives, also if its sender is gone."""
 
         async def arrive() -> None:
             await asyncio.sleep(seconds)

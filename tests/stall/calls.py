@@ -1,4 +1,4 @@
-"""Every public call that asks a store, in both colours, found by looking and made on a world that is ready for it."""
+"""Every public call that uses a store, awaited and blocking: found by introspection, and made on a prepared store."""
 
 import asyncio
 import inspect
@@ -35,7 +35,7 @@ PARTS = {
 
 
 def found() -> Iterator[str]:
-    """The calls that take a `call_timeout`, or have a twin in the other colour, or are coroutines."""
+    """The calls that take a `call_timeout`, or exist both awaited and blocking, or are coroutines."""
     for place in PLACES:
         names = {name for name in vars(place) if not name.startswith("_")}
         for name in names:
@@ -49,7 +49,7 @@ def found() -> Iterator[str]:
 
 
 class World:
-    """A harbor whose store has one job that waits and one flow; everything below asks it about these."""
+    """A harbor whose store has one waiting job and one flow, which all calls below are about."""
 
     def __init__(self, store: Any, **options: Any) -> None:
         self.harbor = Harbor(store, **options)
@@ -117,7 +117,7 @@ CALLS: dict[str, Callable[[World], Any]] = {
 
 
 async def made(world: World, name: str) -> Any:
-    """What a call answers, or raises."""
+    """What a call returns or raises."""
     try:
         if name.partition(".")[2].startswith("a"):
             return await CALLS[name](world)

@@ -1,4 +1,5 @@
-"""Real stores that stand still: servers stopped with SIGSTOP, an SQLite file whose write lock somebody keeps."""
+"""Real stores that stand still: servers stopped with SIGSTOP, an SQLite file whose write lock another
+program keeps."""
 
 import contextlib
 import fcntl
@@ -17,8 +18,8 @@ from tests.servers import postgres, redis
 
 
 class Store(NamedTuple):
-    """`dsn`: with limits of the driver itself that are shorter than usual. `still`: it stands still for a block.
-    `reads`: it goes on answering those who only look."""
+    """`dsn`: with shorter timeouts of the driver itself. `still`: it stands still for a block.
+    `reads`: it still answers calls that only read."""
 
     dsn: str
     still: Callable[[], AbstractContextManager[None]]
@@ -30,7 +31,7 @@ def stopped(*pids: int) -> Iterator[None]:
     """Processes that stand still, and go on again whatever happens."""
     try:
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):  # one of a server's own that has ended meanwhile
+            with contextlib.suppress(ProcessLookupError):  # a process of the server that has ended meanwhile
                 os.kill(pid, signal.SIGSTOP)
         yield
     finally:
@@ -40,7 +41,7 @@ def stopped(*pids: int) -> Iterator[None]:
 
 
 def postgres_stands() -> AbstractContextManager[None]:
-    """The server and the process of every connection; new connections are taken by the system alone."""
+    """The server and the process of every connection; only the kernel accepts new connections."""
     first = postgres.shared().pid()
     found = subprocess.run(["pgrep", "-P", str(first)], capture_output=True, text=True, check=True)
     return stopped(first, *map(int, found.stdout.split()))
@@ -51,8 +52,8 @@ def redis_stands() -> AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def somebody_writes(path: Path) -> Iterator[None]:
-    """A program that knows nothing of us is in the middle of a write."""
+def another_program_writes(path: Path) -> Iterator[None]:
+    """Another program is in the middle of a write."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -62,8 +63,8 @@ def somebody_writes(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def somebody_is_stopped(path: Path) -> Iterator[None]:
-    """Another process of ours was stopped in its turn."""
+def another_process_is_stopped(path: Path) -> Iterator[None]:
+    """Another process of ours was stopped while it had the write lock."""
     file = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(file, fcntl.LOCK_EX)
     try:
@@ -88,5 +89,5 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
             connection.flushall()
         return Store(f"{redis.shared().url}?timeout=2s&connect_timeout=1s", redis_stands)
     path = tmp_path / "jobs.db"
-    ways = {"sqlite write": somebody_writes, "sqlite turn": somebody_is_stopped}
+    ways = {"sqlite write": another_program_writes, "sqlite turn": another_process_is_stopped}
     return Store(f"sqlite:///{path}", lambda: ways[request.param](path), reads=True)

@@ -1,4 +1,5 @@
-"""A store that fails in one verb only, or stands still in it: every call of a client ends in its own time, and says so.
+"""A store that fails in one verb only, or stands still in it: every call of a client ends in its own time, with
+an error.
 
 Worker: tests/worker/test_hanging_store.py.
 """
@@ -70,7 +71,7 @@ def test_every_call_ends(verb, how, monkeypatch):
     assert bool(told) is bool(asked - {"close"} - {"workers"})
 
 
-def test_what_is_in_doubt_is_told():
+def test_an_error_says_what_is_in_doubt():
     """And what to do about it; whether the job is stored is found by its id."""
     plan: dict[str, str] = {}
     world = World(Broken(open_driver("memory://"), plan, set()), call_timeout=0.05)
@@ -99,7 +100,7 @@ def test_what_is_in_doubt_is_told():
         await world.harbor.aclose()
         plan["open"] = "hangs"
         with pytest.raises(BackendUnavailable, match=r"could not be opened within 0\.05 s \(tried once\)$"):
-            await world.task.aenqueue(1)  # nothing was sent: nothing is in doubt
+            await world.task.aenqueue(1)  # nothing was sent, so nothing is in doubt
         await world.harbor.aclose()
 
     asyncio.run(asyncio.wait_for(live(), LONG))
@@ -133,7 +134,7 @@ def test_a_store_that_answers_late_stores_the_job_once():
 
 
 @pytest.mark.parametrize("given", [0, -1, "5", float("nan"), True])
-def test_a_budget_that_is_none_is_told(given):
+def test_an_invalid_budget_is_refused(given):
     with pytest.raises((ValueError, TypeError), match="call_timeout: expected"):
         World("memory://", call_timeout=given)
     world = World("memory://")
@@ -143,7 +144,7 @@ def test_a_budget_that_is_none_is_told(given):
         world.client.handle("a").status(call_timeout=given)
 
 
-def test_a_driver_that_does_not_let_go_is_left_by_whoever_blocks():
+def test_a_blocking_caller_leaves_a_driver_that_ignores_cancellation():
     """A blocking caller waits no longer than its budget and a moment, also for a driver that ignores cancellation."""
     over = asyncio.Event()
 

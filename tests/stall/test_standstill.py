@@ -19,14 +19,14 @@ WRITES = {name for name in CALLS if name.rpartition(".")[2].removeprefix("a") in
 
 @pytest.fixture
 def quick(monkeypatch):
-    """The times of a worker's stop, shortened: that they end it is what is tested here."""
+    """The timeouts of a worker's stop, shortened: the tests check that they end it."""
     for name, seconds in {"STORE": 0.3, "HURRIED": 0.3, "CANCELLED": 0.1, "CLOSING": 0.2}.items():
         monkeypatch.setattr(stop_budget, name, seconds)
 
 
 @pytest.mark.parametrize("opened", [True, False], ids=["in use", "not yet open"])
 def test_every_call_ends_in_its_own_time(store: Store, opened: bool):
-    """Connections that were in use, and such as are made while it stands still."""
+    """On connections in use, and on those made while it stands still."""
     world = World(store.dsn, call_timeout=0.5)
 
     async def live() -> dict[str, Any]:
@@ -55,7 +55,7 @@ def raised(answer: Any) -> bool:
 
 
 def test_it_goes_on_when_the_store_does(store: Store):
-    """Calls that were given up leave nothing behind that is in the way of the next; no job is stored twice."""
+    """Calls that were given up do not disturb the next ones; no job is stored twice."""
     world = World(store.dsn, call_timeout=0.3)
 
     async def live() -> None:
@@ -108,7 +108,7 @@ def test_a_worker_ends(store: Store, quick: None, way: str, busy: bool):
 
 
 def test_closing_ends(store: Store):
-    """With calls under way, in both colours."""
+    """With calls under way, awaited and blocking."""
     harbor = Harbor(store.dsn, call_timeout=0.5)
 
     @harbor.task

@@ -26,7 +26,7 @@ def promised() -> float:
 @pytest.mark.rotates(8)
 @pytest.mark.parametrize("signals", [1, 2])
 def test_it_ends_while_a_handler_runs(store: Store, signals: int, tmp_path: Path) -> None:
-    """Its handler waits for a file that never comes, so there is something to give back, which nobody takes."""
+    """Its handler waits for a file that never comes, so there is a job to give back, and the store does not take it."""
     with yard(store.dsn, tmp_path, app="tests.processes.app:harbor") as here:
         program = here.start("--shutdown-timeout", str(GRACE), "--lease", "10")
         [job] = here.enqueue("gate", name="never")

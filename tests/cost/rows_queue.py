@@ -1,4 +1,4 @@
-"""Lining up and reserving."""
+"""Enqueueing and reserving."""
 
 from datetime import timedelta
 
@@ -8,7 +8,7 @@ from tests import lanes
 from tests.cost.meter import MANY, START, Row, Store
 
 FALLEN = lanes.figure(test=10_000, chaos=100_000)  # due, or expired
-SLICES = 1_000  # as many as the calls of a row line up, and more: a smaller store would have nothing left for some
+SLICES = 1_000  # more than the calls of a row reserve: a smaller store would have nothing left for some
 DUE = START + 60_000
 QUEUES = [f"q{number}" for number in range(1000)]
 
@@ -39,7 +39,7 @@ async def expired(store: Store, size: int) -> None:
 
 
 async def due_in_full_groups(store: Store, size: int) -> None:
-    """One of each group is held, the others fall due: nobody can have them."""
+    """One of each group is leased, the others become due: no worker can have them."""
     for group in ("a", "b", "c"):
         await store.put(size // 3, run_at=from_ms(DUE), group=group)
         await store.put(1, group=group)
@@ -49,7 +49,7 @@ async def due_in_full_groups(store: Store, size: int) -> None:
 
 
 async def many_queues(store: Store, size: int) -> None:
-    """So many jobs in queues that the call does not name, and a few in those that it does."""
+    """`size` jobs in queues that the call does not name, and a few in those that it does."""
     for number in range(max(1, size // 20)):
         await store.put(20, queue=f"other{number}")
     for queue in QUEUES[::100]:
@@ -105,7 +105,7 @@ async def backlog_and_a_group(store: Store, size: int) -> None:
 
 
 async def lose_the_record_and_reserve(store: Store) -> None:
-    """Of the job that holds the only slot of its group; when its lease is over the next one runs."""
+    """Of the job that has the only place of its group; when its lease is over the next one runs."""
     (holder,) = store.client.zrange("{grouped}:active", 0, -1)
     store.client.delete(b"{grouped}:job:" + holder)
     store.later(60_000)
@@ -134,7 +134,7 @@ ROWS = [
     Row("`reserve` of 10, among groups", groups, reserve, SLICES, lanes.figure(test=3_000, chaos=100_000)),
     Row("`reserve` of 10, by priority", priorities, reserve, 200, lanes.figure(test=5_000, chaos=200_000)),
     Row("`reserve` of 10 from 1,000 queues", many_queues, reserve_over_queues, 100, min(MANY, 200_000)),
-    # Five thousand keys are looked up: what that costs a processor's cache is not what is asked here.
+    # Five thousand keys are looked up: what that costs a processor's cache is not measured here.
     Row(
         "`reserve` from 1,000 empty queues",
         backlog,

@@ -1,4 +1,4 @@
-"""The driver that a simulated process holds: the memory store behind a network that misbehaves by the seed.
+"""The driver of a simulated process: the memory store behind a network that misbehaves by the seed.
 
 Each call travels (latency), may fail before it arrives, takes effect in one instant in which the journal notes it, and
 travels back, when the reply may be lost. The process may die before, after, or in between. A dead process's calls
@@ -58,12 +58,12 @@ class Network:
             return "ok"
         if which == "duplicate" and verb not in REPEATABLE:
             return "ok"
-        if which.startswith("kill") and self.rng.random() < 0.5:  # else too much dies for anything to be done
+        if which.startswith("kill") and self.rng.random() < 0.5:  # otherwise too much dies for any job to be done
             return "ok"
         return which
 
 
-class Wire(SingleVerbs):
+class RemoteDriver(SingleVerbs):
     """A driver on the shared store, for one process."""
 
     def __init__(self, world: "World", process: Process) -> None:
@@ -75,8 +75,8 @@ class Wire(SingleVerbs):
     def retention(self) -> timedelta:
         return self._inner.retention
 
-    def sibling(self) -> "Wire":
-        return Wire(self._world, self._process)
+    def sibling(self) -> "RemoteDriver":
+        return RemoteDriver(self._world, self._process)
 
     async def open(self) -> None:
         await self._call("open", self._inner.open)
@@ -90,7 +90,7 @@ class Wire(SingleVerbs):
 
         return await self._call("server_time", read)
 
-    # The verbs -----------------------------------------------------------------------------------------------
+    # Calls -----------------------------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         async def do() -> list[Enqueued]:
@@ -254,7 +254,7 @@ class Wire(SingleVerbs):
         return answer
 
     async def _again(self, verb: str, do: Callable[[], Awaitable[Any]], first: Any) -> Any:
-        """The same request arrives a second time: at once, or when nobody remembers it."""
+        """The same request arrives a second time: at once, or much later."""
         rng = self._world.network.rng
         if rng.random() < 0.5:
             second = await do()
@@ -263,7 +263,7 @@ class Wire(SingleVerbs):
         return first
 
     async def _arrive(self) -> None:
-        """A dead process gets no further than this."""
+        """A call of a dead process ends here."""
         if self._world.journal.over:
             raise Gone
         if self._process.dead:
