@@ -65,7 +65,7 @@ def test_a_driver_follows_a_node_that_says_moved(cluster):
         await driver.open()
         endpoint = driver.store.endpoint
         assert isinstance(endpoint, ClusterEndpoint)
-        right, asked = sorted(endpoint._slots), []
+        right, asked = sorted(endpoint._hash_slots), []
         assert len({address for _, _, address in right}) == 3
         real = endpoint._refresh
 
@@ -74,10 +74,10 @@ def test_a_driver_follows_a_node_that_says_moved(cluster):
             await real()
 
         endpoint._refresh = refresh  # type: ignore[method-assign]
-        endpoint._slots = [(0, 16383, right[0][2])]
+        endpoint._hash_slots = [(0, 16383, right[0][2])]
         await lives(driver)
         assert asked
-        assert sorted(endpoint._slots) == right
+        assert sorted(endpoint._hash_slots) == right
         await driver.close()
 
     asyncio.run(story())

@@ -190,7 +190,7 @@ def test_a_server_that_takes_no_more_connections():
 
 
 def test_a_call_that_no_server_would_take_is_not_sent(monkeypatch):
-    monkeypatch.setattr(endpoint, "LARGEST", 3 << 20)
+    monkeypatch.setattr(endpoint, "MAX_CALL_BYTES", 3 << 20)
 
     async def scenario(between: Proxy, opened: RedisDriver) -> None:
         large = [JobRecord(id=f"l{n}", type="t", payload=b"x" * (1 << 20)) for n in range(4)]

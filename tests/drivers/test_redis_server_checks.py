@@ -41,7 +41,7 @@ async def nothing(driver):
 
 @pytest.fixture(autouse=True)
 def _unsaid(monkeypatch):
-    monkeypatch.setattr(server_checks, "_said", set())
+    monkeypatch.setattr(server_checks, "_logged", set())
 
 
 def test_eviction_and_persistence_are_named(caplog):
@@ -140,13 +140,13 @@ def test_scripts_that_the_server_forgot_are_loaded_again():
 
 
 def test_waiting_is_woken_by_a_message_and_not_by_looking(monkeypatch):
-    monkeypatch.setattr(wait, "LOOK_EVERY", 1000.0)
+    monkeypatch.setattr(wait, "CHECK_EVERY_S", 1000.0)
 
     async def story(driver):
         assert await driver.reserve(["q"], NOW, LEASE, 1) == []
         waiting = asyncio.create_task(driver.wait(["q"], 60))
         hints = driver.opened.hints
-        while not hints._heard or not all(event.is_set() for event in hints._heard.values()):
+        while not hints._subscribed or not all(event.is_set() for event in hints._subscribed.values()):
             await asyncio.sleep(0)
         other = driver.sibling()
         await other.open()

@@ -65,9 +65,9 @@ def test_a_name_that_no_queue_can_have_costs_the_others_no_hint(cluster: bool) -
         try:
             assert not await driver.wait([*NOBODY, "mine"], 0)
             hints = driver.opened.hints
-            assert "mine" in hints._heard
+            assert "mine" in hints._subscribed
             async with asyncio.timeout(60):
-                await hints._heard["mine"].wait()
+                await hints._subscribed["mine"].wait()
             assert hints._task is not None
             assert not hints._task.done()
         finally:

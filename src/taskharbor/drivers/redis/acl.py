@@ -1,8 +1,8 @@
-"""What a user of the server must be allowed to do: the commands, keys and channels of the driver and of OmniQ's client.
+"""The permissions that the driver and OmniQ's client need on the server: commands, keys and channels.
 
 `rule` is the text for ACL SETUSER that docs/driver-redis.md shows; a test compares the commands with those that the
-scripts and modules name. `denied` asks a server: it queues each command in a transaction that is discarded, because
-permissions are looked at when a command is queued, and nothing is carried out.
+scripts and modules name. `denied` asks a server: it queues each command in a transaction that is discarded. The server
+checks permissions when a command is queued, and carries nothing out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from taskharbor.drivers.redis.connection import RespConnection
 from taskharbor.drivers.redis.options import RedisOptions
 
-# What needs it → commands, each with arguments that a server would queue. `k`: a key, `c`: a channel.
+# Feature → commands, each with arguments that a server would queue. `k`: a key, `c`: a channel.
 NEEDED = {
     "every store": """
         CLIENT SETNAME taskharbor | DBSIZE | DEL k | EVAL 1 1 k | EVALSHA 1 1 k | EXISTS k | GET k | HDEL k 1
@@ -58,7 +58,7 @@ def rule() -> str:
 
 
 async def denied(connection: RespConnection, options: RedisOptions) -> list[str]:
-    """What the user of a connection lacks at its server, a sentence each. The connection is of no more use then."""
+    """Permissions that the user of a connection lacks, a sentence each. The connection cannot be used afterwards."""
     (begun,) = await connection.call([("MULTI",)])
     if isinstance(begun, Exception):
         return ["what this user may do cannot be asked: allow +multi +discard"]

@@ -1,8 +1,8 @@
-"""Running scripts on a Redis Cluster: who serves which slot, and what to do when that has changed.
+"""Commands and scripts go to the node of a Redis Cluster that serves the hash slot of a key.
 
-The map of slots is read from any node and read again when a node says that it is wrong (MOVED) or does not answer.
-While a slot moves (ASK, then TRYAGAIN: see `anchors` in scripts.py) or has no primary, a call waits a moment and tries
-again, for as long as `timeout` allows.
+The map of hash slots is read from any node, and again when a node reports that it is wrong (MOVED) or does not answer.
+While a hash slot moves (ASK, then TRYAGAIN: see `anchors` in scripts.py) or has no primary, a call waits a moment and
+tries again, for as long as `timeout` allows.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError, NoScriptError, RedisError, ResponseError
 
 from taskharbor.drivers.redis.connection import RespConnection, dial
-from taskharbor.drivers.redis.endpoint import AWAY, LOST, Endpoint, MakeCommands, refused
+from taskharbor.drivers.redis.endpoint import AWAY, LOST, Endpoint, MakeCommands, monotonic, refused
 from taskharbor.drivers.redis.options import RedisOptions
 from taskharbor.drivers.redis.pool import RedisPool
 from taskharbor.drivers.redis.resp import Address, Command
 from taskharbor.model.errors import BackendUnavailable
 
-PAUSE = 0.1  # seconds between two tries
-PATIENCE = 10.0  # seconds for which a call waits for a new primary, at most
-NOWHERE = ("", "?")  # what a node says that cannot tell its own name, or another's: "as you reached me"
+PAUSE_S = 0.1  # between two attempts
+MAX_WAIT_S = 10.0  # for which a call waits for a new primary
+UNKNOWN_HOSTS = ("", "?")  # a node that does not know its own host, or another's: the host by which it was reached
 
 
 def address_of(node: Sequence[Any], host: str) -> Address:
-    """Where a node of CLUSTER SLOTS is; `host` is where the answer came from.
+    """The address of a node in the reply of CLUSTER SLOTS; `host` is where the reply came from.
 
     >>> address_of([None, 7000, b"id", []], "10.0.0.1")
     ('10.0.0.1', 7000)
@@ -35,7 +35,7 @@ def address_of(node: Sequence[Any], host: str) -> Address:
     ('10.0.0.2', 7000)
     """
     name, port, *more = node
-    if name and name.decode() not in NOWHERE:
+    if name and name.decode() not in UNKNOWN_HOSTS:
         return name.decode(), int(port)
     told = more[1] if len(more) > 1 else []
     further = dict(zip(told[::2], told[1::2], strict=False))
@@ -50,8 +50,8 @@ class ClusterEndpoint(Endpoint):
     def __init__(self, options: RedisOptions, dsn: str) -> None:
         super().__init__(options, dsn)
         self._pools: dict[Address, RedisPool] = {}
-        self._slots: list[tuple[int, int, Address]] = []
-        self._nodes: list[Address] = list(options.hosts)  # every node ever heard of, primaries first
+        self._hash_slots: list[tuple[int, int, Address]] = []
+        self._nodes: list[Address] = list(options.hosts)  # every node that is known, primaries first
         self._refreshing: asyncio.Lock = asyncio.Lock()
 
     async def open(self) -> None:
@@ -61,7 +61,7 @@ class ClusterEndpoint(Endpoint):
             await self._check(self._pool_of(address))
 
     async def addresses(self) -> list[Address]:
-        if not self._slots:
+        if not self._hash_slots:
             await self._refresh()
         return self.primaries()
 
@@ -70,15 +70,15 @@ class ClusterEndpoint(Endpoint):
             await pool.close()
         self._pools.clear()
 
-    # Who serves what
+    # The map of hash slots
 
     async def _refresh(self) -> None:
-        """Read the map of slots from the first node that has one."""
+        """Read the map of hash slots from the first node that has one."""
         last: Exception | None = None
         async with self._refreshing:
             for address in list(dict.fromkeys([*self._nodes, *self.options.hosts])):
                 try:
-                    slots = await self._pool_of(address).ask("CLUSTER", "SLOTS")
+                    ranges = await self._pool_of(address).ask("CLUSTER", "SLOTS")
                 except (*LOST, *AWAY) as error:
                     last = error
                     await self._pool_of(address).drop_idle()
@@ -86,19 +86,19 @@ class ClusterEndpoint(Endpoint):
                     continue
                 except ResponseError as error:
                     raise refused(self, error) from error
-                if slots:
-                    self._read_map(slots, address[0])
+                if ranges:
+                    self._read_map(ranges, address[0])
                     return
-        raise self.unavailable(last or OSError("no node of the Cluster knows its slots"))
+        raise self.unavailable(last or OSError("no node of the Cluster knows its hash slots"))
 
-    def _read_map(self, slots: Any, host: str) -> None:
+    def _read_map(self, ranges: Any, host: str) -> None:
         found, primaries, replicas = [], [], []
-        for low, high, primary, *others in slots:
+        for low, high, primary, *others in ranges:
             address = address_of(primary, host)
             found.append((int(low), int(high), address))
             primaries.append(address)
             replicas += [address_of(other, host) for other in others]
-        self._slots = found
+        self._hash_slots = found
         self._nodes = list(dict.fromkeys([*primaries, *replicas]))
 
     def _pool_of(self, address: Address) -> RedisPool:
@@ -108,45 +108,45 @@ class ClusterEndpoint(Endpoint):
         return found
 
     def _address_of(self, key: str) -> Address | None:
-        slot = key_slot(key.encode())
-        return next((address for low, high, address in self._slots if low <= slot <= high), None)
+        hash_slot = key_slot(key.encode())
+        return next((address for low, high, address in self._hash_slots if low <= hash_slot <= high), None)
 
     def primaries(self) -> list[Address]:
-        return list(dict.fromkeys(address for _, _, address in self._slots))
+        return list(dict.fromkeys(address for _, _, address in self._hash_slots))
 
     # Calls
 
     async def _send(self, key: str, commands: MakeCommands, *, repeat: bool, within: float | None = None) -> list[Any]:
-        end = asyncio.get_running_loop().time() + min(PATIENCE, self.options.timeout)
-        asked: Address | None = None
+        end = monotonic() + min(MAX_WAIT_S, self.options.timeout)
+        ask_at: Address | None = None
         late = False
         while True:
-            address = asked or self._address_of(key)
+            address = ask_at or self._address_of(key)
             try:
                 if address is None:
-                    raise ConnectionError("no primary serves the slot")
-                return await self._once(address, commands(late), asking=asked is not None, within=within)
+                    raise ConnectionError("no primary serves the hash slot")
+                return await self._once(address, commands(late), asking=ask_at is not None, within=within)
             except AskError as error:  # MovedError is one, too
-                assert address is not None  # somebody answered
-                there = (error.host if error.host not in NOWHERE else address[0], error.port)
+                assert address is not None  # a node replied
+                there = (error.host if error.host not in UNKNOWN_HOSTS else address[0], error.port)
                 moved = isinstance(error, MovedError)
-                asked = None if moved else there
+                ask_at = None if moved else there
                 if moved:
-                    await self._moved(error.slot_id, there)
+                    await self._note_move(error.slot_id, there)
             except NoScriptError:
                 raise
             except (*LOST, *AWAY) as error:
-                asked, late = None, True
+                ask_at, late = None, True
                 if address is not None:
                     await self._pool_of(address).drop_idle()
-                if asyncio.get_running_loop().time() > end or (not repeat and isinstance(error, LOST) and address):
+                if monotonic() > end or (not repeat and isinstance(error, LOST) and address):
                     raise self.unavailable(error) from error
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(PAUSE_S)
                 await self._quietly_refresh()
             except ResponseError as error:
                 raise refused(self, error) from error
-            if asyncio.get_running_loop().time() > end:
-                raise BackendUnavailable("Redis did not answer: the slot moved while it was asked; send the call again")
+            if monotonic() > end:
+                raise BackendUnavailable("Redis did not answer: the hash slot moved meanwhile; send the call again")
 
     async def _once(
         self, address: Address, commands: list[Command], *, asking: bool, within: float | None
@@ -158,15 +158,15 @@ class ClusterEndpoint(Endpoint):
                 raise reply
         return replies
 
-    async def _moved(self, slot: int, address: Address) -> None:
-        self._slots.insert(0, (slot, slot, address))  # until the map is read again
+    async def _note_move(self, hash_slot: int, address: Address) -> None:
+        self._hash_slots.insert(0, (hash_slot, hash_slot, address))  # until the map is read again
         await self._quietly_refresh()
 
     async def _quietly_refresh(self) -> None:
         try:
             await self._refresh()
         except BackendUnavailable:
-            pass  # the call itself tells, when it gives up
+            pass  # the call reports it when it gives up
 
     # All nodes
 
@@ -186,7 +186,7 @@ class ClusterEndpoint(Endpoint):
                     break
 
     async def connection(self) -> RespConnection:
-        """A connection of its own to whichever node answers: what is published anywhere is heard everywhere."""
+        """A connection of its own to any node that answers: a message published on one node reaches all."""
         last: Exception | None = None
         for address in self._nodes:
             try:

@@ -41,13 +41,13 @@ from taskharbor.model.errors import BackendUnavailable, DriverError
 LOST = (ConnectionError, TimeoutError, OSError)
 AWAY = (BusyLoadingError, ReadOnlyError, MasterDownError, ClusterDownError, TryAgainError)
 AWAY_WORDS = ("MISCONF", "NOREPLICAS", "OOM", "BUSY", "UNBLOCKED")
-FULL = "Redis is full (maxmemory): it takes no new jobs until there is room; raise maxmemory, or prune or delete jobs"
-DENIED = ("NOPERM", "user executing the script", "ACL failure in script")  # what is said about permissions
+FULL = "Redis is full (maxmemory): it refuses new jobs until there is room; raise maxmemory, or prune or delete jobs"
+DENIED = ("NOPERM", "user executing the script", "ACL failure in script")  # words of errors about permissions
 NOT_ALLOWED = (
     "Redis refused the call: this user may not do everything that is needed; taskharbor doctor names what is missing, "
     "docs/driver-redis.md the whole list"
 )
-LARGEST = 512 << 20  # bytes: a server's proto-max-bulk-len, unless somebody changed it
+MAX_CALL_BYTES = 512 << 20  # the default of a server's proto-max-bulk-len
 NO_SERVER = (
     "the server does not know a command that every Redis has: if it is a Sentinel, expected "
     "redis+sentinel://host:26379/service with the name of the service that it watches"
@@ -77,22 +77,23 @@ class Endpoint:
         if not self.options.checks:
             return
         try:
-            told = await pool.ask("INFO")
+            info = await pool.ask("INFO")
         except LOST as error:
             raise self.unavailable(error) from error
         except ResponseError:
-            return  # this user may not ask
-        server_checks.say(f"redis at {pool.name}", server_checks.judge(self.options, server_checks.info_text(told)))
+            return  # this user may not run INFO
+        warnings = server_checks.judge(self.options, server_checks.info_text(info))
+        server_checks.log_warnings(f"redis at {pool.name}", warnings)
 
     async def addresses(self) -> list[Address]:
         """The servers that calls go to."""
         return [self.options.hosts[0]]
 
     async def denied(self) -> list[str]:
-        """What this user may not do there, a sentence each. The link need not be open."""
+        """Permissions that this user lacks there, a sentence each. The endpoint need not be open."""
         found: list[str] = []
         for address in await self.addresses():
-            # Neither a name nor a database: that may be what is not allowed.
+            # Without a name and a database: these may be what is not allowed.
             made = await dial(replace(self.options, database=0), address, client_name=None)
             try:
                 found += await acl.denied(made, self.options)
@@ -108,7 +109,7 @@ class Endpoint:
         return (await self._send(key, lambda late: [command], repeat=repeat))[0]
 
     async def write(self, *command: Any, key: str) -> Any:
-        """One command that writes, at the server of a key; unlike one of `ask` it passes where the server is full."""
+        """One command that writes, at the server of a key. Unlike `ask` it works on a full server too."""
         command = tuple(binary(_bytes(part)) for part in command)
         return await self.run(RunCommandArgs(home=key[1 : key.index("}")], command=command))
 
@@ -170,7 +171,7 @@ class Endpoint:
         return number
 
     async def scan(self, pattern: str, count: int) -> AsyncIterator[list[bytes]]:
-        """All keys that match, some at a time."""
+        """All keys that match a pattern, some at a time."""
         cursor = b"0"
         while True:
             cursor, keys = await self.ask("SCAN", cursor, "MATCH", pattern, "COUNT", count)
@@ -183,30 +184,30 @@ class Endpoint:
         return await dial(self.options, self.options.hosts[0])
 
     async def _send(self, key: str, commands: MakeCommands, *, repeat: bool, within: float | None = None) -> list[Any]:
-        for turn in range(2):
+        for attempt in range(2):
             try:
-                return checked(await self._pool.call(*commands(turn > 0), within=within))
+                return checked(await self._pool.call(*commands(attempt > 0), within=within))
             except LOST as error:
                 await self._pool.drop_idle()
-                if turn or not repeat:
+                if attempt or not repeat:
                     raise self.unavailable(error) from error
             except AWAY as error:
                 await self._pool.drop_idle()
                 raise self.unavailable(error) from error
             except ResponseError as error:
                 raise refused(self, error) from error
-        raise AssertionError("a turn returns or raises")
+        raise AssertionError("an attempt returns or raises")
 
     def unavailable(self, error: BaseException) -> BackendUnavailable:
-        """What callers get; it repeats nothing of a user or password."""
-        told = " ".join(str(error).split())[:300]
-        if not told or isinstance(error, AuthenticationError) or not conceals(self._dsn, told):
-            told = type(error).__name__
+        """An error of a connection as callers get it, without any part of the login."""
+        text = " ".join(str(error).split())[:300]
+        if not text or isinstance(error, AuthenticationError) or not conceals(self._dsn, text):
+            text = type(error).__name__
         advice, lasting = tls.advice(error) if self.options.tls else ("", False)
-        made = BackendUnavailable(f"Redis did not answer: {told.rstrip('.')}{advice}")
+        made = BackendUnavailable(f"Redis did not answer: {text.rstrip('.')}{advice}")
         made.lasting = lasting
         if isinstance(error, AuthenticationError):
-            made = BackendUnavailable(f"Redis refused the login: {told}")
+            made = BackendUnavailable(f"Redis refused the login: {text}")
             made.lasting = True
         return made
 
@@ -223,7 +224,7 @@ def checked(replies: list[Any]) -> list[Any]:
 
 
 def refused(endpoint: Endpoint, error: ResponseError) -> Exception:
-    """An answer that is an error: the store cannot take it now, or a mistake of ours."""
+    """An error reply as callers get it: the store cannot take the call now, or there is a mistake."""
     if isinstance(error, NoScriptError):
         return error
     word = (str(error).split() or [""])[0].strip(":")
@@ -238,15 +239,16 @@ def refused(endpoint: Endpoint, error: ResponseError) -> Exception:
     if "unknown command" in str(error).lower():
         return DriverError(NO_SERVER)
     if "cluster support disabled" in str(error):
-        return DriverError("the server is part of no Cluster: expected redis://host:port, got redis+cluster://")
+        return DriverError("the server is not part of a Cluster: expected redis://host:port, got redis+cluster://")
     return DriverError(f"Redis refused the call: {type(error).__name__} {word if word.isupper() else ''}".rstrip())
 
 
 def refuse_large(size: int) -> None:
-    """DriverError for a call that no server would take."""
-    if size > LARGEST:
+    """DriverError for a call that is larger than a server accepts."""
+    if size > MAX_CALL_BYTES:
+        limit = MAX_CALL_BYTES >> 20
         raise DriverError(
-            f"Redis takes at most {LARGEST >> 20} MB in one call, this one has {size >> 20}: divide it among several"
+            f"Redis takes at most {limit} MB in one call, this one has {size >> 20}: divide it among several"
         )
 
 

@@ -1,4 +1,4 @@
-"""The DSN's options: ours are taken out, the rest of the address says where the server is and who asks."""
+"""The DSN: where the servers are, the login, and the options of this driver."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(?::(\d+))?")
 
 @dataclass(frozen=True, kw_only=True)
 class RedisOptions:
-    """What a DSN says."""
+    """A DSN, parsed."""
 
     hosts: tuple[tuple[str, int], ...]
     cluster: bool = False
@@ -50,7 +50,7 @@ class RedisOptions:
     sentinel_password: str | None = field(default=None, repr=False)
 
     def for_sentinels(self) -> RedisOptions:
-        """What is used to speak to the sentinels: they have a login of their own, and no databases."""
+        """The options for connections to the sentinels: they have a login of their own, and no databases."""
         return replace(
             self,
             tls=self.sentinel_tls,
@@ -111,7 +111,7 @@ def parse(dsn: str) -> RedisOptions:
 
 
 def _service(path: str) -> tuple[str, str]:
-    """What a path of a Sentinel's address names: the service, and what is left for the database."""
+    """The service that the path of a Sentinel's DSN names, and the rest of the path: the database."""
     name, _, rest = path.lstrip("/").partition("/")
     if not name:
         raise ValueError("expected the name of the service behind the sentinels, such as /mymaster/0")
@@ -119,7 +119,7 @@ def _service(path: str) -> tuple[str, str]:
 
 
 def hosts_of(where: str, several: bool, port: int = PORT) -> tuple[tuple[str, int], ...]:
-    """Hosts and ports, as they stand in an address."""
+    """The hosts and ports of a DSN."""
     texts = where.split(",") if several else [where]
     found = []
     for text in texts:

@@ -26,14 +26,14 @@ class RedisPool:
         self.address = address
         self._options = options
         self._idle: list[RespConnection] = []
-        self._under_way = 0  # connections in use, or just made
+        self._under_way = 0  # connections in use, or being made
         self._room = asyncio.Semaphore(options.pool_size)
-        self._freed = asyncio.Event()  # set whenever one of them is no longer
+        self._freed = asyncio.Event()  # set whenever one of them is free again
         self._closed = False
 
     @property
     def name(self) -> str:
-        """The server, for people."""
+        """The server as people write it."""
         return server_name(self._options, self.address)
 
     async def close(self) -> None:
@@ -41,13 +41,13 @@ class RedisPool:
         await self.drop_idle()
 
     async def drop_idle(self) -> None:
-        """Close what is not in use: after an outage these lead nowhere."""
+        """Close the connections that are not in use: after an outage they lead nowhere."""
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.disconnect()
 
     async def call(self, *commands: Command, within: float | None = None) -> list[Any]:
-        """Send commands on one connection and answer their replies; an error of the server is one of the replies.
+        """Send commands on one connection and return their replies; an error of the server is one of the replies.
         `within`: they are given up after this many seconds, the wait for a connection included, if that is sooner than
         usual."""
         loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ class RedisPool:
                 await connection.disconnect()
 
     async def _waited(self, seconds: float) -> RespConnection:
-        """A place in the pool, and a connection: a new one, or one that another call gives back."""
+        """A place in the pool, and a connection: a new one, or one that another call returns."""
         seconds = min(seconds, self._options.connect_timeout)
         entered = False
         try:
@@ -104,7 +104,7 @@ class RedisPool:
                     raise ConnectionError(
                         f"{TOO_MANY_CLIENTS}; raise maxclients on the server, or lower pool_size"
                     ) from error
-            if not self._idle:  # one of those that there are will do
+            if not self._idle:  # an existing connection will do
                 self._freed.clear()
                 await self._freed.wait()
 

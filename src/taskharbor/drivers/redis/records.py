@@ -24,7 +24,7 @@ from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 PAYLOAD, TYPE, STATE, ATTEMPT, STORED, TOUCHED, GROUP, DUE, CREATED, EXTRA, REAL_MAX, MAX, ERROR, ERROR_AT = range(14)
 FAILURES, LAST, OFFSET, LOST, PRIORITY, KEY, FLOW, EDGES, OLD_TOKEN, OLD_END, SETTLED, AT, SEQ, END = range(14, 28)
 TOKEN, WORKER, HEIR, REASON, FINISHED, RESULT, UPDATED = range(28, 35)
-FEW = 8  # values at most tell all about a plain job: see lua/lib/45_plain_jobs.lua
+MAX_PLAIN_VALUES = 8  # that describe a plain job: see lua/lib/45_plain_jobs.lua
 
 MICROSECOND = timedelta(microseconds=1)
 _STATES = {b"blocked": State.BLOCKED, b"completed": State.DONE, b"cancelled": State.CANCELLED, b"failed": State.DLQ}
@@ -73,7 +73,7 @@ def plain_jobs(jobs: Sequence[JobRecord], now: int) -> list[Any] | None:
 
 
 def _limits(job: JobRecord) -> tuple[int, int, Any]:
-    """Its timeout in milliseconds or 0, its max_attempts, and th_x or False."""
+    """The timeout in milliseconds or 0, max_attempts, and th_x or False."""
     timeout = job.timeout
     if timeout is None and not job.group_limit and not job.metadata:
         return 0, job.max_attempts, False
@@ -82,7 +82,7 @@ def _limits(job: JobRecord) -> tuple[int, int, Any]:
 
 
 def stored(job: JobRecord, now: int, edges: str | bool = False) -> tuple[Any, ...]:
-    """A job as `th.store` wants it."""
+    """A job as `th.store` takes it."""
     timeout, limit, extra = _limits(job)
     return (
         job.id,
@@ -115,13 +115,13 @@ def edges_of(text: bytes | None) -> list[tuple[str, str]]:
 def reserved(queue: str, granted: Sequence[Any], end: datetime) -> list[Reserved]:
     """Jobs that were just granted: id, token and values of each."""
     found = []
-    types: dict[bytes, str] = {}  # what the jobs of a call share is read once
+    types: dict[bytes, str] = {}  # values that the jobs of a call share are converted once
     times: dict[Any, datetime | None] = {}
     limits: dict[Any, int] = {}
     for name, token, values in granted:
         id = text_of(name)
         lease = Lease(id, queue, token, end)
-        if len(values) > FEW:
+        if len(values) > MAX_PLAIN_VALUES:
             found.append(Reserved(_granted(id, queue, values), lease))
             continue
         payload, type, created, extra, limit = values[:5]
@@ -168,7 +168,7 @@ def _granted(id: str, queue: str, values: Values) -> JobRecord:
 
 
 def info(id: str, queue: str, open: Sequence[bytes] | None, values: Values, now: int) -> JobInfo:
-    """A job as it reads at a moment."""
+    """A job as it is at a moment."""
     state, run_at, worker, end = _standing(values, now)
     damaged = state is None
     record = _record(id, queue, values, run_at)
@@ -183,7 +183,9 @@ def info(id: str, queue: str, open: Sequence[bytes] | None, values: Values, now:
 
 def _standing(values: Values, now: int) -> tuple[State | None, datetime | None, str, datetime | None]:
     state, due = values[STATE], _moment(values[DUE])
-    is_ours = whole(values[ATTEMPT]) == whole(values[LAST])  # else a foreign client leased it since: it has no name
+    is_ours = whole(values[ATTEMPT]) == whole(
+        values[LAST]
+    )  # else a foreign client has leased it since, and no worker has it
     worker = (values[WORKER] or b"").decode(errors="replace") if is_ours else ""
     if state == b"active" or (state == b"wait" and values[OLD_TOKEN]):
         end = whole(values[END] if state == b"active" else values[OLD_END])
@@ -250,7 +252,7 @@ def _extra(data: bytes | None) -> tuple[timedelta | None, int, dict[str, str] | 
 
 
 def name_of(data: bytes) -> str | None:
-    """The name of a queue; None: it is not UTF-8, and no call of ours could name it."""
+    """The name of a queue; None if it is not UTF-8: no call of ours could name it."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -262,7 +264,7 @@ def text_of(value: bytes | None) -> str:
 
 
 def whole(value: Any) -> int:
-    """A number, as far as it is one.
+    """A number, or 0 for anything else.
 
     >>> whole(b"7"), whole(None), whole(b"many")
     (7, 0, 0)
@@ -274,7 +276,7 @@ def whole(value: Any) -> int:
 
 
 def _count(number: int) -> int:
-    """A number as a record may have it, whatever another program wrote there."""
+    """A number within the bounds of a record, whatever another program wrote."""
     return min(max(number, 0), INT_MAX)
 
 

@@ -1,4 +1,4 @@
-"""Scripts: Lua files of a package with the fragments of `lua/lib` before them, run by EVALSHA, loaded when unknown.
+"""Scripts: Lua files with the library fragments of `lua/lib` before them, run by EVALSHA, loaded when unknown.
 
 `load("reserve")` is a script of this driver; `load("publish", "taskharbor.omniq")` one of another package that uses the
 same fragments. A script gets the anchor of a queue as its key, and one argument, a MessagePack array.
@@ -23,7 +23,7 @@ _COMMENT = re.compile(rb"^\s*--[^\n]*\n", re.MULTILINE)
 
 
 def binary(data: bytes) -> msgspec.Raw:
-    """Bytes as MessagePack's text: the decoder inside Redis knows no other kind, and looks at none of it."""
+    """Bytes as a MessagePack string: the decoder inside Redis knows no other type, and does not check it."""
     size = len(data)
     if size < 256:
         return msgspec.Raw(b"\xd9" + size.to_bytes(1, "big") + data)
@@ -93,7 +93,7 @@ def script_for(name: str, indexed: bool, database: int) -> Script:
 @functools.cache
 def tuned(script: Script, indexed: bool, database: int) -> Script:
     """A script for a driver that keeps no index of OmniQ 4.0 (`?omniq_index=0`), or whose database is not 0: channels
-    belong to the whole server, so those of hints are told apart by its number."""
+    belong to the whole server, so the number of the database is part of those for hints."""
     if indexed and not database:
         return script
     text = script.text.decode()
@@ -103,7 +103,7 @@ def tuned(script: Script, indexed: bool, database: int) -> Script:
 
 
 def wake(database: int) -> str:
-    """What follows the name of a queue in the channel of its hints.
+    """The part of the channel of hints that follows the name of a queue.
 
     >>> wake(0), wake(3)
     ('th:wake', 'th:wake:3')
@@ -112,13 +112,13 @@ def wake(database: int) -> str:
 
 
 def anchor(queue: str) -> str:
-    """The key that tells a Cluster where the script runs. It never exists."""
+    """The key by which a Cluster finds the node for a script. It never exists."""
     return f"{{{queue}}}:meta"
 
 
 def anchors(queue: str, cluster: bool) -> tuple[str, ...]:
-    """The keys that are given to a script. On a Cluster two: while a slot moves, a server that has only some of its
-    keys refuses a script with two missing ones (TRYAGAIN), and would run one with a single key on what it has."""
+    """The keys that a script is given. On a Cluster two: while a hash slot moves, a server that has only some of its
+    keys refuses a script with two missing keys (TRYAGAIN), but would run one with a single key on what it has."""
     first = anchor(queue)
     return (first, f"{{{queue}}}:th:meta") if cluster else (first,)
 

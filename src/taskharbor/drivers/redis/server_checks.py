@@ -1,7 +1,8 @@
-"""Start-up checks: what a server is asked once when a driver opens, and what is said about it.
+"""Start-up checks of a server, once when a driver opens.
 
-What cannot work is an error; what would lose jobs one day is a warning in the log (`taskharbor.redis`), once a process
-and server. `?checks=0` leaves them out. A server that does not tell (managed ones may not) is taken as it is.
+A server on which the driver cannot work is an error. A setting that may lose jobs is a warning in the log
+(`taskharbor.redis`), once for each process and server. `?checks=0` skips the checks; so does a server that does not
+allow INFO, as some managed ones.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from taskharbor.model.errors import BackendUnavailable, DriverError
 
 logger = logging.getLogger("taskharbor.redis")
 OLDEST = (6, 2)
-_said: set[tuple[str, str]] = set()
+_logged: set[tuple[str, str]] = set()
 
 
-def judge(options: RedisOptions, told: str) -> list[str]:
-    """Warnings about a server, from what INFO says of it; an error if the driver cannot work there."""
-    facts = dict(line.split(":", 1) for line in told.split("\r\n") if ":" in line and not line.startswith("#"))
+def judge(options: RedisOptions, info: str) -> list[str]:
+    """Warnings about a server, from its INFO; an error if the driver cannot work there."""
+    facts = dict(line.split(":", 1) for line in info.split("\r\n") if ":" in line and not line.startswith("#"))
     version = tuple(int(part) for part in re.findall(r"\d+", facts.get("redis_version", ""))[:2])
     if version and version < OLDEST:
         raise DriverError(f"Redis {facts['redis_version']}: expected 6.2 or later, or Valkey; upgrade the server")
@@ -37,22 +38,20 @@ def judge(options: RedisOptions, told: str) -> list[str]:
     policy = facts.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         warnings.append(
-            f"maxmemory-policy is {policy}: Redis throws jobs away when its memory is full; set it to noeviction"
+            f"maxmemory-policy is {policy}: Redis evicts jobs when its memory is full; set it to noeviction"
         )
     if facts.get("aof_enabled") == "0":
-        warnings.append(
-            "appendonly is no: what came since the last snapshot is lost when Redis dies; set appendonly yes"
-        )
+        warnings.append("appendonly is no: jobs since the last snapshot are lost when Redis dies; set appendonly yes")
     if options.durable and facts.get("connected_slaves") == "0" and not options.cluster:
         warnings.append(f"durable={options.durable}, and no replica is connected: every call will fail")
     return warnings
 
 
-def say(where: str, warnings: list[str]) -> None:
+def log_warnings(where: str, warnings: list[str]) -> None:
     """Log each warning about a server once."""
     for text in warnings:
-        if (where, text) not in _said:
-            _said.add((where, text))
+        if (where, text) not in _logged:
+            _logged.add((where, text))
             logger.warning("%s: %s", where, text)
 
 

@@ -1,6 +1,6 @@
-"""TLS: the options of an address that say whom to trust, and what to do about a handshake that failed.
+"""TLS: the options of a DSN, the context made from them, and what to do about a handshake that failed.
 
-The server's certificate and its name are checked unless the address says otherwise. No I/O.
+The server's certificate and its name are checked unless the DSN says otherwise.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ _VERIFY = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none":
 CHECKS = ("required", "optional", "none")
 
 _TRUST = "name the CA that signed the server's certificate with ssl_ca_certs=/path/to/ca.pem"
-_NAME = "give the host that the certificate names, or ssl_check_hostname=0 to trust it for any"
+_NAME = "give the host that the certificate names, or ssl_check_hostname=0 to trust it for any host"
 _FILES = "ssl_ca_certs, ssl_certfile and ssl_keyfile name files in PEM that this process can read"
 _OWN = "if the server asks for a certificate, name one that it trusts with ssl_certfile and ssl_keyfile"
 _PORT = "does the server speak TLS at this port?"
-# What the text of an error has in it, what to do, and whether waiting cannot mend it; the first that fits.
+# A part of the error text, what to do, and whether waiting cannot help; the first match counts.
 _ADVICE = (
     ("not valid for", _NAME, True),
     ("CERTIFICATE_VERIFY_FAILED", _TRUST, True),
@@ -36,7 +36,7 @@ _ADVICE = (
 
 
 def settings(given: dict[str, str], tls: bool) -> tuple[tuple[str, Any], ...]:
-    """What redis-py is told, from the options of an address; ValueError that says what was expected."""
+    """The TLS settings among the options of a DSN; ValueError that says what was expected."""
     found: dict[str, Any] = {name: value for name, value in given.items() if name in OPTIONS}
     if not tls:
         if found:
@@ -67,6 +67,6 @@ def context(given: tuple[tuple[str, Any], ...]) -> ssl.SSLContext:
 
 
 def advice(error: BaseException) -> tuple[str, bool]:
-    """What to do about an error of a connection with TLS, behind a semicolon, and whether waiting cannot mend it."""
+    """What to do about an error of a connection with TLS, after a semicolon, and whether waiting cannot help."""
     text = str(error)
     return next(((f"; {what}", lasting) for mark, what, lasting in _ADVICE if mark in text), ("", False))
