@@ -17,20 +17,11 @@ ENDS = {"Client.close", "Client.aclose", "Harbor.close", "Harbor.aclose"}
 # Parts of other calls: they take the budget of the call that they are a part of.
 PARTS = {
     "Client.aenqueue_calls",
-    "Client.aenqueue_made",
+    "Client.astore",
     "Client.blocking",
     "Client.budget",
-    "Client.cancel_flow",
-    "Client.cancel_job",
     "Client.enqueue_calls",
-    "Client.enqueue_made",
-    "Client.is_served",
-    "Client.look",
-    "Client.look_at_flow",
-    "Client.look_in_flow",
-    "Client.read",
-    "Client.requeue_flow",
-    "Client.stuck",
+    "Client.store",
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from taskharbor import BackendUnavailable, DriverError, TaskHarborError
-from taskharbor.client import client
+from taskharbor.client import retries
 from taskharbor.drivers import Driver, open_driver
 from taskharbor.testing.faults import VERBS
 from tests.stall.calls import CALLS, ENDS, LONG, PARTS, World, all_made, found
@@ -48,7 +48,7 @@ def test_every_public_call_is_made():
 @pytest.mark.parametrize("how", ["hangs", "is away", "refuses"])
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_call_ends(verb, how, monkeypatch):
-    monkeypatch.setattr(client, "FIRST_BACKOFF", 0.001)
+    monkeypatch.setattr(retries, "FIRST_PAUSE_S", 0.001)
     plan: dict[str, str] = {}
     asked: set[str] = set()
     world = World(Broken(open_driver("memory://"), plan, asked), call_timeout=0.2)
