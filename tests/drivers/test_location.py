@@ -35,7 +35,7 @@ def test_a_path_is_that_of_the_folder_where_the_driver_was_made(
     driver: Any = open_driver(dsn)
     monkeypatch.chdir("/")
     again: Any = open_driver(location_of(driver, dsn))
-    assert again.address == driver.address
+    assert again.options == driver.options
     assert again.options.path == str(tmp_path / name)
     assert located(location_of(driver, dsn)) == location_of(driver, dsn)
 
