@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taskharbor.cli.redaction import HIDDEN
 from taskharbor.drivers import JobRecord
-from taskharbor.model.bounds import MAX_ERROR, clean_error
+from taskharbor.model.bounds import MAX_ERROR_BYTES, clean_error
 from taskharbor.policy.mask import MASK, RUN, SHORTEST, Finder, mask, scalars
 
 MEGABYTE = 1_000_000
@@ -82,7 +82,7 @@ def test_a_value_in_an_address_is_hidden():
 
 def test_a_value_that_was_cut_at_the_end_of_a_long_error_is_not_left_there():
     for kept in range(SHORTEST, RUN + 2):
-        text = clean_error("ValueError: " + "." * (MAX_ERROR - 12 - kept) + "4929-1234-5678-9012-canary")
+        text = clean_error("ValueError: " + "." * (MAX_ERROR_BYTES - 12 - kept) + "4929-1234-5678-9012-canary")
         assert text.endswith("4929-1234-5678-9012-canary"[:kept])
         (masked,) = mask([text], ["4929-1234-5678-9012-canary"])
         assert masked.endswith(f".{MASK}")
@@ -103,7 +103,7 @@ def test_a_value_that_contains_itself_is_looked_through_once():
 # What it costs
 
 
-def error_of(size: int = MAX_ERROR) -> str:
+def error_of(size: int = MAX_ERROR_BYTES) -> str:
     generator = random.Random(1)
     return "ValueError: " + "".join(generator.choices(string.ascii_letters + " \n", k=size - 12))
 
@@ -125,7 +125,7 @@ def test_many_values_are_looked_at_once_each():
 
 
 def test_a_value_that_repeats_itself_and_the_error_costs_no_more():
-    for text, value in (("a" * MAX_ERROR, "a" * MEGABYTE), (error_of(), error_of() * 120)):
+    for text, value in (("a" * MAX_ERROR_BYTES, "a" * MEGABYTE), (error_of(), error_of() * 120)):
         finder = Finder([text])
         finder.look_for([value])
         assert finder.looks < MEGABYTE / 4

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from taskharbor.drivers import InvalidJob, JobRecord, check_job, check_name, check_spawn, clean_error
 from taskharbor.model import bounds
-from taskharbor.model.bounds import MAX_ERROR, check_moment, check_number
+from taskharbor.model.bounds import MAX_ERROR_BYTES, check_moment, check_number
 
 CANARY = "c4n4ry"
 
@@ -162,8 +162,8 @@ def test_a_timeout_is_positive_and_fits_in_32_bits_of_milliseconds():
 
 
 def test_a_payload_is_bytes_within_the_limit_and_never_shown():
-    check_job(job(payload=b"x" * bounds.MAX_PAYLOAD))
-    said = refused(payload=CANARY.encode() * bounds.MAX_PAYLOAD)
+    check_job(job(payload=b"x" * bounds.MAX_PAYLOAD_BYTES))
+    said = refused(payload=CANARY.encode() * bounds.MAX_PAYLOAD_BYTES)
     assert said.startswith("payload of t: expected at most 1048576 bytes, got 6291456; ")
     assert CANARY not in said
     assert refused(payload=CANARY) == "payload: expected bytes, got str; encode it with a codec"
@@ -218,15 +218,15 @@ def test_a_job_that_is_not_a_record_is_refused():
 def test_clean_error_makes_any_text_storable_and_leaves_storable_text_alone(text: str, times: int):
     dirty = text * times
     clean = clean_error(dirty)
-    assert len(clean.encode()) <= MAX_ERROR
+    assert len(clean.encode()) <= MAX_ERROR_BYTES
     assert not re.search("[\x00\ud800-\udfff]", clean)
     expected = re.sub("[\x00\ud800-\udfff]", "\ufffd", dirty)
     assert expected.startswith(clean)
-    if len(expected.encode()) <= MAX_ERROR:
+    if len(expected.encode()) <= MAX_ERROR_BYTES:
         assert clean == expected
     else:
-        assert len(clean.encode()) > MAX_ERROR - 4  # cut between characters, and no more than needed
+        assert len(clean.encode()) > MAX_ERROR_BYTES - 4  # cut between characters, and no more than needed
 
 
 def test_a_hundred_megabytes_of_error_are_cut_before_they_are_scanned():
-    assert clean_error("\x00" * 100_000_000) == "\ufffd" * (MAX_ERROR // 3)
+    assert clean_error("\x00" * 100_000_000) == "\ufffd" * (MAX_ERROR_BYTES // 3)

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from taskharbor.drivers import Cancelled, Fail, JobRecord, Lease, Retry
-from taskharbor.model.bounds import MAX_ERROR
+from taskharbor.model.bounds import MAX_ERROR_BYTES
 from taskharbor.model.errors import Cancel, RetryLater, Snooze, Unrecoverable
 from taskharbor.model.times import LONGEST
 from taskharbor.policy.decide import POLICY_FAILED_DELAY, Terms, after, crashed, give_back, on_error, refuse
@@ -173,9 +173,9 @@ def test_a_reason_is_always_text_that_a_store_takes(error: BaseException, reason
 
 
 def test_a_huge_reason_is_cut():
-    assert len(decided(Unrecoverable("é" * 10**6)).reason.encode()) <= MAX_ERROR
+    assert len(decided(Unrecoverable("é" * 10**6)).reason.encode()) <= MAX_ERROR_BYTES
     terms = Terms(Fixed(1), 5, (KeyError,))
-    assert len(decided(KeyError("é" * 10**6), terms).reason.encode()) <= MAX_ERROR
+    assert len(decided(KeyError("é" * 10**6), terms).reason.encode()) <= MAX_ERROR_BYTES
 
 
 @pytest.mark.parametrize("error", [SilentSnooze(), Snooze(-1), Snooze("soon"), Snooze(float("nan"))])  # type: ignore[arg-type]
@@ -479,7 +479,7 @@ def test_a_ring_of_causes_is_described_once():
 @given(st.text(alphabet=st.characters(), max_size=50), st.integers(1, 5000))
 def test_error_text_is_always_storable(text: str, times: int):
     described = describe(ValueError(text * times))
-    assert len(described.encode()) <= MAX_ERROR
+    assert len(described.encode()) <= MAX_ERROR_BYTES
     assert "\x00" not in described
 
 

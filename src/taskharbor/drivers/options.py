@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from taskharbor.drivers.contract import DEFAULT_RETENTION
 from taskharbor.drivers.dsn import span
-from taskharbor.model.bounds import MAX_PAYLOAD
+from taskharbor.model.bounds import MAX_PAYLOAD_BYTES
 
 _MOST_DIGITS = 9
 
@@ -27,7 +27,7 @@ def retention_of(options: Mapping[str, str]) -> timedelta:
 
 def max_payload_of(options: Mapping[str, str]) -> int:
     """`max_payload`: the largest payload in bytes."""
-    return number_of(options, "max_payload", MAX_PAYLOAD, "a number of bytes")
+    return number_of(options, "max_payload", MAX_PAYLOAD_BYTES, "a number of bytes")
 
 
 def number_of(options: Mapping[str, str], name: str, default: int, what: str, minimum: int = 1) -> int:

@@ -12,7 +12,7 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from taskharbor.flow.on_failure import failure_step
-from taskharbor.model.bounds import MAX_DEPENDENCIES, MAX_SPAWN
+from taskharbor.model.bounds import MAX_DEPENDENCIES, MAX_SPAWN_JOBS
 from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.times import to_ms
@@ -81,10 +81,10 @@ def compile_spawn(flow: Flow[Any], parent: JobRecord, now: datetime, queue: str)
     if ON_FAILURE_KEY in parent.metadata:
         compiler.failing = read_steps(parent.metadata[ON_FAILURE_KEY])
     compiled = compiler.finish(compiler.place(flow, None), parent.flow_id or new_id(to_ms(now)))
-    if len(compiled.jobs) > MAX_SPAWN:
+    if len(compiled.jobs) > MAX_SPAWN_JOBS:
         raise ValueError(
-            f"{parent.type} returned a workflow of {len(compiled.jobs)} jobs, expected at most {MAX_SPAWN} (joins and "
-            "finalizers included); return one whose steps return the rest"
+            f"{parent.type} returned a workflow of {len(compiled.jobs)} jobs, expected at most {MAX_SPAWN_JOBS} (joins "
+            "and finalizers included); return one whose steps return the rest"
         )
     return compiled
 

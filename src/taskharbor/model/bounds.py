@@ -14,15 +14,15 @@ from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord, replace
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
-MAX_NAME = 255
-MAX_KEY = 512
+MAX_NAME_BYTES = 255
+MAX_KEY_BYTES = 512
 MAX_METADATA_ENTRIES = 64
 MAX_METADATA_BYTES = 16 * 1024
-MAX_PAYLOAD = 1024 * 1024
-MAX_RESULT = 64 * 1024
-MAX_ERROR = 8 * 1024
+MAX_PAYLOAD_BYTES = 1024 * 1024
+MAX_RESULT_BYTES = 64 * 1024
+MAX_ERROR_BYTES = 8 * 1024
 MAX_DEPENDENCIES = 20_000
-MAX_SPAWN = 10_000
+MAX_SPAWN_JOBS = 10_000
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 
 _BAD_IN_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
@@ -43,9 +43,9 @@ def check_name(value: object, what: str) -> None:
                 _SEEN.add(value)
             return
     size = _text_bytes(value, what)
-    if not 1 <= size <= MAX_NAME:
+    if not 1 <= size <= MAX_NAME_BYTES:
         mend = "shorten it" if size else "give it a name"
-        raise InvalidJob(f"{what}: expected 1 to {MAX_NAME} bytes of text, got {size}; {mend}")
+        raise InvalidJob(f"{what}: expected 1 to {MAX_NAME_BYTES} bytes of text, got {size}; {mend}")
     bad = _BAD_IN_NAME.search(str(value))
     if bad is not None:  # not the whole of it: it may be a payload that was given in the wrong place
         raise InvalidJob(f"{what}: expected no control characters and no braces, got {bad.group()!r}; remove it")
@@ -76,7 +76,7 @@ def check_moment(value: object, what: str) -> None:
         raise InvalidJob(f"{what}: expected a year from 1970 to 9999 in UTC, got {year}")
 
 
-def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD) -> None:
+def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD_BYTES) -> None:
     """Raise InvalidJob unless every field of the record may be stored."""
     if not isinstance(job, JobRecord):
         raise InvalidJob(f"job: expected a JobRecord, got {type(job).__name__}")
@@ -105,9 +105,9 @@ def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD) -> None:
         _check_timeout(job.timeout)
     if job.idempotency_key is not None:
         size = _text_bytes(job.idempotency_key, "idempotency_key")
-        if not 1 <= size <= MAX_KEY:
+        if not 1 <= size <= MAX_KEY_BYTES:
             mend = "hash it if it must be longer" if size else "use None for no key"
-            raise InvalidJob(f"idempotency_key: expected 1 to {MAX_KEY} bytes of text, got {size}; {mend}")
+            raise InvalidJob(f"idempotency_key: expected 1 to {MAX_KEY_BYTES} bytes of text, got {size}; {mend}")
     if job.group is not None:
         check_name(job.group, "group")
     if job.flow_id is not None:
@@ -139,13 +139,13 @@ def check_record(job: JobRecord, *, shown: bool = False) -> None:
 
 def check_spawn(spawn: Sequence[JobRecord]) -> None:
     """Raise InvalidJob if one outcome spawns too many jobs."""
-    if len(spawn) > MAX_SPAWN:
+    if len(spawn) > MAX_SPAWN_JOBS:
         raise InvalidJob(
-            f"spawn: expected at most {MAX_SPAWN} jobs, got {len(spawn)}; spawn a job that spawns the rest"
+            f"spawn: expected at most {MAX_SPAWN_JOBS} jobs, got {len(spawn)}; spawn a job that spawns the rest"
         )
 
 
-def check_outcome(outcome: Outcome, max_payload: int = MAX_PAYLOAD) -> None:
+def check_outcome(outcome: Outcome, max_payload: int = MAX_PAYLOAD_BYTES) -> None:
     """Raise InvalidJob if an outcome cannot be applied, whatever the store holds."""
     if isinstance(outcome, Ack):
         if outcome.result is not None and type(outcome.result) is not bytes:
@@ -173,11 +173,11 @@ def clean_error(text: str) -> str:
     'a\\ufffdb'
     """
     text = str.__str__(text)  # a subclass of str may return anything when it is measured or cut
-    if len(text) > MAX_ERROR:
-        text = text[:MAX_ERROR]
+    if len(text) > MAX_ERROR_BYTES:
+        text = text[:MAX_ERROR_BYTES]
     text = replace_unstorable(text)
     data = text.encode()
-    return text if len(data) <= MAX_ERROR else data[:MAX_ERROR].decode(errors="ignore")
+    return text if len(data) <= MAX_ERROR_BYTES else data[:MAX_ERROR_BYTES].decode(errors="ignore")
 
 
 def replace_unstorable(text: str) -> str:

@@ -29,7 +29,7 @@ LATEST_MS = 10**14 - 1  # the year 5138: a moment
 MOST = 2**31 - 1
 BATCH = 100
 LARGEST = 500_000_000  # bytes of a payload: Redis takes no text of 512 MB, and hangs up
-MAX_ERROR = 4096  # bytes: longer ones are cut by other clients, in the middle of a character
+MAX_ERROR_BYTES = 4096  # bytes: longer ones are cut by other clients, in the middle of a character
 CHILDREN_TTL_MS = 30 * 24 * 3600 * 1000
 
 _json = JsonCodec()
@@ -224,7 +224,7 @@ def cut(text: str) -> str:
     4096
     """
     data = clean_error(text).encode()
-    return data[:MAX_ERROR].decode(errors="ignore")
+    return data[:MAX_ERROR_BYTES].decode(errors="ignore")
 
 
 def _mark() -> str:

@@ -19,7 +19,7 @@ from itertools import chain
 from urllib.parse import quote, quote_plus
 from uuid import UUID
 
-from taskharbor.model.bounds import MAX_ERROR, replace_unstorable
+from taskharbor.model.bounds import MAX_ERROR_BYTES, replace_unstorable
 from taskharbor.model.deep_json import children, read, scalars_of
 from taskharbor.model.job import JobRecord
 
@@ -33,7 +33,7 @@ _STRIDE = RUN - _SEED + 1  # every run of a value holds one seed that begins at 
 _OUR_WORDS = re.compile(r"failed \d+ of \d+ attempts|crashed \d+ times|").fullmatch  # reasons that quote nothing
 _FROM_A_URL = re.compile(r"%[0-9A-Fa-f]{2}|\S\+\S").search
 _WORD = re.compile(r"[A-Za-z_]*").fullmatch
-_CUT = MAX_ERROR - 3  # bytes from which on a text may have been cut, and its last value with it
+_CUT = MAX_ERROR_BYTES - 3  # bytes from which on a text may have been cut, and its last value with it
 _WRITTEN = (int, float, Decimal, UUID, date, time)
 
 

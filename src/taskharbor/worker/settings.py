@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.model.bounds import MAX_RESULT, check_name
+from taskharbor.model.bounds import MAX_RESULT_BYTES, check_name
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import DEFAULT_QUEUE
 from taskharbor.model.times import Duration, duration
@@ -30,7 +30,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_timeout: float
     max_lost: int
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
-    max_result: int = MAX_RESULT
+    max_result: int = MAX_RESULT_BYTES
     heart: str = "thread"  # "thread", or "loop" where one thread is all there may be (drain, simulation)
 
 

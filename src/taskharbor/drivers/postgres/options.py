@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from taskharbor.drivers.contract import DEFAULT_RETENTION
 from taskharbor.drivers.dsn import UNREADABLE, options_of, scheme_of
 from taskharbor.drivers.options import choice_of, flag_of, max_payload_of, number_of, retention_of, seconds_of
-from taskharbor.model.bounds import MAX_PAYLOAD
+from taskharbor.model.bounds import MAX_PAYLOAD_BYTES
 
 OURS = frozenset(
     {
@@ -75,7 +75,7 @@ class PostgresOptions:
     address: str
     schema: str = "taskharbor"
     retention: timedelta = DEFAULT_RETENTION
-    max_payload: int = MAX_PAYLOAD
+    max_payload: int = MAX_PAYLOAD_BYTES
     migrate: str = "create"
     pool_size: int = 10
     listen: str | None = None

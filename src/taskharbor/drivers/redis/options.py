@@ -12,7 +12,7 @@ from taskharbor.drivers.contract import DEFAULT_RETENTION
 from taskharbor.drivers.dsn import options_of, scheme_of
 from taskharbor.drivers.options import flag_of, max_payload_of, number_of, retention_of, seconds_of
 from taskharbor.drivers.redis import tls
-from taskharbor.model.bounds import MAX_PAYLOAD
+from taskharbor.model.bounds import MAX_PAYLOAD_BYTES
 
 OURS = frozenset(
     {"retention", "max_payload", "durable", "pool_size", "connect_timeout", "timeout", "checks", "omniq_index"}
@@ -35,7 +35,7 @@ class RedisOptions:
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     retention: timedelta = DEFAULT_RETENTION
-    max_payload: int = MAX_PAYLOAD
+    max_payload: int = MAX_PAYLOAD_BYTES
     durable: int = 0
     pool_size: int = 20
     connect_timeout: float = 5.0

@@ -11,7 +11,7 @@ import msgspec
 from taskharbor.drivers.contract import DEFAULT_RETENTION
 from taskharbor.drivers.dsn import options_of, scheme_of
 from taskharbor.drivers.options import choice_of, max_payload_of, retention_of
-from taskharbor.model.bounds import MAX_PAYLOAD
+from taskharbor.model.bounds import MAX_PAYLOAD_BYTES
 
 _OPTIONS = frozenset({"retention", "max_payload", "synchronous", "migrate"})
 
@@ -22,7 +22,7 @@ class SqliteOptions(msgspec.Struct, frozen=True):
 
     path: str
     retention: timedelta = DEFAULT_RETENTION
-    max_payload: int = MAX_PAYLOAD
+    max_payload: int = MAX_PAYLOAD_BYTES
     synchronous: str = "full"
     migrate: str = "auto"
 
