@@ -1,0 +1,93 @@
+"""The path of a job in docs/architecture.md is the one that a job takes: traced on memory and SQLite."""
+
+import asyncio
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from taskharbor import Harbor
+from tests.docs.pages import ROOT
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PACKAGE = str(ROOT / "src")
+
+
+def shared(heading: str) -> list[str]:
+    """The files of a table of steps, in order, without the contract, which is code of the driver's."""
+    table = PAGE.partition(f"**{heading}**")[2].partition("\n\n**")[0].partition("\n\nThen the driver")[0]
+    rows = [row for row in table.splitlines() if re.match(r"\| \d", row)]
+    return [path for row in rows for path in re.findall(r"`(src/[\w/]+\.py)`", row) if "contract.py" not in path]
+
+
+def stored(driver: str, call: str) -> list[str]:
+    """The files of a driver's row, in order."""
+    table = PAGE.partition(f"\n**{driver}")[2]
+    (row,) = [row for row in table.splitlines()[:12] if row.startswith(f"| {call} |")]
+    return re.findall(r"`(src/[\w/]+\.py)`", row)
+
+
+@contextmanager
+def traced() -> Iterator[list[str]]:
+    """The files of the package in the order in which functions in them are called, in all threads."""
+    files: list[str] = []
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        name = frame.f_code.co_filename
+        if event == "call" and name.startswith(PACKAGE):
+            files.append(Path(name).relative_to(ROOT).as_posix())
+
+    before = sys.getprofile()
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield files
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
+
+
+def is_passed_in_order(path: list[str], files: list[str]) -> bool:
+    at = 0
+    for file in files:
+        at += at < len(path) and file == path[at]
+    return at == len(path)
+
+
+@pytest.mark.parametrize("driver", ["Memory", "SQLite"])
+def test_a_job_passes_the_files_of_the_page_in_their_order(driver: str, tmp_path: Path):
+    harbor = Harbor("memory://" if driver == "Memory" else f"sqlite:///{tmp_path}/jobs.db")
+
+    @harbor.task(max_attempts=1)
+    async def work(fails: bool) -> None:
+        if fails:
+            raise ValueError("it fails, so that the policy decides")
+
+    async def enqueue_and_run() -> tuple[list[str], list[str]]:
+        await work.aenqueue(False)
+        await harbor.worker().arun(until_empty=True)  # the first job opens files and imports modules
+        with traced() as enqueueing:
+            await work.aenqueue(True)
+        with traced() as running:
+            await harbor.worker().arun(until_empty=True)
+        await harbor.aclose()
+        return enqueueing, running
+
+    enqueueing, running = asyncio.run(enqueue_and_run())
+    assert set(shared("Enqueue")) - {"src/taskharbor/client/handle.py"} <= set(enqueueing)
+    for heading in ("Reserve", "Execute", "Settle"):
+        assert set(shared(heading)) - {"src/taskharbor/worker/outcome_events.py"} <= set(running), heading
+    assert is_passed_in_order(stored(driver, "enqueue"), enqueueing)
+    assert is_passed_in_order(stored(driver, "reserve"), running)
+    assert is_passed_in_order(stored(driver, "settle"), running)
+
+
+def test_the_page_has_a_path_for_every_driver_and_call():
+    for driver in ("Memory", "SQLite", "Postgres", "Redis"):
+        assert all(stored(driver, call) for call in ("enqueue", "reserve", "settle"))
+    assert all(shared(heading) for heading in ("Enqueue", "Reserve", "Execute", "Settle"))
