@@ -37,7 +37,6 @@ from taskharbor.model.outcome import Ack
 INSERT = statement("insert")
 ROWS_PER_INSERT = 50
 INSERT_MANY = INSERT.replace(values := INSERT.partition("VALUES ")[2], ", ".join([values] * ROWS_PER_INSERT))
-KNOWN_ID = "SELECT 1 FROM taskharbor_jobs WHERE id = ?"
 KNOWN_IDS = statement("known_ids")
 KNOWN_KEY = statement("known_key")
 PLAN_FACTS = statement("plan_facts")
@@ -73,8 +72,8 @@ def enqueue(session: WriteSession, jobs: Sequence[JobRecord], now: datetime, max
 
 def _known_ids(session: WriteSession, jobs: Sequence[JobRecord]) -> set[str]:
     """Which of the jobs' ids are stored."""
-    if len(jobs) == 1:  # as nearly always: one index lookup, without a list
-        return {jobs[0].id} if session.one(KNOWN_ID, jobs[0].id) is not None else set()
+    if len(jobs) == 1:  # as nearly always
+        return {jobs[0].id} if session.is_stored(jobs[0].id, jobs[0].queue) else set()
     return {id for (id,) in session.all(KNOWN_IDS, ids_json([job.id for job in jobs]))} if jobs else set()
 
 
@@ -131,8 +130,8 @@ def _insert(session: WriteSession, rows: list[tuple[Any, ...]]) -> None:
     whole = len(rows) // ROWS_PER_INSERT * ROWS_PER_INSERT
     for start in range(0, whole, ROWS_PER_INSERT):
         session.execute(INSERT_MANY, [value for row in rows[start : start + ROWS_PER_INSERT] for value in row])
-    if whole < len(rows):
-        session.executemany(INSERT, rows[whole:])
+    for row in rows[whole:]:
+        session.execute(INSERT, row)
 
 
 def _row(session: WriteSession, job: JobRecord, number: int, now: int) -> tuple[Any, ...]:

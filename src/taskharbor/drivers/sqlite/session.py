@@ -24,6 +24,7 @@ GROUP_FLUSH = statement("group_flush")
 GROUP_TURN = statement("group_turn")
 GROUP_FORGET = statement("group_forget")
 QUEUE_LOAD = "SELECT paused, at, arrived, served, groups_next FROM taskharbor_queues WHERE name = ?"
+BEFORE_ENQUEUE = statement("before_enqueue")
 QUEUE_BEFORE_RESERVE = statement("queue_before_reserve")
 QUEUE_SAVE = statement("queue_save")
 QUEUE_FORGET = statement("queue_forget")
@@ -63,18 +64,14 @@ class ReadSession:
     def __init__(self, connection: Any) -> None:
         cursor: sqlite3.Cursor = connection.cursor()
         self.execute = cursor.execute
-        self.executemany = cursor.executemany
-        self.fetchone = cursor.fetchone
         self.fetchall = cursor.fetchall
         self._cursor = cursor
 
     def one(self, sql: str, *given: Any) -> Any:
-        """The first row, or None."""
+        """The first row of a statement that finds few, or None."""
         self.execute(sql, given)
-        row = self.fetchone()
-        if row is not None:
-            self.fetchall()  # a statement that is not read to its end would hold its snapshot
-        return row
+        rows = self.fetchall()  # a statement that is not read to its end would hold its snapshot
+        return rows[0] if rows else None
 
     def all(self, sql: str, *given: Any) -> list[Any]:
         """All rows."""
@@ -149,11 +146,15 @@ class WriteSession(ReadSession):
     def next_number(self, count: int = 1) -> int:
         """The next number; with a count, the first of that many."""
         if self._number is None:
-            self._meta_number, of_jobs = self.one(NUMBER_LOAD)
-            self._number = self._stored_number = self._reported_number = max(self._meta_number, of_jobs or 0)
+            self._set_number(*self.one(NUMBER_LOAD))
+        assert self._number is not None
         first = self._number + 1
         self._number += count
         return first
+
+    def _set_number(self, of_meta: int, of_jobs: int | None) -> None:
+        self._meta_number = of_meta
+        self._number = self._stored_number = self._reported_number = max(of_meta, of_jobs or 0)
 
     def number_is_stored(self, number: int) -> None:
         """A job was stored under this number."""
@@ -188,6 +189,16 @@ class WriteSession(ReadSession):
                 return None
             queue = self._queues[name] = QueueRow(name, *row)
         return queue
+
+    def is_stored(self, id: str, queue: str) -> bool:
+        """Whether a job is stored. Loads what its enqueue into `queue` needs as well."""
+        self.execute(BEFORE_ENQUEUE, (id, queue))
+        is_stored, of_meta, of_jobs, *columns = self.fetchall()[0]
+        if self._number is None:
+            self._set_number(of_meta, of_jobs)
+        if columns[0] is not None and queue not in self._queues:
+            self._queues[queue] = QueueRow(queue, *columns)
+        return bool(is_stored)
 
     def queue_before_reserve(self, name: str, now: int) -> QueueState | None:
         """A queue and what has to be done before a reserve from it; None if there is no such queue."""
