@@ -183,7 +183,7 @@ class Picks:
 def idle_worker(order: Order, mode: str = "serve") -> Iterator[Picks]:
     """Start this same program as a worker; it is killed at the end."""
     read, write = os.pipe()
-    module = sys.modules["__main__"].__spec__.name  # type: ignore[union-attr]
+    module = sys.modules["__main__"].__spec__.name  # type: ignore[union-attr]  # never None here
     worker = subprocess.Popen(
         [sys.executable, "-m", module, mode, json.dumps(asdict(replace(order, server=0)))],
         pass_fds=(write,),

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import uvloop  # type: ignore[import-not-found,unused-ignore]
-from arq import Worker, create_pool, func  # type: ignore[import-not-found,unused-ignore]
-from arq.connections import RedisSettings  # type: ignore[import-not-found,unused-ignore]
+import uvloop
+from arq import Worker, create_pool, func
+from arq.connections import RedisSettings
 
 from bench import meter
 from bench.meter import Order

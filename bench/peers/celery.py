@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery import Celery  # type: ignore[import-not-found,unused-ignore]
+from celery import Celery
 
 from bench import meter
 from bench.meter import Order

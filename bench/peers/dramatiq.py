@@ -8,9 +8,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import dramatiq as peer  # type: ignore[import-not-found,unused-ignore]
-from dramatiq.brokers.redis import RedisBroker  # type: ignore[import-not-found,unused-ignore]
-from dramatiq.middleware import Retries  # type: ignore[import-not-found,unused-ignore]
+import dramatiq as peer
+from dramatiq.brokers.redis import RedisBroker
+from dramatiq.middleware import Retries
 
 from bench import meter
 from bench.meter import Order

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import huey as peer  # type: ignore[import-not-found,unused-ignore]
+import huey as peer
 
 from bench import meter
 from bench.meter import Order

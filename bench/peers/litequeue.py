@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from litequeue import LiteQueue  # type: ignore[import-not-found,unused-ignore]
+from litequeue import LiteQueue
 
 from bench import meter
 from bench.meter import Order

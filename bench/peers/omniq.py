@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from omniq.client import OmniqClient  # type: ignore[import-not-found,unused-ignore]
+from omniq.client import OmniqClient
 
 from bench import meter
 from bench.meter import Order

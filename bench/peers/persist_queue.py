@@ -9,8 +9,8 @@ from __future__ import annotations
 import os.path
 from typing import Any
 
-from persistqueue import SQLiteAckQueue  # type: ignore[import-not-found,unused-ignore]
-from persistqueue.serializers import json as serializer  # type: ignore[import-not-found,unused-ignore]
+from persistqueue import SQLiteAckQueue
+from persistqueue.serializers import json as serializer
 
 from bench import meter
 from bench.meter import Order

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import asyncpg
-import uvloop  # type: ignore[import-not-found,unused-ignore]
-from pgqueuer import PgQueuer  # type: ignore[import-not-found,unused-ignore]
-from pgqueuer.queries import Queries  # type: ignore[import-not-found,unused-ignore]
+import uvloop
+from pgqueuer import PgQueuer
+from pgqueuer.queries import Queries
 
 from bench import meter
 from bench.meter import Order

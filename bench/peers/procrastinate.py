@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import procrastinate as peer  # type: ignore[import-not-found,unused-ignore]
+import procrastinate as peer
 
 from bench import meter
 from bench.meter import Order

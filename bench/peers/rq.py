@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import redis
-from rq import Queue, SimpleWorker  # type: ignore[import-not-found,unused-ignore]
+from rq import Queue, SimpleWorker
 
 from bench import meter
 from bench.meter import Order

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import uvloop  # type: ignore[import-not-found,unused-ignore]
-from saq import Queue, Worker  # type: ignore[import-not-found,unused-ignore]
+import uvloop
+from saq import Queue, Worker
 
 from bench import meter
 from bench.meter import Order

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import uvloop  # type: ignore[import-not-found,unused-ignore]
-from taskiq.api import run_receiver_task  # type: ignore[import-not-found,unused-ignore]
-from taskiq_redis import RedisStreamBroker  # type: ignore[import-not-found,unused-ignore]
+import uvloop
+from taskiq.api import run_receiver_task
+from taskiq_redis import RedisStreamBroker
 
 from bench import meter
 from bench.meter import Order

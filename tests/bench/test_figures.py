@@ -130,6 +130,6 @@ def test_a_failed_peer_has_no_samples_left_over(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(rounds, "_measured", measured)
     monkeypatch.setattr(environments, "ready", lambda peer: True)
-    run = rounds.run(rows, plan.Sizes(rounds=3), None, lambda _: None)  # type: ignore[arg-type]
+    run = rounds.run(rows, plan.Sizes(rounds=3), None, lambda _: None)  # type: ignore[arg-type]  # wrong on purpose
     assert run.left_out == {"huey": "in the second round"}
     assert {name: len(samples) for name, samples in run.samples.items()} == {"process-limit": 3}

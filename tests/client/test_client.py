@@ -79,7 +79,7 @@ def test_a_request_becomes_a_record() -> None:
             "t: expected delay or run_at",
         ),
         (JobRequest(type="t", max_attempts=-1), ValueError, "t: max_attempts: expected 1 or more, got -1"),
-        (JobRequest(type="t", queue=5), TypeError, "t: queue: expected text"),  # type: ignore[arg-type]
+        (JobRequest(type="t", queue=5), TypeError, "t: queue: expected text"),  # type: ignore[arg-type]  # wrong on purpose
         (JobRequest(type="t", metadata={"taskharbor.a": "b"}), ValueError, "belong to the core"),
     ],
 )
@@ -98,17 +98,17 @@ def test_a_wrong_argument_is_refused_blocking_and_awaited() -> None:
 
     async def awaited(client: Client) -> None:
         with pytest.raises(TypeError, match=told):
-            await client.aenqueue({"type": "t"})  # type: ignore[arg-type]
+            await client.aenqueue({"type": "t"})  # type: ignore[arg-type]  # wrong on purpose
         with pytest.raises(TypeError, match=several):
-            await client.aenqueue_many(JobRequest(type="t"))  # type: ignore[arg-type]
+            await client.aenqueue_many(JobRequest(type="t"))  # type: ignore[arg-type]  # wrong on purpose
 
     with Client("memory://") as client:
         with pytest.raises(TypeError, match=told):
-            client.enqueue({"type": "t"})  # type: ignore[arg-type]
+            client.enqueue({"type": "t"})  # type: ignore[arg-type]  # wrong on purpose
         with pytest.raises(TypeError, match=told):
-            client.enqueue_many([JobRequest(type="t"), {"type": "t"}])  # type: ignore[list-item]
+            client.enqueue_many([JobRequest(type="t"), {"type": "t"}])  # type: ignore[list-item]  # wrong on purpose
         with pytest.raises(TypeError, match=several):
-            client.enqueue_many(JobRequest(type="t"))  # type: ignore[arg-type]
+            client.enqueue_many(JobRequest(type="t"))  # type: ignore[arg-type]  # wrong on purpose
         asyncio.run(awaited(client))
 
 
@@ -218,16 +218,16 @@ def sql_harbor() -> tuple[Harbor, Sql, Callable[..., Any]]:
 def test_a_callers_connection_carries_the_job_and_nothing_is_opened() -> None:
     harbor, driver, send = sql_harbor()
     connection: list[JobRecord] = []
-    handle = send.options(connection=connection, delay=5).enqueue("ada")  # type: ignore[attr-defined]
+    handle = send.options(connection=connection, delay=5).enqueue("ada")  # type: ignore[attr-defined]  # not in its declared type
     assert [job.id for job in connection] == [handle.id]
     assert connection[0].run_at is not None
 
     async def main() -> None:
-        await send.options(connection=connection).aenqueue("bob")  # type: ignore[attr-defined]
-        await harbor.aenqueue_many([send.s("c").options(connection=connection)])  # type: ignore[attr-defined]
+        await send.options(connection=connection).aenqueue("bob")  # type: ignore[attr-defined]  # not in its declared type
+        await harbor.aenqueue_many([send.s("c").options(connection=connection)])  # type: ignore[attr-defined]  # not in its declared type
 
     asyncio.run(main())
-    harbor.enqueue_many([send.s("d").options(connection=connection)])  # type: ignore[attr-defined]
+    harbor.enqueue_many([send.s("d").options(connection=connection)])  # type: ignore[attr-defined]  # not in its declared type
     assert [job.payload for job in connection] == [b'{"to":"%s"}' % name for name in (b"ada", b"bob", b"c", b"d")]
     assert driver.log == []
 
@@ -235,7 +235,7 @@ def test_a_callers_connection_carries_the_job_and_nothing_is_opened() -> None:
 def test_one_call_has_one_connection() -> None:
     harbor, _, send = sql_harbor()
     with pytest.raises(ValueError, match="expected one connection= for all jobs"):
-        harbor.enqueue_many([send.s("a").options(connection=[]), send.s("b")])  # type: ignore[attr-defined]
+        harbor.enqueue_many([send.s("a").options(connection=[]), send.s("b")])  # type: ignore[attr-defined]  # not in its declared type
 
 
 def test_a_connection_on_a_store_without_sql_is_refused() -> None:
@@ -259,13 +259,13 @@ def test_no_password_shows() -> None:
 
 def test_an_invalid_store_is_refused_by_the_constructor() -> None:
     with pytest.raises(TypeError, match=r"expected a driver or a DSN such as .*, got int"):
-        Client(5)  # type: ignore[arg-type]
+        Client(5)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ValueError, match="expected a DSN such as"):
         Client("jobs.db")
     with pytest.raises(InvalidJob, match="default_queue"):
         Client("memory://", default_queue="")
     with pytest.raises(InvalidJob, match="id: expected text"):
-        Client("memory://").handle(5)  # type: ignore[arg-type]
+        Client("memory://").handle(5)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_a_closed_client_opens_again() -> None:

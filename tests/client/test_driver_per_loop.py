@@ -90,7 +90,7 @@ def test_closing_ends_an_opening() -> None:
             begun.set()
             await never.wait()
 
-        driver.open = hang  # type: ignore[method-assign]
+        driver.open = hang  # type: ignore[method-assign]  # replaced for the test
         asking = asyncio.ensure_future(client.aenqueue(REQUEST))
         await begun.wait()
         await client.aclose()
@@ -115,7 +115,7 @@ def test_a_call_that_is_under_way_does_not_open_a_closed_client_again(when: str)
                 await closed.wait()
             raise BackendUnavailable("it is away")
 
-        driver.enqueue = refuse  # type: ignore[assignment]
+        driver.enqueue = refuse  # type: ignore[assignment]  # replaced for the test
         asking = asyncio.ensure_future(client.aenqueue(REQUEST))
         await asked.wait()
         await client.aclose()

@@ -55,7 +55,7 @@ def test_a_result_that_does_not_fit_its_annotation_is_an_error_without_its_value
 
     @harbor.task(name="counts")
     def counts() -> int:
-        return "canary"  # type: ignore[return-value]
+        return "canary"  # type: ignore[return-value]  # wrong on purpose
 
     with harbor:
         handle = counts.enqueue()

@@ -158,9 +158,9 @@ def test_enqueue_many_refuses_anything_but_steps() -> None:
     harbor = Harbor("memory://")
     task = harbor.task(name="t")(lambda: None)
     with harbor, pytest.raises(TypeError, match=r"expected steps such as send_email\.s\(to=…\), got "):
-        harbor.enqueue_many([task])  # type: ignore[list-item]
+        harbor.enqueue_many([task])  # type: ignore[list-item]  # wrong on purpose
     with harbor, pytest.raises(TypeError, match=r"expected a list of steps such as send_email\.s\(to=…\), got Step"):
-        harbor.enqueue_many(task.s())  # type: ignore[arg-type]
+        harbor.enqueue_many(task.s())  # type: ignore[arg-type]  # wrong on purpose
 
 
 async def _through(ctx: Any, call_next: Any) -> Any:
@@ -189,4 +189,4 @@ def test_constructor_arguments_are_checked_at_once(given: dict[str, Any], told: 
             make(*(() if make is makers[2] else ("memory://",)), **given)
         assert told in str(caught.value)
     with pytest.raises(TypeError, match="enqueue_middleware: expected a list of functions, got int"):
-        Harbor("memory://", enqueue_middleware=3)  # type: ignore[arg-type]
+        Harbor("memory://", enqueue_middleware=3)  # type: ignore[arg-type]  # wrong on purpose

@@ -79,7 +79,7 @@ def unsteady(driver: RedisDriver, chances: random.Random, dies_after: int | None
             await asyncio.sleep(0)
         return await real(*given, **named)
 
-    endpoint._send = send  # type: ignore[method-assign]
+    endpoint._send = send  # type: ignore[method-assign]  # replaced for the test
     return driver
 
 

@@ -107,7 +107,7 @@ class Scene:
             self.made += 1
             name = f"{'h' if healthy else 'd'}{self.made * 7919 % 9973:04}"
             extra = {"idempotency_key": name} if kind == "key" else fields[kind]
-            await self.driver.enqueue([JobRecord(id=name, type="t", **extra)], from_ms(self.ms))  # type: ignore[arg-type]
+            await self.driver.enqueue([JobRecord(id=name, type="t", **extra)], from_ms(self.ms))  # type: ignore[arg-type]  # wrong on purpose
             (self.healthy if healthy else self.broken).add(name)
 
     async def reserve(self, limit: int) -> None:

@@ -73,7 +73,7 @@ def test_a_driver_follows_a_node_that_says_moved(cluster):
             asked.append(1)
             await real()
 
-        endpoint._refresh = refresh  # type: ignore[method-assign]
+        endpoint._refresh = refresh  # type: ignore[method-assign]  # replaced for the test
         endpoint._hash_slots = [(0, 16383, right[0][2])]
         await lives(driver)
         assert asked

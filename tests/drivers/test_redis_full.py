@@ -188,7 +188,7 @@ def test_the_same_for_a_client_of_omniq(kind):
                 q.publish("jobs", {}, job_id="new")
             with pytest.raises(BackendUnavailable, match="Redis is full"):
                 q.childs_init("other", 2)
-            held = {one.job_id: one.lease_token for one in (q.reserve("jobs") for _ in "abcde")}  # type: ignore[union-attr]
+            held = {one.job_id: one.lease_token for one in (q.reserve("jobs") for _ in "abcde")}  # type: ignore[union-attr]  # never None here
             for id, token in held.items():
                 q.heartbeat("jobs", id, token)
             q.ack_success("jobs", "a", held["a"])

@@ -101,7 +101,7 @@ class TestSynchronous:
         with django_connection(path) as connection:
             with transaction.atomic("file"):
                 driver.enqueue_on_sync(connection, [job("a")], NOW)
-            with pytest.raises(ZeroDivisionError), transaction.atomic("file"):  # noqa: PT012
+            with pytest.raises(ZeroDivisionError), transaction.atomic("file"):  # noqa: PT012 - both belong to the block
                 driver.enqueue_on_sync(connection, [job("b")], NOW)
                 raise ZeroDivisionError
             assert asyncio.run(stored(path, "a", "b")) == [True, False]

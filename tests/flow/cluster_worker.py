@@ -82,7 +82,7 @@ def mortal(work: Work, point: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL if point > 0 else signal.SIGSTOP)
         return await send(self, *commands, within=within)
 
-    RedisPool.call = call  # type: ignore[method-assign]
+    RedisPool.call = call  # type: ignore[method-assign]  # replaced for the test
 
 
 def main() -> None:

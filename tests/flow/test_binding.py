@@ -132,7 +132,7 @@ def test_a_damaged_mark_kills_the_job_and_nothing_else(dsn: str, harbor_on: Make
     tasks = Tasks(harbor)
     for mark in ("nonsense", '["x",3]', '["x",-1]', '["x",true]', '["x",[[null],"a"]]'):
         record = JobRecord(id="a", type="add", metadata={BIND_KEY: mark})
-        harbor.client.store(lambda now, record=record: [record], None, "test")  # type: ignore[misc]
+        harbor.client.store(lambda now, record=record: [record], None, "test")  # type: ignore[misc]  # a default binds the loop's variable
         drain(harbor)
         handle = harbor.client.handle("a")
         with pytest.raises(JobDead, match=r"its metadata taskharbor\.bind cannot be read"):
@@ -248,7 +248,7 @@ def test_a_join_that_was_deleted_gives_no_result() -> None:
     missing = JobRecord(id="n", type="nothing")
     waits = JobRecord(id="c", type="collect", depends_on=("n",), metadata=mark)
     harbor.client.store(lambda now: [missing, waits], None, "test")
-    store = harbor.driver.store  # type: ignore[attr-defined]
+    store = harbor.driver.store  # type: ignore[attr-defined]  # not in its declared type
     entry = store.entries["c"]
     entry.record = replace(entry.record, depends_on=("gone.join",))
     drain(harbor)

@@ -51,13 +51,13 @@ def test_empty_chains_groups_and_chords(harbor: Harbor, tasks: Tasks) -> None:
 
 def test_anything_but_a_step_is_refused_with_advice(tasks: Tasks) -> None:
     with pytest.raises(TypeError, match=r"chain: expected steps or other flows, got Task; write add\.s\(…\)"):
-        chain(tasks.add)  # type: ignore[call-overload]
+        chain(tasks.add)  # type: ignore[call-overload]  # wrong on purpose
     with pytest.raises(TypeError, match="group: expected steps or other flows, got int"):
-        group([1, 2])  # type: ignore[arg-type]
+        group([1, 2])  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(TypeError, match="got str"):
-        group("ab")  # type: ignore[arg-type]
+        group("ab")  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(TypeError, match=r"on_failure: expected a step such as alert\.s"):
-        chain(tasks.number.s(1), on_failure=tasks.alert)  # type: ignore[call-overload]
+        chain(tasks.number.s(1), on_failure=tasks.alert)  # type: ignore[call-overload]  # wrong on purpose
     with pytest.raises(TypeError, match=r"chord: expected a group and a step, got a chain"):
         chord(chain(tasks.number.s(1)), tasks.total.s())
 

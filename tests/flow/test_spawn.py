@@ -94,7 +94,7 @@ def test_a_job_acked_while_it_is_being_cancelled_takes_its_workflow_along(dsn: s
 
     async def main() -> None:
         driver = open_driver(dsn)
-        harbor = Harbor(Handing(driver))  # type: ignore[arg-type]
+        harbor = Harbor(Handing(driver))  # type: ignore[arg-type]  # wrong on purpose
         tasks = Tasks(harbor)
         handle = await tasks.spread.aenqueue(2)
         await handle.acancel()

@@ -73,14 +73,14 @@ class OddTransactionSync(OddTransaction):
     def __exit__(self, *raised: object) -> None:
         return None
 
-    def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:  # type: ignore[override]
+    def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:  # type: ignore[override]  # the blocking twin of a coroutine
         self.fail("commit")
         return asyncio.run(Fake.commit(self, ack, now))
 
-    def rollback(self) -> None:  # type: ignore[override]
+    def rollback(self) -> None:  # type: ignore[override]  # the blocking twin of a coroutine
         self.fail("rollback")
 
-    def abort(self, why: str) -> None:  # type: ignore[override]
+    def abort(self, why: str) -> None:  # type: ignore[override]  # the blocking twin of a coroutine
         self.fail("abort")
 
 

@@ -11,7 +11,7 @@ import sys
 
 import redis
 
-import omniq  # type: ignore[import-not-found]
+import omniq
 
 host, port, db = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 

@@ -32,7 +32,7 @@ def test_queue_base_refuses_a_name_without_a_usable_hash_tag(name):
     with pytest.raises(ValueError, match="queue: expected"):
         queue_base(name)
     with pytest.raises(TypeError, match="queue: expected text"):
-        queue_base(7)  # type: ignore[arg-type]
+        queue_base(7)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_now_ms_is_milliseconds_since_1970_and_ulids_are_in_order():

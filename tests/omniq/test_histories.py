@@ -129,7 +129,7 @@ class History:
     def check(self) -> None:
         wrong = self.store.wrong()
         lost = self.known - self.ended - {each for _, each in self.store.lanes()}
-        assert not wrong and not lost, f"{wrong} lost: {lost}\n" + "\n".join(self.steps[-40:])  # noqa: PT018
+        assert not wrong and not lost, f"{wrong} lost: {lost}\n" + "\n".join(self.steps[-40:])  # noqa: PT018 - one message for both
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def test_an_asynchronous_handler_must_be_callable(server, q, store):
 
     async def story() -> None:
         async with AsyncOmniQ(url(server)) as client:
-            await client.consume("jobs", "print")  # type: ignore[arg-type]
+            await client.consume("jobs", "print")  # type: ignore[arg-type]  # wrong on purpose
 
     with pytest.raises(TypeError, match="handler: expected a function"):
         asyncio.run(story())

@@ -14,7 +14,7 @@ class Noteless(Exception):
     """Has notes of its own, which nobody may set."""
 
     @property
-    def __notes__(self) -> list[str]:  # type: ignore[override]
+    def __notes__(self) -> list[str]:  # type: ignore[override]  # a property in place of an attribute
         return ["mine"]
 
 

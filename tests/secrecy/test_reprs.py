@@ -228,7 +228,7 @@ def instances() -> Iterator[object]:
     def mail(to: str, secret: object = None) -> None: ...
 
     changed = mail.options(idempotency_key="canary-key", metadata={"note": "canary-note"})
-    yield from (harbor, harbor.client, harbor.client._drivers, harbor.driver, harbor.driver._options)  # type: ignore[attr-defined]
+    yield from (harbor, harbor.client, harbor.client._drivers, harbor.driver, harbor.driver._options)  # type: ignore[attr-defined]  # not in the Protocol
     yield from (Client(ADDRESS), harbor.worker(), mail, changed, mail.handler, JsonCodec(), LogObserver(), PAUSED)
     yield from (changed.s("canary-to", secret={"deep": "canary-deep"}), changed.s("canary-to").call())
     yield chain(mail.s("canary-to"), mail.s("canary-to"), on_failure=mail.s("canary-to"))

@@ -217,7 +217,7 @@ class Cluster:
         ids = [node.run("CLUSTER", "MYID") for node in self.nodes]
         for number, node in enumerate(self.nodes[primaries:]):
             # A node that has just been met may be unknown to this one under its final id.
-            until(lambda node=node, number=number: _replicates(node, ids[number]), "a replica to follow")  # type: ignore[misc]
+            until(lambda node=node, number=number: _replicates(node, ids[number]), "a replica to follow")  # type: ignore[misc]  # a default binds the loop's variable
         self.settle()
 
     @property

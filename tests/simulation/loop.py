@@ -69,8 +69,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """call_soon_threadsafe needs no wake-up: there is one thread."""
 
     def _run_once(self) -> None:
-        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
-        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]  # private to asyncio
+        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]  # private to asyncio
         while timers and timers[0].cancelled():
             heapq.heappop(timers)
         if not ready:
@@ -105,7 +105,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for handle in turn:
             lane = _owner(handle)
             if self._shuffle:
-                stepping = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
+                stepping = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]  # private to asyncio
                 lane = stepping if isinstance(stepping, asyncio.Task) else lane
             lanes.setdefault(lane, deque()).append(handle)
             order.append(lane)
@@ -117,7 +117,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def thaw(self, process: Belongs) -> None:
         """Let a frozen process go on: whatever it missed runs now."""
         parked, process.parked, process.frozen = process.parked, [], False
-        self._ready.extend(parked)  # type: ignore[attr-defined]
+        self._ready.extend(parked)  # type: ignore[attr-defined]  # private to asyncio
 
     def describe(self) -> str:
         """What waits for what, for the report of a run that is stuck."""
@@ -131,14 +131,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """End what is left without letting it run: close every coroutine, however often it catches that."""
         for task, _ in self.tasks:
             if not task.done():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # private to asyncio
                 _close(task.get_coro())
         self.tasks.clear()
         self.close()
 
 
 def _owner(handle: asyncio.Handle) -> Any:
-    return handle._context.get(OWNER)  # type: ignore[attr-defined]
+    return handle._context.get(OWNER)  # type: ignore[attr-defined]  # private to asyncio
 
 
 def _close(coroutine: Any) -> None:

@@ -50,7 +50,7 @@ def compose() -> dict[str, Any]:
 
 def unit() -> configparser.ConfigParser:
     parser = configparser.ConfigParser(interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # replaced for the test
     parser.read(ROOT / "deploy" / "taskharbor-worker.service")
     return parser
 

@@ -33,7 +33,7 @@ async def test_all_leases_are_renewed_in_one_call_and_lost_ones_reported() -> No
         receive(process, messages.Taken([taken(lease.token) for lease in own], []))
         for lease in own:
             process.leases[lease.token].lease = lease
-        process.kept = lambda renewed, lost: told.append((renewed, lost))  # type: ignore[method-assign]
+        process.kept = lambda renewed, lost: told.append((renewed, lost))  # type: ignore[method-assign]  # replaced for the test
     await store.cancel([leases[2].job_id], now)
     assert await heart.beat() is False
     assert [token for renewed, _ in told for token, _ in renewed] == [lease.token for lease in leases[:2]]
@@ -48,7 +48,7 @@ async def test_a_lease_that_cannot_be_renewed_now_is_not_lost() -> None:
     process = Process(0, ManualClock())
     receive(process, messages.Taken([taken("a")], []))
     told: list[object] = []
-    process.kept = lambda renewed, lost: told.extend((*renewed, *lost))  # type: ignore[method-assign]
+    process.kept = lambda renewed, lost: told.extend((*renewed, *lost))  # type: ignore[method-assign]  # replaced for the test
     heart = FleetHeart("memory://heart-locked-test", lambda: [process], lease=LEASE, every=3600, observers=Observers())
     await heart._opened.wait()
 
@@ -99,7 +99,7 @@ async def test_unknown_jobs_are_lost_only_if_the_store_knows_their_worker(seen: 
         await store.beat(WorkerInfo(worker="w", queues=("default",), running=1, started_at=NOW, seen_at=now), now)
     receive(process, messages.Taken([taken("a"), taken("b")], []))
     told: list[Any] = []
-    process.kept = lambda renewed, lost: told.append((renewed, [name for _, name, _ in lost]))  # type: ignore[method-assign]
+    process.kept = lambda renewed, lost: told.append((renewed, [name for _, name, _ in lost]))  # type: ignore[method-assign]  # replaced for the test
     await heart.beat()
     assert told == ([([], ["JobNotFound", "JobNotFound"])] if seen else [])
     assert [type(event).__name__ for event in events] == ([] if seen else ["StoreDiffers"])
@@ -124,7 +124,7 @@ async def test_one_known_job_proves_that_the_store_is_the_right_one() -> None:
     receive(process, messages.Taken([taken(reserved.lease.token), taken("deleted")], []))
     process.leases[reserved.lease.token].lease = reserved.lease
     told: list[Any] = []
-    process.kept = lambda renewed, lost: told.append((len(renewed), [name for _, name, _ in lost]))  # type: ignore[method-assign]
+    process.kept = lambda renewed, lost: told.append((len(renewed), [name for _, name, _ in lost]))  # type: ignore[method-assign]  # replaced for the test
     await heart.beat()
     assert told == [(1, ["JobNotFound"])]
     await heart.stop()

@@ -13,7 +13,7 @@ from tests.supervisor.child_messages import async_test, receive, tick
 @async_test
 async def test_a_place_is_healthy_while_its_last_poll_is_recent() -> None:
     clock = ManualClock()
-    slot, process = RestartLoop(0, clock, lambda number: asyncio.sleep(0), Observers()), Process(0, clock)  # type: ignore[arg-type,return-value]
+    slot, process = RestartLoop(0, clock, lambda number: asyncio.sleep(0), Observers()), Process(0, clock)  # type: ignore[arg-type,return-value]  # wrong on purpose
 
     def ok(fleet: list[Process], stopping: bool = False) -> bool:
         return probes.describe([slot], fleet, clock.monotonic(), 10.0, stopping).ok

@@ -208,7 +208,7 @@ def test_a_spawn_has_a_limit():
 
 def test_a_job_that_is_not_a_record_is_refused():
     with pytest.raises(InvalidJob, match="job: expected a JobRecord, got dict"):
-        check_job({"id": "j"})  # type: ignore[arg-type]
+        check_job({"id": "j"})  # type: ignore[arg-type]  # wrong on purpose
 
 
 # Error text is never refused

@@ -204,7 +204,7 @@ def test_structures_that_contain_themselves_are_refused() -> None:
 
 def test_a_dataclass_that_contains_itself_is_refused() -> None:
     point = Point(1.0)
-    point.y = point  # type: ignore[assignment]
+    point.y = point  # type: ignore[assignment]  # a cycle, on purpose
     with pytest.raises(ValueError, match="contains itself"):
         codec.encode(point)
 

@@ -219,7 +219,7 @@ def test_a_waiter_on_a_closed_loop_does_not_keep_others_from_the_signal() -> Non
     signal.subscribe(lambda: heard.append("later"))
     signal.set("timeout")
     assert heard == ["later"]
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # private to asyncio
     task.get_coro().close()
 
 

@@ -175,4 +175,4 @@ def test_the_public_events_are_all_there_are():
 def test_events_are_values_that_cannot_be_changed():
     assert JobStarted(JOB, "w") == EVENT
     with pytest.raises(AttributeError):
-        EVENT.worker = "x"  # type: ignore[misc]
+        EVENT.worker = "x"  # type: ignore[misc]  # frozen: wrong on purpose

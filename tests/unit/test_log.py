@@ -197,7 +197,7 @@ def test_the_line_reads_as_names_and_values(lines: Lines):
 
 
 def test_progress_may_be_told_in_numbers_of_any_make(lines: Lines):
-    LogObserver()(JobProgress(JOB, "w", Decimal("1.5"), 2, ""))  # type: ignore[arg-type]
+    LogObserver()(JobProgress(JOB, "w", Decimal("1.5"), 2, ""))  # type: ignore[arg-type]  # wrong on purpose
     assert (facts(lines.records[0])["done"], facts(lines.records[0])["total"]) == ("1.5", 2)
 
 

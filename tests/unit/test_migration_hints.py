@@ -260,7 +260,7 @@ def test_a_result_that_does_not_fit_its_annotation_is_logged_by_the_worker(
 
 
 def wrong() -> int:
-    return "canary"  # type: ignore[return-value]
+    return "canary"  # type: ignore[return-value]  # wrong on purpose
 
 
 # A notebook

@@ -156,14 +156,14 @@ class Unprintable:
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (Unrecoverable(404), "404"),  # type: ignore[arg-type]
-        (Unrecoverable({"code": 1}), "{'code': 1}"),  # type: ignore[arg-type]
+        (Unrecoverable(404), "404"),  # type: ignore[arg-type]  # wrong on purpose
+        (Unrecoverable({"code": 1}), "{'code': 1}"),  # type: ignore[arg-type]  # wrong on purpose
         (Unrecoverable(""), "unrecoverable"),
-        (Unrecoverable(None), "None"),  # type: ignore[arg-type]
-        (Unrecoverable(Unprintable()), "unrecoverable"),  # type: ignore[arg-type]
+        (Unrecoverable(None), "None"),  # type: ignore[arg-type]  # wrong on purpose
+        (Unrecoverable(Unprintable()), "unrecoverable"),  # type: ignore[arg-type]  # wrong on purpose
         (Unrecoverable("a\x00b\ud800"), "a\ufffdb\ufffd"),
         (Silent(7), "unrecoverable"),
-        (Cancel(5), "5"),  # type: ignore[arg-type]
+        (Cancel(5), "5"),  # type: ignore[arg-type]  # wrong on purpose
         (Cancel(""), "cancelled by its handler"),
         (SilentCancel(), "cancelled by its handler"),
     ],
@@ -178,14 +178,14 @@ def test_a_huge_reason_is_cut():
     assert len(decided(KeyError("é" * 10**6), terms).reason.encode()) <= MAX_ERROR_BYTES
 
 
-@pytest.mark.parametrize("error", [SilentSnooze(), Snooze(-1), Snooze("soon"), Snooze(float("nan"))])  # type: ignore[arg-type]
+@pytest.mark.parametrize("error", [SilentSnooze(), Snooze(-1), Snooze("soon"), Snooze(float("nan"))])  # type: ignore[arg-type]  # wrong on purpose
 def test_a_snooze_without_a_usable_delay_is_a_minute_and_reported(error: Snooze):
     verdict = on_error(record(attempts=3), LEASE, error, FIVE, NOW)
     assert verdict.outcome == Retry(LEASE, NOW + POLICY_FAILED_DELAY, 3)
     assert verdict.policy_error is not None
 
 
-@pytest.mark.parametrize("error", [SilentRetry(), RetryLater(-1), RetryLater("soon")])  # type: ignore[arg-type]
+@pytest.mark.parametrize("error", [SilentRetry(), RetryLater(-1), RetryLater("soon")])  # type: ignore[arg-type]  # wrong on purpose
 def test_a_retry_later_without_a_usable_delay_is_a_minute_and_reported(error: RetryLater):
     verdict = on_error(record(), LEASE, error, FIVE, NOW)
     assert isinstance(verdict.outcome, Retry)
@@ -307,7 +307,7 @@ def test_an_invalid_policy_is_refused_when_it_is_made(make: Any, said: str):
         make()
 
 
-@pytest.mark.parametrize("make", [lambda: Exponential("1"), lambda: Fixed(None), lambda: Linear(True)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("make", [lambda: Exponential("1"), lambda: Fixed(None), lambda: Linear(True)])  # type: ignore[arg-type]  # wrong on purpose
 def test_a_delay_of_another_type_is_a_type_error(make: Any):
     with pytest.raises(TypeError, match="expected seconds or a timedelta, got"):
         make()
@@ -358,14 +358,14 @@ class Recursive(Exception):
 
 class NoText(Exception):
     def __str__(self) -> str:
-        return 5  # type: ignore[return-value]
+        return 5  # type: ignore[return-value]  # wrong on purpose
 
 
 class Stubborn(str):
     def __format__(self, spec: str) -> str:
         raise ValueError("not like this")
 
-    __str__ = __repr__ = __format__  # type: ignore[assignment]
+    __str__ = __repr__ = __format__  # type: ignore[assignment]  # wrong on purpose
 
 
 class Wrapped(Exception):

@@ -119,7 +119,7 @@ def test_an_environment_that_becomes_empty_fails_at_the_first_call_not_in_a_repr
     monkeypatch.setenv("TASKHARBOR_DSN", "")
     assert repr(harbor) == "Harbor('…')"
     with pytest.raises(ValueError, match="is set, but empty"):
-        harbor.driver  # noqa: B018
+        harbor.driver  # noqa: B018 - the access is the test
 
 
 def test_the_default_store_is_logged_once_with_its_whole_path(

@@ -79,7 +79,7 @@ def test_a_worker_refuses_when_it_is_made():
     with pytest.raises(ValueError, match="concurrency: expected 1 or more, got 0"):
         Worker("memory://", concurrency=0)
     with pytest.raises(TypeError, match=r"retry: expected a policy such as Exponential\(\) or a function, got int"):
-        Worker("memory://", retry=5)  # type: ignore[arg-type]
+        Worker("memory://", retry=5)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_queues_are_served_once_each_in_the_order_given():
@@ -114,7 +114,7 @@ def test_a_long_name_is_cut_by_bytes_and_the_id_stays_within_its_limit() -> None
 )
 def test_a_heart_or_queues_of_the_wrong_type_are_refused(given: dict[str, object], told: str) -> None:
     with pytest.raises((TypeError, ValueError), match=told):
-        settings(**given)  # type: ignore[arg-type]
+        settings(**given)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_a_member_of_a_str_enum_is_a_name() -> None:

@@ -59,7 +59,7 @@ def test_a_task_is_still_its_function() -> None:
     assert task("ada") == "ada: Hello"
     assert task.name == f"{__name__}.send_email"
     assert task.__doc__ == "Send one."
-    assert task.__name__ == "send_email"  # type: ignore[attr-defined]
+    assert task.__name__ == "send_email"  # type: ignore[attr-defined]  # not in its declared type
     assert repr(task) == f"Task('{__name__}.send_email')"
     assert asyncio.run(harbor.task(fetch)(JobContext(prepare(TaskCall("t", b"", UNSET), NOW, "q")), "abc")) == 3
 
@@ -81,9 +81,9 @@ def test_the_decorator_bare_and_with_options() -> None:
     with pytest.raises(TypeError, match="declare its function instead"):
         harbor.task(task)
     with pytest.raises(TypeError, match="expected a function to declare as a task, got int"):
-        harbor.task(5)  # type: ignore[call-overload]
+        harbor.task(5)  # type: ignore[call-overload]  # wrong on purpose
     with pytest.raises(TypeError, match="with keyword options only"):
-        harbor.task(send_email, queue="q")  # type: ignore[call-overload]
+        harbor.task(send_email, queue="q")  # type: ignore[call-overload]  # wrong on purpose
 
 
 def test_enqueue_binds_and_encodes_where_it_is_called() -> None:
@@ -94,7 +94,7 @@ def test_enqueue_binds_and_encodes_where_it_is_called() -> None:
     assert [call.payload for call in kept.calls] == [b'{"to":"ada","subject":"x"}', b'{"to":"bob"}']
     assert kept.calls[0].returns is str
     assert kept.who == "send_email.enqueue"
-    for wrong in (lambda: task.enqueue(), lambda: task.enqueue(5), lambda: task.s(t=1)):  # type: ignore[call-arg,arg-type]
+    for wrong in (lambda: task.enqueue(), lambda: task.enqueue(5), lambda: task.s(t=1)):  # type: ignore[call-arg,arg-type]  # wrong on purpose
         with pytest.raises(TypeError, match="send_email: "):
             wrong()
     assert len(kept.calls) == 2
@@ -140,7 +140,7 @@ def test_options_of_the_task_and_of_the_call() -> None:
         ({"delay": -1}, ValueError, "delay: expected zero or more seconds, got -1"),
         ({"delay": "1"}, TypeError, "delay: expected seconds or a timedelta, got str"),
         ({"delay": float("nan")}, ValueError, "delay: expected at most"),
-        ({"run_at": datetime(2030, 1, 1)}, ValueError, "run_at: expected a datetime with a time zone"),  # noqa: DTZ001
+        ({"run_at": datetime(2030, 1, 1)}, ValueError, "run_at: expected a datetime with a time zone"),  # noqa: DTZ001 - that is the point
         ({"run_at": 5}, TypeError, "run_at: expected a datetime, got int"),
         ({"timeout": 0}, ValueError, "timeout: expected more than zero"),
         ({"timeout": timedelta(days=30)}, InvalidJob, "timeout: expected 1 ms to 24 days"),
@@ -176,7 +176,7 @@ def test_wrong_options_fail_at_once(options: Any, kind: type[Exception], told: s
 def test_an_unknown_option_of_a_declaration() -> None:
     harbor, _ = declaring()
     with pytest.raises(TypeError, match="unknown option 'retrys'; did you mean 'retry'"):
-        harbor.task(retrys=5)(send_email)  # type: ignore[call-overload]
+        harbor.task(retrys=5)(send_email)  # type: ignore[call-overload]  # wrong on purpose
     assert "retry" in KNOWN
 
 

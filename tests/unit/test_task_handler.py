@@ -162,13 +162,13 @@ def test_options_are_checked() -> None:
     assert (handler.retry, handler.timeout, handler.unrecoverable) == (policy, timedelta(seconds=1.5), (KeyError,))
     assert Handler("t", plain, unrecoverable=[KeyError, OSError]).unrecoverable == (KeyError, OSError)
     with pytest.raises(TypeError, match="retry: expected a policy"):
-        Handler("t", plain, retry=5)  # type: ignore[arg-type]
+        Handler("t", plain, retry=5)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ValueError, match="t: timeout: expected more than zero"):
         Handler("t", plain, timeout=0)
     with pytest.raises(TypeError, match="unrecoverable: expected exception types"):
-        Handler("t", plain, unrecoverable=["KeyError"])  # type: ignore[list-item]
+        Handler("t", plain, unrecoverable=["KeyError"])  # type: ignore[list-item]  # wrong on purpose
     with pytest.raises(TypeError, match="expected a function or another callable"):
-        Handler("t", 5)  # type: ignore[arg-type]
+        Handler("t", 5)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(InvalidJob, match="type: expected 1 to 255"):
         Handler("", plain)
 

@@ -165,7 +165,7 @@ def test_nothing_of_a_job_outlives_it_in_an_idle_thread():
     async def scenario() -> None:
         threads, big = Threads("under-test"), Big()
         gone = weakref.ref(big)
-        assert await threads.run(lambda held=big: type(held).__name__) == "Big"  # type: ignore[misc]
+        assert await threads.run(lambda held=big: type(held).__name__) == "Big"  # type: ignore[misc]  # a default binds the loop's variable
         del big
         await threads.run(lambda: None) if gone() is None else None
         for _ in range(1000):

@@ -47,7 +47,7 @@ async def swallowing() -> None:
 @harbor.task
 async def background() -> None:
     """Leaves a task behind that nobody but the loop knows."""
-    harbor.left = asyncio.create_task(for_ever())  # type: ignore[attr-defined]
+    harbor.left = asyncio.create_task(for_ever())  # type: ignore[attr-defined]  # not in its declared type
     say("there")
     await asyncio.Event().wait()
 

@@ -199,7 +199,7 @@ def test_a_blockage_that_ends_as_it_is_noticed_is_no_blockage_by_nobody(
         loop, looked = _StandingLoop(), asyncio.Event()
         watch = LoopWatch("w", {}, Observers([bench]))
         bench._loop = asyncio.get_running_loop()
-        watch._loop = loop  # type: ignore[assignment]
+        watch._loop = loop  # type: ignore[assignment]  # replaced for the test
 
         def frames() -> dict[int, FrameType]:
             looked.set()

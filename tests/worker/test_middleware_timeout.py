@@ -95,7 +95,7 @@ async def test_a_function_that_ends_after_its_timeout_does_not_let_its_middlewar
     await bench.enqueue(job("j", timeout=timedelta(seconds=5)))
     async with bench.running(worker):
         await bench.heard(JobStarted)
-        while not any(run.in_thread for run in worker._services.capacity.running):  # type: ignore[union-attr]
+        while not any(run.in_thread for run in worker._services.capacity.running):  # type: ignore[union-attr]  # never None here
             await asyncio.sleep(0)
         bench.clock.advance(5)
         await bench.heard(JobRetried)  # settled at once, while the thread goes on in its slot

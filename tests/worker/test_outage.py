@@ -128,8 +128,8 @@ async def test_a_driver_that_chokes_on_one_outcome_does_not_hold_up_the_others(b
             raise RuntimeError("cannot digest this")
         return await settle(outcomes, now)
 
-    driver.settle = choking  # type: ignore[method-assign]
-    driver.sibling = lambda: driver  # type: ignore[method-assign]
+    driver.settle = choking  # type: ignore[method-assign]  # replaced for the test
+    driver.sibling = lambda: driver  # type: ignore[method-assign]  # replaced for the test
     worker = bench.worker()
     worker._source = driver
 
@@ -141,7 +141,7 @@ async def test_a_driver_that_chokes_on_one_outcome_does_not_hold_up_the_others(b
     async with bench.running(worker):
         await bench.heard(JobSucceeded, 2)
         await bench.heard(OutcomeRefused)
-        driver.settle = settle  # type: ignore[method-assign]
+        driver.settle = settle  # type: ignore[method-assign]  # replaced for the test
         bench.clock.advance(30)  # its lease is no longer kept, so it runs again
         await bench.heard(JobSucceeded, 3)
 
@@ -154,15 +154,15 @@ async def test_a_driver_that_answers_too_little_ends_no_worker(bench: Bench) -> 
     async def curt(outcomes, now):
         return (await settle(outcomes, now))[1:]
 
-    driver.settle = curt  # type: ignore[method-assign]
-    driver.sibling = lambda: driver  # type: ignore[method-assign]
+    driver.settle = curt  # type: ignore[method-assign]  # replaced for the test
+    driver.sibling = lambda: driver  # type: ignore[method-assign]  # replaced for the test
     worker = bench.worker()
     worker._source = driver
     worker.register("t", lambda: None)
     await bench.enqueue(job("a"), job("b"))
     async with bench.running(worker):
         await bench.heard(OutcomeRefused, 2)  # as far as anybody knows
-        driver.settle = settle  # type: ignore[method-assign]
+        driver.settle = settle  # type: ignore[method-assign]  # replaced for the test
         await bench.enqueue(job("c"))
         await bench.heard(JobSucceeded)
     assert [await bench.state(id) for id in "abc"] == ["done", "done", "done"]

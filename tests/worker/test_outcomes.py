@@ -75,8 +75,8 @@ async def test_the_seconds_of_a_job_are_those_of_its_handler_not_of_the_store(be
         bench.clock.advance(5)
         return await settle(outcomes, now)
 
-    driver.settle = slow  # type: ignore[method-assign]
-    driver.sibling = lambda: driver  # type: ignore[method-assign]
+    driver.settle = slow  # type: ignore[method-assign]  # replaced for the test
+    driver.sibling = lambda: driver  # type: ignore[method-assign]  # replaced for the test
     bench.driver = driver
     worker = bench.worker(concurrency=1)
 

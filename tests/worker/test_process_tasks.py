@@ -65,7 +65,7 @@ def test_a_child_that_dies_is_a_failure_and_not_a_lost_worker(handler: object, w
     @bench_test
     async def scenario(bench: Bench) -> None:
         worker = bench.worker(retry=Fixed(0))
-        worker.register("t", handler, process=True)  # type: ignore[arg-type]
+        worker.register("t", handler, process=True)  # type: ignore[arg-type]  # wrong on purpose
         worker.register("ok", handlers.coroutine, process=True)
         await bench.enqueue(job("j", max_attempts=2), job("ok", "ok", payload=b'{"name":"x"}'))
         await worker.arun(until_empty=True)

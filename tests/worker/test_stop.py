@@ -105,13 +105,13 @@ async def test_a_reserve_under_way_at_the_stop_is_heard_and_given_back(bench: Be
     reserve = driver.reserve
 
     async def slow_reserve(*args: object) -> object:
-        batch = await reserve(*args)  # type: ignore[arg-type]
+        batch = await reserve(*args)  # type: ignore[arg-type]  # wrong on purpose
         inside.set()
         await go.wait()
         return batch
 
-    driver.reserve = slow_reserve  # type: ignore[method-assign,assignment]
-    driver.sibling = lambda: driver  # type: ignore[method-assign]
+    driver.reserve = slow_reserve  # type: ignore[method-assign,assignment]  # replaced for the test
+    driver.sibling = lambda: driver  # type: ignore[method-assign]  # replaced for the test
     worker._source = driver
     await bench.enqueue(job("j"))
     running = asyncio.create_task(worker.arun())

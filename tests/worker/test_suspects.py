@@ -186,14 +186,14 @@ async def test_only_the_job_that_kills_is_blamed(bench: Bench) -> None:
         worker.register("t", handler)
         # The process dies: nothing it does reaches the store any more, so its leases run out.
         driver = bench.driver.sibling()
-        driver.sibling = lambda driver=driver: driver  # type: ignore[method-assign,misc]
+        driver.sibling = lambda driver=driver: driver  # type: ignore[method-assign,misc]  # replaced for the test
         worker._source = driver
         settle = driver.settle
 
         async def cut(outcomes, now, died=died, settle=settle):
             return [None] * len(outcomes) if died.is_set() else await settle(outcomes, now)
 
-        driver.settle = cut  # type: ignore[method-assign]
+        driver.settle = cut  # type: ignore[method-assign]  # replaced for the test
         task = asyncio.create_task(worker.arun(until_empty=True))
         death = asyncio.create_task(died.wait())
         await asyncio.wait((task, death), return_when=asyncio.FIRST_COMPLETED)

@@ -59,13 +59,13 @@ class FakeSync(Fake):
     def __exit__(self, *raised: object) -> None:
         return None
 
-    def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:  # type: ignore[override]
+    def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:  # type: ignore[override]  # the blocking twin of a coroutine
         return asyncio.run(super().commit(ack, now))
 
-    def rollback(self) -> None:  # type: ignore[override]
+    def rollback(self) -> None:  # type: ignore[override]  # the blocking twin of a coroutine
         self.table.ends += 1
 
-    def abort(self, why: str) -> None:  # type: ignore[override]
+    def abort(self, why: str) -> None:  # type: ignore[override]  # the blocking twin of a coroutine
         asyncio.run(super().abort(why))
 
 

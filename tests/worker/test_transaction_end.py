@@ -69,12 +69,12 @@ class SlowFakeSync(FakeSync):
         super().__init__(driver, table)
         self.gates = gates
 
-    def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:  # type: ignore[override]
+    def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:  # type: ignore[override]  # the blocking twin of a coroutine
         if "commit" in self.gates:
             self.gates["commit"].hold_thread()
         return super().commit(ack, now)
 
-    def rollback(self) -> None:  # type: ignore[override]
+    def rollback(self) -> None:  # type: ignore[override]  # the blocking twin of a coroutine
         if "rollback" in self.gates:
             self.gates["rollback"].hold_thread()
         super().rollback()
@@ -219,7 +219,7 @@ async def test_a_coroutine_that_leaves_a_cancel_behind_is_committed(bench: Bench
     worker = bench.worker()
 
     def ends() -> str:
-        [run] = worker._services.capacity.running  # type: ignore[union-attr]
+        [run] = worker._services.capacity.running  # type: ignore[union-attr]  # never None here
         assert run.task is not None
         run.task.cancel()
         return "ok"

@@ -177,7 +177,7 @@ def shared(function: F) -> F:
             )
         return function(*args, target=target, **options)
 
-    return options(with_target)  # type: ignore[return-value]
+    return options(with_target)  # type: ignore[return-value]  # click's decorators return Any
 
 
 def importing(function: F) -> F:

@@ -269,7 +269,7 @@ def check_handler(handler: object, *, awaited: bool) -> None:
     """TypeError for what cannot be run: a job must not be reserved, and acked, for nothing."""
     if not callable(handler):
         raise TypeError(f"handler: expected a function that takes the context, got {type(handler).__name__}")
-    if not awaited and any(map(inspect.iscoroutinefunction, (handler, getattr(handler, "__call__", None)))):  # noqa: B004
+    if not awaited and any(map(inspect.iscoroutinefunction, (handler, getattr(handler, "__call__", None)))):  # noqa: B004 - an object may be called too
         raise TypeError("handler: expected a plain function, got a coroutine function, which nobody would await; "
                         "use AsyncOmniQ")  # fmt: skip
 

@@ -91,8 +91,8 @@ async def run(
 
 async def _call(handler: AsyncHandler, context: JobContext) -> None:
     try:
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
-            await handler(context)  # type: ignore[misc]
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004 - an object may be called too
+            await handler(context)  # type: ignore[misc]  # checked one line above
         else:
             answer = await asyncio.to_thread(handler, context)
             if inspect.isawaitable(answer):

@@ -50,13 +50,13 @@ class Decorator(Protocol):
 
     # An awaitable is a result too, so the overloads overlap; the narrower one comes first.
     @overload
-    def __call__(  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]  # a coroutine function also returns T
         self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
     ) -> ContextCoroutineTask[P, R]: ...
     @overload
     def __call__(self, function: Callable[Concatenate[JobContext, P], R], /) -> ContextFunctionTask[P, R]: ...
     @overload
-    def __call__(  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]  # a coroutine function also returns T
         self, function: Callable[P, Coroutine[Any, Any, R]], /
     ) -> CoroutineTask[P, R]: ...
     @overload
@@ -74,13 +74,13 @@ class TaskRegistry:
         self._queues = queues or Queues(None, frozenset)
 
     @overload
-    def task(  # type: ignore[overload-overlap]
+    def task(  # type: ignore[overload-overlap]  # a coroutine function also returns T
         self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
     ) -> ContextCoroutineTask[P, R]: ...
     @overload
     def task(self, function: Callable[Concatenate[JobContext, P], R], /) -> ContextFunctionTask[P, R]: ...
     @overload
-    def task(  # type: ignore[overload-overlap]
+    def task(  # type: ignore[overload-overlap]  # a coroutine function also returns T
         self, function: Callable[P, Coroutine[Any, Any, R]], /
     ) -> CoroutineTask[P, R]: ...
     @overload

@@ -99,7 +99,7 @@ class Layout:
             field.name: Required[field.type] if field.make is None else NotRequired[field.type] for field in fields
         }
         whole: Any = TypedDict("Arguments", kinds)  # type: ignore[misc]  # its fields are known at run time only
-        some: Any = TypedDict("Arguments", {field.name: field.type for field in fields}, total=False)  # type: ignore[misc]
+        some: Any = TypedDict("Arguments", {field.name: field.type for field in fields}, total=False)  # type: ignore[misc]  # names known at run time only
         self.write = codec.encode
         self.read = lambda data: _complete(codec.decode(data, whole), fields)
         self.read_partial = lambda data: codec.decode(data, some)

@@ -307,5 +307,5 @@ def _complain(text: str) -> None:
 
 
 def _interpreter_flags() -> list[str]:
-    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # private, as multiprocessing uses it
     return [flag for flag in flags if flag != "-P"]

@@ -49,7 +49,7 @@ class CancelledAt:
                 thrown = error
                 step = lambda: inner.throw(thrown)  # noqa: B023, E731 - used before the next turn
             else:
-                step = lambda: next(inner)  # noqa: E731
+                step = lambda: next(inner)  # noqa: E731 - replaced in the loop
 
 
 async def at_each_await(

@@ -157,28 +157,28 @@ class HandlerCursor(sqlite3.Cursor):
     """A cursor of such a connection: each step of a statement under its lock."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> HandlerCursor:
-        return self.connection.guarded(super().execute, sql, parameters)  # type: ignore[attr-defined,no-any-return]
+        return self.connection.guarded(super().execute, sql, parameters)  # type: ignore[attr-defined,no-any-return]  # a HandlerConnection
 
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> HandlerCursor:
-        rows = parameters if isinstance(parameters, list | tuple) else self.connection.unguarded(parameters)  # type: ignore[attr-defined]
-        return self.connection.guarded(super().executemany, sql, rows)  # type: ignore[attr-defined,no-any-return]
+        rows = parameters if isinstance(parameters, list | tuple) else self.connection.unguarded(parameters)  # type: ignore[attr-defined]  # a HandlerConnection
+        return self.connection.guarded(super().executemany, sql, rows)  # type: ignore[attr-defined,no-any-return]  # a HandlerConnection
 
     def executescript(self, sql_script: str, /) -> sqlite3.Cursor:
         return self.connection.executescript(sql_script)
 
     def fetchone(self) -> Any:
-        return self.connection.guarded(super().fetchone)  # type: ignore[attr-defined]
+        return self.connection.guarded(super().fetchone)  # type: ignore[attr-defined]  # a HandlerConnection
 
     def fetchmany(self, size: int | None = None) -> list[Any]:
         step = super().fetchmany
         size = self.arraysize if size is None else size
-        return self.connection.guarded(step, size)  # type: ignore[attr-defined,no-any-return]
+        return self.connection.guarded(step, size)  # type: ignore[attr-defined,no-any-return]  # a HandlerConnection
 
     def fetchall(self) -> list[Any]:
-        return self.connection.guarded(super().fetchall)  # type: ignore[attr-defined,no-any-return]
+        return self.connection.guarded(super().fetchall)  # type: ignore[attr-defined,no-any-return]  # a HandlerConnection
 
     def __next__(self) -> Any:
-        return self.connection.guarded(super().__next__)  # type: ignore[attr-defined]
+        return self.connection.guarded(super().__next__)  # type: ignore[attr-defined]  # a HandlerConnection
 
 
 def undo(connection: sqlite3.Connection) -> None:
