@@ -15,9 +15,9 @@ from taskharbor.drivers.memory.records import (
     SCHEDULED,
     STANDINGS,
     finished,
-    ticks,
 )
 from taskharbor.drivers.memory.store import MemoryStore
+from taskharbor.model.times import to_us
 
 
 def recount(store: MemoryStore) -> None:
@@ -36,10 +36,10 @@ def recount(store: MemoryStore) -> None:
             moment, run_at = entry.moment, entry.record.run_at
             if entry.standing in LEASED:
                 assert entry.lease is not None
-                assert moment == ticks(entry.lease.expires_at)
+                assert moment == to_us(entry.lease.expires_at)
                 assert (entry.standing == EXPIRED) == (moment <= now)
             elif entry.standing in (READY, SCHEDULED):
-                assert moment == (None if run_at is None else ticks(run_at))
+                assert moment == (None if run_at is None else to_us(run_at))
                 assert (entry.standing == SCHEDULED) == (moment is not None and moment > now)
                 assert not entry.lease
             else:

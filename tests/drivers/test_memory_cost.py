@@ -13,8 +13,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from taskharbor.drivers import Ack, Fail, JobRecord, Retry
-from taskharbor.drivers.memory import MemoryDriver, admin, enqueue, leases, reading, records, reserve, settle
+from taskharbor.drivers.memory import MemoryDriver, admin, enqueue, leases, reading, reserve, settle
 from taskharbor.drivers.memory.queue import JobQueue
+from taskharbor.model import times
 from tests.drivers.memory_recount import recount
 
 pytestmark = pytest.mark.lane("unit")
@@ -46,7 +47,7 @@ class Time(int):
 @pytest.fixture(autouse=True)
 def counting_times(monkeypatch):
     for module in (admin, enqueue, leases, reading, reserve, settle):
-        monkeypatch.setattr(module, "ticks", lambda moment: Time(records.ticks(moment)))
+        monkeypatch.setattr(module, "to_us", lambda moment: Time(times.to_us(moment)))
 
 
 def cost(coroutine):

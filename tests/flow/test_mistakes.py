@@ -11,8 +11,8 @@ from taskharbor import Harbor
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.drivers.memory import settle as settling
 from taskharbor.drivers.memory.flows import release_dependents
-from taskharbor.drivers.memory.records import ticks
 from taskharbor.flow import chord
+from taskharbor.model.times import to_us
 from tests.flow.simulated_kills import Yard
 from tests.flow.test_kills import Declared
 
@@ -32,7 +32,7 @@ class LateRelease(MemoryDriver):
         await asyncio.sleep(0.05)  # here the process dies
         for entry in mine:
             with self.store.lock:
-                release_dependents(self.store, entry, ticks(now))
+                release_dependents(self.store, entry, to_us(now))
         return answers
 
 
@@ -52,7 +52,7 @@ class CountingTwice(MemoryDriver):
             for outcome in outcomes:
                 entry = self.store.entries.get(outcome.lease.job_id)
                 if entry is not None and entry.settled == outcome.lease.token and entry.dependents:
-                    release_dependents(self.store, entry, ticks(now))
+                    release_dependents(self.store, entry, to_us(now))
         return await super().settle(outcomes, now)
 
 

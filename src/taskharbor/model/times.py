@@ -13,6 +13,7 @@ from taskharbor.model.job import EPOCH
 Duration: TypeAlias = float | timedelta
 """Seconds, or a timedelta."""
 
+MICROSECOND = timedelta(microseconds=1)
 MILLISECOND = timedelta(milliseconds=1)
 LONGEST = timedelta(days=36525)  # a century: longer is a mistake in units
 
@@ -29,6 +30,28 @@ def to_ms(moment: datetime) -> int:
 def from_ms(milliseconds: int) -> datetime:
     """The moment `milliseconds` after 1970."""
     return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def to_us(moment: datetime) -> int:
+    """Microseconds since 1970: exact for any datetime. The last moment is remembered, because a call's `now` recurs.
+
+    >>> to_us(datetime(1970, 1, 1, 0, 0, 1, 999, tzinfo=UTC))
+    1000999
+    """
+    global _last_us
+    known, microseconds = _last_us
+    if known is not moment:
+        microseconds = (moment - EPOCH) // MICROSECOND
+        _last_us = (moment, microseconds)
+    return microseconds
+
+
+_last_us: tuple[datetime, int] = (EPOCH, 0)
+
+
+def from_us(microseconds: int) -> datetime:
+    """The moment `microseconds` after 1970."""
+    return EPOCH + timedelta(0, 0, microseconds)
 
 
 def truncate(moment: datetime) -> datetime:

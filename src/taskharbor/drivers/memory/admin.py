@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
 from taskharbor.drivers.memory.flows import link
-from taskharbor.drivers.memory.records import BLOCKED, CANCELLED, Entry, finished, state_at, ticks
+from taskharbor.drivers.memory.records import BLOCKED, CANCELLED, Entry, finished, state_at
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
 from taskharbor.model.bounds import check_moment, check_name
 from taskharbor.model.errors import DriverError
 from taskharbor.model.job import State, WorkerInfo
+from taskharbor.model.times import to_us
 
 
 def _for_each(
@@ -28,7 +29,7 @@ def requeue(
     store: MemoryStore, ids: Sequence[str], now: datetime, run_at: datetime | None, reset_attempts: bool
 ) -> list[DriverError | None]:
     """Bring dead and cancelled jobs back."""
-    moment = ticks(now)
+    moment = to_us(now)
     if run_at is not None:
         check_moment(run_at, "run_at")
 
@@ -59,7 +60,7 @@ def cancel(
     store: MemoryStore, ids: Sequence[str], now: datetime, reason: str = CANCELLED_REASON
 ) -> list[DriverError | None]:
     """Cancel what is not terminal."""
-    moment = ticks(now)
+    moment = to_us(now)
 
     def act(entry: Entry) -> DriverError | None:
         state = state_at(entry, moment)
@@ -79,7 +80,7 @@ def cancel_flow(store: MemoryStore, flow_id: str, now: datetime) -> int:
     if flow is None:
         return 0
     flow.cancelled = True
-    moment = ticks(now)
+    moment = to_us(now)
     open_ids = [entry.record.id for entry in flow.members if not state_at(entry, moment).terminal]
     cancel(store, open_ids, now, FLOW_CANCELLED_REASON)
     return len(open_ids)
@@ -99,10 +100,10 @@ def delete(store: MemoryStore, ids: Sequence[str]) -> list[DriverError | None]:
 
 def prune(store: MemoryStore, before: datetime, limit: int) -> int:
     """Forget up to `limit` jobs that finished before a moment, the oldest first."""
-    moment, pruned = ticks(before), 0
+    moment, pruned = to_us(before), 0
     while pruned < limit and (entry := store.finished.peek()) is not None:
         assert entry.record.finished_at is not None
-        if ticks(entry.record.finished_at) >= moment:
+        if to_us(entry.record.finished_at) >= moment:
             break
         store.finished.pop()
         flow = store.flows[entry.record.flow_id] if entry.record.flow_id is not None else None

@@ -14,13 +14,14 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
 from taskharbor.drivers.memory.flows import link
-from taskharbor.drivers.memory.records import BLOCKED, CANCELLED, DONE, Entry, ticks
+from taskharbor.drivers.memory.records import BLOCKED, CANCELLED, DONE, Entry
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, check_handover, plan_heir, plan_jobs, run
 from taskharbor.model.bounds import check_job
 from taskharbor.model.job import EPOCH, JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.outcome import Ack
+from taskharbor.model.times import to_us
 
 
 def enqueue(store: MemoryStore, jobs: Sequence[JobRecord], now: datetime, max_payload: int) -> list[Enqueued]:
@@ -35,7 +36,7 @@ def enqueue(store: MemoryStore, jobs: Sequence[JobRecord], now: datetime, max_pa
         store_jobs(store, plan.fresh.values(), now)
         return plan.results
     results = []
-    moment, entries = ticks(now), store.entries
+    moment, entries = to_us(now), store.entries
     for job in jobs:
         known = job.id if job.id in entries else None
         if known is None and job.idempotency_key is not None:
@@ -64,7 +65,7 @@ def heir_of(store: MemoryStore, plan: Plan[JobFacts], outcome: Ack, dependents: 
 
 def store_jobs(store: MemoryStore, jobs: Iterable[JobRecord], now: datetime) -> None:
     """Store new jobs as one: those that depend on each other are all there before the first is placed."""
-    moment = ticks(now)
+    moment = to_us(now)
     for entry in [store.add(_as_new(job, now)) for job in jobs]:
         _place(store, entry, now, moment)
 

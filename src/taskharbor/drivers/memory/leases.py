@@ -8,11 +8,12 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.memory.records import EXPIRED, INFLIGHT, LEASED, Entry, ticks
+from taskharbor.drivers.memory.records import EXPIRED, INFLIGHT, LEASED, Entry
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.refusals import check_lease
 from taskharbor.model.errors import DriverError
 from taskharbor.model.lease import Lease
+from taskharbor.model.times import to_us
 
 
 def refusal(entry: Entry | None, lease: Lease, now: datetime) -> DriverError | None:
@@ -32,9 +33,9 @@ def extend(
     store: MemoryStore, leases: Sequence[Lease], now: datetime, lease_for: timedelta
 ) -> list[Lease | DriverError]:
     """Move the ends of leases, never to an earlier moment."""
-    moment = ticks(now)
+    moment = to_us(now)
     wanted = now + lease_for
-    until = ticks(wanted)
+    until = to_us(wanted)
     results: list[Lease | DriverError] = []
     for lease in leases:
         entry = store.entries.get(lease.job_id)
@@ -58,7 +59,7 @@ def extend(
 
 def release(store: MemoryStore, worker: str, now: datetime, keep: Sequence[str]) -> int:
     """Give back what a worker has under valid leases, in the order in which the jobs had joined their queues."""
-    moment, kept = ticks(now), frozenset(keep)
+    moment, kept = to_us(now), frozenset(keep)
     held: list[Entry] = []
     for queue in store.queues.values():
         queue.move(moment)

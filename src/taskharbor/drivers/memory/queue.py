@@ -12,17 +12,8 @@ from __future__ import annotations
 from taskharbor.drivers.memory.calendar import Calendar
 from taskharbor.drivers.memory.groups import Groups
 from taskharbor.drivers.memory.heaps import OrderedEntries
-from taskharbor.drivers.memory.records import (
-    DUE,
-    EXPIRED,
-    INFLIGHT,
-    READY,
-    SCHEDULED,
-    STANDINGS,
-    Entry,
-    damage_of,
-    ticks,
-)
+from taskharbor.drivers.memory.records import DUE, EXPIRED, INFLIGHT, READY, SCHEDULED, STANDINGS, Entry, damage_of
+from taskharbor.model.times import to_us
 
 
 class JobQueue:
@@ -105,7 +96,7 @@ class JobQueue:
         if run_at is None:
             entry.time = now
         else:
-            moment = ticks(run_at)
+            moment = to_us(run_at)
             entry.time = max(moment, now)
             self.calendar.add(entry, moment)
             if moment > self.calendar.now:

@@ -13,10 +13,11 @@ from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.graph import flow_info
 from taskharbor.drivers.listing import JobQuery
 from taskharbor.drivers.memory.flows import last_in_place, waiting_for
-from taskharbor.drivers.memory.records import STATES, Entry, damage_of, outward, readable, state_at, ticks
+from taskharbor.drivers.memory.records import STATES, Entry, damage_of, outward, readable, state_at
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo
+from taskharbor.model.times import to_us
 
 
 def info(store: MemoryStore, entry: Entry, now: int) -> JobInfo:
@@ -37,12 +38,12 @@ def inspect(store: MemoryStore, id: str, now: datetime) -> JobInfo:
     entry = store.entries.get(id)
     if entry is None:
         raise no_job(id)
-    return info(store, entry, ticks(now))
+    return info(store, entry, to_us(now))
 
 
 def list_jobs(store: MemoryStore, now: datetime, wanted: JobQuery) -> Page:
     """A page of jobs in the order of their ids."""
-    moment = ticks(now)
+    moment = to_us(now)
     if wanted.flow_id is None:
         ids = store.sorted_ids()
     else:
@@ -67,7 +68,7 @@ def list_jobs(store: MemoryStore, now: datetime, wanted: JobQuery) -> Page:
 
 def counts(store: MemoryStore, now: datetime) -> dict[str, dict[str, int]]:
     """How many jobs each queue has in each state."""
-    moment = ticks(now)
+    moment = to_us(now)
     by_queue: dict[str, dict[str, int]] = {}
     for name, queue in sorted(store.queues.items()):
         queue.move(moment)
@@ -97,7 +98,7 @@ def flow(store: MemoryStore, flow_id: str, now: datetime) -> FlowInfo:
     found = store.flows.get(flow_id)
     if found is None:
         raise no_flow(flow_id)
-    moment = ticks(now)
+    moment = to_us(now)
     members = sorted(found.members, key=lambda entry: entry.record.id)
     return flow_info(flow_id, tuple(info(store, entry, moment) for entry in members))
 

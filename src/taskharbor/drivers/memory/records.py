@@ -7,19 +7,19 @@ contract for any moment, from the record, the lease and `now` alone:
     SCHEDULED  run_at lies ahead          EXPIRED    lease over, due again   UNKNOWN                damaged
     READY      due
 
-Moments are whole microseconds since 1970 (`ticks`): exact for any datetime, and cheaper than one to compare.
+Moments are whole microseconds since 1970 (`to_us`): exact for any datetime, and cheaper than one to compare.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from taskharbor.drivers import damage
-from taskharbor.model.job import EPOCH, JobRecord, State
+from taskharbor.model.job import JobRecord, State
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack
 from taskharbor.model.safe_repr import shown
@@ -47,19 +47,6 @@ WAITING = frozenset({READY, SCHEDULED})
 _FINISHED = frozenset({DONE, CANCELLED})
 
 _MICROSECOND = timedelta(microseconds=1)
-
-
-def ticks(moment: datetime) -> int:
-    """A moment as whole microseconds since 1970. The last one is remembered: a worker's calls share their `now`."""
-    global _last
-    known, found = _last
-    if known is not moment:
-        found = (moment - EPOCH) // _MICROSECOND
-        _last = (moment, found)
-    return found
-
-
-_last: tuple[datetime, int] = (EPOCH, 0)
 
 
 class Entry(msgspec.Struct, eq=False, gc=False):

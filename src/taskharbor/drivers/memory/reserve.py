@@ -13,10 +13,11 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from taskharbor.drivers.memory.queue import JobQueue
-from taskharbor.drivers.memory.records import EXPIRED, INFLIGHT, Entry, outward, ticks
+from taskharbor.drivers.memory.records import EXPIRED, INFLIGHT, Entry, outward
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.lease import Lease, Reserved
+from taskharbor.model.times import to_us
 
 _NO_TIME = timedelta(0)
 
@@ -25,7 +26,7 @@ def reserve(
     store: MemoryStore, names: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str
 ) -> list[Reserved]:
     """Take up to `limit` runnable jobs of these queues."""
-    moment = ticks(now)
+    moment = to_us(now)
     if store.unmet:
         store.set_unmet_aside(now)
     queues = [queue for name in dict.fromkeys(names) if (queue := store.queues.get(name)) and not queue.paused]
@@ -55,7 +56,7 @@ def _take_in_turns(store: MemoryStore, queues: list[JobQueue], limit: int, damag
 def grant(taken: list[Entry], now: datetime, lease_for: timedelta, worker: str) -> list[Reserved]:
     """Put jobs that were taken out of their queues under leases of this worker."""
     expires_at = now + lease_for
-    expires = ticks(expires_at)
+    expires = to_us(expires_at)
     granted = []
     queue: JobQueue | None = None
     for entry, token in zip(taken, new_tokens(len(taken)), strict=True):

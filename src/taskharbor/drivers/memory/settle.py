@@ -10,18 +10,19 @@ from msgspec.structs import replace
 from taskharbor.drivers.memory.enqueue import heir_of, plan_of, store_jobs
 from taskharbor.drivers.memory.flows import hand_over, release_dependents
 from taskharbor.drivers.memory.leases import refusal
-from taskharbor.drivers.memory.records import CANCELLED, DLQ, DONE, INFLIGHT, Entry, ticks
+from taskharbor.drivers.memory.records import CANCELLED, DLQ, DONE, INFLIGHT, Entry
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.model.bounds import check_outcome, clean_error
 from taskharbor.model.errors import InvalidJob, TaskHarborError
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
+from taskharbor.model.times import to_us
 
 
 def settle(
     store: MemoryStore, outcomes: Sequence[Outcome], now: datetime, max_payload: int
 ) -> list[TaskHarborError | None]:
     """Apply outcomes one after the other; a refused one has its error in its place."""
-    moment, find = ticks(now), store.entries.get
+    moment, find = to_us(now), store.entries.get
     results: list[TaskHarborError | None] = []
     for outcome in outcomes:
         lease, kind = outcome.lease, type(outcome)

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from taskharbor.drivers.memory.flows import StoredFlow, hold, unhold, unlink
 from taskharbor.drivers.memory.heaps import OrderedEntries
 from taskharbor.drivers.memory.queue import JobQueue
-from taskharbor.drivers.memory.records import DLQ, DONE, INFLIGHT, UNKNOWN, Entry, damaged_reason, finished, ticks
+from taskharbor.drivers.memory.records import DLQ, DONE, INFLIGHT, UNKNOWN, Entry, damaged_reason, finished
 from taskharbor.drivers.memory.wait import WaitCalls
 from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
+from taskharbor.model.times import to_us
 
 
 class MemoryStore:
@@ -196,7 +197,7 @@ class MemoryStore:
         """What kept it from being pruned is gone: prune may take it again."""
         if entry.parked and entry.record.finished_at is not None:
             self._forget_parked(entry)
-            self.finished.push((ticks(entry.record.finished_at),), entry)
+            self.finished.push((to_us(entry.record.finished_at),), entry)
 
     def _forget_parked(self, entry: Entry) -> None:
         entry.parked = False
@@ -208,7 +209,7 @@ class MemoryStore:
     def set_aside(self, entry: Entry, now: datetime) -> None:
         """A record that no worker can run goes to the dead letter queue, with what is wrong as its reason."""
         record = replace(entry.record, reason=damaged_reason(entry), finished_at=now)
-        self.finish(entry, DLQ, record, ticks(now))
+        self.finish(entry, DLQ, record, to_us(now))
 
     def set_unmet_aside(self, now: datetime) -> None:
         """The same for all damaged records that no queue would ever reach."""

@@ -16,13 +16,14 @@ from taskharbor.drivers.postgres import reading
 from taskharbor.drivers.postgres.enqueue import enqueue
 from taskharbor.drivers.postgres.lock_retry import ADMIN_S, JobLocked, Waits, ask_again
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.records import micros, moment_of
+from taskharbor.drivers.postgres.records import nearest_moment
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, rows_of, value
 from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
 from taskharbor.model.bounds import check_moment
 from taskharbor.model.errors import DriverError
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
 from taskharbor.model.lease import Enqueued
+from taskharbor.model.times import to_us
 
 T = TypeVar("T")
 _CLOCK = Statement("select (extract(epoch from clock_timestamp()) * 1000)::bigint")
@@ -58,7 +59,7 @@ class PostgresClientCalls:
     async def server_time(self) -> datetime:
         runner = self._runner()
         rows = await runner.run(lambda: rows_of(_CLOCK))
-        return moment_of(runner.newest_time(rows[0][0]) * 1000)
+        return nearest_moment(runner.newest_time(rows[0][0]) * 1000)
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         return await self._runner().run(lambda: enqueue(self._schema, jobs, now, self._options.max_payload))
@@ -80,18 +81,18 @@ class PostgresClientCalls:
     ) -> list[DriverError | None]:
         if run_at is not None:
             check_moment(run_at, "run_at")
-        ticks = None if run_at is None else micros(run_at)
+        run_at_us = None if run_at is None else to_us(run_at)
         return await self._decide(
-            "requeue", ids, (micros(now), "bigint"), (ticks, "bigint"), (reset_attempts, "boolean")
+            "requeue", ids, (to_us(now), "bigint"), (run_at_us, "bigint"), (reset_attempts, "boolean")
         )
 
     async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
-        return await self._decide("cancel", ids, (micros(now), "bigint"), (CANCELLED_REASON, "text"))
+        return await self._decide("cancel", ids, (to_us(now), "bigint"), (CANCELLED_REASON, "text"))
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         if "\x00" in flow_id:
             return 0
-        given = ((flow_id, "text"), (micros(now), "bigint"))
+        given = ((flow_id, "text"), (to_us(now), "bigint"))
         cancelled, locked = await self._count("cancel_flow", *given, columns="cancelled, locked", patience=ADMIN_S)
         if locked is not None:
             raise JobLocked(f"flow {flow_id}: cancelled {cancelled} job(s), but {locked}; cancel it again later")

@@ -25,7 +25,7 @@ from taskharbor.drivers.postgres.lock_retry import ALONE_S, BESIDE_OTHERS_S, ask
 from taskharbor.drivers.postgres.long_transactions import LongTransactionWarning
 from taskharbor.drivers.postgres.options import located, parse
 from taskharbor.drivers.postgres.pool import PostgresPool
-from taskharbor.drivers.postgres.records import micros, to_json
+from taskharbor.drivers.postgres.records import to_json
 from taskharbor.drivers.postgres.reserve import Reserving
 from taskharbor.drivers.postgres.settle import is_plain, settle_plain, together
 from taskharbor.drivers.postgres.spawn import settle_spawning
@@ -43,6 +43,7 @@ from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborE
 from taskharbor.model.job import JobRecord, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
+from taskharbor.model.times import to_us
 
 if TYPE_CHECKING:
     from taskharbor.drivers.postgres.blocking import PostgresBlocking
@@ -201,7 +202,7 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
         return results
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
-        given = ((worker, "text"), (micros(now), "bigint"), (array(list(keep)), "text"))
+        given = ((worker, "text"), (to_us(now), "bigint"), (array(list(keep)), "text"))
         released, _ = await self._count("release", *given, columns="released, locked", patience=ALONE_S)
         return released  # another call ends the others at this moment, or their leases end
 
@@ -217,10 +218,10 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
             f"insert into {table} (worker, seen_at, info) values (?, ?, ?) "
             "on conflict (worker) do update set seen_at = excluded.seen_at, info = excluded.info",
             info.worker,
-            micros(now),
+            to_us(now),
             to_json(msgspec.structs.replace(info, seen_at=now)),
         )
-        await self._execute(f"delete from {table} where seen_at <= ?", micros(now - WORKER_FORGOTTEN_AFTER))
+        await self._execute(f"delete from {table} where seen_at <= ?", to_us(now - WORKER_FORGOTTEN_AFTER))
         # Waiters that died with their process: living ones renew their row every minute.
         await self._execute(f"delete from {quoted(self._schema)}.waiting where said_at < now() - interval '5 minutes'")
         await self._run(self._long_transactions.check)
@@ -280,4 +281,4 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
         return await self._decide("delete_jobs", ids)
 
     async def prune(self, before: datetime, limit: int) -> int:
-        return int(await self._value("prune", (micros(before), "bigint"), (min(limit, 2**31 - 1), "integer")))
+        return int(await self._value("prune", (to_us(before), "bigint"), (min(limit, 2**31 - 1), "integer")))

@@ -8,12 +8,13 @@ from typing import Any
 
 from taskharbor.drivers.graph import in_cycle
 from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, Planning, plan_jobs
-from taskharbor.drivers.postgres.records import StoredState, base64_of, micros, to_json, to_row
+from taskharbor.drivers.postgres.records import StoredState, base64_of, to_json, to_row
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
 from taskharbor.model.bounds import check_job
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
+from taskharbor.model.times import to_us
 
 MAX_CALL_BYTES = 128 << 20  # of payloads: one call is one statement, of which the memory holds several copies
 
@@ -78,7 +79,7 @@ def _one(schema: str, job: JobRecord, now: datetime, callers_transaction: bool) 
         (job.group, "text"),
         (row.metadata, "text"),
         (row.created_at, "bigint"),
-        (micros(now), "bigint"),
+        (to_us(now), "bigint"),
         (callers_transaction, "boolean"),
     )
 
@@ -109,7 +110,7 @@ def _statement(schema: str, jobs: Sequence[JobRecord], now: datetime, callers_tr
         (to_json(limits) if limits else None, "text"),
         (array(list(flows)) if flows else None, "text"),
         (array(list(queues)), "text"),
-        (micros(now), "bigint"),
+        (to_us(now), "bigint"),
         (callers_transaction, "boolean"),
         columns="id, known",
     )

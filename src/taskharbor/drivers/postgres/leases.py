@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from taskharbor.drivers.postgres.lock_retry import JobLocked
-from taskharbor.drivers.postgres.records import RefusalCode, micros, moment_of, to_json
+from taskharbor.drivers.postgres.records import RefusalCode, nearest_moment, to_json
 from taskharbor.drivers.postgres.statement import Program, call
 from taskharbor.drivers.refusals import lease_refusal
 from taskharbor.model.errors import DriverError
 from taskharbor.model.lease import Lease
+from taskharbor.model.times import to_us
 
 
 def batches(leases: Sequence[Lease]) -> Iterator[list[Lease]]:
@@ -38,15 +39,15 @@ def extend(
         schema,
         "extend",
         (to_json(given), "text"),
-        (micros(now), "bigint"),
-        (micros(now + lease_for), "bigint"),
+        (to_us(now), "bigint"),
+        (to_us(now + lease_for), "bigint"),
         columns="o, code, ends",
     )
     results: dict[int, Lease | DriverError] = {}
     for place, code, ends in rows:
         lease = leases[place]
         if code == RefusalCode.HOLDS:
-            results[place] = Lease(lease.job_id, lease.queue, lease.token, moment_of(ends))
+            results[place] = Lease(lease.job_id, lease.queue, lease.token, nearest_moment(ends))
         else:
             results[place] = refusal(code, lease.job_id, ends)
     return [results[place] for place in range(len(leases))]
@@ -56,4 +57,4 @@ def refusal(code: int, id: str, ends: int | None) -> DriverError:
     """The error for a code of settle and extend; `ends`: when the lease ended, in microseconds."""
     if code == RefusalCode.IS_LOCKED:
         return JobLocked.job(id)
-    return lease_refusal(code, id, moment_of(ends) if ends is not None else None)
+    return lease_refusal(code, id, nearest_moment(ends) if ends is not None else None)

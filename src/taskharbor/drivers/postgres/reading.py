@@ -12,10 +12,11 @@ from taskharbor.drivers.contract import WORKER_SILENCE
 from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.graph import flow_info
 from taskharbor.drivers.listing import JobQuery
-from taskharbor.drivers.postgres.records import COLUMNS, StoredState, info_from, micros
+from taskharbor.drivers.postgres.records import COLUMNS, StoredState, info_from
 from taskharbor.drivers.postgres.statement import Program, Statement, array, named, quoted
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor.model.job import FlowInfo, JobInfo, Page, WorkerInfo
+from taskharbor.model.times import to_us
 
 _WAITING_FOR = f"""case when r.state = {StoredState.BLOCKED:d} then array(
     select d.id from unnest(r.depends_on) with ordinality as d(id, n)
@@ -37,7 +38,7 @@ def inspect(schema: str, id: str, now: datetime) -> Program[JobInfo]:
     )
     if not rows:
         raise no_job(id)
-    return info_from(rows[0], micros(now))
+    return info_from(rows[0], to_us(now))
 
 
 def list_jobs(schema: str, now: datetime, wanted: JobQuery) -> Program[Page]:
@@ -56,7 +57,7 @@ def list_jobs(schema: str, now: datetime, wanted: JobQuery) -> Program[Page]:
         return Page(())
     if wanted.state is not None:
         conditions.append(f"{named(schema, 'state_of')}(r.state, r.run_at, r.wake, cast(? as bigint)) = ?")
-        parameters += [micros(now), wanted.state.value]
+        parameters += [to_us(now), wanted.state.value]
     if wanted.after is not None:
         conditions.append("r.id > ?")
         parameters.append(wanted.after)
@@ -64,7 +65,7 @@ def list_jobs(schema: str, now: datetime, wanted: JobQuery) -> Program[Page]:
     rows = yield Statement(
         f"{_select(schema)}{where} order by r.id limit cast(? as bigint)", (*parameters, min(wanted.limit, 2**31) + 1)
     )
-    items = tuple(info_from(row, micros(now)) for row in rows[: wanted.limit])
+    items = tuple(info_from(row, to_us(now)) for row in rows[: wanted.limit])
     return Page(items, encode_cursor(items[-1].job.id) if len(rows) > wanted.limit else None)
 
 
@@ -72,7 +73,7 @@ def counts(schema: str, now: datetime) -> Program[dict[str, dict[str, int]]]:
     rows = yield Statement(
         f"""select r.queue, {named(schema, "state_of")}(r.state, r.run_at, r.wake, cast(? as bigint)) as reads, count(*)
         from {quoted(schema)}.records r group by 1, 2 order by 1, 2""",
-        (micros(now),),
+        (to_us(now),),
     )
     counts: dict[str, dict[str, int]] = {}
     for queue, state, number in rows:
@@ -95,7 +96,7 @@ def flow(schema: str, flow_id: str, now: datetime) -> Program[FlowInfo]:
     rows = yield found if _storable(flow_id) else Statement("select 1 limit 0")
     if not rows:
         raise no_flow(flow_id)
-    nodes = tuple(info_from(row, micros(now)) for row in rows)
+    nodes = tuple(info_from(row, to_us(now)) for row in rows)
     return flow_info(flow_id, nodes)
 
 
@@ -112,7 +113,7 @@ def results(schema: str, ids: Sequence[str]) -> Program[dict[str, bytes | None]]
 def workers(schema: str, now: datetime) -> Program[list[WorkerInfo]]:
     """The workers that sent a heartbeat lately."""
     rows = yield Statement(
-        f"select info from {quoted(schema)}.workers where seen_at > ? order by worker", (micros(now - WORKER_SILENCE),)
+        f"select info from {quoted(schema)}.workers where seen_at > ? order by worker", (to_us(now - WORKER_SILENCE),)
     )
     return [info for row in rows if (info := _readable(row[0])) is not None]
 

@@ -18,8 +18,8 @@ from taskharbor.model.bounds import check_name, check_record
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
 from taskharbor.model.safe_repr import shown
+from taskharbor.model.times import MICROSECOND, from_us, to_us
 
-_MICROSECOND = timedelta(microseconds=1)
 _to_json = msgspec.json.Encoder().encode
 _from_json = msgspec.json.decode
 _metadata = msgspec.json.Decoder(dict[str, str]).decode
@@ -34,7 +34,7 @@ RESERVED_COLUMNS = (
     "id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, created_at, rare, "
     "token"
 )
-LAST_TICK = 253_402_300_799_999_999  # the last microsecond of the year 9999
+LAST_US = 253_402_300_799_999_999  # the last microsecond of the year 9999
 _NOT_A_RECORD = (InvalidJob, OverflowError, msgspec.MsgspecError, UnicodeError, TypeError, ValueError)
 
 
@@ -91,14 +91,9 @@ class JobRow(msgspec.Struct, omit_defaults=True, gc=False):
         return shown(self, "id", "queue", "type")
 
 
-def micros(moment: datetime) -> int:
-    """A moment as whole microseconds since 1970."""
-    return (moment - EPOCH) // _MICROSECOND
-
-
-def moment_of(ticks: int) -> datetime:
-    """The moment `ticks` microseconds after 1970; the nearest possible one if there is none."""
-    return EPOCH + timedelta(microseconds=min(max(ticks, 0), LAST_TICK))
+def nearest_moment(microseconds: int) -> datetime:
+    """The moment `microseconds` after 1970; the nearest possible one if there is none."""
+    return from_us(min(max(microseconds, 0), LAST_US))
 
 
 def to_row(job: JobRecord, place: int) -> JobRow:
@@ -109,8 +104,8 @@ def to_row(job: JobRecord, place: int) -> JobRow:
         job.queue,
         job.type,
         job.payload,
-        None if job.run_at is None else micros(job.run_at),
-        None if job.timeout is None else job.timeout // _MICROSECOND,
+        None if job.run_at is None else to_us(job.run_at),
+        None if job.timeout is None else job.timeout // MICROSECOND,
         job.priority,
         job.attempts,
         job.max_attempts,
@@ -120,7 +115,7 @@ def to_row(job: JobRecord, place: int) -> JobRow:
         list(job.depends_on) or None,
         job.flow_id,
         to_json(job.metadata) if job.metadata else None,
-        None if job.created_at == EPOCH else micros(job.created_at),
+        None if job.created_at == EPOCH else to_us(job.created_at),
     )
 
 
@@ -231,7 +226,7 @@ def info_from(row: Sequence[Any], now: int) -> JobInfo:
     record = from_row(row)
     if state in (StoredState.LEASED, StoredState.EXPIRED):
         if wake > now:
-            return JobInfo(record, State.INFLIGHT, worker or "", moment_of(wake))
+            return JobInfo(record, State.INFLIGHT, worker or "", nearest_moment(wake))
         return JobInfo(msgspec.structs.replace(record, run_at=None), State.READY)
     if state in (StoredState.SCHEDULED, StoredState.QUEUED):
         ahead = row[_RUN_AT] is not None and row[_RUN_AT] > now

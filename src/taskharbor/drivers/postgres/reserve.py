@@ -11,16 +11,11 @@ from taskharbor.drivers.contract import within_lease
 from taskharbor.drivers.postgres.bloat import ScanStart
 from taskharbor.drivers.postgres.client_calls import Runner
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.records import (
-    RESERVED_COLUMNS,
-    DamagedRecord,
-    from_reserved_row,
-    micros,
-    to_json,
-)
+from taskharbor.drivers.postgres.records import RESERVED_COLUMNS, DamagedRecord, from_reserved_row, to_json
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, rows_of, value
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.lease import Lease, Reserved
+from taskharbor.model.times import to_us
 
 MAX_JOBS = 10_000  # of one reserve: more would make tokens by the megabyte
 _TOKEN = operator.itemgetter(-1)
@@ -42,8 +37,8 @@ class ReserveRequest:
         self._queues = queues
         self.ends = now + lease_for
         self._common = (
-            (micros(now), "bigint"),
-            (micros(self.ends), "bigint"),
+            (to_us(now), "bigint"),
+            (to_us(self.ends), "bigint"),
             (limit, "integer"),
             (worker, "text"),
             # Sorted, and given out in the order of the queue: so sorting by token restores that order.
@@ -125,7 +120,7 @@ class Reserving:
             except DamagedRecord as error:
                 damaged.append({"id": row[0], "token": row[-1], "reason": str(error)})
         statement = value(
-            self._options.schema, "set_reserved_aside", (to_json(damaged), "text"), (micros(now), "bigint")
+            self._options.schema, "set_reserved_aside", (to_json(damaged), "text"), (to_us(now), "bigint")
         )
         await runner.run(lambda: rows_of(statement))
         return sound

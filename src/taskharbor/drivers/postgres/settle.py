@@ -14,12 +14,13 @@ import msgspec
 
 from taskharbor.drivers.postgres.leases import refusal
 from taskharbor.drivers.postgres.lock_retry import JobLocked
-from taskharbor.drivers.postgres.records import ACK, CANCEL, FAIL, RETRY, RefusalCode, base64_of, micros, to_json
+from taskharbor.drivers.postgres.records import ACK, CANCEL, FAIL, RETRY, RefusalCode, base64_of, to_json
 from taskharbor.drivers.postgres.statement import Program, Statement, call, quoted, value
 from taskharbor.model.bounds import check_outcome, clean_error
 from taskharbor.model.errors import InvalidJob, TaskHarborError
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 from taskharbor.model.safe_repr import shown
+from taskharbor.model.times import to_us
 
 _KINDS: dict[type, int] = {Ack: ACK, Retry: RETRY, Fail: FAIL, Cancelled: CANCEL}
 
@@ -112,9 +113,7 @@ def _acks(schema: str, outcomes: Sequence[Outcome], now: datetime) -> Statement 
     ):
         return None
     joined = ",".join(texts) if any(text != "-" for text in texts) else None
-    return value(
-        schema, "ack", (joined_ids, "text"), (joined_tokens, "text"), (joined, "text"), (micros(now), "bigint")
-    )
+    return value(schema, "ack", (joined_ids, "text"), (joined_tokens, "text"), (joined, "text"), (to_us(now), "bigint"))
 
 
 def _settle(
@@ -163,7 +162,7 @@ def _settle_statement(schema: str, rows: Sequence[OutcomeRow], now: datetime, re
         schema,
         "settle",
         (to_json(rows), "text"),
-        (micros(now), "bigint"),
+        (to_us(now), "bigint"),
         (release, "boolean"),
         columns="o, code, ends",
     )
@@ -178,9 +177,9 @@ def _row(place: int, outcome: Outcome) -> OutcomeRow:
     if isinstance(outcome, Retry | Fail):
         row.attempts = outcome.attempts
         row.last_error = clean_error(outcome.last_error) or None
-        row.failed_at = None if outcome.failed_at is None else micros(outcome.failed_at)
+        row.failed_at = None if outcome.failed_at is None else to_us(outcome.failed_at)
     if isinstance(outcome, Retry):
-        row.run_at = None if outcome.run_at is None else micros(outcome.run_at)
+        row.run_at = None if outcome.run_at is None else to_us(outcome.run_at)
     if isinstance(outcome, Fail | Cancelled):
         row.reason = clean_error(outcome.reason) or None
     return row

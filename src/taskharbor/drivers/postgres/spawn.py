@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from taskharbor.drivers.postgres.enqueue import enqueue
 from taskharbor.drivers.postgres.leases import refusal
 from taskharbor.drivers.postgres.lock_retry import JobLocked
-from taskharbor.drivers.postgres.records import RefusalCode, micros
+from taskharbor.drivers.postgres.records import RefusalCode
 from taskharbor.drivers.postgres.settle import check_lease, settle_plain
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, quoted, value
 from taskharbor.drivers.refusals import not_spawned, own_heir
@@ -24,6 +24,7 @@ from taskharbor.model.errors import InvalidJob, TaskHarborError
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.outcome import Ack, Fail
 from taskharbor.model.safe_repr import shown
+from taskharbor.model.times import to_us
 
 
 def spawn_alone(schema: str, outcome: Ack, now: datetime, max_payload: int) -> Program[TaskHarborError | None]:
@@ -118,9 +119,7 @@ def _hand_over(
         if last == own:
             return own_heir(handover, own)
         heir = last
-    rows = yield value(
-        schema, "hand_over", (own, "text"), (heir, "text"), (dependents, "text"), (micros(now), "bigint")
-    )
+    rows = yield value(schema, "hand_over", (own, "text"), (heir, "text"), (dependents, "text"), (to_us(now), "bigint"))
     return InvalidJob(rows[0][0]) if rows[0][0] is not None else None
 
 

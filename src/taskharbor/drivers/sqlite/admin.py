@@ -10,13 +10,14 @@ import msgspec
 
 from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
 from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
-from taskharbor.drivers.sqlite.records import BLOCKED, CANCELLED, DONE, JobRow, maybe_ticks, state_at, ticks
+from taskharbor.drivers.sqlite.records import BLOCKED, CANCELLED, DONE, JobRow, maybe_us, state_at
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
 from taskharbor.drivers.sqlite.transitions import finish, has_open_dependency, join, leave, remove, reopen
 from taskharbor.model.bounds import check_moment, check_name
 from taskharbor.model.errors import DriverError
 from taskharbor.model.job import State, WorkerInfo
+from taskharbor.model.times import to_us
 
 PRUNABLE = statement("prunable")
 MAX_PRUNE_SCAN_JOBS = 5_000  # finished jobs of a queue that one prune reads: some 20 ms with the write lock
@@ -37,7 +38,7 @@ def requeue(
     session: WriteSession, ids: Sequence[str], now: datetime, run_at: datetime | None, reset_attempts: bool
 ) -> list[DriverError | None]:
     """Run dead and cancelled jobs again."""
-    moment = ticks(now)
+    moment = to_us(now)
     if run_at is not None:
         check_moment(run_at, "run_at")
 
@@ -47,7 +48,7 @@ def requeue(
             return wrong_state(job.id, state, "requeue")
         was_finished = job.finished
         leave(session, job)
-        job.state, job.reason, job.finished_at, job.lost, job.run_at = BLOCKED, "", None, 0, maybe_ticks(run_at)
+        job.state, job.reason, job.finished_at, job.lost, job.run_at = BLOCKED, "", None, 0, maybe_us(run_at)
         if reset_attempts:
             job.attempts = 0
         if job.flow_id is not None:
@@ -65,7 +66,7 @@ def cancel(
     session: WriteSession, ids: Sequence[str], now: datetime, reason: str = CANCELLED_REASON
 ) -> list[DriverError | None]:
     """Cancel jobs that are not terminal; one that is cancelled stays so."""
-    moment = ticks(now)
+    moment = to_us(now)
 
     def act(job: JobRow) -> DriverError | None:
         state = state_at(job.state, job.moment, moment)
@@ -110,7 +111,7 @@ def prune(session: WriteSession, before: datetime, limit: int, places: PrunePlac
     A flow that is still open may have hundreds of thousands of finished jobs. So no call reads more than
     MAX_PRUNE_SCAN_JOBS of a queue: the next call goes on where this one stopped, and starts over after the last job.
     """
-    moment, deleted = ticks(before), 0
+    moment, deleted = to_us(before), 0
     for (name,) in session.all("SELECT name FROM taskharbor_queues"):
         deleted_before = deleted
         for state in (DONE, CANCELLED):
@@ -162,5 +163,5 @@ def beat(session: WriteSession, worker: WorkerInfo, now: datetime) -> None:
     """Record a heartbeat, and forget workers that have been silent for long."""
     check_name(worker.worker, "worker")
     seen = msgspec.structs.replace(worker, seen_at=now)
-    session.execute(BEAT, (worker.worker, ticks(now), _encode(seen).decode()))
-    session.execute("DELETE FROM taskharbor_workers WHERE seen_at <= ?", (ticks(now - WORKER_FORGOTTEN_AFTER),))
+    session.execute(BEAT, (worker.worker, to_us(now), _encode(seen).decode()))
+    session.execute("DELETE FROM taskharbor_workers WHERE seen_at <= ?", (to_us(now - WORKER_FORGOTTEN_AFTER),))

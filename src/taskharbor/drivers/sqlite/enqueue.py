@@ -22,9 +22,8 @@ from taskharbor.drivers.sqlite.records import (
     JobRow,
     dependencies_of,
     ids_json,
-    maybe_ticks,
+    maybe_us,
     metadata_json,
-    ticks,
 )
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
@@ -33,6 +32,7 @@ from taskharbor.model.bounds import check_job
 from taskharbor.model.job import EPOCH, JobRecord
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.outcome import Ack
+from taskharbor.model.times import to_us
 
 INSERT = statement("insert")
 ROWS_PER_INSERT = 50
@@ -108,7 +108,7 @@ def store_jobs(session: WriteSession, jobs: Collection[JobRecord], now: datetime
     """Store new jobs as one: those that depend on each other are all there before the first is placed."""
     if not jobs:
         return
-    moment = ticks(now)
+    moment = to_us(now)
     first = session.next_number(len(jobs))
     _insert(session, [_row(session, job, number, moment) for number, job in enumerate(jobs, first)])
     session.number_is_stored(first + len(jobs) - 1)
@@ -137,7 +137,7 @@ def _insert(session: WriteSession, rows: list[tuple[Any, ...]]) -> None:
 def _row(session: WriteSession, job: JobRecord, number: int, now: int) -> tuple[Any, ...]:
     """The columns of insert.sql. A job with dependencies or a flow is stored blocked, and placed afterwards."""
     queue = session.queue(job.queue)
-    run_at = maybe_ticks(job.run_at)
+    run_at = maybe_us(job.run_at)
     if job.depends_on or job.flow_id is not None:
         state, lined, moment = BLOCKED, 0, None
     else:
@@ -168,7 +168,7 @@ def _row(session: WriteSession, job: JobRecord, number: int, now: int) -> tuple[
         ids_json(job.depends_on) if job.depends_on else None,
         job.flow_id,
         metadata_json(job.metadata),
-        now if job.created_at == EPOCH else ticks(job.created_at),
+        now if job.created_at == EPOCH else to_us(job.created_at),
         job.priority,
     )
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from taskharbor.drivers.refusals import LeaseCode, lease_refusal
-from taskharbor.drivers.sqlite.records import LEASED, JobRow, moment_of, ticks
+from taskharbor.drivers.sqlite.records import LEASED, JobRow
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
 from taskharbor.drivers.sqlite.transitions import join, move_clock
 from taskharbor.model.errors import DriverError
 from taskharbor.model.lease import Lease
+from taskharbor.model.times import from_us, to_us
 
 EXTEND = statement("extend")
 LEASED_BY = statement("leased_by")
@@ -26,7 +27,7 @@ def refusal(job: JobRow | None, lease: Lease, now: int) -> DriverError | None:
     if job.token != lease.token:
         return lease_refusal(LeaseCode.MISMATCH, lease.job_id)
     if job.moment is None or job.moment <= now:
-        ended_at = None if job.moment is None else moment_of(job.moment)
+        ended_at = None if job.moment is None else from_us(job.moment)
         return lease_refusal(LeaseCode.EXPIRED, lease.job_id, ended_at)
     return None
 
@@ -35,13 +36,13 @@ def extend(
     session: WriteSession, leases: Sequence[Lease], now: datetime, lease_for: timedelta
 ) -> list[Lease | DriverError]:
     """Move the ends of leases, never to an earlier time."""
-    moment = ticks(now)
-    until = ticks(now + lease_for)
+    moment = to_us(now)
+    until = to_us(now + lease_for)
     results: list[Lease | DriverError] = []
     for lease in leases:
         row = session.one(EXTEND, until, lease.job_id, lease.token, moment)
         if row is not None:
-            results.append(Lease(lease.job_id, row[0], lease.token, moment_of(row[1])))
+            results.append(Lease(lease.job_id, row[0], lease.token, from_us(row[1])))
             continue
         job = session.load(lease.job_id)
         refused = refusal(job, lease, moment)
@@ -52,13 +53,13 @@ def extend(
         # A worker with a faster clock saw it expire; by this caller's clock it holds, and stays so.
         move_clock(session, session.queue(job.queue), moment)
         row = session.one(EXTEND, until, lease.job_id, lease.token, moment)
-        results.append(Lease(lease.job_id, job.queue, lease.token, moment_of(row[1])))
+        results.append(Lease(lease.job_id, job.queue, lease.token, from_us(row[1])))
     return results
 
 
 def release(session: WriteSession, worker: str, now: datetime, keep: Sequence[str]) -> int:
     """Give back what a worker has under valid leases, in the order in which the jobs had joined their lines."""
-    moment, kept = ticks(now), frozenset(keep)
+    moment, kept = to_us(now), frozenset(keep)
     released = [job for row in session.all(LEASED_BY, moment, worker) if (job := JobRow(*row)).token not in kept]
     for job in released:
         if type(job.lost) is int:

@@ -15,10 +15,11 @@ from taskharbor.drivers.listing import JobQuery
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor.drivers.sqlite.damage import readable_record
 from taskharbor.drivers.sqlite.flows import last_in_place
-from taskharbor.drivers.sqlite.records import LEASED, JobRow, moment_of, state_at, ticks
+from taskharbor.drivers.sqlite.records import LEASED, JobRow, state_at
 from taskharbor.drivers.sqlite.session import ReadSession
 from taskharbor.drivers.sqlite.statements import COLUMNS, UNKNOWN_STATE, statement
 from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo, replace
+from taskharbor.model.times import from_us, to_us
 
 COUNTS = statement("counts")
 QUEUES = statement("queues")
@@ -47,7 +48,7 @@ def _info(session: ReadSession, job: JobRow, now: int) -> JobInfo:
     state = state_at(job.state, job.moment, now)
     record = readable_record(job)
     if state is State.INFLIGHT and job.moment is not None:
-        return JobInfo(record, state, job.worker, moment_of(job.moment))
+        return JobInfo(record, state, job.worker, from_us(job.moment))
     if state is State.BLOCKED:
         open = {id for (id,) in session.all(WAITING_FOR, job.num)}
         return JobInfo(record, state, waiting_for=tuple(id for id in dict.fromkeys(record.depends_on) if id in open))
@@ -61,12 +62,12 @@ def inspect(session: ReadSession, id: str, now: datetime) -> JobInfo:
     job = session.load(id)
     if job is None:
         raise no_job(id)
-    return _info(session, job, ticks(now))
+    return _info(session, job, to_us(now))
 
 
 def list_jobs(session: ReadSession, now: datetime, wanted: JobQuery) -> Page:
     """A page of jobs in the order of their ids."""
-    moment = ticks(now)
+    moment = to_us(now)
     given: dict[str, Any] = {"now": moment, "limit": wanted.limit + 1}
     wheres = [_IN_STATE[wanted.state]] if wanted.state is not None else []
     for column, value in (
@@ -90,7 +91,7 @@ def list_jobs(session: ReadSession, now: datetime, wanted: JobQuery) -> Page:
 
 def counts(session: ReadSession, now: datetime) -> dict[str, dict[str, int]]:
     """How many jobs of each queue are in which state."""
-    session.execute(COUNTS, {"now": ticks(now)})
+    session.execute(COUNTS, {"now": to_us(now)})
     counted: dict[str, dict[str, int]] = {}
     for queue, state, number in session.fetchall():
         states = counted.setdefault(queue, {})
@@ -110,7 +111,7 @@ def last_arrivals(session: ReadSession, names: Sequence[str]) -> dict[str, int]:
 
 def flow(session: ReadSession, flow_id: str, now: datetime) -> FlowInfo:
     """A flow and its jobs; JobNotFound if there is none of this id."""
-    moment = ticks(now)
+    moment = to_us(now)
     rows = session.all(f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE flow_id = ? ORDER BY id", flow_id)
     if not rows:
         raise no_flow(flow_id)
@@ -129,7 +130,7 @@ def results(session: ReadSession, ids: Sequence[str]) -> dict[str, bytes | None]
 
 def workers(session: ReadSession, now: datetime) -> list[WorkerInfo]:
     """The workers with a recent heartbeat."""
-    return [_worker(text) for (text,) in session.all(WORKERS, ticks(now - WORKER_SILENCE))]
+    return [_worker(text) for (text,) in session.all(WORKERS, to_us(now - WORKER_SILENCE))]
 
 
 def is_paused(session: ReadSession, queue: str) -> bool:

@@ -20,6 +20,7 @@ from taskharbor.drivers.sqlite.statements import COLUMNS
 from taskharbor.model.bounds import INT_MAX, INT_MIN
 from taskharbor.model.job import EPOCH, JobRecord, State
 from taskharbor.model.safe_repr import shown
+from taskharbor.model.times import MICROSECOND, from_us, to_us
 
 BLOCKED, WAITING, LEASED, DONE, DLQ, CANCELLED = range(6)
 STATES = {
@@ -32,26 +33,15 @@ STATES = {
 }
 FINISHED = frozenset({DONE, CANCELLED})
 
-_MICROSECOND = timedelta(microseconds=1)
-LAST_MICROSECOND = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+LAST_MICROSECOND = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 MIN_TIMEOUT_US, MAX_TIMEOUT_US = 1000, INT_MAX * 1000
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 _decode_ids = msgspec.json.Decoder(list[str]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def ticks(moment: datetime) -> int:
-    """A time as whole microseconds since 1970."""
-    return (moment - EPOCH) // _MICROSECOND
-
-
-def moment_of(value: int) -> datetime:
-    """The time `value` microseconds after 1970."""
-    return EPOCH + timedelta(0, 0, value)
-
-
-def maybe_ticks(moment: datetime | None) -> int | None:
-    return None if moment is None else ticks(moment)
+def maybe_us(moment: datetime | None) -> int | None:
+    return None if moment is None else to_us(moment)
 
 
 def ids_json(ids: Iterable[str]) -> str:
@@ -157,7 +147,7 @@ def plain_record(row: Sequence[Any], queue: str) -> JobRecord | None:
         return None
     known, created_at = _last_created
     if known != created:
-        created_at = moment_of(created)
+        created_at = from_us(created)
         _last_created = (created, created_at)
     return JobRecord(
         id=id,
@@ -198,7 +188,7 @@ def record_of(job: JobRow, *, reserved: bool = False) -> JobRecord:
         last_error=job.last_error,
         failed_at=_maybe_moment(job.failed_at),
         reason=job.reason,
-        created_at=moment_of(job.created_at),
+        created_at=from_us(job.created_at),
         finished_at=_maybe_moment(job.finished_at),
         result=job.result,
     )

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.sqlite.damage import damage_of
-from taskharbor.drivers.sqlite.records import JobRow, is_sound, plain_record, record_of, ticks
+from taskharbor.drivers.sqlite.records import JobRow, is_sound, plain_record, record_of
 from taskharbor.drivers.sqlite.session import QueueRow, WriteSession
 from taskharbor.drivers.sqlite.statements import COLUMNS, UNKNOWN_STATE, statement
 from taskharbor.drivers.sqlite.transitions import move_clock, set_aside
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease, Reserved
+from taskharbor.model.times import to_us
 
 READY = statement("ready")
 BY_NUM = statement("by_num")
@@ -38,9 +39,9 @@ class Grants:
 
     def __init__(self, session: WriteSession, now: datetime, lease_for: timedelta, worker: str, limit: int) -> None:
         self.session = session
-        self.now = ticks(now)
+        self.now = to_us(now)
         self.expires_at = now + lease_for
-        self.expires = ticks(self.expires_at)
+        self.expires = to_us(self.expires_at)
         self.worker = worker
         self._tokens = new_tokens(limit)
         self._unwritten: dict[int, str] = {}  # num → token

@@ -14,13 +14,14 @@ import msgspec
 from taskharbor.drivers.sqlite.enqueue import heir_of, plan_of, store_jobs
 from taskharbor.drivers.sqlite.flows import dependents_of, hand_over, release_dependents
 from taskharbor.drivers.sqlite.leases import refusal
-from taskharbor.drivers.sqlite.records import CANCELLED, DLQ, DONE, JobRow, maybe_ticks, ticks
+from taskharbor.drivers.sqlite.records import CANCELLED, DLQ, DONE, JobRow, maybe_us
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
 from taskharbor.drivers.sqlite.transitions import finish, join
 from taskharbor.model.bounds import check_outcome, clean_error
 from taskharbor.model.errors import InvalidJob, TaskHarborError
 from taskharbor.model.outcome import Ack, Fail, Outcome, Retry
+from taskharbor.model.times import to_us
 
 ACK = statement("ack")
 ACKED = statement("acked")
@@ -33,7 +34,7 @@ def settle(
     session: WriteSession, outcomes: Sequence[Outcome], now: datetime, max_payload: int
 ) -> list[TaskHarborError | None]:
     """Apply outcomes one after the other; a refused one has its error in its place."""
-    moment = ticks(now)
+    moment = to_us(now)
     results: list[TaskHarborError | None] = []
     while len(results) < len(outcomes):
         start = len(results)
@@ -149,9 +150,9 @@ def _retry(session: WriteSession, job: JobRow, outcome: Retry, moment: int) -> N
     if outcome.attempts != job.attempts:  # otherwise it is given back, and no failure is recorded
         job.lost = 0
     _note_settled(job, outcome)
-    job.run_at, job.attempts = maybe_ticks(outcome.run_at), outcome.attempts
+    job.run_at, job.attempts = maybe_us(outcome.run_at), outcome.attempts
     job.last_error = clean_error(outcome.last_error) or job.last_error
-    job.failed_at = maybe_ticks(outcome.failed_at) if outcome.failed_at is not None else job.failed_at
+    job.failed_at = maybe_us(outcome.failed_at) if outcome.failed_at is not None else job.failed_at
     join(session, job, moment)
     session.save(job)
 
@@ -161,7 +162,7 @@ def _fail(session: WriteSession, job: JobRow, outcome: Fail, now: datetime, mome
     _note_settled(job, outcome)
     job.reason = clean_error(outcome.reason)
     job.attempts, job.lost = outcome.attempts, 0
-    job.failed_at = maybe_ticks(outcome.failed_at) if outcome.failed_at is not None else job.failed_at
+    job.failed_at = maybe_us(outcome.failed_at) if outcome.failed_at is not None else job.failed_at
     job.last_error = clean_error(outcome.last_error) or job.reason
     finish(session, job, DLQ, moment)
     store_jobs(session, plan.fresh.values(), now)
