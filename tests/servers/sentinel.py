@@ -66,9 +66,9 @@ class Sentinels:
     def _settled(self) -> bool:
         primary = self.primary
         for sentinel in self.sentinels:
-            known = sentinel.run("SENTINEL", "REPLICAS", SERVICE)
+            known = [_facts(each) for each in sentinel.run("SENTINEL", "REPLICAS", SERVICE)]
             alive = {int(each["port"]) for each in known if "down" not in str(each["flags"])}
-            others = sentinel.run("SENTINEL", "SENTINELS", SERVICE)
+            others = [_facts(each) for each in sentinel.run("SENTINEL", "SENTINELS", SERVICE)]
             if len(others) < 2 or any("down" in str(each["flags"]) for each in others):
                 return False
             if {server.port for server in self.living()} - {primary.port} - alive:
@@ -104,6 +104,11 @@ class Sentinels:
     def stop(self) -> None:
         for server in (*self.sentinels, *self.servers):
             server.stop()
+
+
+def _facts(reply: Any) -> dict[str, str]:
+    """A reply of names and values: a map in RESP3, which redis-py 8 speaks by default, a flat list in RESP2."""
+    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 @functools.cache
