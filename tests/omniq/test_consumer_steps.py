@@ -6,7 +6,16 @@ import pytest
 
 from taskharbor import BackendUnavailable
 from taskharbor.omniq import PAUSED, Job, JobContext, LeaseLost, NotActive, Stopped, TokenMismatch
-from taskharbor.omniq.consumer import STOP, ConsumerSettings, Do, Ended, Interrupt, Start, Wait, consumer_steps
+from taskharbor.omniq.consumer import (
+    STOP,
+    ConsumerSettings,
+    Ended,
+    Interrupt,
+    RunOperation,
+    Start,
+    Wait,
+    consumer_steps,
+)
 
 
 def job(payload='{"n":1}', lease_ms=30_000):
@@ -31,7 +40,7 @@ class Run:
 
     @property
     def asks(self) -> str:
-        return self.at.call.script if isinstance(self.at, Do) else type(self.at).__name__
+        return self.at.operation.script if isinstance(self.at, RunOperation) else type(self.at).__name__
 
     def idle(self):
         """Up to the reserve, through the upkeep."""
@@ -90,7 +99,7 @@ def test_a_success_is_acked_and_a_failure_too():
     run.answer()
     run.running().answer(Ended(KeyError("x")))
     assert run.asks == "ack_fail"
-    assert "KeyError: 'x'" in run.at.call.arguments
+    assert "KeyError: 'x'" in run.at.operation.arguments
 
 
 def test_a_payload_that_is_not_json_fails_without_a_handler():
@@ -98,7 +107,7 @@ def test_a_payload_that_is_not_json_fails_without_a_handler():
     run.answer(job(payload="{"))
     run.answer(None)
     assert run.asks == "ack_fail"
-    assert "ValueError: the payload is not JSON: DecodeError" in run.at.call.arguments
+    assert "ValueError: the payload is not JSON: DecodeError" in run.at.operation.arguments
 
 
 @pytest.mark.parametrize("lease_ms", [300, 30_000])
@@ -207,11 +216,11 @@ def test_it_tries_again_and_again_while_the_server_is_away():
 def test_an_ack_is_sent_again_as_long_as_the_lease_lasts():
     run = Run(promote_interval_s=600, reap_interval_s=600).running(lease_ms=1000)
     run.answer(Ended(None))
-    first = run.at.call
+    first = run.at.operation
     run.answer(BackendUnavailable("gone"))
     assert run.at == Wait(0.2)
     run.answer(None)
-    assert run.at.call is first  # the very same call: if it was done, it is only answered
+    assert run.at.operation is first  # the very same call: if it was done, it is only answered
     run.now += 5
     run.answer(BackendUnavailable("gone"))
     assert run.asks == "reserve"

@@ -1,11 +1,10 @@
 """What published clients have beyond the contract: retry, removal, children; and what both clients have in common."""
 
-import inspect
-
 import pytest
 
 import taskharbor.omniq
 from taskharbor.omniq import AsyncOmniQ, BatchItem, Job, OmniQ, OmniQError
+from tests.omniq.aio_from_client import FOLDER, generated, without_layout
 from tests.omniq.conftest import KINDS
 
 NOW = 1_800_000_000_000
@@ -133,18 +132,9 @@ def test_a_script_that_the_server_forgot_is_loaded_again(both):
 # Both clients
 
 
-def test_the_two_clients_have_the_same_methods_with_the_same_signatures():
-    def methods(kind):
-        return {name: value for name, value in vars(kind).items() if inspect.isfunction(value) and name[0] != "_"}
-
-    plain, awaited = methods(OmniQ), methods(AsyncOmniQ)
-    assert plain.keys() == awaited.keys()
-    for name in plain:
-        ours, theirs = inspect.signature(plain[name]), inspect.signature(awaited[name])
-        shown = str(ours).replace("thread_consumer.Handler", "task_consumer.AsyncHandler")
-        assert shown == str(theirs), name
-        assert inspect.getdoc(plain[name]) == inspect.getdoc(awaited[name])
-        assert inspect.iscoroutinefunction(awaited[name]) == (name != "stop")
+def test_the_asynchronous_client_is_generated_from_the_synchronous_one():
+    written = (FOLDER / "aio.py").read_text()
+    assert without_layout(written) == without_layout(generated()), "run python -m tests.omniq.aio_from_client"
 
 
 def test_public_names_are_documented():

@@ -47,7 +47,7 @@ def test_a_coroutine_that_nobody_awaits_is_a_failure(q, store):
     until(lambda: store.where("a") == ["failed"], "the job to fail")
     q.stop()
     consuming.join()
-    assert "awaitable, which nobody awaits" in store.job("a")["last_error"]
+    assert "awaitable, which is never awaited" in store.job("a")["last_error"]
 
 
 @pytest.mark.parametrize("field", ["max_attempts", "timeout_ms", "backoff_ms", "created_ms"])
@@ -89,7 +89,7 @@ def test_text_that_cannot_be_sent_is_refused(q):
 
 
 def test_a_payload_that_redis_cannot_take_is_refused(q, store, monkeypatch):
-    monkeypatch.setattr("taskharbor.omniq.operations.LARGEST", 100)
+    monkeypatch.setattr("taskharbor.omniq.operations.MAX_PAYLOAD_BYTES", 100)
     with pytest.raises(ValueError, match="payload: expected at most 100 bytes of JSON, got 101"):
         q.publish("jobs", ["x" * 97])
     assert q.publish("jobs", ["x" * 96], job_id="a") == "a"

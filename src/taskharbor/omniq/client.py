@@ -1,7 +1,7 @@
 """The synchronous client: every operation of the OmniQ contract, and the extras that published clients have.
 
-Each method builds a call (`calls.py`), which the link runs; `aio.py` has the same methods, awaited, and a test compares
-the two. A client may be used from many threads at once.
+Each method builds an operation (operations.py), which the script runner sends. aio.py is generated from this file:
+`python -m tests.omniq.aio_from_client`. A client may be used from many threads at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OmniQ:
         self._inboxes: set[thread_consumer.ThreadInbox] = set()
 
     def close(self) -> None:
-        """Close the connections, unless they are those of a client that was given."""
+        """Close the connections, unless they belong to a client that the caller passed."""
         self._runner.close()
 
     def __enter__(self) -> OmniQ:
@@ -55,10 +55,10 @@ class OmniQ:
         group_limit: int | None = None,
         now_ms_override: int = 0,
     ) -> str:
-        """Store a job and answer its id. An id that is alive is answered without a change; one that ended begins anew.
+        """Store a job and return its id. A job that is alive stays as it is; an id whose job has ended begins anew.
 
         `due_ms`: not before that moment. `gid`: in order within that group, at most `group_limit` at once (1 unless an
-        earlier job said otherwise).
+        earlier job set another limit).
         """
         return self._runner.run(
             operations.publish(
@@ -80,7 +80,7 @@ class OmniQ:
         return self._runner.run(operations.reserve(queue, now_ms_override))
 
     def heartbeat(self, queue: str, job_id: str, lease_token: str, now_ms_override: int = 0) -> int:
-        """Renew the lease: it ends a whole timeout from now. Answers when."""
+        """Renew the lease: it ends a whole timeout from now. Returns when."""
         return self._runner.run(operations.heartbeat(queue, job_id, lease_token, now_ms_override))
 
     def ack_success(self, queue: str, job_id: str, lease_token: str, now_ms_override: int = 0) -> None:
@@ -94,19 +94,19 @@ class OmniQ:
         return self._runner.run(operations.ack_fail(queue, job_id, lease_token, now_ms_override, error))
 
     def promote_delayed(self, queue: str, max_promote: int = 1000, now_ms_override: int = 0) -> int:
-        """Move what is due to its line; answers how many."""
+        """Make due jobs ready; returns how many."""
         return self._runner.run(operations.promote_delayed(queue, max_promote, now_ms_override))
 
     def reap_expired(self, queue: str, max_reap: int = 1000, now_ms_override: int = 0) -> int:
-        """End leases that are over: retried after the backoff, or failed. Answers how many."""
+        """End leases that are over: jobs are retried after the backoff, or fail. Returns how many."""
         return self._runner.run(operations.reap_expired(queue, max_reap, now_ms_override))
 
     def pause(self, queue: str) -> str:
-        """Grant no more leases on this queue; nothing else changes. Answers "OK"."""
+        """Grant no more leases on this queue; nothing else changes. Returns "OK"."""
         return self._runner.run(operations.pause(queue))
 
     def resume(self, queue: str) -> int:
-        """Grant leases again. Answers 1 if the queue was paused, else 0."""
+        """Grant leases again. Returns 1 if the queue was paused, else 0."""
         return self._runner.run(operations.resume(queue))
 
     def is_paused(self, queue: str) -> bool:
@@ -159,7 +159,7 @@ class OmniQ:
     # Beyond the contract
 
     def give_back(self, queue: str, job_id: str, lease_token: str, now_ms_override: int = 0) -> None:
-        """End the lease without an outcome: the job goes to the end of its line, and no attempt is spent."""
+        """End the lease without an outcome: the job goes to the end of its queue, and no attempt is spent."""
         self._runner.run(operations.give_back(queue, job_id, lease_token, now_ms_override))
 
     def retry_failed(self, queue: str, job_id: str, now_ms_override: int = 0) -> None:
@@ -167,29 +167,32 @@ class OmniQ:
         self._runner.run(operations.retry_failed(queue, job_id, now_ms_override))
 
     def retry_failed_batch(self, queue: str, job_ids: Sequence[str], now_ms_override: int = 0) -> list[BatchItem]:
-        """`retry_failed` for at most 100 ids in one call; what was refused says why, and spoils nothing else."""
+        """`retry_failed` for at most 100 ids in one call. A refused id carries the reason and does not affect the
+        others."""
         return self._runner.run(operations.retry_failed_batch(queue, job_ids, now_ms_override))
 
     def remove_job(self, queue: str, job_id: str, lane: Lane) -> None:
-        """Delete a job that stands in this lane: wait, gwait (waiting in a group), delayed, failed or completed."""
+        """Delete a job that is in this lane: wait, gwait (waiting in a group), delayed, failed or completed."""
         self._runner.run(operations.remove_job(queue, job_id, lane))
 
     def remove_jobs_batch(self, queue: str, lane: Lane, job_ids: Sequence[str]) -> list[BatchItem]:
-        """`remove_job` for at most 100 ids in one call; what was refused says why, and spoils nothing else."""
+        """`remove_job` for at most 100 ids in one call. A refused id carries the reason and does not affect the
+        others."""
         return self._runner.run(operations.remove_jobs_batch(queue, lane, job_ids))
 
     def purge_failed(self, queue: str, before_ms: int, max_purge: int = 1000) -> int:
-        """Delete jobs that failed before that moment, oldest first; answers how many."""
+        """Delete jobs that failed before that moment, oldest first; returns how many."""
         return self._runner.run(operations.purge_failed(queue, before_ms, max_purge))
 
     def set_group_limit(self, queue: str, gid: str, limit: int, now_ms_override: int = 0) -> None:
-        """Change how many jobs of a group run at once, and let those start that have room now."""
+        """Change how many jobs of a group run at once, and let those start for which there is room now."""
         self._runner.run(operations.set_group_limit(queue, gid, limit, now_ms_override))
 
     def childs_init(self, key: str, expected: int, *, ttl_ms: int = CHILDREN_TTL_MS) -> None:
-        """Begin to count the children of a fan-in. The counter is forgotten after `ttl_ms`."""
+        """Begin to count the children of a fan-in. The counter expires after `ttl_ms`."""
         self._runner.run(operations.childs_init(key, expected, ttl_ms))
 
     def child_ack(self, key: str, child_id: str) -> int:
-        """One child is done; answers how many are left. The same child again changes nothing, 0 stays 0 for a day."""
+        """One child is done; returns how many are left. The same child again changes nothing; 0 is remembered for a
+        day."""
         return self._runner.run(operations.child_ack(key, child_id))

@@ -2,11 +2,11 @@
 
     idle ──reserve──► running ──handler ended──► ack ──► idle
                         │ lease lost: interrupt, no ack ──► idle
-                        │ stop, drain: on until it ended, ack ──► out
+                        │ stop, drain: wait until it ended, ack ──► out
                         └ stop without drain, or a second stop: interrupt, give back ──► out
 
-`consuming` is a generator: it yields what is to be done and is sent what came of it. `threads.py` does that for plain
-functions, `tasks.py` for coroutines. It must not read a clock of its own; it is given one.
+`consumer_steps` is a generator: it yields effects and receives their results. `thread_consumer.py` carries them out for
+plain functions, `task_consumer.py` for coroutines. It reads no clock of its own; it is given one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from taskharbor.omniq.values import Job, JobContext, Paused
 
 log = logging.getLogger("taskharbor.omniq")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds between two tries while the server cannot be reached
-BEATS = 3  # in the time of a lease: two may fail
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0  # between two attempts while the server cannot be reached
+HEARTBEATS = 3  # in the time of a lease: two may fail
 
 
 class LeaseLost(BaseException):
@@ -38,7 +38,7 @@ class LeaseLost(BaseException):
 
 
 class Stopped(BaseException):
-    """Raised into a handler whose consumer stops without draining: its job is given back. Not an Exception, too."""
+    """Raised into a handler whose consumer stops without draining: its job is given back. Also a BaseException."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +66,13 @@ class ConsumerSettings:
                 raise ValueError(f"{name}: expected more than 0 and at most 86400 seconds, got {value}")
 
 
-# What is to be done
+# Effects
 
 
-class Do(NamedTuple):
-    """Run this call: its result is sent, its error thrown."""
+class RunOperation(NamedTuple):
+    """Run this operation: its result is sent, its error thrown."""
 
-    call: Operation[Any]
+    operation: Operation[Any]
 
 
 class Start(NamedTuple):
@@ -82,7 +82,7 @@ class Start(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Wait so many seconds for something to happen: Ended or STOP is sent, or None."""
+    """Wait for `seconds` for something to happen: Ended or STOP is sent, or None."""
 
     seconds: float
 
@@ -96,7 +96,7 @@ class Interrupt(NamedTuple):
         return shown(self)
 
 
-# What happened
+# Events
 
 
 class Ended(NamedTuple):
@@ -114,13 +114,13 @@ class Stop:
 
 STOP = Stop()
 
-Effect: TypeAlias = Do | Start | Wait | Interrupt
+Effect: TypeAlias = RunOperation | Start | Wait | Interrupt
 Happened: TypeAlias = Ended | Stop | None
 Steps: TypeAlias = Generator[Effect, Any, Any]
 
 
 class _Over(Exception):
-    """This consumer is done: there is nothing left to do for it."""
+    """The consumer has stopped."""
 
 
 class _Consumer:
@@ -132,7 +132,7 @@ class _Consumer:
 
     def steps(self) -> Steps:
         try:
-            pause = FIRST_PAUSE
+            pause = FIRST_PAUSE_S
             while True:
                 asked = self.monotonic()
                 try:
@@ -140,13 +140,13 @@ class _Consumer:
                     if self.stops:
                         return
                     asked = self.monotonic()
-                    got = yield Do(operations.reserve(self.settings.queue, 0))
+                    got = yield RunOperation(operations.reserve(self.settings.queue, 0))
                 except BackendUnavailable as error:
-                    log.warning("the server cannot be reached: %s; trying again in %.1f s", type(error).__name__, pause)
+                    log.warning("the server cannot be reached: %s; retrying in %.1f s", type(error).__name__, pause)
                     yield from self.idle(pause)
-                    pause = min(2 * pause, LONGEST_PAUSE)
+                    pause = min(2 * pause, LONGEST_PAUSE_S)
                     continue
-                pause = FIRST_PAUSE
+                pause = FIRST_PAUSE_S
                 if isinstance(got, Job):
                     yield from self.job(got, asked)
                 else:
@@ -160,18 +160,18 @@ class _Consumer:
             raise _Over
 
     def upkeep(self) -> Steps:
-        """Promote and reap when it is time for that."""
+        """Promote and reap when that is due."""
         now, settings = self.monotonic(), self.settings
         if now >= self.promote_at:
             self.promote_at = now + settings.promote_interval_s
-            yield Do(operations.promote_delayed(settings.queue, settings.promote_batch, 0))
+            yield RunOperation(operations.promote_delayed(settings.queue, settings.promote_batch, 0))
         if now >= self.reap_at:
             self.reap_at = now + settings.reap_interval_s
-            yield Do(operations.reap_expired(settings.queue, settings.reap_batch, 0))
+            yield RunOperation(operations.reap_expired(settings.queue, settings.reap_batch, 0))
 
     def job(self, job: Job, asked: float) -> Steps:
         """One job, from its reserve to its end. `asked`: before its lease was granted."""
-        if isinstance((yield Wait(0)), Stop):  # it came while this was being reserved: nobody has begun
+        if isinstance((yield Wait(0)), Stop):  # it came during the reserve: the handler has not begun
             yield from self.give_back(job)
             raise _Over
         ends = asked + job.lease_ms / 1000
@@ -187,7 +187,7 @@ class _Consumer:
 
     def watch(self, job: Job, context: JobContext, ends: float) -> Generator[Effect, Any, tuple[float, Ended | None]]:
         """Keep the lease while the handler runs. None: the job is no longer ours."""
-        every = self.settings.heartbeat_interval_s or max(job.lease_ms, 1) / 1000 / BEATS
+        every = self.settings.heartbeat_interval_s or max(job.lease_ms, 1) / 1000 / HEARTBEATS
         beat_at = self.monotonic() + every
         while True:
             due = min(beat_at, self.promote_at, self.reap_at)
@@ -204,7 +204,7 @@ class _Consumer:
             if now >= beat_at:
                 beat_at = now + every
                 try:
-                    context.lock_until_ms = yield Do(
+                    context.lock_until_ms = yield RunOperation(
                         operations.heartbeat(self.settings.queue, job.job_id, job.lease_token, 0)
                     )
                     ends = now + job.lease_ms / 1000
@@ -217,10 +217,10 @@ class _Consumer:
             try:
                 yield from self.upkeep()
             except BackendUnavailable:
-                pass  # tried again at its next time; what matters here is the lease
+                pass  # retried when it is due again; what matters here is the lease
 
     def interrupt(self, error: BaseException) -> Steps:
-        """Interrupt the handler and give it a moment to end. What it still returns counts for nothing."""
+        """Interrupt the handler and give it a moment to end. Its result is ignored."""
         yield Interrupt(error)
         until = self.monotonic() + self.settings.grace_s
         while (left := until - self.monotonic()) > 0:
@@ -230,16 +230,16 @@ class _Consumer:
             self.stops += isinstance(happened, Stop)
 
     def settle(self, job: Job, error: BaseException | None, ends: float) -> Steps:
-        """Ack, again and again while the server cannot be reached and the lease lasts."""
-        queue, pause = self.settings.queue, FIRST_PAUSE
+        """Ack; retry while the server cannot be reached and the lease lasts."""
+        queue, pause = self.settings.queue, FIRST_PAUSE_S
         if error is None:
-            call: Operation[Any] = operations.ack_success(queue, job.job_id, job.lease_token, 0)
+            operation: Operation[Any] = operations.ack_success(queue, job.job_id, job.lease_token, 0)
         else:
             log.info("job %s failed: %s", job.job_id, type(error).__name__)
-            call = operations.ack_fail(queue, job.job_id, job.lease_token, 0, described(error))
+            operation = operations.ack_fail(queue, job.job_id, job.lease_token, 0, described(error))
         while True:
             try:
-                yield Do(call)
+                yield RunOperation(operation)
                 return
             except OmniQError as refused:
                 log.warning("job %s: the ack was refused: %s", job.job_id, refused.code)
@@ -251,11 +251,11 @@ class _Consumer:
                     )
                     return
             self.stops += isinstance((yield Wait(pause)), Stop)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def give_back(self, job: Job) -> Steps:
         try:
-            yield Do(operations.give_back(self.settings.queue, job.job_id, job.lease_token, 0))
+            yield RunOperation(operations.give_back(self.settings.queue, job.job_id, job.lease_token, 0))
         except (OmniQError, BackendUnavailable) as error:
             log.warning("job %s was not given back: %s; its lease ends by itself", job.job_id, type(error).__name__)
 
@@ -266,11 +266,11 @@ def consumer_steps(settings: ConsumerSettings, monotonic: Callable[[], float]) -
 
 
 def check_handler(handler: object, *, awaited: bool) -> None:
-    """TypeError for what cannot be run: a job must not be reserved, and acked, for nothing."""
+    """TypeError for a handler that cannot be run: a job must not be reserved and acked for nothing."""
     if not callable(handler):
         raise TypeError(f"handler: expected a function that takes the context, got {type(handler).__name__}")
     if not awaited and any(map(inspect.iscoroutinefunction, (handler, getattr(handler, "__call__", None)))):  # noqa: B004 - an object may be called too
-        raise TypeError("handler: expected a plain function, got a coroutine function, which nobody would await; "
+        raise TypeError("handler: expected a plain function, got a coroutine function, which is never awaited here; "
                         "use AsyncOmniQ")  # fmt: skip
 
 
@@ -279,5 +279,5 @@ def described(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:
-        text = "(its text cannot be made)"
+        text = "(its text could not be read)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

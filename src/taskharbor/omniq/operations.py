@@ -1,11 +1,11 @@
-"""Every operation as a value: which script, what it is given, how its reply is read. Pure; no I/O.
+"""Every operation as a value: its script, its arguments, how its reply is read. Pure; no I/O.
 
-Both clients run these, so that an operation is written once. What a script is given is checked here, before anything
-is sent: whole numbers within bounds that every client can print (a peer's Lua writes 1e+14 for longer ones), text that
-every client can read.
+Both clients run these, so that an operation is written once. Arguments are checked here, before anything is sent: whole
+numbers within bounds that every client can print (a peer's Lua writes 1e+14 for larger ones), text that every client
+can read.
 
-Each call carries a random mark of its own, which the scripts leave on what they change: the same call sent again (by
-redis-py after a lost connection) is answered again, and does nothing twice.
+Each call carries a random mark, which the scripts store with what they change. So the same call sent again (by redis-py
+after a lost connection) returns the same reply, and does nothing twice.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from taskharbor.omniq.values import LANES, PAUSED, AckFailResult, BatchItem, Job
 
 T = TypeVar("T")
 
-TIMEOUT_MS, MAX_ATTEMPTS, BACKOFF_MS = 30_000, 3, 5_000  # of publish, unless told
+TIMEOUT_MS, MAX_ATTEMPTS, BACKOFF_MS = 30_000, 3, 5_000  # defaults of publish
 LONGEST_MS = 10**12  # 31 years: a duration
 LATEST_MS = 10**14 - 1  # the year 5138: a moment
-MOST = 2**31 - 1
-BATCH = 100
-LARGEST = 500_000_000  # bytes of a payload: Redis takes no text of 512 MB, and hangs up
-MAX_ERROR_BYTES = 4096  # bytes: longer ones are cut by other clients, in the middle of a character
+MAX_NUMBER = 2**31 - 1
+MAX_BATCH_IDS = 100
+MAX_PAYLOAD_BYTES = 500_000_000  # Redis closes the connection at 512 MB
+MAX_ERROR_BYTES = 4096  # other clients cut longer ones, in the middle of a character
 CHILDREN_TTL_MS = 30 * 24 * 3600 * 1000
 
 _json = JsonCodec()
 
 
 class Operation(NamedTuple, Generic[T]):
-    """One call of a script: its name, the base of its keys, its arguments, and how the reply is read."""
+    """One call of a script: its name, the base of its keys, its arguments, and a function that reads the reply."""
 
     script: str
     base: str
@@ -65,19 +65,20 @@ def publish(
     if not isinstance(payload, dict | list):
         raise TypeError(f"payload: expected a dict or a list, got {type(payload).__name__}; put it into a dict")
     group, data = _group(gid), _json.encode(payload)
-    if len(data) > LARGEST:
-        raise ValueError(f"payload: expected at most {LARGEST} bytes of JSON, got {len(data)}; store it elsewhere")
+    if len(data) > MAX_PAYLOAD_BYTES:
+        limit = f"at most {MAX_PAYLOAD_BYTES} bytes of JSON"
+        raise ValueError(f"payload: expected {limit}, got {len(data)}; store it elsewhere")
     arguments = (
         _moment(now_ms_override, "now_ms_override"),
         _mark(),
         ulid() if job_id is None else checked(job_id, "job_id"),
         data,
-        _number(max_attempts, "max_attempts", 1, MOST),
+        _number(max_attempts, "max_attempts", 1, MAX_NUMBER),
         _number(timeout_ms, "timeout_ms", 1, LONGEST_MS),
         _number(backoff_ms, "backoff_ms", 0, LONGEST_MS),
         _moment(0 if due_ms is None else due_ms, "due_ms"),
         group,
-        _number(0 if group_limit is None else group_limit, "group_limit", 0, MOST),
+        _number(0 if group_limit is None else group_limit, "group_limit", 0, MAX_NUMBER),
     )
     return Operation("publish", queue_base(queue), arguments, _text)
 
@@ -127,12 +128,12 @@ def _held(
 
 
 def promote_delayed(queue: str, max_promote: int, now_ms_override: int) -> Operation[int]:
-    count = _number(max_promote, "max_promote", 0, MOST)
+    count = _number(max_promote, "max_promote", 0, MAX_NUMBER)
     return Operation("promote_delayed", queue_base(queue), (_moment(now_ms_override, "now_ms_override"), count), int)
 
 
 def reap_expired(queue: str, max_reap: int, now_ms_override: int) -> Operation[int]:
-    count = _number(max_reap, "max_reap", 0, MOST)
+    count = _number(max_reap, "max_reap", 0, MAX_NUMBER)
     return Operation("reap_expired", queue_base(queue), (_moment(now_ms_override, "now_ms_override"), count), int)
 
 
@@ -185,7 +186,7 @@ def _remove(queue: str, lane: Lane, ids: Sequence[str], where: str, read: Callab
 
 
 def purge_failed(queue: str, before_ms: int, max_purge: int) -> Operation[int]:
-    count = _number(max_purge, "max_purge", 0, MOST)
+    count = _number(max_purge, "max_purge", 0, MAX_NUMBER)
     return Operation("purge_failed", queue_base(queue), (0, _moment(before_ms, "before_ms"), count), int)
 
 
@@ -193,14 +194,14 @@ def set_group_limit(queue: str, gid: str, limit: int, now_ms_override: int) -> O
     group = _group(gid)
     if not group:
         raise ValueError("gid: expected the name of a group, got none; jobs without a group have no limit")
-    arguments = (_moment(now_ms_override, "now_ms_override"), group, _number(limit, "limit", 1, MOST))
+    arguments = (_moment(now_ms_override, "now_ms_override"), group, _number(limit, "limit", 1, MAX_NUMBER))
     return Operation("set_group_limit", queue_base(queue), arguments, _nothing)
 
 
 def childs_init(key: str, expected: int, ttl_ms: int) -> Operation[None]:
     if expected is None:
         raise refusal("NO_EXPECTED", "childs_init")
-    if type(expected) is not int or not 1 <= expected <= MOST:
+    if type(expected) is not int or not 1 <= expected <= MAX_NUMBER:
         raise refusal("BAD_EXPECTED", "childs_init")
     arguments = (0, _mark(), expected, _number(ttl_ms, "ttl_ms", 1, LONGEST_MS))
     return Operation("childs_init", child_base(key), arguments, _nothing)
@@ -214,7 +215,7 @@ def child_ack(key: str, child_id: str) -> Operation[int]:
     return Operation("child_ack", child_base(key), (0, _id(child_id)), int)
 
 
-# What goes in
+# Arguments
 
 
 def cut(text: str) -> str:
@@ -240,8 +241,8 @@ def _number(value: int, what: str, lowest: int, highest: int) -> int:
     if type(value) is not int:
         raise TypeError(f"{what}: expected a whole number, got {type(value).__name__}")
     if not lowest <= value <= highest:
-        told = value if value.bit_length() <= 64 else f"one of {value.bit_length()} bits"
-        raise ValueError(f"{what}: expected {lowest} to {highest}, got {told}")
+        shown_value = value if value.bit_length() <= 64 else f"one of {value.bit_length()} bits"
+        raise ValueError(f"{what}: expected {lowest} to {highest}, got {shown_value}")
     return value
 
 
@@ -261,7 +262,7 @@ def _group(gid: str | None) -> str:
 
 
 def _id(value: str) -> bytes:
-    """An id as the server has it: one that is not UTF-8 came from `reserve` with its bytes escaped."""
+    """An id as the server stores it: `reserve` escapes the bytes of one that is not UTF-8."""
     if not isinstance(value, str):
         raise TypeError(f"job_id: expected text, got {type(value).__name__}")
     try:
@@ -274,12 +275,12 @@ def _ids(values: Iterable[str], where: str) -> Sequence[str]:
     ids = [] if isinstance(values, str) or values is None else list(values)
     if not ids:
         raise refusal("BAD_ARGS", where)
-    if len(ids) > BATCH:
+    if len(ids) > MAX_BATCH_IDS:
         raise refusal("BATCH_TOO_LARGE", where)
     return ids
 
 
-# What comes out: bytes, whatever kind of client was given
+# Replies: bytes, whatever kind of client runs the script
 
 
 def _text(reply: bytes) -> str:

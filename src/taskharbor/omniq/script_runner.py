@@ -1,7 +1,7 @@
-"""The way to the server: a URL or a redis-py client, standalone or Cluster; running a call on it.
+"""Running operations on a server: through a redis-py client, the caller's or one made from a URL.
 
-Replies are read as bytes whatever the client was told (`decode_responses` would choke on text that another program cut
-in the middle of a character, after the state has changed). A client that was given is never closed here.
+Replies are read as bytes whatever the client decodes: `decode_responses` would fail on text that another program cut in
+the middle of a character, after the state has changed. A client that the caller passed is never closed here.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from taskharbor.omniq.operations import Operation
 
 T = TypeVar("T")
 
-TIMEOUT = 5.0  # seconds: a server that says nothing for that long cannot be reached
+TIMEOUT_S = 5.0  # a server that is silent for this long cannot be reached
 _PLAIN = ("redis://", "rediss://", "unix://", "redis+unix://")
 _SENTINEL = "redis+sentinel://"
 _CLUSTERS = {"redis+cluster://": "redis://", "rediss+cluster://": "rediss://"}
-PATIENCE = 10.0  # seconds for which a call waits while its slot of a Cluster moves or has no primary
-PAUSE = 0.1  # seconds between two tries
+MAX_WAIT_S = 10.0  # for which a call waits while its hash slot moves or has no primary
+PAUSE_S = 0.1  # between two attempts
 _MOVING = (redis.exceptions.ClusterError, redis.exceptions.AskError, redis.exceptions.TryAgainError)
 _LOST = (
     *(redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException, OSError),
@@ -51,7 +51,7 @@ AS_BYTES: dict[str, Any] = {NEVER_DECODE: []}
 
 
 class ScriptRunner:
-    """A synchronous client, and whose it is."""
+    """Runs operations on a synchronous client."""
 
     def __init__(self, target: Any) -> None:
         self._own = isinstance(target, str)
@@ -68,23 +68,23 @@ class ScriptRunner:
         self._cluster = isinstance(self._client, redis.RedisCluster)
         self._database = 0 if self._cluster else _database(self._client)
 
-    def run(self, call: Operation[T]) -> T:
-        script, arguments = _prepared(call, self._cluster, self._indexed, self._database)
-        end = _monotonic() + PATIENCE
+    def run(self, operation: Operation[T]) -> T:
+        script, arguments = _prepared(operation, self._cluster, self._indexed, self._database)
+        end = _monotonic() + MAX_WAIT_S
         while True:
             try:
                 try:
                     reply = self._client.execute_command("EVALSHA", script.sha, *arguments, **AS_BYTES)
                 except redis.exceptions.NoScriptError:
                     reply = self._client.execute_command("EVAL", script.text, *arguments, **AS_BYTES)
-                return call.read(reply)
+                return operation.read(reply)
             except (redis.RedisError, OSError) as error:
                 if not self._cluster or not isinstance(error, _MOVING) or _monotonic() > end:
-                    meaning = _meaning(error, call.script, self._cluster)
+                    meaning = _meaning(error, operation.script, self._cluster)
                     if meaning is None:
                         raise
                     raise meaning from error
-            time.sleep(PAUSE)
+            time.sleep(PAUSE_S)
 
     def close(self) -> None:
         if self._own:
@@ -93,7 +93,7 @@ class ScriptRunner:
 
 
 class AsyncScriptRunner:
-    """An asynchronous client, and whose it is."""
+    """Runs operations on an asynchronous client."""
 
     def __init__(self, target: Any) -> None:
         self._own = isinstance(target, str)
@@ -110,23 +110,23 @@ class AsyncScriptRunner:
         self._cluster = isinstance(self._client, redis.asyncio.RedisCluster)
         self._database = 0 if self._cluster else _database(self._client)
 
-    async def run(self, call: Operation[T]) -> T:
-        script, arguments = _prepared(call, self._cluster, self._indexed, self._database)
-        end = _monotonic() + PATIENCE
+    async def run(self, operation: Operation[T]) -> T:
+        script, arguments = _prepared(operation, self._cluster, self._indexed, self._database)
+        end = _monotonic() + MAX_WAIT_S
         while True:
             try:
                 try:
                     reply = await self._client.execute_command("EVALSHA", script.sha, *arguments, **AS_BYTES)
                 except redis.exceptions.NoScriptError:
                     reply = await self._client.execute_command("EVAL", script.text, *arguments, **AS_BYTES)
-                return call.read(reply)
+                return operation.read(reply)
             except (redis.RedisError, OSError) as error:
                 if not self._cluster or not isinstance(error, _MOVING) or _monotonic() > end:
-                    meaning = _meaning(error, call.script, self._cluster)
+                    meaning = _meaning(error, operation.script, self._cluster)
                     if meaning is None:
                         raise
                     raise meaning from error
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(PAUSE_S)
 
     async def close(self) -> None:
         if self._own:
@@ -142,12 +142,12 @@ def script(name: str) -> Script:
     return compose(name, "\n".join(parts))
 
 
-def _prepared(call: Operation[Any], cluster: bool, indexed: bool, database: int) -> tuple[Script, tuple[Any, ...]]:
-    argument = pack((cluster, *map(_packable, call.arguments)))
-    keys = [f"{call.base}:meta".encode()]
+def _prepared(operation: Operation[Any], cluster: bool, indexed: bool, database: int) -> tuple[Script, tuple[Any, ...]]:
+    argument = pack((cluster, *map(_packable, operation.arguments)))
+    keys = [f"{operation.base}:meta".encode()]
     if cluster:  # see `anchors` in drivers/redis/scripts.py
-        keys.append(f"{call.base}:th:meta".encode())
-    return tuned(script(call.script), indexed, database), (len(keys), *keys, argument)
+        keys.append(f"{operation.base}:th:meta".encode())
+    return tuned(script(operation.script), indexed, database), (len(keys), *keys, argument)
 
 
 def _database(client: Any) -> int:
@@ -177,23 +177,24 @@ def _packable(value: Any) -> Any:
 
 
 def _opened(url: str, plain: Any, cluster: Any, sentinels: list[Any]) -> Any:
-    """A client for a URL: of one server, of a Cluster, or of the primary that sentinels name (these are noted)."""
+    """A client for a URL: of one server, of a Cluster, or of the primary that sentinels name (which are added to
+    `sentinels`)."""
     schemes = (*_PLAIN, *_CLUSTERS, _SENTINEL)
     scheme = next((each for each in schemes if url.startswith(each)), None)
     if scheme is None:
         raise ValueError(f"expected a URL that begins with one of {', '.join(schemes)}; got another scheme, or none")
     awaited = plain is redis.asyncio.Redis
-    # Once more after a lost connection: every script may be sent again.
+    # One retry after a lost connection: every script may be sent again.
     retry = (redis.asyncio.retry.Retry if awaited else redis.retry.Retry)(NoBackoff(), 1)
-    alone: dict[str, Any] = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT, "retry": retry}
+    alone: dict[str, Any] = {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S, "retry": retry}
     if scheme == _SENTINEL:
         watching = (redis.asyncio.sentinel if awaited else redis.sentinel).Sentinel
         return _watched(parse(url), alone, watching, sentinels)
     parts = urlsplit(url)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     encrypted = scheme.startswith("rediss") or given.get("tls") == "1"
-    settings: dict[str, Any] = {**dict(tls.settings(given, encrypted)), "socket_timeout": TIMEOUT}
-    # The driver's options may stand in the same address: they say nothing to a client of OmniQ.
+    settings: dict[str, Any] = {**dict(tls.settings(given, encrypted)), "socket_timeout": TIMEOUT_S}
+    # The driver's options may be in the same URL: a client of OmniQ ignores them.
     rest = {name: value for name, value in given.items() if name not in OURS | tls.OPTIONS | {"tls"}}
     if scheme in _CLUSTERS:
         real, (who, at, where) = "redis://", parts.netloc.rpartition("@")
@@ -208,7 +209,7 @@ def _opened(url: str, plain: Any, cluster: Any, sentinels: list[Any]) -> Any:
 
 
 def _watched(options: RedisOptions, settings: dict[str, Any], watching: Any, sentinels: list[Any]) -> Any:
-    """A client of whichever server the sentinels name; they are asked again for each new connection."""
+    """A client of the primary that the sentinels name; they are asked again for each new connection."""
 
     def login(who: RedisOptions) -> dict[str, Any]:
         encrypted = {"ssl": True, **dict(who.ssl)} if who.tls else {}
@@ -220,7 +221,7 @@ def _watched(options: RedisOptions, settings: dict[str, Any], watching: Any, sen
 
 
 def _meaning(error: Exception, where: str, cluster: bool) -> Exception | None:
-    """What an exception of redis-py means here; None: what it says itself."""
+    """An exception of redis-py as callers get it; None: unchanged."""
     text = str(error)
     if isinstance(error, redis.ResponseError) and text.startswith(_REFUSED):
         return refusal(text.removeprefix(_REFUSED).split()[0], where)

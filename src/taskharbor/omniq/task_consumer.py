@@ -1,7 +1,7 @@
 """`consume` for coroutines: the handler is a task, beside which its lease is kept.
 
 A handler that must end is cancelled. So is one whose consumer is cancelled itself: its job is given back before the
-cancellation goes on. A plain function runs in a thread; it cannot be cancelled, only told (`ctx.cancelled`).
+cancellation goes on. A plain function runs in a thread; it cannot be cancelled, it only sees `ctx.cancelled`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from taskharbor.omniq.consumer import STOP, Do, Ended, Happened, Start, Steps, Stop, Wait
+from taskharbor.omniq.consumer import STOP, Ended, Happened, RunOperation, Start, Steps, Stop, Wait
 from taskharbor.omniq.operations import Operation
 from taskharbor.omniq.values import JobContext
 
@@ -23,7 +23,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class TaskInbox:
-    """What happened, in order. Belongs to one event loop; `stop` may be called from any thread."""
+    """Events in their order. Belongs to one event loop; `stop` may be called from any thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -56,7 +56,7 @@ class TaskInbox:
 async def run(
     steps: Steps, inbox: TaskInbox, handler: AsyncHandler, do: Callable[[Operation[Any]], Coroutine[Any, Any, Any]]
 ) -> None:
-    """Do what the steps say, until they end. In the main thread TERM and INT stop it."""
+    """Carry out the steps until they end. In the main thread TERM and INT stop it."""
     task: asyncio.Task[None] | None = None
     context: JobContext | None = None
     result: Any = None
@@ -68,9 +68,9 @@ async def run(
             except StopIteration:
                 break
             result, error = None, None
-            if isinstance(effect, Do):
+            if isinstance(effect, RunOperation):
                 try:
-                    result = await _whole(do(effect.call), inbox)
+                    result = await _whole(do(effect.operation), inbox)
                 except Exception as raised:
                     error = raised
             elif isinstance(effect, Wait):
@@ -94,9 +94,9 @@ async def _call(handler: AsyncHandler, context: JobContext) -> None:
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004 - an object may be called too
             await handler(context)  # type: ignore[misc]  # checked one line above
         else:
-            answer = await asyncio.to_thread(handler, context)
-            if inspect.isawaitable(answer):
-                await answer
+            result = await asyncio.to_thread(handler, context)
+            if inspect.isawaitable(result):
+                await result
     except (KeyboardInterrupt, SystemExit, GeneratorExit) as raised:
         # They would end the event loop, and with it the consumer.
         raise RuntimeError(type(raised).__name__) from raised

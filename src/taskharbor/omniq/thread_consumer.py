@@ -3,7 +3,7 @@
 The two share nothing but queues, which signal handlers may use as well (an Event may not be set from one). A handler
 that must end gets an exception raised into its thread, which takes effect at its next step in Python, and once more
 from time to time (one that comes while an object is being finalized is thrown away by the interpreter). A handler that
-does not end in its grace period is left alone, and what it returns is thrown away.
+does not end in its grace period is left alone, and its result is ignored.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from taskharbor.omniq.consumer import STOP, Do, Ended, Happened, Start, Steps, Stop, Wait
+from taskharbor.omniq.consumer import STOP, Ended, Happened, RunOperation, Start, Steps, Stop, Wait
 from taskharbor.omniq.operations import Operation
 from taskharbor.omniq.values import JobContext
 
 Handler: TypeAlias = Callable[[JobContext], object]
-AGAIN = 0.25  # seconds after which a handler that has not ended is interrupted once more
+INTERRUPT_AGAIN_S = 0.25  # after which a handler that has not ended is interrupted again
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class ThreadInbox:
-    """What happened, in order; `stop` may be called from anywhere."""
+    """Events in their order; `stop` may be called from anywhere."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[_Hand | None, Happened]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[_HandlerThread | None, Happened]] = queue.SimpleQueue()
 
     def stop(self, *_: object) -> None:
         self._queue.put((None, STOP))
 
-    def ended(self, hand: _Hand, error: BaseException | None) -> None:
-        self._queue.put((hand, Ended(error)))
+    def ended(self, thread: _HandlerThread, error: BaseException | None) -> None:
+        self._queue.put((thread, Ended(error)))
 
-    def wait(self, seconds: float, hand: _Hand | None) -> Happened:
-        """The next thing that happened; the late end of an earlier handler is nobody's business."""
+    def wait(self, seconds: float, thread: _HandlerThread | None) -> Happened:
+        """The next event; the late end of an earlier handler is ignored."""
         try:
             whose, what = self._queue.get(timeout=seconds) if seconds > 0 else self._queue.get_nowait()
         except queue.Empty:
             return None
-        return what if isinstance(what, Stop) or whose is hand else None
+        return what if isinstance(what, Stop) or whose is thread else None
 
 
-class _Hand:
+class _HandlerThread:
     """A thread that runs one handler after the other, until it is interrupted."""
 
     def __init__(self, handler: Handler, inbox: ThreadInbox) -> None:
@@ -66,7 +66,7 @@ class _Hand:
         self._work.put(None)
 
     def interrupt(self, error: BaseException) -> None:
-        """Raise into the thread. It does no more work after that."""
+        """Raise an exception in the thread. It takes no further work."""
         self.spent = type(error)
         if self._context is not None:
             self._context.cancelled.set()
@@ -74,35 +74,35 @@ class _Hand:
         self.interrupt_again()
 
     def interrupt_again(self) -> None:
-        thread = self._thread.ident
-        if thread is not None and self._thread.is_alive():
+        ident = self._thread.ident
+        if ident is not None and self._thread.is_alive():
             # The interpreter makes the exception itself: a class without arguments.
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(self.spent))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(self.spent))
 
     def _run(self) -> None:
         try:
             while (context := self._work.get()) is not None:
                 error: BaseException | None = None
                 try:
-                    _awaited_by_nobody(self._handler(context))
+                    _refuse_awaitable(self._handler(context))
                 except BaseException as raised:  # every exception is a failure, SystemExit too; none ends the consumer
                     error = raised
                 self._inbox.ended(self, error)
         except BaseException:
-            self._inbox.ended(self, None)  # interrupted between two steps of this loop: nobody waits for a result
+            self._inbox.ended(self, None)  # interrupted between two steps of this loop: no result is waited for
 
 
-def _awaited_by_nobody(answer: object) -> None:
+def _refuse_awaitable(result: object) -> None:
     """A handler that only returned a coroutine has done nothing."""
-    if inspect.isawaitable(answer):
-        if inspect.iscoroutine(answer):
-            answer.close()
-        raise TypeError("the handler returned an awaitable, which nobody awaits here; use AsyncOmniQ")
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError("the handler returned an awaitable, which is never awaited here; use AsyncOmniQ")
 
 
 def run(steps: Steps, inbox: ThreadInbox, handler: Handler, do: Callable[[Operation[Any]], Any]) -> None:
-    """Do what the steps say, until they end. In the main thread TERM and INT stop it."""
-    hand: _Hand | None = None
+    """Carry out the steps until they end. In the main thread TERM and INT stop it."""
+    thread: _HandlerThread | None = None
     result: Any = None
     error: BaseException | None = None
     try:
@@ -113,32 +113,32 @@ def run(steps: Steps, inbox: ThreadInbox, handler: Handler, do: Callable[[Operat
                 except StopIteration:
                     return
                 result, error = None, None
-                if isinstance(effect, Do):
+                if isinstance(effect, RunOperation):
                     try:
-                        result = do(effect.call)
+                        result = do(effect.operation)
                     except Exception as raised:
                         error = raised
                 elif isinstance(effect, Wait):
-                    result = _wait(inbox, effect.seconds, hand)
+                    result = _wait(inbox, effect.seconds, thread)
                 elif isinstance(effect, Start):
-                    if hand is None or hand.spent:
-                        hand = _Hand(handler, inbox)
-                    hand.start(effect.context)
-                elif hand is not None:
-                    hand.interrupt(effect.error)
+                    if thread is None or thread.spent:
+                        thread = _HandlerThread(handler, inbox)
+                    thread.start(effect.context)
+                elif thread is not None:
+                    thread.interrupt(effect.error)
     finally:
-        if hand is not None:
-            hand.retire()
+        if thread is not None:
+            thread.retire()
 
 
-def _wait(inbox: ThreadInbox, seconds: float, hand: _Hand | None) -> Happened:
-    while hand is not None and hand.spent and seconds > AGAIN:
-        happened = inbox.wait(AGAIN, hand)
+def _wait(inbox: ThreadInbox, seconds: float, thread: _HandlerThread | None) -> Happened:
+    while thread is not None and thread.spent and seconds > INTERRUPT_AGAIN_S:
+        happened = inbox.wait(INTERRUPT_AGAIN_S, thread)
         if happened is not None:
             return happened
-        seconds -= AGAIN
-        hand.interrupt_again()
-    return inbox.wait(seconds, hand)
+        seconds -= INTERRUPT_AGAIN_S
+        thread.interrupt_again()
+    return inbox.wait(seconds, thread)
 
 
 @contextmanager

@@ -105,7 +105,7 @@ class RespConnection(asyncio.Protocol):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_at(self._deadline, self._check_deadline)
-        self.transport.write(packed_all(commands))
+        self.transport.write(packed(commands[0]) if len(commands) == 1 else packed_all(commands))
         try:
             return await waiter
         finally:

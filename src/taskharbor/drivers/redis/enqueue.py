@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from taskharbor.drivers.redis.plan import MAX_PLANS, PlannedJobs, overtaken, plan_call
 from taskharbor.drivers.redis.records import plain_jobs, stored
@@ -50,12 +50,11 @@ async def _enqueue_plain(store: RedisStore, home: str, jobs: Sequence[JobRecord]
     flat = plain_jobs(jobs, now) if store.try_plain("enqueue") else None
     if flat is None:
         return False
-    ids = flat[::7]
-    in_order = sorted(ids)
-    args = EnqueuePlainArgs(
-        now=now, home=home, queue=jobs[0].queue, jobs=flat, sorted_ids=False if ids == in_order else in_order
-    )
-    reply: bytes = await store.run(args, durable=True, timed=True)
+    sorted_ids: list[str] | Literal[False] = False
+    if len(jobs) > 1 and (ids := flat[::7]) != (in_order := sorted(ids)):
+        sorted_ids = in_order
+    args = EnqueuePlainArgs(now=now, home=home, queue=jobs[0].queue, jobs=flat, sorted_ids=sorted_ids)
+    reply: bytes = await store.endpoint.run(args, durable=True, timed=True)
     if reply == b"DUE":
         store.skip_plain("enqueue", DUE_CALLS)
     return reply == b"OK"

@@ -183,9 +183,8 @@ def info(id: str, queue: str, open: Sequence[bytes] | None, values: Values, now:
 
 def _standing(values: Values, now: int) -> tuple[State | None, datetime | None, str, datetime | None]:
     state, due = values[STATE], _moment(values[DUE])
-    is_ours = whole(values[ATTEMPT]) == whole(
-        values[LAST]
-    )  # else a foreign client has leased it since, and no worker has it
+    # Else a foreign client has leased it since.
+    is_ours = whole(values[ATTEMPT]) == whole(values[LAST])
     worker = (values[WORKER] or b"").decode(errors="replace") if is_ours else ""
     if state == b"active" or (state == b"wait" and values[OLD_TOKEN]):
         end = whole(values[END] if state == b"active" else values[OLD_END])

@@ -106,7 +106,7 @@ def packed(command: Command) -> bytes:
 
 
 def packed_all(commands: Sequence[Command]) -> bytes:
-    return packed(commands[0]) if len(commands) == 1 else b"".join(map(packed, commands))
+    return b"".join(map(packed, commands))
 
 
 def login_commands(options: RedisOptions, client_name: str | None = CLIENT_NAME) -> list[Command]:

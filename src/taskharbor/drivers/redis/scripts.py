@@ -116,6 +116,7 @@ def anchor(queue: str) -> str:
     return f"{{{queue}}}:meta"
 
 
+@functools.lru_cache(maxsize=1024)
 def anchors(queue: str, cluster: bool) -> tuple[str, ...]:
     """The keys that a script is given. On a Cluster two: while a hash slot moves, a server that has only some of its
     keys refuses a script with two missing keys (TRYAGAIN), but would run one with a single key on what it has."""
