@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.architecture import figures
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "taskharbor"
@@ -87,6 +90,92 @@ def test_every_public_name_exists_and_is_documented(module: str):
 
 def _as_ruff_sorts(name: str) -> tuple[int, str]:
     return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+
+# Sizes of functions, names of classes, exemptions
+
+MAX_FUNCTION_LINES = 60
+MAY_BE_LONG = {
+    "run in src/taskharbor/cli/commands/worker.py": "one parameter for each option of the command",
+    "show in src/taskharbor/cli/commands/flow.py": "one branch for each form of output",
+    "__init__ in src/taskharbor/worker/services.py": "makes each service once, in the order of their dependence",
+}
+SAME_NAME = {
+    "JobCancelled": "public: an exception, and an event",
+    "JobContext": "public: of a task, and of an OmniQ handler",
+    "LeaseLost": "public: an event, and an exception of OmniQ",
+}
+
+
+@pytest.mark.parametrize("language", figures.LANGUAGES)
+def test_a_function_fits_a_screen(language: str):
+    suffix = figures.LANGUAGES[language]
+    long = {f"{each.name} in {each.place}": each.lines for each in figures.all_functions(suffix)
+            if each.lines > MAX_FUNCTION_LINES}  # fmt: skip
+    assert not {name: lines for name, lines in long.items() if name not in MAY_BE_LONG}
+    left_over = {name for name in MAY_BE_LONG if name.endswith(suffix)} - set(long)
+    assert not left_over, "a reason that is not needed"
+
+
+def test_a_class_name_exists_once():
+    assert set(figures.twice()) == set(SAME_NAME), {
+        name: places for name, places in figures.twice().items() if name not in SAME_NAME
+    }
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "bench", "examples"])
+def test_what_is_exempt_from_mypy_or_ruff_says_why(folder: str):
+    found = figures.exemptions(path for path in sorted((ROOT / folder).rglob("*.py")) if "typing" not in path.parts)
+    assert [each.where for each in found if not each.reason] == []
+
+
+# What texts name
+
+NAMES_OTHERS = {
+    "docs/django.md": "files of a user's program",
+    "docs/fastapi.md": "files of a user's program",
+    "docs/project-layout.md": "files of a user's program",
+    "CONTRIBUTING.md": "tests/x.py stands for any test",
+    "tests/drivers/postgres_schema_v1.sql": "the schema of an older version, as it was",
+}
+FILE_NAME = re.compile(r"(?<![\w/.])((?:[\w.-]+/)*[\w-]+\.(?:py|sql|lua))\b")
+FOLDERS = ("src", "tests", "bench", "docs", "examples")
+EVERY_FILE = {place(path) for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()}
+SUFFIXES = {".py", ".sql", ".lua", ".md"}
+
+
+def named_files(path: Path) -> set[str]:
+    """The files of source code that the docstrings and comments of a file name, or the text of a page."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        scopes = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        docstrings = [ast.get_docstring(node) or "" for node in ast.walk(tree(path)) if isinstance(node, scopes)]
+        text = "\n".join([*docstrings, *re.findall(r"(?:^|\s)#.*$", text, re.MULTILINE)])
+    return set(FILE_NAME.findall(text))
+
+
+def test_every_file_that_a_text_names_exists():
+    ends = {end for name in EVERY_FILE for end in _ends(name)}
+    for name in sorted(EVERY_FILE | {"README.md", "CONTRIBUTING.md"}):
+        path = ROOT / name
+        if path.suffix in SUFFIXES and name not in NAMES_OTHERS and "examples" not in path.parts:
+            assert not named_files(path) - ends, name
+
+
+def _ends(name: str) -> Iterator[str]:
+    """A file may be named by its whole path, or by the last parts of it."""
+    parts = name.split("/")
+    return ("/".join(parts[start:]) for start in range(len(parts)))
+
+
+def test_decisions_have_numbers_of_their_own():
+    text = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8")
+    numbers = [int(number) for number in re.findall(r"^## (\d+)\.", text, re.MULTILINE)]
+    assert numbers == sorted(set(numbers))
+    for name in sorted(EVERY_FILE):
+        if name.endswith((".py", ".sql", ".lua", ".md")):
+            named = re.findall(r"\bdecision (\d+)\b", (ROOT / name).read_text(encoding="utf-8"))
+            assert set(map(int, named)) <= set(numbers), name
 
 
 # Who reads a clock
@@ -235,5 +324,5 @@ def test_no_test_skips_sleeps_or_asserts_nothing(path: Path):
 
 
 def test_no_reason_is_left_over():
-    for name in (*MAY_SLEEP, *MAY_READ):
+    for name in (*MAY_SLEEP, *MAY_READ, *NAMES_OTHERS):
         assert (ROOT / name).exists(), name

@@ -22,7 +22,7 @@ from taskharbor.drivers.memory.options import parse
 from taskharbor.drivers.memory.reserve import reserve
 from taskharbor.drivers.memory.settle import settle
 from taskharbor.drivers.memory.store import MemoryStore
-from taskharbor.drivers.memory.wait import WaitCall
+from taskharbor.drivers.memory.wait import MemoryWait
 from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import DriverError, TaskHarborError
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
@@ -126,7 +126,7 @@ class MemoryDriver(SingleVerbs):
                 queue = store.queues.get(name)
                 if queue is not None and queue.arrived > self._drained.get(name, 0):
                     return True
-            waiting = WaitCall(queues, store.number)
+            waiting = MemoryWait(queues, store.number)
             store.waiters.add(waiting)
         timer = waiting.loop.call_later(timeout, waiting.end, False)
         try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from taskharbor.drivers.memory.queue import JobQueue
 
 
-class WaitCall:
+class MemoryWait:
     """One call of `wait`. `since`: the number of the last arrival that it need not be woken for."""
 
     __slots__ = ("future", "loop", "queues", "since")
@@ -34,21 +34,21 @@ class WaitCall:
         return any(name in queues and queues[name].arrived > self.since for name in self.queues)
 
 
-class WaitCalls:
+class MemoryWaits:
     """The calls of `wait` on a store; used under its lock."""
 
     __slots__ = ("_calls",)
 
     def __init__(self) -> None:
-        self._calls: dict[WaitCall, None] = {}
+        self._calls: dict[MemoryWait, None] = {}
 
     def __len__(self) -> int:
         return len(self._calls)
 
-    def add(self, call: WaitCall) -> None:
+    def add(self, call: MemoryWait) -> None:
         self._calls[call] = None
 
-    def remove(self, call: WaitCall) -> None:
+    def remove(self, call: MemoryWait) -> None:
         self._calls.pop(call, None)
 
     def wake(self, queues: dict[str, JobQueue]) -> None:

@@ -26,7 +26,7 @@ from taskharbor.model.errors import BackendUnavailable
 T = TypeVar("T")
 
 
-class BlockingConnection:
+class ThreadConnection:
     """One synchronous connection, used by one thread at a time."""
 
     def __init__(self, options: PostgresOptions, deadline: float) -> None:
@@ -111,7 +111,7 @@ class PostgresBlocking:
         self._driver = _BlockingDriver(dsn)
         self._options = self._driver.options
         self._free = threading.Semaphore(self._options.pool_size)
-        self._idle: list[BlockingConnection] = []  # append and pop are atomic
+        self._idle: list[ThreadConnection] = []  # append and pop are atomic
         self._closed = threading.Event()
         self._newest_ms = 0
         self.limit = limit_of(self._options)
@@ -133,19 +133,19 @@ class PostgresBlocking:
     def sleep(self, seconds: float) -> None:
         self._closed.wait(seconds)
 
-    def take(self, sql: str, deadline: float) -> BlockingConnection:
+    def take(self, sql: str, deadline: float) -> ThreadConnection:
         """A free connection; if possible one that has sent `sql` before: its server process has the plans."""
         if not self._free.acquire(blocking=False) and not self._free.acquire(
             timeout=min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX)
         ):
             raise TimeoutError("no connection was free in time")
         try:
-            return self._idle_one(sql) or BlockingConnection(self._options, deadline)
+            return self._idle_one(sql) or ThreadConnection(self._options, deadline)
         except BaseException:
             self._free.release()
             raise
 
-    def _idle_one(self, sql: str) -> BlockingConnection | None:
+    def _idle_one(self, sql: str) -> ThreadConnection | None:
         for connection in reversed(self._idle):
             if sql in connection.exchange.sent:
                 with contextlib.suppress(ValueError):  # another thread has taken it
@@ -155,7 +155,7 @@ class PostgresBlocking:
             return self._idle.pop()
         return None
 
-    def give(self, connection: BlockingConnection) -> None:
+    def give(self, connection: ThreadConnection) -> None:
         try:
             if self._closed.is_set() or not connection.is_reusable():
                 connection.close()
@@ -237,7 +237,7 @@ class _Deadlined:
             self._calls.give(connection)
 
 
-def _drive(connection: BlockingConnection, program: Program[T], first: Statement, deadline: float) -> T:
+def _drive(connection: ThreadConnection, program: Program[T], first: Statement, deadline: float) -> T:
     statement = first
     try:
         while True:
@@ -246,7 +246,7 @@ def _drive(connection: BlockingConnection, program: Program[T], first: Statement
         return stop.value  # type: ignore[no-any-return]  # StopIteration does not say what it carries
 
 
-def _drive_in_transaction(connection: BlockingConnection, program: Program[T], first: Statement, deadline: float) -> T:
+def _drive_in_transaction(connection: ThreadConnection, program: Program[T], first: Statement, deadline: float) -> T:
     connection.ask(BEGIN, (), deadline)
     result = _drive(connection, program, first, deadline)  # an error leaves the transaction open: it is closed
     connection.ask("rollback" if isinstance(result, Exception) else "commit", (), deadline)

@@ -66,7 +66,7 @@ class RefusalCode(IntEnum):
 ACK, RETRY, FAIL, CANCEL = 1, 2, 3, 4  # kinds of outcomes
 
 
-class JobRow(msgspec.Struct, omit_defaults=True, gc=False):
+class JobColumns(msgspec.Struct, omit_defaults=True, gc=False):
     """A record on its way into the store; bytes become base64, and fields with their defaults are left out."""
 
     o: int
@@ -96,9 +96,9 @@ def nearest_moment(microseconds: int) -> datetime:
     return from_us(min(max(microseconds, 0), LAST_US))
 
 
-def to_row(job: JobRecord, place: int) -> JobRow:
+def to_row(job: JobRecord, place: int) -> JobColumns:
     """A record as it is sent; `place` is its position in the call."""
-    return JobRow(
+    return JobColumns(
         place,
         job.id,
         job.queue,

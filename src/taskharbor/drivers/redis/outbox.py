@@ -32,7 +32,7 @@ PATIENCE_S = 24 * 3600  # for which a job that is waited for may still come, wit
 
 
 class OutboxMessage(msgspec.Struct, array_like=True):
-    """What flows.lua posts: `args` stays as it is."""
+    """What 60_flows.lua posts: `args` stays as it is."""
 
     queue: Any
     kind: Any

@@ -21,7 +21,7 @@ S = TypeVar("S")
 MAX_BATCH_CALLS = 64  # in one transaction
 
 
-class Delivery(Generic[T]):
+class PendingResult(Generic[T]):
     """A result that a coroutine waits for on its event loop."""
 
     __slots__ = ("future", "loop")
@@ -31,7 +31,7 @@ class Delivery(Generic[T]):
         self.future: asyncio.Future[T] = self.loop.create_future()
 
 
-class Call(Delivery[T], Generic[S, T]):
+class Call(PendingResult[T], Generic[S, T]):
     """A call that waits for its turn. `durable`: it returns only when it would survive a power cut."""
 
     __slots__ = ("durable", "work")
@@ -150,7 +150,7 @@ class BackgroundThread:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Have something done, and return its result."""
-        delivery: Delivery[T] = Delivery()
+        delivery: PendingResult[T] = PendingResult()
 
         def done() -> None:
             try:
@@ -178,7 +178,7 @@ class BackgroundThread:
             del work
 
 
-def deliver(results: Iterable[tuple[Delivery[Any], Any]]) -> None:
+def deliver(results: Iterable[tuple[PendingResult[Any], Any]]) -> None:
     """Resolve futures with one hop to each event loop."""
     loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
     for delivery, result in results:

@@ -23,7 +23,7 @@ from typing import Any
 
 from taskharbor.drivers.sqlite import file_guard
 from taskharbor.drivers.sqlite.connection import unavailable
-from taskharbor.drivers.sqlite.threads import Delivery, Failed, deliver
+from taskharbor.drivers.sqlite.threads import Failed, PendingResult, deliver
 from taskharbor.model.errors import BackendUnavailable
 
 INLINE_SYNC_BUDGET_S = 0.002  # a sync on an event loop's thread that took longer was one too many
@@ -116,7 +116,7 @@ class WalSync:
         self._path = path
         self._rescue = rescue
         self._failed = False
-        self._waiting: queue.SimpleQueue[tuple[WalFile, Sequence[tuple[Delivery[Any], Any]]] | None]
+        self._waiting: queue.SimpleQueue[tuple[WalFile, Sequence[tuple[PendingResult[Any], Any]]] | None]
         self._waiting = queue.SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -143,14 +143,14 @@ class WalSync:
                 self.sync(wal)
                 await asyncio.sleep(0)  # calls that are ready now go to the thread, and share one sync
             else:
-                delivery: Delivery[None] = Delivery()
+                delivery: PendingResult[None] = PendingResult()
                 self.submit(wal, [(delivery, None)])
                 await delivery.future
         finally:
             with self._counting:
                 self._others -= 1
 
-    def submit(self, wal: WalFile, results: Sequence[tuple[Delivery[Any], Any]]) -> None:
+    def submit(self, wal: WalFile, results: Sequence[tuple[PendingResult[Any], Any]]) -> None:
         """Deliver results of a transaction when it is on the disk."""
         self._waiting.put((wal, results))
         if self._thread is None:
@@ -172,7 +172,7 @@ class WalSync:
             deliver(results if failed is None else [(delivery, failed) for delivery, _ in results])
             del batch, wals, results  # or this thread would keep a -wal file open that nothing needs
 
-    def _gather(self) -> tuple[set[WalFile], list[tuple[Delivery[Any], Any]]] | None:
+    def _gather(self) -> tuple[set[WalFile], list[tuple[PendingResult[Any], Any]]] | None:
         """What waits together; None to stop."""
         item = self._waiting.get()
         if item is None:
