@@ -77,7 +77,7 @@ async def why_not_ended(client: Client, access: StoreAccess, info: JobInfo) -> s
         try:
             if not await access.within(budget, client.lookup.is_served, queue, budget):
                 return (
-                    f"no worker that was heard in the last minute serves its queue {queue!r}; start one "
+                    f"no worker has served its queue {queue!r} in the last minute; start one "
                     "(harbor.worker().run(), or `taskharbor worker run`), and ask again"
                 )
         except Exception:  # a store that does not reply: then nothing is known

@@ -1,7 +1,7 @@
 """A step for `on_failure=`, written down for the jobs that may have to release it.
 
 The job that dies releases it. One that was dead before the flow came, found by the key of a step, cannot: then
-whoever enqueues the flow does.
+the caller that enqueues the flow does.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class JobSucceeded(JobEvent, frozen=True, gc=False):
 
 
 class JobFailed(JobEvent, frozen=True, gc=True):
-    """A handler failed; what follows from it is told by JobRetried or JobDeadLettered."""
+    """A handler failed; JobRetried or JobDeadLettered reports what follows from it."""
 
     level = logging.WARNING
 
@@ -148,7 +148,7 @@ class JobUnknown(JobEvent, frozen=True, gc=False):
 
 
 class JobCancelled(JobEvent, frozen=True, gc=False):
-    """A job was cancelled: by its handler, or by somebody else while it ran."""
+    """A job was cancelled: by its handler, or from outside while it ran."""
 
     quotes = frozenset({"reason"})
 
@@ -156,7 +156,7 @@ class JobCancelled(JobEvent, frozen=True, gc=False):
 
 
 class LeaseLost(JobEvent, frozen=True, gc=True):
-    """The lease on a running job ended: another worker may run it now. Its handler was told to stop."""
+    """The lease on a running job ended: another worker may run it now. Its handler was asked to stop."""
 
     level = logging.WARNING
 
@@ -193,7 +193,7 @@ class HandlerBlocked(Event, frozen=True, gc=False):
 class HandlerStuck(JobEvent, frozen=True, gc=False):
     """A handler goes on although its job was decided without it: its slot stays taken until it ends.
 
-    `reason` is why it was told to stop; `stuck` of the worker's `slots` are held like this now.
+    `reason` is why it was asked to stop; `stuck` of the worker's `slots` are held like this now.
     """
 
     level = logging.WARNING
@@ -204,7 +204,7 @@ class HandlerStuck(JobEvent, frozen=True, gc=False):
 
 
 class HandlerFreed(JobEvent, frozen=True, gc=False):
-    """A handler that was stuck has ended after all, so many seconds after its start."""
+    """A handler that was stuck has ended after all, `seconds` after its start."""
 
     seconds: float
     stuck: int
@@ -230,7 +230,7 @@ class StoreLost(Event, frozen=True, gc=True):
 
 
 class StoreBack(Event, frozen=True, gc=False):
-    """The store answers again after so many seconds."""
+    """The store is available again after `seconds`."""
 
     worker: str
     seconds: float

@@ -82,7 +82,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class Configuration(NamedTuple):
-    """What `configure_logging` was told, as it is handed on to child processes."""
+    """The arguments of `configure_logging`, handed on to child processes."""
 
     format: str
     level: int | str

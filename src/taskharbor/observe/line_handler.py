@@ -1,7 +1,7 @@
 """Whole lines on a stream that several processes write to.
 
 A pipe takes at most 4 KiB in one piece (PIPE_BUF); what is longer may be torn apart by what others write meanwhile. So
-a line is written under a lock on the pipe itself, which every process that has it finds without being told of it:
+a line is written under a lock on the pipe itself, which every process that has it finds by itself:
 
     locked? ──no──► write
        └─yes──► the reader is slow (the pipe is full): wait, as a write would
@@ -33,7 +33,7 @@ PAUSES = (0.0005, 0.01)  # seconds between two looks: while the reader is quick,
 
 
 class WholeLineHandler(logging.StreamHandler[TextIO]):
-    """Writes each record in one piece, whoever else writes to the same pipe or socket in the same way."""
+    """Writes each record in one piece, even if other processes write to the same pipe or socket in the same way."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -72,7 +72,7 @@ class WholeLineHandler(logging.StreamHandler[TextIO]):
 
     def _lock(self, number: int) -> bool:
         quick, slow = PAUSES
-        seen = time.monotonic()  # since when somebody holds it although nothing holds him up
+        seen = time.monotonic()  # since when another process holds it although it could write
         while True:
             try:
                 fcntl.lockf(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,5 +112,5 @@ def _write(number: int, data: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(number, rest) :]
-        except BlockingIOError:  # somebody who shares it made it non-blocking
+        except BlockingIOError:  # a process that shares it made it non-blocking
             _poll(number).poll()

@@ -65,7 +65,7 @@ class BoundedServer(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Somebody who said nothing, or went away, is nothing to tell of; what a collector raised is."""
+        """Ignore clients that sent nothing or went away; log what a collector raised."""
         error = sys.exception()
         if not isinstance(error, OSError):
             logger.error("metrics: %s", type(error).__name__, exc_info=True)

@@ -1,7 +1,7 @@
 """The observer that counts: one counter for each kind of event, and how long executions take.
 
-The number of label sets is bounded: the first pairs of queue and type are told apart, all others count as `other`. So a
-program that makes up types or queues cannot fill the memory of a worker, or of Prometheus.
+The number of label sets is bounded: the first pairs of queue and type get labels of their own, all others count as
+`other`. So a program that makes up types or queues cannot fill the memory of a worker, or of Prometheus.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How deep the queues are, and how long their oldest ready job has waited: read from the store when somebody scrapes.
+"""How deep the queues are, and how long their oldest ready job has waited: read from the store at each scrape.
 
 What it costs is bounded. The store is looked at at most every `every` seconds, and the longer a look takes the rarer it
 becomes (a twentieth of the time at most); in between, the last answer is given again. A look is one `counts` and, for
 each queue with ready jobs, one `list` of ten, on a connection that is closed again. A store that does not answer within
-`timeout` seconds is told as `taskharbor_store_up 0`, and its queues not at all: no figure is better than an old one.
+`timeout` seconds is reported as `taskharbor_store_up 0`, without its queues: no figure is better than an old one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class QueueFigures(NamedTuple):
 class QueueCollector(Collector):
     """Register it in a registry: `REGISTRY.register(QueueCollector(harbor.driver))`. Safe to scrape from many threads.
 
-    At most `max_queues` queues are told apart; the jobs of all others are counted as the queue `other`, without an age.
+    At most `max_queues` queues have a label of their own; all others are counted as the queue `other`, without an age.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class QueueCollector(Collector):
         with ThreadPoolExecutor(1, "taskharbor-metrics") as thread:
             try:
                 return thread.submit(asyncio.run, self._look()).result()
-            except Exception:  # whatever a driver raises: that the store is down is told here, why in the worker's log
+            except Exception:  # whatever a driver raises: this reports that the store is down, the worker's log why
                 return None
 
     async def _look(self) -> QueueFigures:
