@@ -108,7 +108,7 @@ def test_a_store_that_does_not_tell_of_workers_changes_nothing(harbor: Harbor, m
     async def away(*_: Any) -> Any:
         raise BlockingCall("away")
 
-    monkeypatch.setattr(harbor.client, "is_served", away)
+    monkeypatch.setattr(harbor.client.lookup, "is_served", away)
     handle = handlers.leaf.enqueue()
     with pytest.raises(TimeoutError, match="it goes on, ask again later"):
         handle.result(0)
