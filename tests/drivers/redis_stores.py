@@ -1,7 +1,12 @@
 """Stores for the tests of the Redis driver: the servers that this process shares, emptied, and damaged on request."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import redis
 
+from taskharbor.drivers.redis import RedisDriver
 from tests.servers import redis as servers
 
 DAMAGES = {
@@ -18,6 +23,39 @@ def emptied(kind: servers.Kind = "redis7") -> str:
     with redis.Redis.from_url(server.url) as client:
         client.flushall()
     return server.url
+
+
+def with_driver(dsn: str, story: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Run a story with an open driver."""
+
+    async def run() -> Any:
+        driver = RedisDriver(dsn)
+        await driver.open()
+        try:
+            return await story(driver)
+        finally:
+            await driver.close()
+
+    return asyncio.run(run())
+
+
+def live(story: Callable[[Any, Any], Awaitable[None]], kind: Any = "redis7", *, housekeeping: bool = True) -> None:
+    """Run a story with an open driver on an empty store, and a client of the same store. `kind`: of a server, or
+    "cluster". `housekeeping`: whether the driver does it beside its calls."""
+
+    async def run(driver: RedisDriver) -> None:
+        if not housekeeping:
+            keeper: Any = driver.opened.housekeeper
+            keeper.serve = lambda *_: None
+        with client:
+            await story(driver, client)
+
+    if kind == "cluster":
+        servers.shared_cluster().empty()
+        dsn, client = servers.shared_cluster().url, servers.shared_cluster().client()
+    else:
+        dsn, client = emptied(kind), servers.shared(kind).client()
+    with_driver(f"{dsn}?checks=0", run)
 
 
 def damage(client, id: str, how: str) -> None:

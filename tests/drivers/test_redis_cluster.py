@@ -68,7 +68,7 @@ def outboxes() -> int:
         return sum(client.zcard(f"{{{queue}}}:th:outbox") for queue in "abc")
 
 
-def test_a_join_over_three_slots(monkeypatch):
+def test_a_join_over_three_hash_slots(monkeypatch):
     """Both acks come from a client that dies: another releases the join, and only after the second."""
 
     async def story(one, two):
@@ -110,7 +110,7 @@ def test_messages_that_come_twice(monkeypatch):
     live(story)
 
 
-def test_a_spawn_into_another_slot(monkeypatch):
+def test_a_spawn_into_another_hash_slot(monkeypatch):
     async def story(one, two):
         await two.enqueue([job("x", "a"), job("after", "c", "x")], NOW)
         doomed(one, monkeypatch)
@@ -145,7 +145,7 @@ def test_an_enqueue_that_stops_half_way_is_completed_by_others(monkeypatch, agai
     live(story)
 
 
-def test_what_is_needed_in_another_slot_stays_until_it_is_not(monkeypatch):
+def test_prune_keeps_a_job_that_another_hash_slot_needs(monkeypatch):
     async def story(one, two):
         await two.enqueue([job("x", "a", flow_id="run"), job("y", "b", "x", flow_id="run")], NOW)
         await acked(two, "a")
@@ -164,7 +164,7 @@ def test_what_is_needed_in_another_slot_stays_until_it_is_not(monkeypatch):
     live(story)
 
 
-def test_a_run_that_was_cancelled_takes_nothing_in_any_slot():
+def test_a_cancelled_flow_accepts_no_job_in_any_hash_slot():
     async def story(one, two):
         await one.enqueue([job("x", "a", flow_id="run"), job("y", "b", "x", flow_id="run")], NOW)
         (held,) = await taken(one, "a")
@@ -180,7 +180,7 @@ def test_a_run_that_was_cancelled_takes_nothing_in_any_slot():
     live(story)
 
 
-def test_nobody_runs_before_a_dependency_that_comes_late(monkeypatch):
+def test_no_job_runs_before_a_dependency_that_comes_late(monkeypatch):
     """The dependent is stored and the client dies: what the dependent waits for comes by message."""
 
     async def story(one, two):

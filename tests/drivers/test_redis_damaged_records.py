@@ -1,6 +1,5 @@
 """Whatever another program writes into one record, the others go on: they are granted at once, and lose nothing."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taskharbor.drivers import Ack, JobRecord, State
-from taskharbor.drivers.redis import RedisDriver, scripts
+from taskharbor.drivers.redis import scripts
 from tests import lanes
-from tests.drivers.redis_stores import emptied
+from tests.drivers.redis_stores import live
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("redis")
@@ -55,21 +54,6 @@ def publish(client, id: bytes, gid: bytes = b"", due: int = 0) -> None:
         client.zadd("{q}:groups:ready", {gid: NOW_MS})
     else:
         client.rpush("{q}:wait", id)
-
-
-def live(story):
-    """Run a story with an open driver and a client of the same server."""
-
-    async def run():
-        driver = RedisDriver(f"{emptied()}?checks=0")
-        await driver.open()
-        try:
-            with servers.shared("redis7").client() as client:
-                await story(driver, client)
-        finally:
-            await driver.close()
-
-    asyncio.run(run())
 
 
 async def stand(driver, standing: str, jobs: list[JobRecord]) -> None:

@@ -59,7 +59,7 @@ def test_a_driver_finds_the_nodes(cluster):
     asyncio.run(story())
 
 
-def test_a_driver_follows_a_node_that_says_moved(cluster):
+def test_a_driver_follows_a_moved_reply(cluster):
     async def story():
         driver = RedisDriver(f"{cluster.url}?checks=0")
         await driver.open()

@@ -172,7 +172,7 @@ def test_a_dependency_that_a_foreign_client_finished_releases(foreign, trimmed):
     live(story)
 
 
-def test_workers_look_after_it_by_themselves(foreign):
+def test_workers_adopt_jobs_that_others_finished(foreign):
     async def story(driver):
         await driver.enqueue([job("a"), job("b", depends_on=("a",), queue="other")], NOW)
         foreign.ack(foreign.reserve())
@@ -365,7 +365,7 @@ def test_an_id_that_is_published_again_is_not_pruned(foreign, end, again):
     live(story)
 
 
-def test_list_finds_what_others_published_in_any_lane_of_a_large_queue(foreign):
+def test_list_finds_foreign_jobs_in_every_list_of_a_large_queue(foreign):
     async def story(driver):
         for first in range(0, 4400, 1100):
             await driver.enqueue([job(f"own{first + number:04}") for number in range(1100)], NOW)

@@ -23,12 +23,12 @@ from taskharbor.drivers import (
     WorkerInfo,
     open_driver,
 )
-from taskharbor.drivers.redis import RedisDriver, resp
+from taskharbor.drivers.redis import resp
 from taskharbor.drivers.redis.endpoint import AWAY, Endpoint, refused
 from taskharbor.drivers.redis.options import parse
 from taskharbor.events import JobStarted
 from taskharbor.omniq import OmniQ
-from tests.drivers.redis_stores import emptied
+from tests.drivers.redis_stores import emptied, with_driver
 from tests.servers import redis as servers
 from tests.worker import workbench as benches
 
@@ -60,18 +60,6 @@ def full(kind):
     finally:
         for node in nodes(kind):
             node.run("CONFIG", "SET", "maxmemory", "0")
-
-
-def live(dsn, story):
-    async def run():
-        driver = RedisDriver(dsn)
-        await driver.open()
-        try:
-            return await story(driver)
-        finally:
-            await driver.close()
-
-    return asyncio.run(run())
 
 
 def job(id: str, **fields) -> JobRecord:
@@ -117,7 +105,7 @@ def test_new_jobs_are_refused_and_nothing_is_left_of_them(kind):
         for jobs in NEW.values():
             await driver.enqueue(jobs, NOW)
 
-    live(empty(kind), story)
+    with_driver(empty(kind), story)
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -171,7 +159,7 @@ def test_everything_else_goes_through(kind):
             assert {one.job.id for one in inflight.items} == {"b", "f", "g", "spawned"}
             assert (await driver.counts(now))["held"] == {"dlq": 1, "inflight": 3, "scheduled": 1}
 
-    live(empty(kind), story)
+    with_driver(empty(kind), story)
 
 
 @pytest.mark.parametrize("kind", servers.KINDS)
@@ -303,7 +291,7 @@ def test_a_server_that_takes_no_writes_is_unavailable_whatever_it_knows(kind, wh
         finally:
             server.run(*end)
 
-    live(empty(kind), story)
+    with_driver(empty(kind), story)
 
 
 @pytest.mark.parametrize("word", ["OOM", "READONLY", "NOREPLICAS", "MISCONF", "MASTERDOWN"])

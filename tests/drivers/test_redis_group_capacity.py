@@ -1,16 +1,13 @@
 """Slots of groups whose holder is lost: they come back, and to count them costs what is active, not what is stored."""
 
-import asyncio
+import functools
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from taskharbor.drivers import Ack, JobRecord
-from taskharbor.drivers.redis import RedisDriver
 from taskharbor.drivers.redis.sweeping import SCRIPT_IDS
-from tests.drivers.redis_stores import emptied
-from tests.servers import redis as servers
+from tests.drivers import redis_stores
 
 pytestmark = pytest.mark.lane("redis")
 
@@ -25,21 +22,7 @@ def job(id: str, **fields) -> JobRecord:
     return JobRecord(**{"id": id, "type": "work", "queue": "q", "group": "g", "created_at": NOW, **fields})
 
 
-def live(story) -> None:
-    """Run a story with an open driver and a client of the same server."""
-
-    async def run():
-        driver = RedisDriver(f"{emptied()}?checks=0")
-        await driver.open()
-        keeper: Any = driver.opened.housekeeper
-        keeper.serve = lambda *_: None  # what it does beside would be counted
-        try:
-            with servers.shared("redis7").client() as client:
-                await story(driver, client)
-        finally:
-            await driver.close()
-
-    asyncio.run(run())
+live = functools.partial(redis_stores.live, housekeeping=False)  # whose commands would be counted
 
 
 async def take(driver, at=NOW):
@@ -66,7 +49,7 @@ def foreign_lease(client, id: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "a string", "another state", "another group"])
-def test_the_slot_of_a_lost_record_comes_back_with_the_end_of_its_lease(damage):
+def test_a_lost_record_frees_its_group_place_when_its_lease_ends(damage):
     async def story(driver, client):
         await driver.enqueue([job("a"), job("b"), job("c")], NOW)
         assert list(await take(driver)) == ["a"]
@@ -108,11 +91,11 @@ def test_it_costs_the_same_whatever_is_stored_and_walks_no_keys():
         asked.append({name: calls for name, calls in told.items() if not name.startswith(("info", "config", "eval"))})
 
     for others in (10, 3000):
-        live(lambda driver, client, others=others: story(driver, client, others))
+        live(functools.partial(story, others=others))
     assert asked[0] == asked[1]
 
 
-def test_a_job_of_a_group_that_others_put_among_the_ungrouped_takes_a_slot_too():
+def test_a_grouped_job_among_ungrouped_ones_takes_a_group_place():
     async def story(driver, client):
         await driver.enqueue([job("a"), job("b"), job("c")], NOW)
         assert list(await take(driver)) == ["a"]
@@ -164,7 +147,7 @@ def test_of_a_lease_of_a_foreign_client_the_record_tells():
     live(story)
 
 
-def test_a_foreign_lease_whose_record_stands_elsewhere_gives_its_slot_back_at_its_end():
+def test_a_foreign_lease_with_a_moved_record_frees_its_group_place():
     async def story(driver, client):
         await driver.enqueue([job("a"), job("b")], NOW)
         foreign_lease(client, "a")
@@ -186,7 +169,7 @@ def test_a_foreign_lease_without_record_holds_nothing_and_a_sweep_finds_that_out
     live(story)
 
 
-def test_a_sweep_leaves_slots_alone_that_are_held():
+def test_a_sweep_keeps_group_places_that_are_taken():
     """By us, by a foreign client, and by a job whose lane somebody deleted."""
 
     async def story(driver, client):

@@ -150,7 +150,7 @@ def test_an_idle_worker_asks_little_whatever_names_were_used(store):
     live(story)
 
 
-def test_one_worker_at_a_time_looks_at_a_queue(store):
+def test_one_worker_at_a_time_visits_a_queue(store):
     url, nodes = store
 
     async def story():
@@ -258,7 +258,7 @@ def test_every_outbox_has_its_turn(cluster):
     live(story)
 
 
-def test_a_queue_that_nobody_uses_any_more_leaves_no_key(cluster):
+def test_an_unused_queue_leaves_no_key(cluster):
     async def story():
         driver = await opened(cluster.url)
         await driver.enqueue([job("x", "a", flow_id="run"), job("y", "b", "x", flow_id="run"), job("z", "c")], NOW)
@@ -347,7 +347,7 @@ def test_one_of_three_nodes_is_gone():
             node.stop()
 
 
-def test_the_list_of_queues_lies_in_one_slot():
+def test_the_list_of_queues_is_in_one_hash_slot():
     assert len({key_slot(name.encode()) for name in ("{th}", "{th}:queues", BUSY)}) == 1
 
 
@@ -390,7 +390,7 @@ def test_ids_that_were_noted_and_never_stored_are_forgotten_a_day_later(cluster)
     live(story)
 
 
-def test_notes_of_ids_that_end_alike_are_looked_at_in_slices(cluster):
+def test_locations_of_ids_that_end_alike_are_checked_in_slices(cluster):
     """They share a hash in each slot."""
 
     async def story():

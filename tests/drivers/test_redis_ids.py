@@ -1,6 +1,5 @@
 """The index of a queue's ids: pages of a bounded size, in the order of ids, whatever comes, goes, or is taken away."""
 
-import asyncio
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,11 +10,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from taskharbor.drivers import Ack, JobRecord
-from taskharbor.drivers.redis import RedisDriver, scripts
+from taskharbor.drivers.redis import scripts
 from taskharbor.model.ids import new_id
 from taskharbor.model.times import to_ms
 from tests import lanes
-from tests.drivers.redis_stores import emptied
+from tests.drivers.redis_stores import emptied, live
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("redis")
@@ -192,19 +191,6 @@ def test_what_is_left_of_many_pages_is_kept_in_few():
 
 
 # The driver on a damaged index
-
-
-def live(story, kind="redis7"):
-    async def run():
-        driver = RedisDriver(f"{emptied(kind)}?checks=0")
-        await driver.open()
-        try:
-            with servers.shared(kind).client() as client:
-                await story(driver, client)
-        finally:
-            await driver.close()
-
-    asyncio.run(run())
 
 
 def job(number: int) -> JobRecord:

@@ -39,7 +39,7 @@ def test_the_index_of_omniq_is_kept_unless_it_is_not_wanted():
 
 
 @pytest.mark.parametrize("limit", [1, 10], ids=["one by one", "at once"])
-def test_an_index_that_others_keep_never_says_what_is_wrong(limit):
+def test_an_index_that_others_keep_is_never_wrong(limit):
     """Jobs of an OmniQ client and of a driver that keep one, taken by a driver that keeps none."""
 
     async def scenario() -> None:

@@ -98,7 +98,7 @@ def test_an_extend_that_was_not_answered_begins_anew(replies_only):
     lived(scenario)
 
 
-def test_an_extend_that_took_too_long_answers_no_lease(monkeypatch):
+def test_an_extend_that_took_too_long_returns_no_lease(monkeypatch):
     async def scenario(between: Proxy, opened: RedisDriver) -> None:
         await opened.enqueue(jobs(1), NOW)
         (held,) = await opened.reserve(["default"], NOW, LEASE, 1)
@@ -156,7 +156,7 @@ def test_by_default_a_lost_connection_is_noticed_well_within_the_lease():
     assert 2 * options.timeout < LEASE.total_seconds()
 
 
-def test_a_connection_that_nobody_used_for_long_is_not_trusted(monkeypatch):
+def test_a_connection_that_was_idle_for_long_is_replaced(monkeypatch):
     async def scenario() -> None:
         pool = RedisPool(parse(emptied()), ("127.0.0.1", servers.shared().port))
         first = await pool.ask("CLIENT", "ID")

@@ -123,7 +123,7 @@ def test_any_history_whose_now_does_not_go_back_is_served_as_by_memory(
     assert told(story) == told(story, model=True)
 
 
-def test_of_more_queues_than_one_script_looks_at_each_gets_its_turn() -> None:
+def test_each_of_many_queues_gets_its_turn() -> None:
     names = [f"q{number}" for number in range(9000)]
 
     async def story(driver: Driver) -> list[str]:

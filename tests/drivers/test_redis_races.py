@@ -26,7 +26,7 @@ def tell(dsn: str, empty: Callable[[], object], stories: int) -> None:
 
 @pytest.mark.lane("races-cluster")
 @pytest.mark.timeout(3600)
-def test_races_between_slots() -> None:
+def test_races_between_hash_slots() -> None:
     cluster = servers.shared_cluster()
     tell(f"{cluster.url}?checks=0", cluster.empty, STORIES)
 

@@ -109,7 +109,7 @@ def test_what_is_called_during_a_move_is_answered_after_it():
     gc.collect()  # redis-py's own client of a Cluster forgets connections while slots move: here, and in no other test
 
 
-def test_slots_move_under_a_worker_and_a_client():
+def test_hash_slots_move_under_a_worker_and_a_client():
     """The slots of the queue, of what depends on it and of what belongs to no queue: every job and edge runs once."""
     cluster = servers.shared_cluster()
     cluster.empty()

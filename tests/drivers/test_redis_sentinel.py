@@ -81,7 +81,7 @@ def test_a_primary_that_was_replaced_is_left():
     opened(f"{watched.url}?checks=0", story)
 
 
-def test_a_server_that_is_named_must_say_that_it_is_a_primary():
+def test_a_server_that_the_sentinels_name_must_be_a_primary():
     """A sentinel may know it late: what a replica holds may be old."""
     watched = shared_sentinels()
     watched.settle()
@@ -182,7 +182,7 @@ def test_the_answer_of_the_latest_configuration_counts(monkeypatch):
     assert asyncio.run(story("a,b,c,d,e")) == ("new", 1)
 
 
-def test_a_sentinel_is_no_server():
+def test_a_sentinel_is_not_a_server():
     watched = shared_sentinels()
     with pytest.raises(
         DriverError, match=r"is a Sentinel, which holds no jobs: expected redis\+sentinel://host:26379/serv"
@@ -193,7 +193,7 @@ def test_a_sentinel_is_no_server():
             opened(f"redis://{host(watched.sentinels[0])}/{path}?checks=0", lambda driver: driver.counts(NOW))
 
 
-def test_a_server_is_no_sentinel_and_a_service_has_a_name():
+def test_a_server_is_not_a_sentinel_and_a_service_has_a_name():
     with pytest.raises(BackendUnavailable, match="is not a Sentinel: expected the addresses of sentinels") as caught:
         opened(emptied().replace("redis://", "redis+sentinel://") + "?checks=0")
     assert caught.value.lasting
@@ -229,7 +229,7 @@ def test_logins_of_the_sentinels_and_of_the_servers():
         watched.stop()
 
 
-def test_what_an_address_says():
+def test_options_of_an_address():
     options = parse("redis+sentinel://u:p@a,b:1/my%20jobs/3?tls=1&ssl_ca_certs=/ca&sentinel_username=w")
     assert (options.hosts, options.service, options.database) == ((("a", 26379), ("b", 1)), "my jobs", 3)
     assert (options.username, options.password, options.tls) == ("u", "p", True)

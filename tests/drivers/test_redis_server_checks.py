@@ -10,7 +10,7 @@ from taskharbor.drivers import Ack, BackendUnavailable, DriverError, JobRecord, 
 from taskharbor.drivers.redis import RedisDriver, server_checks, wait
 from taskharbor.drivers.redis.options import parse
 from taskharbor.omniq import AsyncOmniQ
-from tests.drivers.redis_stores import emptied
+from tests.drivers.redis_stores import emptied, with_driver
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("redis")
@@ -21,18 +21,6 @@ LEASE = timedelta(seconds=30)
 
 def job(id: str) -> JobRecord:
     return JobRecord(id=id, type="work", queue="q", created_at=NOW)
-
-
-def live(dsn, story):
-    async def run():
-        driver = RedisDriver(dsn)
-        await driver.open()
-        try:
-            return await story(driver)
-        finally:
-            await driver.close()
-
-    return asyncio.run(run())
 
 
 async def nothing(driver):
@@ -48,15 +36,15 @@ def test_eviction_and_persistence_are_named(caplog):
     server = servers.Server("redis7", maxmemory_policy="allkeys-lru")
     try:
         with caplog.at_level(logging.WARNING, "taskharbor.redis"):
-            live(server.url, nothing)
-            live(server.url, nothing)
+            with_driver(server.url, nothing)
+            with_driver(server.url, nothing)
         said = [record.getMessage() for record in caplog.records]
         assert len(said) == 2
         assert "allkeys-lru" in said[0]
         assert "noeviction" in said[0]
         assert "appendonly" in said[1]
         caplog.clear()
-        live(f"{server.url}?checks=0", nothing)
+        with_driver(f"{server.url}?checks=0", nothing)
         assert caplog.records == []
     finally:
         server.stop()
@@ -65,7 +53,7 @@ def test_eviction_and_persistence_are_named(caplog):
 def test_a_server_that_is_set_up_well_gets_no_word(caplog):
     server = servers.Server("redis7", aof=True)
     try:
-        live(server.url, nothing)
+        with_driver(server.url, nothing)
         assert caplog.records == []
     finally:
         server.stop()
@@ -87,10 +75,10 @@ def test_what_cannot_work_is_refused():
     assert server_checks.judge(options, "") == []
 
 
-def test_nobody_there_is_backend_unavailable_and_tells_no_password():
+def test_an_unreachable_server_is_backend_unavailable_without_a_password():
     port = servers.free_port()
     with pytest.raises(BackendUnavailable) as caught:
-        live(f"redis://ada:opensesame@127.0.0.1:{port}/0?connect_timeout=2s", nothing)
+        with_driver(f"redis://ada:opensesame@127.0.0.1:{port}/0?connect_timeout=2s", nothing)
     assert caught.value.__cause__ is not None
     assert "opensesame" not in str(caught.value)
 
@@ -99,9 +87,9 @@ def test_a_wrong_password_is_backend_unavailable_and_tells_none():
     server = servers.Server("redis7")
     server.run("CONFIG", "SET", "requirepass", "rightword")
     try:
-        live(f"redis://:rightword@127.0.0.1:{server.port}/0?checks=0", nothing)
+        with_driver(f"redis://:rightword@127.0.0.1:{server.port}/0?checks=0", nothing)
         with pytest.raises(BackendUnavailable) as caught:
-            live(f"redis://:wrongword@127.0.0.1:{server.port}/0?checks=0", nothing)
+            with_driver(f"redis://:wrongword@127.0.0.1:{server.port}/0?checks=0", nothing)
         assert "word" not in str(caught.value)
     finally:
         server.stop()
@@ -136,10 +124,10 @@ def test_scripts_that_the_server_forgot_are_loaded_again():
         servers.shared("redis7").run("SCRIPT", "FLUSH")
         assert await driver.settle([Ack(held.lease)], NOW) == [None]
 
-    live(f"{emptied()}?checks=0", story)
+    with_driver(f"{emptied()}?checks=0", story)
 
 
-def test_waiting_is_woken_by_a_message_and_not_by_looking(monkeypatch):
+def test_a_wait_is_woken_by_a_message_not_by_polling(monkeypatch):
     monkeypatch.setattr(wait, "CHECK_EVERY_S", 1000.0)
 
     async def story(driver):
@@ -154,7 +142,7 @@ def test_waiting_is_woken_by_a_message_and_not_by_looking(monkeypatch):
         await other.close()
         assert await waiting is True
 
-    live(f"{emptied()}?checks=0", story)
+    with_driver(f"{emptied()}?checks=0", story)
 
 
 def test_durable_without_a_replica_says_that_it_was_written():
@@ -163,7 +151,7 @@ def test_durable_without_a_replica_says_that_it_was_written():
             await driver.enqueue([job("a")], NOW)
         return (await driver.inspect("a", NOW)).state
 
-    assert live(f"{emptied()}?checks=0&durable=1&timeout=1s", story) == "ready"
+    assert with_driver(f"{emptied()}?checks=0&durable=1&timeout=1s", story) == "ready"
 
 
 @pytest.mark.parametrize("scheme", ["redis+unix", "unix"])
@@ -185,12 +173,12 @@ def test_a_socket_in_the_file_system(tmp_path, scheme):
     try:
         driver = open_driver(address)
         assert isinstance(driver, RedisDriver)
-        live(address, story)
+        with_driver(address, story)
         assert asyncio.run(awaited(address)) == "b"
         with server.client(db=3, password="word") as raw:
             assert raw.zcard("{q}:th:done") == raw.llen("{q}:wait") == 1
         with pytest.raises(BackendUnavailable, match="nobody"):
-            live(f"{scheme}://{tmp_path}/nobody", nothing)
+            with_driver(f"{scheme}://{tmp_path}/nobody", nothing)
     finally:
         server.stop()
 

@@ -1,7 +1,6 @@
 """Records that stand in no lane, however they came to: a sweep finds them, puts them back, and says so. It touches none
 that stands where its state says."""
 
-import asyncio
 import logging
 import random
 from datetime import UTC, datetime, timedelta
@@ -10,11 +9,9 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers import Ack, Cancelled, Fail, JobRecord, State
-from taskharbor.drivers.redis import RedisDriver
 from tests import lanes
-from tests.drivers.redis_stores import emptied
+from tests.drivers.redis_stores import live
 from tests.omniq.store import Store
-from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("redis")
 
@@ -40,26 +37,6 @@ PLACES = {
 
 def job(id: str, **fields) -> JobRecord:
     return JobRecord(**{"id": id, "type": "work", "queue": "q", "created_at": NOW, **fields})
-
-
-def live(story, kind="redis7"):
-    """Run a story with an open driver and a client of the same server."""
-
-    async def run():
-        if kind == "cluster":
-            servers.shared_cluster().empty()
-            dsn, client = servers.shared_cluster().url, servers.shared_cluster().client()
-        else:
-            dsn, client = emptied(kind), servers.shared(kind).client()
-        driver = RedisDriver(f"{dsn}?checks=0")
-        await driver.open()
-        try:
-            await story(driver, client)
-        finally:
-            client.close()
-            await driver.close()
-
-    asyncio.run(run())
 
 
 async def make(driver, kind: str, id: str) -> None:
@@ -124,7 +101,7 @@ async def runs(driver, id: str) -> None:
 @pytest.mark.parametrize("kind", PLACES)
 @pytest.mark.parametrize("how", ["deleted", "written over"])
 @pytest.mark.parametrize("server", ["redis7", "cluster"])
-def test_a_record_that_stands_nowhere_is_put_back(server, how, kind, caplog):
+def test_a_record_that_is_in_no_list_is_put_back(server, how, kind, caplog):
     async def story(driver, client):
         await make(driver, kind, "lost")
         place, lane = PLACES[kind]

@@ -139,7 +139,7 @@ def test_a_server_that_asks_for_a_certificate(server, folder):
 
 
 @pytest.mark.parametrize("name", ["missing.pem", "ca.key"])
-def test_a_file_that_is_no_certificate(server, folder, name):
+def test_a_file_that_is_not_a_certificate(server, folder, name):
     assert "name files in PEM that this process can read" in told(address(server, ssl_ca_certs=folder / name))
 
 

@@ -42,7 +42,7 @@ def test_a_cluster_of_which_the_first_node_is_down():
     assert opened(f"redis+cluster://127.0.0.1:{servers.free_port()},127.0.0.1:{cluster.nodes[1].port}") == ["a", "b"]
 
 
-def test_one_node_of_a_cluster_is_no_server_of_its_own():
+def test_one_node_of_a_cluster_is_refused_as_a_server():
     cluster = servers.shared_cluster()
     cluster.empty()
     address = f"redis://127.0.0.1:{next(n for n in cluster.nodes if n is not cluster.primary_of('{jobs}')).port}"
@@ -51,7 +51,7 @@ def test_one_node_of_a_cluster_is_no_server_of_its_own():
 
 
 @pytest.mark.parametrize("name", ["redis:/h", "http://h", "h:6379", ""])
-def test_what_is_no_address(name):
+def test_invalid_addresses(name):
     with pytest.raises(ValueError, match="expected a URL that begins with one of redis://"):
         OmniQ(name)
 

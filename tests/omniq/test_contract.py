@@ -52,7 +52,7 @@ def test_a_wrapped_name_is_the_same_queue(both):
 
 
 @every
-def test_publish_stores_json_text_and_answers_the_id(both):
+def test_publish_stores_json_text_and_returns_the_id(both):
     job_id = both.q.publish("jobs", {"to": "zoë", "n": [1, 2.5, None, True]}, now_ms_override=NOW)
     assert re.fullmatch("[0-9A-HJKMNP-TV-Z]{26}", job_id)
     job = both.store.job(job_id)
@@ -102,7 +102,7 @@ def test_group_limit_initializes_the_limit_if_it_is_missing(both):
 
 
 @every
-def test_a_blank_gid_is_no_group(both):
+def test_a_blank_gid_means_no_group(both):
     both.q.publish("jobs", {}, job_id="a", gid="  ")
     both.q.publish("jobs", {}, job_id="b", gid=" g ")
     assert both.store.lines("wait") == ["a"]
@@ -113,7 +113,7 @@ def test_a_blank_gid_is_no_group(both):
 
 
 @every
-def test_reserve_answers_none_paused_or_a_job(both):
+def test_reserve_returns_none_paused_or_a_job(both):
     assert both.q.reserve("jobs", now_ms_override=NOW) is None
     both.q.publish("jobs", {"a": 1}, job_id="one", timeout_ms=500, gid="g", now_ms_override=NOW)
     both.q.pause("jobs")
@@ -261,7 +261,7 @@ def test_ack_success_completes_the_job(both):
 
 
 @every
-def test_a_late_ack_succeeds_as_long_as_nobody_reaped(both):
+def test_a_late_ack_succeeds_until_the_lease_is_reaped(both):
     both.q.publish("jobs", {}, job_id="a", timeout_ms=10, now_ms_override=NOW)
     job = taken(both)
     both.q.ack_success("jobs", "a", job.lease_token, now_ms_override=NOW + 99_999)
@@ -269,7 +269,7 @@ def test_a_late_ack_succeeds_as_long_as_nobody_reaped(both):
 
 
 @every
-def test_ack_fail_answers_retry_with_the_due_time_then_failed(both):
+def test_ack_fail_returns_retry_with_the_due_time_then_failed(both):
     both.q.publish("jobs", {}, job_id="a", max_attempts=2, backoff_ms=700, now_ms_override=NOW)
     job = taken(both)
     said = both.q.ack_fail("jobs", "a", job.lease_token, now_ms_override=NOW + 5, error="no luck")
@@ -330,7 +330,7 @@ def test_the_order_is_that_of_entering_also_when_a_clock_goes_back(both):
 
 
 @every
-def test_what_was_promoted_may_run_whatever_time_a_reserve_is_told(both):
+def test_a_promoted_job_may_run_whatever_the_time_of_a_reserve(both):
     due = now_ms() + 3_600_000
     both.q.publish("jobs", {}, job_id="a", due_ms=due)
     assert both.q.promote_delayed("jobs", now_ms_override=due) == 1

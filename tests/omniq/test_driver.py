@@ -319,7 +319,7 @@ def test_a_release_gives_back_nothing_that_a_client_holds(side, server, store, w
     assert store.where("b") == ["wait"]
 
 
-def test_hazard_7_the_driver_frees_the_slot_of_a_record_that_is_gone(server, sides, store):
+def test_hazard_7_the_driver_frees_the_group_place_of_a_record_that_is_gone(server, sides, store):
     ours = sides["ours"]
 
     async def story(driver: Driver) -> None:

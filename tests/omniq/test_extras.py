@@ -37,7 +37,7 @@ def test_retry_failed_lets_a_job_begin_anew(both):
 
 
 @every
-def test_retry_failed_batch_answers_for_each_id(both):
+def test_retry_failed_batch_returns_a_result_for_each_id(both):
     for each in ("a", "b"):
         fail(both.q, each)
     both.q.publish("jobs", {}, job_id="waiting", now_ms_override=NOW)
@@ -51,7 +51,7 @@ def test_retry_failed_batch_answers_for_each_id(both):
 
 
 @every
-def test_remove_job_takes_a_job_from_the_lane_it_stands_in(both):
+def test_remove_job_takes_a_job_from_its_lane(both):
     q, store = both
     fail(q, "failed")
     q.publish("jobs", {}, job_id="done", now_ms_override=NOW)
@@ -78,7 +78,7 @@ def test_remove_job_takes_a_job_from_the_lane_it_stands_in(both):
 
 
 @every
-def test_remove_jobs_batch_answers_for_each_id(both):
+def test_remove_jobs_batch_returns_a_result_for_each_id(both):
     for each in ("a", "b"):
         both.q.publish("jobs", {}, job_id=each, now_ms_override=NOW)
     said = both.q.remove_jobs_batch("jobs", "wait", ["a", "unknown", "b"])
@@ -145,7 +145,7 @@ def test_public_names_are_documented():
 
 @pytest.mark.parametrize("kind", [OmniQ, AsyncOmniQ])
 @pytest.mark.parametrize("target", [None, 7, object(), "http://x", "localhost:6379", ""])
-def test_what_is_no_address_is_refused_without_repeating_it(kind, target):
+def test_an_invalid_address_is_refused_without_repeating_it(kind, target):
     with pytest.raises((TypeError, ValueError), match="expected a URL"):
         kind(target)
 

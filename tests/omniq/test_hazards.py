@@ -44,7 +44,7 @@ def test_hazard_1_a_lease_never_grows_by_being_renewed_often(q, store):
     assert store.wrong() == []
 
 
-def test_hazard_2_a_live_id_is_not_published_twice_so_no_slot_is_lost(q, store):
+def test_hazard_2_a_live_id_is_not_published_twice_so_no_group_place_is_lost(q, store):
     for _ in range(2):
         assert publish(q, "a", gid="g", group_limit=2) == "a"
     assert store.lines("g:g:wait") == ["a"]
@@ -128,7 +128,7 @@ def test_hazard_6_ids_without_a_payload_are_skipped_not_delivered(q, store):
     assert store.wrong() == []
 
 
-def test_hazard_6_a_ghost_in_a_group_takes_no_slot(q, store):
+def test_hazard_6_a_ghost_in_a_group_takes_no_group_place(q, store):
     publish(q, "a", gid="g")
     publish(q, "b", gid="g")
     store.client.delete(store.key("job:a"))
@@ -136,7 +136,7 @@ def test_hazard_6_a_ghost_in_a_group_takes_no_slot(q, store):
     assert store.wrong() == []
 
 
-def test_hazard_7_reaping_an_id_without_a_record_frees_its_slot(q, store):
+def test_hazard_7_reaping_an_id_without_a_record_frees_its_group_place(q, store):
     publish(q, "lost", gid="g", timeout_ms=10)
     publish(q, "next", gid="g")
     publish(q, "other", gid="h")
@@ -160,7 +160,7 @@ def test_hazard_8_a_reserve_whose_reply_was_lost_gives_the_same_job_again(q, sto
     assert store.where("a") == ["completed"]
 
 
-def test_hazard_8_a_lost_lease_is_no_recorded_failure_and_says_why_it_failed(q, store):
+def test_hazard_8_a_lost_lease_is_not_a_recorded_failure_and_has_a_reason(q, store):
     publish(q, "a", max_attempts=1, timeout_ms=10)
     taken(q)
     q.reap_expired("jobs", now_ms_override=NOW + 10)
@@ -404,7 +404,7 @@ def test_hazard_21_child_counters_end_by_themselves(q, raw):
     assert 0 < raw.pttl("{cc:batch}:th:over") <= 86_400_000
 
 
-def test_hazard_22_the_end_of_a_fan_in_is_heard_again(q):
+def test_hazard_22_the_end_of_a_fan_in_is_returned_again(q):
     q.childs_init("batch", 2)
     assert q.child_ack("batch", "a") == 1
     assert q.child_ack("batch", "a") == 1

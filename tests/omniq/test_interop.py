@@ -162,7 +162,7 @@ def test_removal_by_one_of_what_another_published(sides, server, store):
             assert store.wrong() == []
 
 
-def test_the_monitors_numbers_are_right_whoever_moved_a_job_last_if_it_was_us(sides, server, store):
+def test_the_monitors_numbers_are_right_after_each_of_our_moves(sides, server, store):
     """What 1.7.0 leaves behind in 4.0's index and statistics is mended by the next thing we do to the job."""
     now = now_ms() + 1000
     sides["4.0.0"].publish("jobs", {}, job_id="a", gid="g")

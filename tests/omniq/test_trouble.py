@@ -39,7 +39,7 @@ def test_an_asynchronous_handler_must_be_callable(server, q, store):
     assert store.where("a") == ["wait"]
 
 
-def test_a_coroutine_that_nobody_awaits_is_a_failure(q, store):
+def test_a_coroutine_that_is_never_awaited_is_a_failure(q, store):
     """Else a job would count as done of which nothing was done."""
     q.publish("jobs", {}, job_id="a", max_attempts=1)
     consuming = threading.Thread(target=lambda: q.consume("jobs", lambda ctx: coroutine(ctx)))
@@ -51,7 +51,7 @@ def test_a_coroutine_that_nobody_awaits_is_a_failure(q, store):
 
 
 @pytest.mark.parametrize("field", ["max_attempts", "timeout_ms", "backoff_ms", "created_ms"])
-def test_a_number_that_another_program_damaged_stops_nobody(q, store, raw, field):
+def test_a_number_that_another_program_damaged_stops_no_client(q, store, raw, field):
     q.publish("jobs", {}, job_id="a")
     raw.hset("{jobs}:job:a", field, "many")
     job = q.reserve("jobs")
@@ -95,7 +95,7 @@ def test_a_payload_that_redis_cannot_take_is_refused(q, store, monkeypatch):
     assert q.publish("jobs", ["x" * 96], job_id="a") == "a"
 
 
-def test_a_call_that_was_cancelled_leaves_its_answer_to_nobody(server):
+def test_a_cancelled_call_leaves_its_reply_to_no_other_call(server):
     """At every step of a call: the next one hears its own answer."""
 
     async def story() -> None:

@@ -1,9 +1,9 @@
 -- Ack a failure. In: mark, id, token, error or ''. Out: RETRY, due_ms or FAILED.
 even_if_full()
 local mark, id, token, message = argument[3], argument[4], argument[5], argument[6]
-local said = answered(id, mark)
-if said == 'FAILED' then return {'FAILED'} end
-if said then return {'RETRY', said} end
+local earlier = earlier_reply(id, mark)
+if earlier == 'FAILED' then return {'FAILED'} end
+if earlier then return {'RETRY', earlier} end
 local job, code = held(id, token)
 if not job then return refuse(code) end
 local fields = {'th_lost', ''}
@@ -12,7 +12,7 @@ if message ~= '' then add(fields, 'last_error', message, 'last_error_ms', n(th.n
 call('DEL', key(q, 'th:grant:' .. token))
 if is_last(job) then
   add(fields, 'failed_ms', n(th.now), 'th_st', 'f' .. token, 'th_reason', message ~= '' and message or 'failed')
-  answer(fields, mark, 'FAILED')
+  store_reply(fields, mark, 'FAILED')
   th.dead(q, id, job, fields)
   th.finish()
   return {'FAILED'}
@@ -21,7 +21,7 @@ local due = th.now + whole(call('HGET', job_key(q, id), 'backoff_ms'))
 th.remove(q, id, job)
 th.clear_lease(fields)
 add(fields, 'th_st', 'r' .. token)
-answer(fields, mark, n(due))
+store_reply(fields, mark, n(due))
 delay(id, due, fields)
 th.finish()
 return {'RETRY', n(due)}

@@ -1,6 +1,6 @@
--- One child is done. In: its id. Out: how many are left. The same child again is answered and changes nothing. At 0 the
--- keys go, as other clients expect, but who was counted is kept for a while: a child whose worker died after the last
--- ack and before it acted on it hears 0 again.
+-- One child is done. In: its id. Out: how many are left. The same child again changes nothing. At 0 the keys
+-- are deleted, as other clients expect, but the counted children are kept for a while: a child whose worker died after the last
+-- ack and before it acted on it gets 0 again.
 even_if_full()
 local child = argument[3]
 local count_at, done_at, over_at = base .. ':count', base .. ':done', base .. ':th:over'

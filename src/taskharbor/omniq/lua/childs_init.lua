@@ -1,5 +1,5 @@
 -- Begin to count children. In: mark, how many, how long the counter lives. Out: OK. The keys are those of every OmniQ
--- client; the marker of an earlier count of that name goes.
+-- client; the marker of an earlier count of that name is deleted.
 unless_full()
 local mark, expected, ttl = argument[3], argument[4], argument[5]
 local count_at, done_at, mark_at = base .. ':count', base .. ':done', base .. ':th:begun'

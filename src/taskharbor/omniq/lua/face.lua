@@ -1,4 +1,4 @@
--- What the scripts of taskharbor.omniq have in common, on top of the driver's fragments.
+-- What the scripts of taskharbor.omniq share, after the driver's library fragments.
 -- KEYS[1]: `B:meta`, which never exists. ARGV[1]: a MessagePack array; its first item is whether this is a Cluster, its
 -- second the time in milliseconds, 0: by the server's clock.
 -- without: 99_sweep
@@ -13,20 +13,20 @@ if clock == 0 then
   clock = time[1] * 1000 + floor(time[2] / 1000)
 end
 th.begin(clock, argument[1], q)
-th.trusting = true   -- a job that stands in a line may run: whoever put it there decided so
+th.trusting = true   -- a job in a list may run: the client that put it there decided so
 
 local function refuse(code)
   return redis.error_reply('OMNIQ ' .. code)
 end
 
--- Whether this very call was answered before (its reply was lost, and it was sent again): the answer then.
-local function answered(id, mark)
-  local said = call('HGET', job_key(q, id), 'th_call')
-  if said and string.sub(said, 1, #mark) == mark then return string.sub(said, #mark + 2) end
+-- The reply of this very call, if it was made before: its reply was lost, and it was sent again.
+local function earlier_reply(id, mark)
+  local earlier = call('HGET', job_key(q, id), 'th_call')
+  if earlier and string.sub(earlier, 1, #mark) == mark then return string.sub(earlier, #mark + 2) end
   return nil
 end
 
-local function answer(fields, mark, text)
+local function store_reply(fields, mark, text)
   add(fields, 'th_call', mark .. ' ' .. text)
 end
 
@@ -36,11 +36,11 @@ local function held(id, token)
   local job = th.load(q, id)
   if not job or not call('ZSCORE', safe_key(q, 'active'), id) then return nil, 'NOT_ACTIVE' end
   if job.lease_token ~= token then return nil, 'TOKEN_MISMATCH' end
-  job.state = 'active'   -- whatever somebody else wrote over it
+  job.state = 'active'   -- whatever another program wrote there
   return job
 end
 
--- What the counters are once the lease is over, with `failed` failures more. See docs/driver-redis.md, "Counting".
+-- The counters once the lease is over, with `failed` more failures. See docs/driver-redis.md, "Counting".
 local function count(job, fields, failed)
   local failures, deliveries = th.counters(job)
   local attempt = whole(job.attempt)
@@ -52,7 +52,7 @@ local function is_last(job)
   return whole(job.attempt) >= max(1, whole(job.max_attempts))
 end
 
--- To the end of its line: the order is that of entering, and what is due comes in by an operation of its own.
+-- To the end of its list. The order is that of entering; due jobs enter by an operation of their own.
 local function append(id, job, fields)
   local seq = th.next_arrival(q)
   add(fields, 'state', 'wait', 'th_at', n(th.now), 'th_seq', n(seq), 'updated_ms', n(th.now))

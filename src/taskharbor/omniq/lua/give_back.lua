@@ -1,13 +1,13 @@
--- Give a job back that was not worked on, or not to its end. In: mark, id, token. Out: OK. No attempt is spent: the
+-- Give back a job whose handler did not finish. In: mark, id, token. Out: OK. No attempt is spent: the
 -- leases granted stay what they are, and one more may be granted.
 even_if_full()
 local mark, id, token = argument[3], argument[4], argument[5]
-if answered(id, mark) then return 'OK' end
+if earlier_reply(id, mark) then return 'OK' end
 local job, code = held(id, token)
 if not job then return refuse(code) end
 local fields = {'th_st', 'r' .. token, 'due_ms', '', 'max_attempts', n(max(1, whole(job.max_attempts)) + 1)}
 count(job, fields, 0)
-answer(fields, mark, 'OK')
+store_reply(fields, mark, 'OK')
 call('DEL', key(q, 'th:grant:' .. token))
 th.remove(q, id, job)
 th.clear_lease(fields)

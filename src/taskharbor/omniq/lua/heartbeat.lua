@@ -1,5 +1,5 @@
 -- Heartbeat. In: mark, id, token. Out: lock_until_ms. The lease then ends a whole timeout from now, or when it would
--- have ended anyway: it never grows by being renewed often. One that is over, but was not reaped, is renewed.
+-- have ended anyway: frequent heartbeats do not make it longer. A lease that is over, but was not reaped, is renewed.
 even_if_full()
 local id, token = argument[4], argument[5]
 local job, code = held(id, token)

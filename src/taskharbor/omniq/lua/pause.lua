@@ -1,4 +1,4 @@
--- The flag of a queue. In: pause, resume or ask. Out: OK, how many flags were taken away, whether there is one.
+-- The flag of a queue. In: pause, resume or ask. Out: OK, how many flags were removed, whether there is one.
 local at, what = key(q, 'paused'), argument[3]
 if what == 'ask' then return call('EXISTS', at) end
 even_if_full()

@@ -1,5 +1,5 @@
--- Promote what is due. In: how many at most. Out: how many were. Each goes to the end of its own line, in the order of
--- (due, arrival). An id without a record, or whose record says that it stands elsewhere, is dropped.
+-- Promote what is due. In: how many at most. Out: how many were. Each goes to the end of its own list, in the order of
+-- (due, arrival). An id without a record, or whose record is in another state, is dropped.
 even_if_full()
 local at = safe_key(q, 'delayed')
 local due = call('ZRANGEBYSCORE', at, '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, argument[3])

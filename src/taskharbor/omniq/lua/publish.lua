@@ -1,5 +1,5 @@
 -- Publish. In: mark, id, payload, max_attempts, timeout_ms, backoff_ms, due_ms or 0, gid or '', group_limit or 0.
--- Out: the id. An id that is alive is answered and left as it is; one that ended begins anew, with nothing left of it.
+-- Out: the id. A job that is alive stays as it is; an id whose job has ended begins anew, with nothing left of it.
 unless_full()
 local mark, id, payload = argument[3], argument[4], argument[5]
 local due, gid, limit = argument[9], argument[10], argument[11]

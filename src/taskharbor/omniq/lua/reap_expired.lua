@@ -1,5 +1,5 @@
 -- Reap leases that are over. In: how many at most. Out: how many were. A job of an OmniQ client is retried or fails, as
--- by ack_fail, with a reason; one of taskharbor's goes back into the line, and its worker decides what that means.
+-- by ack_fail, with a reason; one of TaskHarbor's becomes ready again, and its worker decides what that means.
 even_if_full()
 local REASON = 'LeaseExpired: the lease ended without an ack'
 local over = call('ZRANGEBYSCORE', safe_key(q, 'active'), '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, argument[3])

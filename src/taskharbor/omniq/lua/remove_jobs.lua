@@ -1,7 +1,7 @@
 -- Remove jobs from a lane. In: the lane, ids. Out: id, '' or a code, id, … Everything is checked before anything is
--- changed. Looking for an id in a list takes time that grows with the list.
+-- changed. Searching a list takes time that grows with the list.
 even_if_full()
-local lane, said = argument[3], {}
+local lane, results = argument[3], {}
 local STATES = {wait = 'wait', gwait = 'wait', delayed = 'delayed', failed = 'failed', completed = 'completed'}
 
 local function stands(id, job)
@@ -28,8 +28,8 @@ local function remove(id)
 end
 
 for _, id in ipairs(argument[4]) do
-  said[#said + 1] = id
-  said[#said + 1] = remove(id)
+  results[#results + 1] = id
+  results[#results + 1] = remove(id)
 end
 th.finish()
-return said
+return results

@@ -1,6 +1,6 @@
 -- Reserve. In: the token of the lease to be granted. Out: PAUSED, EMPTY, or JOB, id, payload, lock_until_ms, attempt,
--- gid, token, max_attempts, how long the lease lasts. The same call sent again is answered with the same job: a key of
--- one minute remembers what a token was given.
+-- gid, token, max_attempts, how long the lease lasts. The same call sent again returns the same job: a key that
+-- lives for a minute stores the job of a token.
 even_if_full()
 local token = argument[3]
 local given_key = key(q, 'th:grant:' .. token)

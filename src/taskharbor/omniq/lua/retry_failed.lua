@@ -1,12 +1,12 @@
 -- Failed jobs begin anew. In: mark, ids. Out: id, '' or a code, id, …
 even_if_full()
-local mark, said = argument[3], {}
+local mark, results = argument[3], {}
 
 local function again(id)
   if id == '' then return 'BAD_JOB_ID' end
   local job = th.load(q, id)
   if not job then return 'NO_JOB' end
-  if answered(id, mark) then return '' end
+  if earlier_reply(id, mark) then return '' end
   if job.state ~= 'failed' then return 'NOT_FAILED' end
   local _, deliveries = th.counters(job)
   local real = th.real_max(job)
@@ -14,7 +14,7 @@ local function again(id)
     'attempt', '0', 'max_attempts', th.shown_max(0, real, 0), 'due_ms', '', 'th_att', '0', 'th_fail', '0', 'th_lost', '',
     'th_off', n(deliveries), 'th_st', '', 'th_reason', '', 'th_fin', '', 'failed_ms', '',
   }
-  answer(fields, mark, 'OK')
+  store_reply(fields, mark, 'OK')
   th.remove(q, id, job)
   th.clear_lease(fields)
   append(id, job, fields)
@@ -22,8 +22,8 @@ local function again(id)
 end
 
 for _, id in ipairs(argument[4]) do
-  said[#said + 1] = id
-  said[#said + 1] = again(id)
+  results[#results + 1] = id
+  results[#results + 1] = again(id)
 end
 th.finish()
-return said
+return results

@@ -1,4 +1,4 @@
--- Change the limit of a group, and look at once whether it has room now. In: gid, limit. Out: OK.
+-- Change the limit of a group, and offer it at once if it has room now. In: gid, limit. Out: OK.
 even_if_full()
 local gid = argument[3]
 call('SET', group_key(q, gid, 'limit'), n(argument[4]))
