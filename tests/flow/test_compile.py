@@ -120,7 +120,7 @@ def test_a_join_between_two_large_groups_saves_edges(tasks: Tasks) -> None:
 
 
 def test_a_shape_that_is_too_long_is_split_by_joins(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "LONG_SHAPE", 8)
+    monkeypatch.setattr(compiling, "MAX_SHAPE_BYTES", 8)
     pairs = [group(tasks.number.s(1), tasks.number.s(2)) for _ in range(5)]
     flow = chain(group(*pairs, tasks.number.s(3)), group(tasks.collect.s(), tasks.collect.s()))
     kinds = [type for type, _ in edges(flow)]

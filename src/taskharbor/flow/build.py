@@ -1,7 +1,7 @@
 """Composing: steps become chains, groups and chords, which nest freely. Nothing is stored before `.enqueue()`.
 
-What can be known when a part is put in is checked there: that it is a step, that it lacks at most one parameter, that
-all steps are of one harbor. Whether something comes before a step is known only when the whole is compiled.
+A part is checked when it is put in: that it is a step, that it lacks at most one parameter, that all steps are of one
+harbor. Whether something comes before a step is known only when the whole flow is compiled.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ WHO = "flow.enqueue"  # the blocking call, as errors name it
 
 
 class Flow(Workflow, Generic[R_co]):
-    """Steps in a sequence, or side by side. Made by `chain`, `group` and `chord`; immutable, and may be used again.
+    """Steps in a sequence, or side by side. Made by `chain`, `group` and `chord`; immutable, and may be enqueued again.
 
-    A handler that returns one lets it take the place of its job.
+    If a handler returns one, it takes the place of the handler's job.
     """
 
     __slots__ = ("client", "connection", "depth", "kind", "on_failure", "parts")

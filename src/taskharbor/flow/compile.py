@@ -1,8 +1,8 @@
 """Compiling: a flow becomes job records whose `depends_on` are its edges. Pure: nothing is stored here.
 
-Every part is placed after a value: the jobs that must be done first, and the tree of those whose results make up what
-the next step receives. A step makes one job of it; a group, a list of its members' values. Where a list has to be
-one job (at the end of a flow, or between two large groups) a join is put in, which runs nothing.
+Every part is placed after a value: the jobs that must be done first, and the tree of the jobs whose results the next
+step receives. The value of a step is its job; that of a group is the list of its members' values. Where one job has to
+stand for a list (at the end of a flow, or between two large groups) a join is added, which runs nothing.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 Tree: TypeAlias = str | list[Any]
 """The id of a job, or a list of trees."""
 
-MANY_EDGES = 256  # between two groups; with more of them a join is cheaper
-LONG_SHAPE = 4096  # bytes of metadata; longer ones are cut by joins
+MAX_EDGES_WITHOUT_JOIN = 256  # between two groups; with more of them a join is cheaper
+MAX_SHAPE_BYTES = 4096  # of metadata; joins split longer ones
 
 
 class Value(NamedTuple):
-    """What comes before a part: the jobs to wait for, and whose results are received."""
+    """What comes before a part: the jobs to wait for, and the tree of those whose results it receives."""
 
     waits: tuple[str, ...]
     tree: Tree
 
 
 class Compiled(NamedTuple):
-    """The jobs of a flow, in an order in which none comes before what it waits for, and the one that ends it."""
+    """The jobs of a flow, each after the jobs that it waits for, and the job that ends the flow."""
 
     jobs: list[JobRecord]
     flow_id: str
@@ -60,7 +60,7 @@ class Compiled(NamedTuple):
 
 
 def compile_flow(flow: Flow[Any], now: datetime, queue: str) -> Compiled:
-    """A flow of its own. ValueError if it has no job, TypeError if a step lacks what nothing before it gives."""
+    """Compile a flow. ValueError if it has no job, TypeError if a step lacks an argument and nothing precedes it."""
     compiler = Compiler(now, queue)
     value = compiler.place(flow, None)
     if not compiler.jobs:
@@ -69,7 +69,7 @@ def compile_flow(flow: Flow[Any], now: datetime, queue: str) -> Compiled:
 
 
 def compile_spawn(flow: Flow[Any], parent: JobRecord, now: datetime, queue: str) -> Compiled:
-    """A flow that takes a job's place. It belongs to the job's flow, if the job has one."""
+    """Compile a flow that takes a job's place. It belongs to the job's flow, if the job has one."""
     depth = depth_of(parent) + 1
     if depth > MAX_DEPTH:
         raise ValueError(
@@ -90,7 +90,7 @@ def compile_spawn(flow: Flow[Any], parent: JobRecord, now: datetime, queue: str)
 
 
 class Compiler:
-    """Places parts one after the other. `failing`: the failure steps of the parts around, the innermost first."""
+    """Places parts one after the other. `failing`: the failure steps of the enclosing parts, the innermost first."""
 
     def __init__(self, now: datetime, queue: str, parent: JobRecord | None = None) -> None:
         self.now = now
@@ -102,7 +102,7 @@ class Compiler:
         self._returns: dict[str, Any] = {}
 
     def place(self, part: Step[Any] | Flow[Any], before: Value | None) -> Value:
-        """Put a part after a value, and answer its own."""
+        """Place a part after a value; returns the value of the part."""
         if isinstance(part, Step):
             return self._step(part, before)
         around = self.failing, self.metadata
@@ -124,8 +124,8 @@ class Compiler:
         if not flow.parts:
             return Value(before.waits if before is not None else (), [])
         if before is not None:
-            before = self._bounded(before)  # here, or each member would make joins of its own
-            if len(before.waits) > 1 and len(before.waits) * starts(flow) > MANY_EDGES:
+            before = self._bounded(before)  # here, because each member would add joins of its own
+            if len(before.waits) > 1 and len(before.waits) * starts(flow) > MAX_EDGES_WITHOUT_JOIN:
                 before = self._joined(before)
         values = [self.place(part, before) for part in flow.parts]
         waits = dict.fromkeys(id for value in values for id in value.waits)
@@ -153,7 +153,7 @@ class Compiler:
         return self._add(job, before, metadata)
 
     def _joined(self, value: Value) -> Value:
-        """One job in the place of many; it waits for all of them, and its result is their list."""
+        """A join for a value: it waits for all its jobs, and its result is their list."""
         value = self._bounded(value)
         members = [self.jobs[id] for id in value.waits if id in self.jobs]
         queue = members[0].queue if members else self.queue if self.parent is None else self.parent.queue
@@ -184,11 +184,11 @@ class Compiler:
         return Value((job.id,), job.id)
 
     def _bounded(self, value: Value) -> Value:
-        """The same with joins for the lists inside, if there are too many edges or too long a shape without them."""
+        """The same value, with joins for its inner lists if it has too many edges or its shape is too long."""
         tree = value.tree
         if isinstance(tree, str) or not any(isinstance(each, list) for each in tree):
             return value
-        if len(value.waits) <= MAX_DEPENDENCIES and len(write_shape(_shape(tree))) <= LONG_SHAPE:
+        if len(value.waits) <= MAX_DEPENDENCIES and len(write_shape(_shape(tree))) <= MAX_SHAPE_BYTES:
             return value
         inner = [
             self._joined(Value(tuple(_leaves(each)), each)).tree if isinstance(each, list) else each for each in tree
@@ -198,7 +198,7 @@ class Compiler:
         return Value(tuple(dict.fromkeys((*joins, *(id for id in value.waits if id not in covered)))), inner)
 
     def finish(self, value: Value, flow_id: str) -> Compiled:
-        """All jobs with their flow; one of them ends it."""
+        """All jobs of the flow; one of them ends it."""
         if not isinstance(value.tree, str):
             value = self._joined(value)
         assert isinstance(value.tree, str)
@@ -207,7 +207,7 @@ class Compiler:
         return Compiled(jobs, flow_id, value.tree, self._returns[value.tree])
 
     def _type(self, tree: Tree) -> Any:
-        """The type of a result: a list of one type, if all its members have that one."""
+        """The type of a result: a list of one type, if all its members have that type."""
         if isinstance(tree, str):
             return self._returns[tree]
         kinds = [self._type(each) for each in tree]
@@ -215,7 +215,7 @@ class Compiler:
 
 
 def starts(part: Step[Any] | Flow[Any]) -> int:
-    """How many jobs of a part begin at once."""
+    """The number of jobs of a part that start at once."""
     if isinstance(part, Step):
         return 1
     return sum(map(starts, part.parts)) if part.is_parallel else starts(part.parts[0])

@@ -1,7 +1,7 @@
 """A flow as Mermaid text, for documents, issues and terminals that draw it.
 
-Jobs of one type that wait for the same and are waited for by the same are drawn as one when a flow is large: nobody
-can look at a thousand boxes, and most programs that draw refuse.
+In a large flow, jobs of one type with the same edges share one box: a thousand boxes are unreadable, and most programs
+that draw Mermaid refuse them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from taskharbor.flow.summary import is_failure_step
 from taskharbor.model.job import FlowInfo, JobInfo
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
 
-LARGE = 30
+MAX_SINGLE_BOXES = 30  # jobs; in larger flows like jobs share a box
 _COLOURS = {
     "done": "#cfc",
     "inflight": "#cdf",
@@ -25,7 +25,7 @@ _COLOURS = {
 
 
 def mermaid(info: FlowInfo) -> str:
-    """The graph: a box for each job with its type and state, an arrow for each edge, dotted ones to what took over."""
+    """The graph: a box for each job with its type and state, an arrow for each edge, a dotted one to its successor."""
     boxes = _boxes(info)
     names: dict[object, str] = {}
     members = Counter(boxes.values())
@@ -46,7 +46,7 @@ def mermaid(info: FlowInfo) -> str:
 
 def _boxes(info: FlowInfo) -> dict[str, object]:
     """Which box each job is drawn in."""
-    if len(info.nodes) <= LARGE:
+    if len(info.nodes) <= MAX_SINGLE_BOXES:
         return {node.job.id: node.job.id for node in info.nodes}
     after: dict[str, list[str]] = {node.job.id: [] for node in info.nodes}
     for dependency, dependent in info.edges:

@@ -1,7 +1,7 @@
-"""A step for `on_failure=`, written down for the jobs that may have to release it.
+"""The step of `on_failure=`, encoded for the jobs that may have to release it.
 
-The job that dies releases it. One that was dead before the flow came, found by the key of a step, cannot: then
-the caller that enqueues the flow does.
+The job that dies releases it. A job that was dead before the flow was enqueued, and that a step was found to be by its
+key, cannot: then the enqueue of the flow does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def failure_step(step: Step[Any], now: datetime, queue: str) -> FailureStep:
-    """The job that a failure releases. Its id is made here, so that there is never a second one."""
+    """The job that a failure releases. Its id is made here, so that it is never stored twice."""
     task, signature = step.task, step.task.handler.signature
     options, lacking = task._options, step.lacking()
     return FailureStep(
@@ -44,12 +44,12 @@ def failure_step(step: Step[Any], now: datetime, queue: str) -> FailureStep:
 
 
 def carries_steps(known: Mapping[str, JobRecord]) -> bool:
-    """Whether one of these steps, by the id of the job that it was found to be, would release something."""
+    """Whether one of these steps, each by the id of the job that it was found to be, carries a failure step."""
     return any(ON_FAILURE_KEY in step.metadata for step in known.values())
 
 
 async def released_at_once(client: Client, known: Mapping[str, JobRecord], budget: Budget) -> list[JobRecord]:
-    """The failure steps of a flow that has failed before it began: a step of it is a job that is dead already."""
+    """The failure steps of a flow that failed before it began, because a step of it is a job that is already dead."""
     records: dict[str, JobRecord] = {}
     for id, step in known.items():
         if ON_FAILURE_KEY not in step.metadata:

@@ -1,4 +1,4 @@
-"""A flow that was found again: everything the store tells of it, and the handle to go on with."""
+"""A flow that was found by its id: all that the store returned about it, and its handle."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from taskharbor.model.times import Duration
 
 
 class FlowRun(FlowInfo, frozen=True):
-    """A flow as it read at one moment, with its jobs (`nodes`) and edges. `handle` asks the store anew."""
+    """A flow as it was at one moment, with its jobs (`nodes`) and edges. `handle` reads the store again."""
 
     handle: FlowHandle[Any]
 
     @classmethod
     def of(cls, info: FlowInfo, handle: FlowHandle[Any]) -> FlowRun:
-        """What a store told, with a handle."""
+        """A flow as the store returned it, with a handle."""
         return cls(info.id, info.status, info.created_at, info.updated_at, info.nodes, info.edges, handle)
 
     @property
@@ -29,7 +29,7 @@ class FlowRun(FlowInfo, frozen=True):
 
     @property
     def durations(self) -> dict[str, timedelta | None]:
-        """How long each job took once nothing held it up, by its id; None while it has not ended."""
+        """How long each job took from the moment at which it could start, by its id; None while it has not ended."""
         return durations_of(self)
 
     @property
@@ -42,25 +42,25 @@ class FlowRun(FlowInfo, frozen=True):
         return mermaid(self)
 
     def result(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> Any:
-        """As the handle's."""
+        """The same as the handle's method."""
         return self.handle.result(timeout, call_timeout=call_timeout)
 
     async def aresult(self, timeout: Duration | None = None, *, call_timeout: Duration | None = None) -> Any:
-        """As the handle's."""
+        """The same as the handle's method."""
         return await self.handle.aresult(timeout, call_timeout=call_timeout)
 
     def requeue(self, *, call_timeout: Duration | None = None) -> int:
-        """As the handle's."""
+        """The same as the handle's method."""
         return self.handle.requeue(call_timeout=call_timeout)
 
     async def arequeue(self, *, call_timeout: Duration | None = None) -> int:
-        """As the handle's."""
+        """The same as the handle's method."""
         return await self.handle.arequeue(call_timeout=call_timeout)
 
     def cancel(self, *, call_timeout: Duration | None = None) -> int:
-        """As the handle's."""
+        """The same as the handle's method."""
         return self.handle.cancel(call_timeout=call_timeout)
 
     async def acancel(self, *, call_timeout: Duration | None = None) -> int:
-        """As the handle's."""
+        """The same as the handle's method."""
         return await self.handle.acancel(call_timeout=call_timeout)

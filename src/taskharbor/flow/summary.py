@@ -1,4 +1,4 @@
-"""Reading a flow from what the store tells of it: where it ends, how far it is, how long its jobs took."""
+"""Figures of a flow as the store returned it: which job ends it, its progress, how long its jobs took."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def end_of(info: FlowInfo) -> str:
 
 
 def progress_of(info: FlowInfo) -> tuple[int, int]:
-    """How many jobs are done, of how many: without joins, failure steps, and jobs that handed over to others."""
+    """How many jobs are done, of how many. Joins, failure steps and jobs that handed over to others do not count."""
     counted = [
         node
         for node in info.nodes
@@ -35,11 +35,11 @@ def progress_of(info: FlowInfo) -> tuple[int, int]:
 
 
 def durations_of(info: FlowInfo) -> dict[str, timedelta | None]:
-    """How long each job took from the moment nothing held it up any more to its end; None while it has not ended."""
+    """How long each job took from the moment at which it could start to its end; None while it has not ended."""
     ended = {node.job.id: node.job.finished_at for node in info.nodes}
-    free = {node.job.id: max(node.job.created_at, node.job.run_at or node.job.created_at) for node in info.nodes}
+    startable = {node.job.id: max(node.job.created_at, node.job.run_at or node.job.created_at) for node in info.nodes}
     for dependency, dependent in info.edges:
         at = ended.get(dependency)
-        if at is not None and dependent in free:
-            free[dependent] = max(free[dependent], at)
-    return {id: None if at is None else max(at - free[id], timedelta()) for id, at in ended.items()}
+        if at is not None and dependent in startable:
+            startable[dependent] = max(startable[dependent], at)
+    return {id: None if at is None else max(at - startable[id], timedelta()) for id, at in ended.items()}
