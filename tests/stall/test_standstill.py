@@ -20,7 +20,7 @@ WRITES = {name for name in CALLS if name.rpartition(".")[2].removeprefix("a") in
 @pytest.fixture
 def quick(monkeypatch):
     """The timeouts of a worker's stop, shortened: the tests check that they end it."""
-    for name, seconds in {"STORE": 0.3, "HURRIED": 0.3, "CANCELLED": 0.1, "CLOSING": 0.2}.items():
+    for name, seconds in {"STORE_S": 0.3, "HURRIED_S": 0.3, "CANCEL_S": 0.1, "CLOSE_S": 0.2}.items():
         monkeypatch.setattr(stop_budget, name, seconds)
 
 

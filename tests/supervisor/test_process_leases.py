@@ -1,7 +1,7 @@
 """Which leases of a worker process the supervisor renews, from what the process reports."""
 
 from taskharbor.testing import ManualClock
-from taskharbor.worker.heart import OVERDUE
+from taskharbor.worker.heart import OVERDUE_S
 from taskharbor.worker.supervisor import messages
 from taskharbor.worker.supervisor.process import Process
 from tests.supervisor.child_messages import async_test, receive, taken, tick
@@ -12,7 +12,7 @@ async def test_a_lease_is_renewed_until_its_job_outlives_its_timeout() -> None:
     clock = ManualClock()
     process = Process(0, clock)
     receive(process, messages.Taken([taken("a", limit=5), taken("b")], []))
-    clock.advance(5 + OVERDUE - 1)
+    clock.advance(5 + OVERDUE_S - 1)
     assert {held.lease.token for held in process.renewable(clock.monotonic())} == {"a", "b"}
     clock.advance(2)
     assert {held.lease.token for held in process.renewable(clock.monotonic())} == {"b"}

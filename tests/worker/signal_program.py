@@ -96,7 +96,7 @@ class Standing:
 
 
 def main(phase: str) -> None:
-    stop_budget.STORE, stop_budget.HURRIED, stop_budget.CLOSING = 1.0, 0.5, 0.2
+    stop_budget.STORE_S, stop_budget.HURRIED_S, stop_budget.CLOSE_S = 1.0, 0.5, 0.2
     options: dict[str, Any] = {"shutdown_timeout": 0.2, "lease": 600}
     if phase.startswith("still:"):
         worker = Worker(Standing(harbor.driver, phase.removeprefix("still:")), observers=[observe], **options)

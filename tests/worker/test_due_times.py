@@ -10,7 +10,7 @@ from taskharbor import Snooze
 from taskharbor.events import JobRetried, JobSnoozed, JobStarted
 from taskharbor.policy.retry import Fixed
 from taskharbor.testing.clock import START
-from taskharbor.worker import due_times as agenda_module
+from taskharbor.worker import due_times
 from taskharbor.worker.due_times import DueTimes
 from tests.worker.workbench import Bench, bench_test, job
 
@@ -88,15 +88,15 @@ async def test_a_sooner_one_is_noticed_while_the_worker_waits_for_a_later_one(be
         assert starts[-1] == ("late", 50.0)
 
 
-def test_the_agenda_keeps_order_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agenda_module, "LONGEST", 50)
-    rng, agenda = random.Random(7), DueTimes()
+def test_due_times_come_in_order_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(due_times, "MAX_TIMES", 50)
+    rng, times = random.Random(7), DueTimes()
     offsets = [rng.randrange(1000) for _ in range(60)]
     for number, offset in enumerate(offsets):
-        sooner = agenda.note(START + timedelta(seconds=offset))
+        sooner = times.note(START + timedelta(seconds=offset))
         assert sooner == (number < 50 and all(offset < other for other in offsets[:number]))
     left = sorted(offsets[:50])
     for now in range(0, 1001, 37):
-        agenda.passed(START + timedelta(seconds=now))
+        times.passed(START + timedelta(seconds=now))
         left = [offset for offset in left if offset > now]
-        assert agenda.seconds(START + timedelta(seconds=now)) == (left[0] - now if left else None)
+        assert times.seconds(START + timedelta(seconds=now)) == (left[0] - now if left else None)

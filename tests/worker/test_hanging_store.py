@@ -73,7 +73,7 @@ class _Standing:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in {"STORE": 0.3, "HURRIED": 0.3, "CANCELLED": 0.02, "CLOSING": 0.05}.items():
+    for name, seconds in {"STORE_S": 0.3, "HURRIED_S": 0.3, "CANCEL_S": 0.02, "CLOSE_S": 0.05}.items():
         monkeypatch.setattr(stop_budget, name, seconds)
 
 
@@ -203,6 +203,6 @@ def test_the_bound_is_the_documented_one(monkeypatch: pytest.MonkeyPatch) -> Non
     found = re.search(r"at most\s+`shutdown_timeout` and (\d+) s more.*?within (\d+) s", text, re.DOTALL)
     assert found is not None
     handlers = executor.INTERRUPT_GRACE_S + executor.ENDING_GRACE_S  # for those interrupted; for their transactions
-    ends = 3 * stop_budget.CANCELLED + stop_budget.CLOSING + stop_budget.CANCELLED  # the services, the driver
-    assert handlers + stop_budget.STORE + ends <= float(found[1])
-    assert handlers + stop_budget.HURRIED + ends <= float(found[2])
+    ends = 3 * stop_budget.CANCEL_S + stop_budget.CLOSE_S + stop_budget.CANCEL_S  # the services, the driver
+    assert handlers + stop_budget.STORE_S + ends <= float(found[1])
+    assert handlers + stop_budget.HURRIED_S + ends <= float(found[2])

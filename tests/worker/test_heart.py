@@ -167,7 +167,7 @@ async def test_leases_are_renewed_while_a_handler_blocks_the_loop_and_the_handle
     assert "test_heart.py" in handler_line
     assert "in blocking" in handler_line
     assert "threading.py" in innermost
-    assert event.seconds >= heart_module.BLOCKED_AFTER
+    assert event.seconds >= heart_module.BLOCKED_AFTER_S
 
 
 class _StandingLoop:
@@ -191,7 +191,7 @@ def test_a_blockage_that_ends_as_it_is_noticed_is_no_blockage_by_nobody(
     ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the moment that the watch gave up waiting and its look the handler has ended: there is nobody to name."""
-    for name in ("BLOCKED_AFTER", "NOBODY", "PULSE"):
+    for name in ("BLOCKED_AFTER_S", "NO_HANDLER_S", "CHECK_INTERVAL_S"):
         monkeypatch.setattr(heart_module, name, 0.05)
 
     @bench_test

@@ -24,7 +24,7 @@ from taskharbor.events import (
     WorkerStuck,
 )
 from taskharbor.observe.prometheus import PrometheusObserver
-from taskharbor.worker.heart import BLOCKED_AFTER
+from taskharbor.worker.heart import BLOCKED_AFTER_S
 from taskharbor.worker.interrupts import CANCEL_GRACE
 from tests.worker.workbench import Bench, bench_test, job
 
@@ -191,6 +191,6 @@ async def test_a_loop_that_is_blocked(bench: Bench) -> None:
     await worker.arun(until_empty=True)
     [health] = healths
     assert (health.ok, health.busy) == (False, True)
-    assert health.blocked_for >= BLOCKED_AFTER
+    assert health.blocked_for >= BLOCKED_AFTER_S
     assert desk.metric("taskharbor_handlers_blocked_total", queue="default", type="t") == 1
     assert worker.health().blocked_for == 0

@@ -265,7 +265,7 @@ async def test_who_does_not_know_a_type_says_which_it_knows(bench: Bench) -> Non
 
 def test_a_worker_that_can_run_nothing_says_so(caplog: pytest.LogCaptureFixture) -> None:
     Worker("memory://").run(until_empty=True)
-    assert "knows no job type, so it can run nothing" in caplog.text
+    assert "has no handlers, so it can run nothing" in caplog.text
     caplog.clear()
     worker = Worker("memory://")
     worker.register("t", lambda: None)

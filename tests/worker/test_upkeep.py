@@ -12,7 +12,7 @@ from taskharbor.testing import ManualClock
 from taskharbor.worker.capacity import Capacity
 from taskharbor.worker.outage import Outage
 from taskharbor.worker.settings import settings
-from taskharbor.worker.upkeep import BEAT_EVERY, LOOK_EVERY, ROUND_EVERY, Upkeep
+from taskharbor.worker.upkeep import BEAT_INTERVAL_S, CHECK_INTERVAL_S, ROUND_INTERVAL_S, Upkeep
 from tests.worker.workbench import Bench, bench_test, job, run
 
 
@@ -51,13 +51,13 @@ def test_it_follows_the_stores_clock_each_round_and_whenever_the_clock_asks_for_
         await once_asleep(clock)
         assert clock.followed == 0
         clock.old = True  # the machine was asleep
-        clock.advance(BEAT_EVERY)
+        clock.advance(BEAT_INTERVAL_S)
         await once_asleep(clock)
         assert clock.followed == 1
-        clock.advance(BEAT_EVERY)
+        clock.advance(BEAT_INTERVAL_S)
         await once_asleep(clock)
         assert clock.followed == 1
-        clock.advance(ROUND_EVERY)
+        clock.advance(ROUND_INTERVAL_S)
         await once_asleep(clock)
         assert clock.followed == 2
         await upkeep.stop()
@@ -78,7 +78,7 @@ async def test_it_beats_and_prunes(bench: Bench) -> None:
             await asyncio.sleep(0)
         while (await bench.driver.counts(bench.clock.now())).get("default"):
             if bench.clock.sleepers:
-                bench.clock.advance(BEAT_EVERY)
+                bench.clock.advance(BEAT_INTERVAL_S)
             await asyncio.sleep(0)
 
 
@@ -110,11 +110,11 @@ async def test_what_it_says_of_its_slots_is_soon_true(bench: Bench) -> None:
         await bench.heard(JobStarted, 2)
         while bench.clock.sleepers < 2:  # the heart's and the upkeep's
             await asyncio.sleep(0)
-        bench.clock.advance(LOOK_EVERY)
+        bench.clock.advance(CHECK_INTERVAL_S)
         await said(2)
         go.set()
         await bench.heard(JobSucceeded, 2)
         while bench.clock.sleepers < 2:
             await asyncio.sleep(0)
-        bench.clock.advance(LOOK_EVERY)
+        bench.clock.advance(CHECK_INTERVAL_S)
         await said(0)

@@ -1,12 +1,11 @@
-"""What runs in the child process of a `process=True` job: one job at a time, over a pipe.
+"""The main function of a child process for `process=True` jobs: one job at a time, over a pipe.
 
     parent → ("run", request)   ("cancel", reason)   None: end
     child  → ("ready",), then for each job   ("progress", done, total, note) …   ("returned", result, jobs, handover)
                                                                                  or ("raised", …)
 
-The function is found by the module and name that the parent's registry gave, never by anything in the job. A child
-leads a process group, so that whatever its handlers start ends with it. When the parent is gone, all of them end at
-once.
+The function is found by the module and name from the parent's registry, never by anything in the job. A child leads a
+process group, so that everything its handlers start ends with it. When the parent is gone, all of it ends at once.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
 from taskharbor.tasks.workflow import is_workflow
 from taskharbor.worker.middleware import CallMiddleware, call_within
 
-LOOK = 5.0  # seconds between two looks at the parent, when it says nothing
+PARENT_CHECK_S = 5.0  # between two checks that the parent lives, when it sends nothing
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -48,40 +47,40 @@ class Request(msgspec.Struct, frozen=True):
     job: JobRecord
     deadline: datetime | None
     unrecoverable: str = "[]"  # the handler's types, as `write_unrecoverable` names them
-    layers: bytes = b""  # call middleware, pickled; read where a failure to read it is the job's
+    layers: bytes = b""  # call middleware, pickled; unpickled where an error counts as the job's
 
     def __repr__(self) -> str:
         return shown(self, "reference", "job", "deadline")
 
 
 class _Pipe:
-    """The child's end: threads of a handler may speak at the same time; when their job has ended nobody hears them."""
+    """The child's end of the pipe. Threads of a handler may use it at the same time, but only until their job ends."""
 
     def __init__(self, connection: Connection) -> None:
         self.recv, self.poll = connection.recv, connection.poll
         self._send = connection.send
         self._lock = threading.Lock()
         self._running: JobContext | None = None
-        self._reason = ""  # why the job is to stop that is about to begin, or runs
+        self._reason = ""  # why the current job has to stop
 
-    def say(self, *message: Any) -> None:
+    def send(self, *message: Any) -> None:
         with self._lock:
             self._send(message)
 
     def expect(self) -> None:
-        """A job has come; what is asked from now on is asked of it."""
+        """A job has arrived: a cancel from now on is meant for it."""
         with self._lock:
             self._reason = ""
 
     def begin(self, context: JobContext) -> None:
-        """It begins."""
+        """The job begins."""
         with self._lock:
             self._running, reason = context, self._reason
         if reason:
             context.cancelled.set(reason)
 
     def cancel(self, reason: str) -> None:
-        """It is to stop."""
+        """The job has to stop."""
         with self._lock:
             self._reason, context = reason, self._running
         if context is not None:
@@ -92,34 +91,34 @@ class _Pipe:
             if self._running is context:
                 self._send(("progress", done, total, note))
 
-    def answer(self, message: tuple[Any, ...]) -> None:
-        """The last word about a job."""
+    def finish(self, message: tuple[Any, ...]) -> None:
+        """Send the last message about a job."""
         with self._lock:
             self._running = None
             self._send(message)
 
 
 def serve(connection: Connection, logs: Configuration | None = None) -> None:
-    """The child's main function. `logs`: how its parent writes log lines, if it was told how."""
+    """The child's main function. `logs`: how its parent has configured logging, if it has."""
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)
-        os.set_inheritable(connection.fileno(), False)  # else it would stay open in what the handlers start
+        os.set_inheritable(connection.fileno(), False)  # else programs that handlers start would keep it open
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     configure_like(logs)
     note_handler_thread()
     requests: SimpleQueue[Request | None] = SimpleQueue()
     pipe = _Pipe(connection)
     threading.Thread(target=_listen, args=(pipe, requests, os.getppid()), daemon=True).start()
-    pipe.say("ready")
+    pipe.send("ready")
     while (request := requests.get()) is not None:
-        pipe.answer(_perform(pipe, request))
+        pipe.finish(_perform(pipe, request))
 
 
 def _listen(pipe: _Pipe, requests: SimpleQueue[Request | None], parent: int) -> None:
     while True:
         try:
-            while not pipe.poll(LOOK):
-                if os.getppid() != parent:  # something that it had forked holds its end of the pipe open
+            while not pipe.poll(PARENT_CHECK_S):
+                if os.getppid() != parent:  # a process that the parent had forked keeps its end of the pipe open
                     _end()
             message = pipe.recv()
         except (EOFError, OSError):
@@ -136,7 +135,7 @@ def _listen(pipe: _Pipe, requests: SimpleQueue[Request | None], parent: int) -> 
 
 
 def _end() -> NoReturn:
-    """End at once, with everything that the handlers have started."""
+    """End at once, with everything that handlers have started."""
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
@@ -151,7 +150,7 @@ def _perform(pipe: _Pipe, request: Request) -> tuple[Any, ...]:
     CURRENT.set(request.job)
     try:
         handler = Handler(request.job.type, load_reference(*request.reference), codec=request.codec)
-        handler.results_to_check = 0  # its parent does
+        handler.results_to_check = 0  # the parent checks them
         args, kwargs = handler.bind(request.job.payload, context)
 
         def call() -> Any:
@@ -173,16 +172,16 @@ def _perform(pipe: _Pipe, request: Request) -> tuple[Any, ...]:
 
 
 def _stand_in(error: BaseException, request: Request) -> BaseException | None:
-    """For an exception that cannot travel: one that is decided as it would be, if its type is unrecoverable."""
+    """For an exception that cannot be pickled: an Unrecoverable, if its type is an unrecoverable one."""
     try:
         named = request.job.metadata.get(UNRECOVERABLE_KEY, request.unrecoverable)
         return Unrecoverable(f"unrecoverable {summary(error)}") if is_unrecoverable(named, error) else None
-    except ValueError:  # another program wrote what cannot be read: the parent tells of it
+    except ValueError:  # another program wrote unreadable metadata: the parent reports it
         return None
 
 
 def _pickled(error: BaseException | None) -> bytes | None:
-    """The exception for the parent's retry policy, if it can travel; both ends are this program."""
+    """The exception, pickled for the parent's retry policy, if that works; both ends are this program."""
     if error is None:
         return None
     try:

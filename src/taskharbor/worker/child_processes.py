@@ -1,8 +1,7 @@
 """Child processes for `process=True` jobs: started when first needed, used again, really killed at a timeout.
 
-Each runs one job at a time and is watched by a thread of the worker's pool, which waits at its pipe. It leads a process
-group: what a handler has started there ends with it. (Python's own ProcessPoolExecutor is unusable after one child was
-killed.)
+Each runs one job at a time; a thread of the worker waits at its pipe. It leads a process group: what a handler has
+started there ends with it. (Python's own ProcessPoolExecutor is unusable after one child was killed.)
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.middleware import CallMiddleware
 from taskharbor.worker.threads import Threads
 
-LOOK = 1.0  # seconds between two looks at a child, where the system does not tell of its end
+CHILD_CHECK_S = 1.0  # between two checks that a child lives, on systems without pidfd
 
 
 class ChildDied(Exception):
-    """The child process ended without an answer: killed, out of memory, or it left by itself."""
+    """The child process ended without a result: killed, out of memory, or by an exit of its own."""
 
 
 class RemoteError(Exception):
-    """An exception of a child process that cannot travel to its parent; the text is its description."""
+    """An exception of a child process that could not be pickled; the text is its description."""
 
 
 class _Child:
@@ -56,30 +55,30 @@ class _Child:
         self._death = _death_of(self._pid)  # readable once it is dead
         self.ready = False
 
-    def hear(self) -> tuple[Any, ...]:
-        """The next thing it says, or EOFError when it is dead, also if what it has started holds its pipe open."""
-        heard: list[Any] = []
-        while self.pipe not in heard:
-            if heard or not self.is_alive():
+    def receive(self) -> tuple[Any, ...]:
+        """Its next message, or EOFError when it is dead, even if something it started keeps the pipe open."""
+        ready: list[Any] = []
+        while self.pipe not in ready:
+            if ready or not self.is_alive():
                 if self.pipe.poll(0):
-                    break  # its last words
+                    break  # its last message
                 raise EOFError
-            heard = wait([self.pipe, *self._death], None if self._death else LOOK)
+            ready = wait([self.pipe, *self._death], None if self._death else CHILD_CHECK_S)
         message: tuple[Any, ...] = self.pipe.recv()
         self.ready = True
         return message
 
     def is_alive(self) -> bool:
-        """Whether it lives. One that is dead is not reaped here: its number is that of its process group."""
+        """Whether it is alive. A dead one is not reaped here: its process group still has its id."""
         if not hasattr(os, "waitid"):
             return self.process.is_alive()
         try:
             return os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
         except ChildProcessError:
-            return False  # somebody else has reaped it
+            return False  # something else has reaped it
 
     def await_end(self) -> None:
-        """Let it end its own way first, for a moment: its exit code tells how it died."""
+        """Give it a moment to end by itself: its exit code shows how it died."""
         wait(self._death or [self.process.sentinel], 1.0)
 
     def kill(self) -> None:
@@ -87,10 +86,10 @@ class _Child:
         try:
             os.killpg(self._pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError, AttributeError):
-            self.process.kill()  # it has no group yet, and has started nothing
+            self.process.kill()  # it leads no group yet, and has started nothing
 
     def end(self) -> None:
-        """Kill it, and leave neither a zombie nor a descriptor behind."""
+        """Kill it, reap it, and close its descriptors."""
         self.kill()
         self.process.join()
         self.pipe.close()
@@ -109,19 +108,21 @@ class ChildProcesses:
     async def run(
         self, run: Delivery, handler: Handler, context: JobContext, call_middleware: tuple[CallMiddleware, ...] = ()
     ) -> Any:
-        """Run a job in a child and answer what its handler returned, or raise what it raised."""
-        stop = _Stop()
-        run.kill = stop.kill
+        """Run a job in a child; return what its handler returned, or raise what it raised."""
+        control = _ChildControl()
+        run.kill = control.kill
         context.cancelled.subscribe(
-            lambda: stop.tell(context.cancelled._reason or "")
-        )  # it is not the handler that asks
+            lambda: control.cancel(context.cancelled._reason or "")
+        )  # `_reason`: reading `reason` would count as the handler's own check
         codec = handler.signature.codec
-        own = None if type(codec) is JsonCodec else codec  # the default is made anew there; another one must pickle
+        own = (
+            None if type(codec) is JsonCodec else codec
+        )  # the child makes the default itself; any other codec must be picklable
         unrecoverable = write_unrecoverable(handler.unrecoverable)
         layers = _packed(call_middleware) if call_middleware else b""
         request = Request(handler.reference, own, run.job, context.deadline, unrecoverable, layers)
-        answer = await self._threads.run(lambda: self._perform(request, context, stop))
-        return _value_of(answer, handler)
+        result = await self._threads.run(lambda: self._perform(request, context, control))
+        return _value_of(result, handler)
 
     def close(self) -> None:
         """End the idle children; busy ones were killed, or end with this process."""
@@ -129,12 +130,12 @@ class ChildProcesses:
         while self._idle:
             self._idle.pop().end()
 
-    def _perform(self, request: Request, context: JobContext, stop: _Stop) -> tuple[Any, ...]:
-        """In a thread: send the job, pass progress on, wait for the end."""
+    def _perform(self, request: Request, context: JobContext, control: _ChildControl) -> tuple[Any, ...]:
+        """In a thread: send the job, pass its progress on, and return its last message."""
         child = self._take()
         try:
-            stop.begin(child, request)
-            while (message := child.hear())[0] == "progress":
+            control.begin(child, request)
+            while (message := child.receive())[0] == "progress":
                 context.progress(*message[1:])
         except (EOFError, OSError):
             child.await_end()
@@ -144,13 +145,12 @@ class ChildProcesses:
             child.end()
             raise
         finally:
-            stop.end()
+            control.end()
         if self._closed:
             child.end()
         else:
             self._idle.append(child)
-        answer: tuple[Any, ...] = message
-        return answer
+        return message
 
     def _take(self) -> _Child:
         """An idle child that still lives, or a new one."""
@@ -164,25 +164,25 @@ class ChildProcesses:
             child.end()
 
 
-class _Stop:
-    """Reaches a child from the worker's loop, also when it is asked to before the child has started."""
+class _ChildControl:
+    """Cancels or kills a job's child from the worker's loop, even before the child has started."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # a child that went back to the idle ones must be out of reach
+        self._lock = threading.Lock()  # a child that is idle again must not be reached
         self._child: _Child | None = None
         self._killed = False
         self._sent = False
         self._reason = ""
 
     def begin(self, child: _Child, request: Request) -> None:
-        """Send the job, and what was asked of it meanwhile. Nobody waits for the child but the thread that is here."""
+        """Send the job, and then a cancel that was requested meanwhile. Only the thread that calls this waits."""
         with self._lock:
             self._child = child
             if self._killed:
                 child.kill()
         if not child.ready:
-            child.hear()
-        child.pipe.send(("run", request))  # large ones wait until the child has read them
+            child.receive()
+        child.pipe.send(("run", request))  # blocks until the child has read a large one
         with self._lock:
             self._sent = True
             if self._reason:
@@ -198,7 +198,7 @@ class _Stop:
             if self._child is not None:
                 self._child.kill()
 
-    def tell(self, reason: str) -> None:
+    def cancel(self, reason: str) -> None:
         with self._lock:
             self._reason = reason
             if self._child is not None and self._sent:
@@ -215,34 +215,34 @@ class _Compiled(Workflow):
         return self._spawned
 
 
-def _value_of(answer: tuple[Any, ...], handler: Handler) -> Any:
-    if answer[0] == "returned":
-        _, result, jobs, handover = answer
+def _value_of(message: tuple[Any, ...], handler: Handler) -> Any:
+    if message[0] == "returned":
+        _, result, jobs, handover = message
         if handover is not None:
             return _Compiled(Spawned(jobs, handover))
         return None if result is None else _read(result, handler.signature)
-    _, pickled, mismatch, description = answer
+    _, pickled, mismatch, description = message
     if mismatch:
         raise PayloadMismatch(description.split("\n", 1)[0].removeprefix("PayloadMismatch: "))
     raise _remote(pickled, description)
 
 
 def _remote(pickled: bytes | None, description: str) -> BaseException:
-    """What the handler raised. The frames were left behind in the child: a note keeps them for the record."""
+    """What the handler raised. Its traceback stayed in the child: notes keep the text of it."""
     try:
         error: BaseException = RemoteError(description) if pickled is None else pickle.loads(pickled)
         assert isinstance(error, BaseException)
-    except Exception:  # it came to pieces on its way
+    except Exception:  # it cannot be unpickled
         error = RemoteError(description)
     try:
         BaseException.__setattr__(error, "__notes__", [*description.split("\n\n")[1:]])
     except Exception:
-        return error  # its class will have none
+        return error  # its class allows no notes
     return error
 
 
 def _read(result: bytes, signature: Signature) -> Any:
-    """A result as it is annotated; one that does not fit is done all the same, as it is without a child process."""
+    """A result as it is annotated. One that does not fit is accepted all the same, as without a child process."""
     try:
         return signature.codec.decode(result, signature.return_type)
     except ValueError:
@@ -250,7 +250,7 @@ def _read(result: bytes, signature: Signature) -> Any:
 
 
 def _packed(call_middleware: tuple[CallMiddleware, ...]) -> bytes:
-    """The layers as a child finds them again: by their names."""
+    """The layers, pickled: a child finds them again by their names."""
     for layer in call_middleware:
         try:
             pickle.dumps(layer)
@@ -269,17 +269,17 @@ def _died(child: _Child) -> Exception:
         return ChildDied(f"its process ended with signal {-code}")
     if child.ready:
         return ChildDied(f"its process ended with exit code {code}")
-    # It would end so each time. Nothing of the job has run.
+    # It would end like this each time. Nothing of the job has run.
     main = getattr(sys.modules["__main__"], "__file__", None)
     return Unrecoverable(
         f"process=True: its child process ended with exit code {code} before it could begin: it could not import the "
-        f"program's main script {main}; its own error stands in the log. What starts the program (enqueueing, "
-        'worker.run()) has to stand below: if __name__ == "__main__":'
+        f"program's main script {main}; its error is in the log. Put what starts the program (enqueueing, "
+        'worker.run()) below: if __name__ == "__main__":'
     )
 
 
 def _death_of(pid: int) -> list[int]:
-    """A descriptor that tells of a process's end, where the system has such."""
+    """A descriptor that becomes readable when a process ends, where the system has such."""
     if not hasattr(os, "pidfd_open"):
         return []
     try:
@@ -292,4 +292,4 @@ def _send(pipe: Connection, message: Any) -> None:
     try:
         pipe.send(message)
     except (OSError, ValueError):
-        return  # the child is gone; whoever waits for it learns that from the pipe
+        return  # the child is gone; the thread at its pipe notices that

@@ -1,7 +1,7 @@
-"""Deadlines: one sleeper for all timeouts of a worker. (A timeout context for each job costs 9 µs; this, nothing.)
+"""Deadlines: one timer for all timeouts of a worker. (A timeout context for each job costs 9 µs; this, nothing.)
 
-It counts on the clock that is never set, so that a correction of the time neither ends nor prolongs a job. It keeps
-no list of its own: a worker runs few jobs at a time, so it looks through those when the earliest is due.
+It uses the monotonic clock, so that a correction of the time neither ends nor prolongs a job. It keeps no list of its
+own: a worker runs few jobs at a time, so it checks those when the earliest is due.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from taskharbor.worker.service import Service
 
 
 class Deadlines(Service):
-    """Calls `on_due(run, now)` for every running job whose `due` has come."""
+    """Calls `on_due(delivery, now)` for every running delivery that is due."""
 
     def __init__(self, clock: Clock, running: Collection[Delivery], on_due: Callable[[Delivery, float], None]) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Deadlines(Service):
         self._sooner = asyncio.Event()
 
     def watch(self, due: float) -> None:
-        """Have a look at that moment at the latest."""
+        """Check the deliveries at `due` at the latest."""
         if self._wakes_at is None or due < self._wakes_at:
             self._wakes_at = due
             self._sooner.set()
@@ -34,9 +34,9 @@ class Deadlines(Service):
     async def run(self) -> None:
         while not self.stopping:
             now = self._clock.monotonic()
-            for run in [run for run in self._running if run.due is not None and run.due <= now]:
-                self._on_due(run, now)
-            self._wakes_at = min((run.due for run in self._running if run.due is not None), default=None)
+            for delivery in [each for each in self._running if each.due is not None and each.due <= now]:
+                self._on_due(delivery, now)
+            self._wakes_at = min((each.due for each in self._running if each.due is not None), default=None)
             self._sooner.clear()
             sooner = asyncio.ensure_future(self._sooner.wait())
             if self._wakes_at is None:
@@ -45,5 +45,5 @@ class Deadlines(Service):
                 await self.rest(asyncio.ensure_future(self._sleep_until(self._wakes_at)), sooner)
 
     async def _sleep_until(self, moment: float) -> None:
-        # Measured where the sleep begins: a test may move the clock between the look at it and this.
+        # Computed here, where the sleep begins: a test may move the clock before that.
         await self._clock.sleep(moment - self._clock.monotonic())

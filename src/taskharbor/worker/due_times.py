@@ -1,7 +1,8 @@
-"""The agenda: when jobs that this worker has put off (retried, snoozed) are due again.
+"""When the jobs that this worker has put off (retried, snoozed) are due again.
 
-A store gives no hint when a moment comes, so an idle worker asks every poll interval. What it has put off itself it
-knows, and need not be late for. It is a help, nothing more: what does not fit is found by the next poll.
+A store sends no hint when a job becomes due, so an idle worker finds it at the next poll. The due times of jobs that it
+has put off itself it knows, and can be there on time. This is an optimisation only: what is not noted here is found by
+the next poll.
 """
 
 from __future__ import annotations
@@ -9,27 +10,27 @@ from __future__ import annotations
 import heapq
 from datetime import datetime
 
-LONGEST = 1000  # moments that are remembered
+MAX_TIMES = 1000
 
 
 class DueTimes:
-    """Moments, the next one first."""
+    """Times, the next one first."""
 
     def __init__(self) -> None:
         self._moments: list[datetime] = []
 
     def note(self, moment: datetime) -> bool:
-        """Remember a moment; True: it is the next one now."""
-        if len(self._moments) >= LONGEST:
+        """Remember a time; return whether it is the next one now."""
+        if len(self._moments) >= MAX_TIMES:
             return False
         heapq.heappush(self._moments, moment)
         return self._moments[0] is moment
 
     def passed(self, now: datetime) -> None:
-        """Forget what is due: it is being looked for."""
+        """Forget the times that have come: a reserve is about to look for their jobs."""
         while self._moments and self._moments[0] <= now:
             heapq.heappop(self._moments)
 
     def seconds(self, now: datetime) -> float | None:
-        """How long until the next one; None without one."""
+        """Seconds until the next time; None without one."""
         return (self._moments[0] - now).total_seconds() if self._moments else None

@@ -1,8 +1,8 @@
-"""Error text as it is stored: without values that nobody could find in the job's record again.
+"""Masks values in error text before it is stored, if they cannot be masked later.
 
-Whoever shows error text later (the command line, a JobDead) takes the values of the stored payload out of it. The
-results that were bound into a step do not stand there, and neither does what a codec of the user's own has enciphered:
-those are taken out here, where they are known. It costs nothing but for a failure of such a job.
+The command line and JobDead mask the values of the stored payload when they show error text. The results that were
+bound into a workflow step are not in that payload, and a codec of the user's own may encrypt it: such values are masked
+here, where they are known. Only failures of such jobs pay for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from taskharbor.tasks.flow_metadata import BIND_KEY, read_bind
 
 
 def masked_outcome(job: JobRecord, codec: Codec, outcome: Outcome) -> Outcome:
-    """The outcome of a failure, fit to be stored. `job`: as its handler received it, with all that was bound."""
+    """The outcome with masked error text. `job`: as its handler received it, with the results that were bound."""
     if BIND_KEY not in job.metadata and type(codec) is JsonCodec:
         return outcome
     if isinstance(outcome, Fail):
@@ -35,19 +35,19 @@ def masked_outcome(job: JobRecord, codec: Codec, outcome: Outcome) -> Outcome:
 
 
 def masked_summary(error: BaseException, value: object) -> str:
-    """The summary of an error about a value, without what is in the value: a codec may quote what it cannot write."""
+    """The summary of an error about a value, with the value masked: a codec may quote what it cannot encode."""
     try:
         return mask((summary(error),), ([value],))[0]
-    except BaseException:  # the value is somebody's own container, and fails when it is looked into
+    except BaseException:  # a container of the user's own may raise when it is read
         return class_name(error)
 
 
 def _unseen(job: JobRecord, codec: Codec) -> Iterator[object]:
-    """What the handler was given and the stored payload does not show."""
+    """The values that the handler received and that the stored payload does not show."""
     try:
         given = codec.decode(job.payload)
         into = read_bind(job.metadata[BIND_KEY]).into if BIND_KEY in job.metadata else None
-    except BaseException:  # then the handler was given nothing
+    except BaseException:  # then the handler received nothing
         return
     if into is not None and isinstance(given, dict):
         yield [given.pop(into, None)]

@@ -1,11 +1,11 @@
-"""The fetcher: asks the store for exactly as many jobs as there are free slots.
+"""The fetcher: reserves exactly as many jobs as there are free slots.
 
     wait for room ──► reserve(limit=room) ──► jobs: (bind results) to the executor, and again
-         ▲                   └──► nothing: wait for a hint from the store, for what was put off here, or poll
+         ▲                   └──► nothing: wait for a hint from the store, for the time of a job put off here, or poll
          └── the store does not answer: wait with growing, jittered delays, for ever
 
-Reserving before a slot is free would burn the lease while the job waits. A reserve that is under way when the
-worker stops is heard to its end: its jobs are given back at once instead of waiting for their leases.
+Reserving before a slot is free would burn the lease while the job waits. A reserve that is under way when the worker
+stops is awaited: its jobs are given back at once instead of when their leases end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from taskharbor.worker.settings import WorkerSettings
 
 
 class Fetcher(Service):
-    """Reserves jobs until it is told to stop, or (`until_empty`) until there are none and none is held."""
+    """Reserves jobs until it is told to stop, or (`until_empty`) until a reserve returns none and none is held."""
 
     def __init__(
         self,
@@ -52,19 +52,19 @@ class Fetcher(Service):
         self._outage = outage
         self._held = held
         self._room = room
-        self._changed = changed  # given whenever a job has ended or was settled
+        self._changed = changed  # set whenever a handler has ended or an outcome was settled
         self._start = start
         self._binder = binder
         self._until_empty = until_empty
         self.polled_at: float | None = None
-        self._agenda = DueTimes()
+        self._due_times = DueTimes()
         self._waiting = False
-        self._anew = False  # what it waits for has changed, and nothing else
+        self._again = False  # only the times to wait for have changed: wait again, without a reserve
 
     def expect(self, moment: datetime) -> None:
-        """A job that was put off here is due then: be there at that moment, not at the next poll."""
-        if self._agenda.note(moment) and self._waiting:
-            self._anew = True
+        """A job that was put off here is due at `moment`: reserve then, not at the next poll."""
+        if self._due_times.note(moment) and self._waiting:
+            self._again = True
             self.wake()
 
     async def run(self) -> None:
@@ -76,7 +76,7 @@ class Fetcher(Service):
                 await self.rest(asyncio.ensure_future(self._changed.wait()))
                 continue
             idle, now = not self._held, self._clock.now()
-            self._agenda.passed(now)
+            self._due_times.passed(now)
             try:
                 batch = await self._driver.reserve(settings.queues, now, settings.lease, limit, settings.name)
             except Exception as error:
@@ -84,7 +84,9 @@ class Fetcher(Service):
                 await self.rest(asyncio.ensure_future(asyncio.sleep(backoff.next())))
                 continue
             backoff.reset()
-            self._outage.answered("reserve", "wait", "results")  # what it did not need since may have failed
+            self._outage.answered(
+                "reserve", "wait", "results"
+            )  # "wait" and "results" may have failed, and were not needed since
             self.polled_at = self._clock.monotonic()
             if batch:
                 unbound: dict[str, Exception] = {}
@@ -93,22 +95,22 @@ class Fetcher(Service):
                         batch, unbound = await self._binder.bind(batch)
                         break
                 self._start(batch, unbound)
-                await asyncio.sleep(0)  # what ends within this turn gives its slots back together
+                await asyncio.sleep(0)  # let handlers that end within this turn free their slots first
             elif self._until_empty and idle:
                 return
             else:
                 await self._wait_for_work()
 
     async def _wait_for_work(self) -> None:
-        """A hint from the store, the next poll, what was put off, or (`until_empty`) the end of something held."""
-        self._waiting = self._anew = True
+        """Wait for a hint from the store, the next poll, a job put off here, or (`until_empty`) a handler's end."""
+        self._waiting = self._again = True
         try:
-            while self._anew and not self.stopping:
-                self._anew = False
+            while self._again and not self.stopping:
+                self._again = False
                 waiters = [asyncio.ensure_future(self._hint())]
                 if self._until_empty:
                     waiters.append(asyncio.ensure_future(self._changed.wait()))
-                if (seconds := self._agenda.seconds(self._clock.now())) is not None:
+                if (seconds := self._due_times.seconds(self._clock.now())) is not None:
                     waiters.append(asyncio.ensure_future(self._clock.sleep(seconds)))
                 await self.rest(*waiters)
         finally:
@@ -116,7 +118,7 @@ class Fetcher(Service):
 
     async def _hint(self) -> object:
         try:
-            # Never quite the same pause: workers that poll in step would meet a job in the same order for ever.
+            # Not always the same pause: workers that poll in step would get jobs in the same order for ever.
             pause = self._settings.poll_interval * (0.8 + 0.2 * random.random())
             hint = await self._driver.wait(self._settings.queues, pause)
         except Exception as error:

@@ -1,9 +1,9 @@
-"""Keeps the signals of a worker out of the processes that its handlers fork.
+"""Restores the program's own signal handlers in processes that a job's handler forks.
 
-A forked child inherits the loop's signal handlers, which do nothing, and the descriptor to which Python writes the
-number of each signal that arrives: the parent's loop would read the child's TERM as its own. So a child gets back what
-the program had before the worker took its signals. Between the fork and that moment they are blocked, so that
-`process.start(); process.terminate()` ends the child however quickly the two follow each other.
+A forked child inherits the worker's signal handlers, and the descriptor to which Python writes the number of each
+signal: the parent's loop would read the child's TERM as its own. So a child gets back the handlers that the program had
+before the worker replaced them. From the fork until then the signals are blocked, so that
+`process.start(); process.terminate()` ends the child however quickly the calls follow each other.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-_before: dict[signal.Signals, Any] = {}  # signal → its handler before a worker took it; empty: no worker has taken any
+_before: dict[signal.Signals, Any] = {}  # signal → the handler that a worker has replaced; empty: no worker is running
 _mask = threading.local()  # of a thread that forks
 
 
 @contextmanager
 def own_signals(before: Mapping[signal.Signals, Any]) -> Iterator[None]:
-    """While a worker uses these signals, a forked child has them as they were `before`."""
+    """A context in which forked children get the handlers `before` instead of the worker's."""
     _before.update(before)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The health answer of a worker: for probes and for people."""
+"""The health report of a worker: for probes and for people."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import msgspec
 
 
 class Health(msgspec.Struct, frozen=True):
-    """How a worker is.
+    """The health of a worker.
 
-    `ok` means: it serves, the store has answered a poll within the last polls' time or every slot is taken, its event
-    loop turns, and not every slot is stuck.
+    `ok`: it serves, its event loop is not blocked, not every slot is stuck, and the store has answered a recent poll or
+    every slot is taken.
     """
 
     worker: str
-    state: str  # "new", "running", "stopping", "stopped"
+    state: str  # "new", "starting", "running", "stopping", "stopped"
     ok: bool
     running: int
     busy: bool  # every slot is taken, so there is no need to poll
     polled_seconds_ago: float | None
     store_lost_for: float
     store_error: str
-    slots: int = 0  # how many jobs it may run at once
-    stuck: int = 0  # slots held by handlers whose job was decided without them: they are free when those end
-    blocked_for: float = 0.0  # seconds that the event loop has not turned, when that was noticed
+    slots: int = 0  # its concurrency
+    stuck: int = 0  # slots of handlers that go on although their job was decided without them
+    blocked_for: float = 0.0  # seconds for which the event loop has been blocked

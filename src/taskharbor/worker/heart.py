@@ -1,8 +1,8 @@
-"""The heart: keeps the leases of everything a worker holds, and notices when it has lost one.
+"""The heart: renews the leases of everything a worker holds, and notices when one is lost.
 
-It beats off the loop that runs handlers: in a thread with an event loop and a driver of its own, so that a handler
-that blocks the loop loses no lease. From there it also sees that the loop stands still, and names the handler.
-(A handler that holds the interpreter itself stops every thread: against that, leases are kept by another process.)
+It runs apart from the loop that runs handlers, in a thread with an event loop and a driver of its own, so that a
+handler that blocks the loop loses no lease. From there it also notices that the loop is blocked, and by which handler.
+(A handler that holds the interpreter itself stops every thread: against that, a supervisor renews the leases.)
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from taskharbor.worker.stop_budget import StopBudget, close
 
 logger = logging.getLogger("taskharbor.worker")
 
-PULSE = 1.0  # seconds between two looks at the worker's loop
-BLOCKED_AFTER = 2.0  # seconds after which a loop that has not turned is blocked
-NOBODY = 1.0  # seconds more for one that is in no handler
+CHECK_INTERVAL_S = 1.0  # between two checks of the worker's loop
+BLOCKED_AFTER_S = 2.0  # a loop that has not turned for this long is blocked
+NO_HANDLER_S = 1.0  # longer still, if the loop is in no handler
 OUR_FILES = (executor.__file__, invocation.__file__)  # the frames that call handlers
-OVERDUE = 10.0  # seconds past a job's timeout: if that was not noticed by then, its lease is kept no longer
+OVERDUE_S = 10.0  # past a job's timeout: if its handler was not stopped by then, its lease is renewed no longer
 
 
-def overdue(run: Delivery, monotonic: float) -> bool:
-    """Whether a job has outlived its timeout and nobody could end it, because the loop that would stands still."""
-    return run.due is not None and monotonic > run.due + OVERDUE
+def overdue(delivery: Delivery, monotonic: float) -> bool:
+    """Whether a job has outlived its timeout and could not be stopped, because the worker's loop is blocked."""
+    return delivery.due is not None and monotonic > delivery.due + OVERDUE_S
 
 
 class Heart:
-    """Extends all held leases, in one call a beat."""
+    """Extends all held leases in one call."""
 
     def __init__(
         self,
@@ -62,36 +62,37 @@ class Heart:
         self._backoff = Backoff()
 
     async def beat(self, driver: Driver) -> float:
-        """Extend what is held, and answer how many seconds later to do it again."""
+        """Extend all leases; return after how many seconds to do it again."""
         moment = self._clock.monotonic()
-        runs = [run for run in list(self._held.values()) if not overdue(run, moment)]
-        if runs:
+        deliveries = [each for each in list(self._held.values()) if not overdue(each, moment)]
+        if deliveries:
             try:
-                answers = await driver.extend([run.lease for run in runs], self._clock.now(), self._lease)
-                if len(answers) != len(runs):
-                    raise RuntimeError(f"the driver answered {len(answers)} of {len(runs)} leases")
+                leases = [each.lease for each in deliveries]
+                results = await driver.extend(leases, self._clock.now(), self._lease)
+                if len(results) != len(leases):
+                    raise RuntimeError(f"the driver returned {len(results)} results for {len(leases)} leases")
             except Exception as error:
                 self.outage.failed("extend", error)
                 return min(self._backoff.next(), self.every)
             self.outage.answered("extend")
             again = False
-            for run, answer in zip(runs, answers, strict=True):
-                if isinstance(answer, Lease):
-                    run.lease = answer
-                elif isinstance(answer, BackendUnavailable):
-                    again = True  # not now: somebody has its record locked. That says nothing about the lease
-                elif not run.decided and run.lease.token in self._held:
-                    self._on_lost(run, answer)  # otherwise its outcome is on the way: the answer to that decides
+            for delivery, result in zip(deliveries, results, strict=True):
+                if isinstance(result, Lease):
+                    delivery.lease = result
+                elif isinstance(result, BackendUnavailable):
+                    again = True  # its record is locked, which says nothing about the lease
+                elif not delivery.decided and delivery.lease.token in self._held:
+                    self._on_lost(delivery, result)  # a decided one is being settled: the store decides then
             if again:
                 return min(self._backoff.next(), self.every)
         else:
-            self.outage.answered("extend")  # nothing to keep: a beat that failed before is of no concern
+            self.outage.answered("extend")  # nothing to renew: an earlier failure no longer matters
         self._backoff.reset()
         return self.every
 
 
 class LoopHeart:
-    """A heart on the worker's own loop, for where one thread is all there may be."""
+    """A heart on the worker's own loop, for tests and simulations that allow one thread only."""
 
     def __init__(self, heart: Heart, driver: Driver, clock: Clock) -> None:
         self._heart = heart
@@ -100,14 +101,14 @@ class LoopHeart:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to beat."""
+        """Start renewing."""
         self._task = asyncio.create_task(self._run(), name="taskharbor-heart")
 
-    async def stop(self, patience: StopBudget) -> None:
-        """Beat no more."""
+    async def stop(self, budget: StopBudget) -> None:
+        """Stop renewing."""
         if self._task is not None:
             self._task.cancel()
-            await patience.ended(self._task)
+            await budget.ended(self._task)
 
     async def _run(self) -> None:
         seconds = self._heart.every
@@ -125,25 +126,27 @@ class ThreadHeart:
         self._clock = clock
         self._watch = watch
         self._ended: asyncio.Future[None] | None = None  # of the worker's loop
+        self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._stopped = False
         self._cancel: Callable[[], object] | None = None
 
     async def start(self) -> None:
-        """Begin to beat."""
+        """Start renewing."""
         loop = asyncio.get_running_loop()
         self._ended = ended = loop.create_future()
-        self._thread = threading.Thread(target=self._serve, args=(loop, ended), name="taskharbor-heart", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._serve, args=(loop, ended), name="taskharbor-heart", daemon=True)
+        self._thread = thread
+        thread.start()
 
-    async def stop(self, patience: StopBudget) -> None:
-        """Beat no more, and wait for the thread: it may be in a call that the store does not answer."""
+    async def stop(self, budget: StopBudget) -> None:
+        """Stop renewing, and wait for the thread: it may be in a call that the store does not answer."""
         with self._lock:
             self._stopped = True
             if self._cancel is not None:
                 self._cancel()
-        if self._ended is not None and await patience.ended(self._ended):
-            self._thread.join()  # it has nothing left to do
+        if self._thread is not None and self._ended is not None and await budget.ended(self._ended):
+            self._thread.join()  # returns at once: the thread has nothing left to do
 
     def _serve(self, loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
         try:
@@ -154,7 +157,7 @@ class ThreadHeart:
             try:
                 loop.call_soon_threadsafe(_end, ended)
             except RuntimeError:
-                pass  # nobody waited so long: the worker's loop is closed
+                pass  # the worker's loop was closed meanwhile
 
     async def _run(self) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -174,7 +177,7 @@ class ThreadHeart:
             await close(self._driver)
 
     async def keep(self) -> None:
-        """Beat for ever."""
+        """Renew for ever."""
         await self._open()
         seconds = self._heart.every
         while True:
@@ -194,7 +197,7 @@ class ThreadHeart:
 
 
 class LoopWatch:
-    """Notices, from another thread, that the worker's loop does not turn, and says which handler holds it."""
+    """Notices, from another thread, that the worker's loop is blocked, and by which handler."""
 
     def __init__(self, worker: str, held: dict[str, Delivery], observers: Observers) -> None:
         self._worker = worker
@@ -203,41 +206,42 @@ class LoopWatch:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._time = self._loop.time  # the same for every loop
-        self._since: float | None = None  # when a loop that has not answered yet was asked
+        self._since: float | None = None  # when the check began that a blocked loop has not answered
 
     @property
     def blocked_for(self) -> float:
-        """For how many seconds the loop has not turned, if that was noticed; else 0. Safe from any thread."""
+        """For how many seconds the loop has been blocked; 0 if it is not. Safe from any thread."""
         since = self._since
         return 0.0 if since is None else self._time() - since
 
     async def run(self) -> None:
-        """Ask the loop for a sign of life every second, for ever."""
+        """Check the loop every second, for ever."""
         here = asyncio.get_running_loop()
         while True:
             alive = asyncio.Event()
-            asked = here.time()
+            since = here.time()
             try:
-                self._loop.call_soon_threadsafe(_sign, here, alive)
+                self._loop.call_soon_threadsafe(_set_on, here, alive)
             except RuntimeError:
                 return  # the worker's loop is closed
-            if not await _within(BLOCKED_AFTER, alive):
-                self._since = asked
+            if not await _within(BLOCKED_AFTER_S, alive):
+                self._since = since
                 try:
-                    job, where = self._look()
-                    # Without a handler it may be over just now: the one that blocked has ended, or the worker has.
-                    if job is not None or not await _within(NOBODY, alive):
-                        self._observers.emit(HandlerBlocked(self._worker, job, here.time() - asked, where))
-                    await alive.wait()  # told once for each blockage
+                    job, where = self._find_blocker()
+                    # In no handler: perhaps the handler that blocked has just ended, or the worker has.
+                    if job is not None or not await _within(NO_HANDLER_S, alive):
+                        self._observers.emit(HandlerBlocked(self._worker, job, here.time() - since, where))
+                    await alive.wait()  # one event for each blockage
                 finally:
                     self._since = None
-            await asyncio.sleep(PULSE)
+            await asyncio.sleep(CHECK_INTERVAL_S)
 
-    def _look(self) -> tuple[JobRecord | None, str]:
-        """The job whose handler the loop is in, and where: the line of the handler, and the innermost one below it."""
+    def _find_blocker(self) -> tuple[JobRecord | None, str]:
+        """The job whose handler blocks the loop, and where: the handler's line, and the innermost line below it."""
         frame = sys._current_frames().get(self._thread)
         task = asyncio.current_task(self._loop)
-        blocking = next((run for run in list(self._held.values()) if run.task is task and task is not None), None)
+        held = list(self._held.values())
+        blocking = next((each for each in held if task is not None and each.task is task), None)
         stack = traceback.extract_stack(frame) if frame is not None else []
         ours = max((index for index, each in enumerate(stack) if each.filename in OUR_FILES), default=-1)
         places = [f"{each.filename}:{each.lineno} in {each.name}" for each in stack[ours + 1 :]]
@@ -259,7 +263,7 @@ def _end(ended: asyncio.Future[None]) -> None:
         ended.set_result(None)
 
 
-def _sign(loop: asyncio.AbstractEventLoop, alive: asyncio.Event) -> None:
+def _set_on(loop: asyncio.AbstractEventLoop, alive: asyncio.Event) -> None:
     try:
         loop.call_soon_threadsafe(alive.set)
     except RuntimeError:

@@ -1,7 +1,6 @@
-"""A sign that something has changed, which costs next to nothing to give many times in one turn of the loop.
+"""An event like `asyncio.Event`, for one loop and one thread, that costs nothing to set again.
 
-An `asyncio.Event` is a call for each job that ends; whoever gives this sign looks at `is_set` first. It belongs to one
-loop and one thread.
+`is_set` is an attribute, so a caller that ends many jobs in one turn of the loop checks it before it calls `set`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import asyncio
 
 
 class LoopEvent:
-    """`is_set` until somebody clears it. Everybody who waits hears of it."""
+    """Set until it is cleared. All waiters wake up."""
 
     __slots__ = ("_waiters", "is_set")
 
@@ -19,7 +18,7 @@ class LoopEvent:
         self._waiters: list[asyncio.Future[None]] = []
 
     def set(self) -> None:
-        """Tell everybody who waits. `if not change.is_set: change.set()` where it matters."""
+        """Wake all waiters. On a hot path: `if not event.is_set: event.set()`."""
         if not self.is_set:
             self.is_set = True
             for waiter in self._waiters:
@@ -27,11 +26,11 @@ class LoopEvent:
                     waiter.set_result(None)
 
     def clear(self) -> None:
-        """From now on a wait is for the next one."""
+        """Make the next `wait` wait again."""
         self.is_set = False
 
     async def wait(self) -> None:
-        """Until it is given; at once if it is."""
+        """Return when it is set; at once if it is."""
         if self.is_set:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,9 +1,9 @@
-"""Middleware: what is wrapped around every execution, the first in the list outermost.
+"""Middleware: code around every execution of a handler; the first in the list is the outermost.
 
 There are two kinds. `Middleware` is a coroutine and runs on the worker's loop, also around a function that runs in a
 thread. `CallMiddleware` is a context manager around the call itself, in the thread that the handler runs in (for a
-coroutine: on the loop; with `process=True`: in the child process). What belongs to a thread, such as the database
-connections of Django, can be reached from there only.
+coroutine: on the loop; with `process=True`: in the child process). Only there it can reach what belongs to a thread,
+such as the database connections of Django.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CallMiddleware: TypeAlias = Callable[[JobContext], AbstractContextManager[Any]]
 
 
 def wrap(middleware: Sequence[Middleware], innermost: Call) -> Call:
-    """One call that goes through all of them."""
+    """Return one call that goes through all layers."""
     call = innermost
     for layer in reversed(middleware):
         call = _layer(layer, call)
@@ -37,7 +37,7 @@ def _layer(layer: Middleware, call_next: Call) -> Call:
 def call_within(layers: Sequence[CallMiddleware], context: JobContext, call: Callable[[], Any]) -> Any:
     """Call a function with all layers around it. What a layer raises counts as the function's own error.
 
-    No layer can swallow an error: a job that failed would be recorded as one that returned None.
+    A layer cannot swallow an error: a failed job would be recorded as one that returned None.
     """
     failure: BaseException
     with ExitStack() as entered:

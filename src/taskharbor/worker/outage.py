@@ -1,7 +1,7 @@
-"""When the store does not answer: wait with jittered, growing delays, for ever, and say so once.
+"""Outages of the store: retry for ever with growing, jittered delays, and report each outage once.
 
-Shared by all services of a worker (the heart calls from its own thread), so that one outage is one event and the
-health answer knows how long it has lasted.
+All services of a worker share one Outage (the heart calls it from its own thread), so that one outage is one event, and
+the health report knows how long it has lasted.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from taskharbor.model.events import Observers, StoreBack, StoreLost
 
 logger = logging.getLogger("taskharbor.worker")
 
-SHORTEST, LONGEST = 0.05, 5.0
+FIRST_DELAY_S, MAX_DELAY_S = 0.05, 5.0
 
 
 class Outage:
-    """Whether the store answers, since when it does not, and how long to wait before the next try."""
+    """Whether the store answers, and since when it does not."""
 
     def __init__(self, worker: str, clock: Clock, observers: Observers) -> None:
         self._worker = worker
@@ -33,7 +33,7 @@ class Outage:
         self.error: BaseException | None = None
 
     def answered(self, *doing: str) -> None:
-        """Calls of these kinds succeed again, or are not needed any more."""
+        """Calls of these kinds succeed again, or are no longer needed."""
         if not self._failing or self._failing.isdisjoint(doing):
             return
         with self._lock:
@@ -46,7 +46,7 @@ class Outage:
             self._observers.emit(StoreBack(self._worker, self._clock.monotonic() - since))
 
     def failed(self, doing: str, error: BaseException) -> None:
-        """A call to the store failed. Anything but BackendUnavailable is a driver's bug, reported with its trace."""
+        """A call to the store failed. Anything but BackendUnavailable and OSError is a bug: log where it happened."""
         with self._lock:
             first = not self._failing
             if first:
@@ -56,28 +56,28 @@ class Outage:
         if first:
             self._observers.emit(StoreLost(self._worker, doing, error))
         if not isinstance(error, BackendUnavailable | OSError):
-            # Where it happened, without its text: a driver's exception may quote keys or payloads.
+            # The place without the text: a driver's exception may quote keys or payloads.
             where = "".join(traceback.format_tb(error.__traceback__)).rstrip()
             logger.error("worker %s: %s failed with %s\n%s", self._worker, doing, type(error).__name__, where)
 
     @property
     def seconds(self) -> float:
-        """How long the store has not answered; 0 while it does."""
+        """For how many seconds the store has not answered; 0 while it does."""
         return self._clock.monotonic() - self._since if self._failing else 0.0
 
 
 class Backoff:
-    """Growing delays for one caller: 0.05, 0.1, 0.2 … 5 s, each plus up to a half, so that callers spread."""
+    """Growing delays for one caller: 0.05, 0.1, 0.2 … 5 s, each plus up to a half, so that callers spread out."""
 
     def __init__(self) -> None:
         self._tries = 0
 
     def reset(self) -> None:
-        """Begin again with the shortest."""
+        """Start again with the shortest delay."""
         self._tries = 0
 
     def next(self) -> float:
         """The next delay in seconds."""
-        delay = min(LONGEST, SHORTEST * 2.0**self._tries)
+        delay = min(MAX_DELAY_S, FIRST_DELAY_S * 2.0**self._tries)
         self._tries = min(self._tries + 1, 16)
         return delay * (1 + random.random() / 2)

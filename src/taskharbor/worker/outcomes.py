@@ -1,6 +1,6 @@
-"""How a handler ended, as the outcome to settle: the bridge from values and exceptions to `policy.decide`.
+"""Turns what a handler returned or raised into an outcome: the bridge to `policy.decide`.
 
-It touches no storage and starts nothing; it tells observers of failures, because only here they are seen whole.
+It touches no storage and starts nothing. It emits JobFailed, because only here the exception is at hand.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WORKFLOW_REFUSED = "its workflow cannot be stored"
 
 
 class OutcomeBuilder:
-    """Turns endings into outcomes, by the worker's settings and the handler's own terms."""
+    """Builds outcomes from the worker's settings and the handler's own terms."""
 
     def __init__(self, *, settings: WorkerSettings, retry: RetryPolicy, clock: Clock, observers: Observers) -> None:
         self._settings = settings
@@ -39,7 +39,7 @@ class OutcomeBuilder:
         self._observers = observers
 
     def returned(self, delivery: Delivery, value: Any) -> Outcome:
-        """The handler returned: done, or dead if what it returned cannot be stored."""
+        """The handler returned: an Ack, or a failure if its value cannot be stored."""
         if value is None:
             return Ack(delivery.lease)
         try:
@@ -48,7 +48,7 @@ class OutcomeBuilder:
             return self.failed(delivery, refused)
 
     def timed_out(self, delivery: Delivery, error: BaseException | None = None) -> Outcome:
-        """The handler outlived its timeout; `error` is what it raised when it was told to stop."""
+        """The handler outlived its timeout; `error`: what it raised when it was cancelled."""
         handler = delivery.handler
         limit = delivery.job.timeout or (handler.timeout if handler else None) or timedelta()
         timeout = TimeoutError(f"timed out after {limit.total_seconds():g} s")
@@ -57,9 +57,9 @@ class OutcomeBuilder:
         return self.failed(delivery, timeout)
 
     def failed(self, delivery: Delivery, error: BaseException) -> Outcome:
-        """The handler raised, or core refuses to go on with the job."""
+        """The handler raised, or the job cannot be run."""
         job, now, handler = delivery.job, self._clock.now(), delivery.handler
-        kind = type(error)  # asked by isinstance, it would answer with a `__class__` of its own, or raise
+        kind = type(error)  # not isinstance: that would use a `__class__` of its own, which may even raise
         if not issubclass(kind, Snooze | Cancel):
             self._observers.emit(JobFailed(job, self._settings.name, error, delivery.seconds))
         if issubclass(kind, PayloadMismatch | Refusal):
@@ -80,17 +80,17 @@ class OutcomeBuilder:
         return self.final(delivery, outcome)
 
     def undecided(self, delivery: Delivery, error: BaseException) -> Outcome:
-        """Core could not make an outcome of how the handler ended: the job fails for that."""
+        """No outcome could be made of how the handler ended: the job fails for that."""
         return self.failed(delivery, refusal("its outcome could not be decided", error))
 
     def final(self, delivery: Delivery, outcome: Outcome) -> Outcome:
-        """The outcome, with the failure step of the job's flow if it is to release one."""
+        """The outcome; for a failure in a flow with a failure step, together with that step."""
         if type(outcome) is Fail and ON_FAILURE_KEY in delivery.job.metadata and delivery.handler is not None:
             return with_failure_steps(delivery.job, outcome, delivery.handler.signature.codec, self._clock.now())
         return outcome
 
     def _ack(self, delivery: Delivery, value: Any) -> Ack:
-        """What the handler returned, as an Ack. It may be anything, and may fail in any way when it is looked at."""
+        """An Ack with the returned value, which may be anything, and may raise whatever is done with it."""
         handler, limit = delivery.handler, self._settings.max_result
         assert handler is not None
         if is_workflow(value):
@@ -103,7 +103,7 @@ class OutcomeBuilder:
         if result is None:
             return Ack(delivery.lease)
         if type(result) is not bytes:
-            raise Refusal(f"its result cannot be stored: its codec answered {class_name(result)}, expected bytes")
+            raise Refusal(f"its result cannot be stored: its codec returned {class_name(result)}, expected bytes")
         if len(result) > limit:
             raise Refusal(
                 f"its result of {len(result)} bytes is over the limit of {limit}; "
@@ -123,12 +123,12 @@ class OutcomeBuilder:
 
 
 def refusal(what: str, error: BaseException, text: str | None = None) -> Refusal:
-    """Core's own failure because of somebody's exception, whose text belongs to the reason but not into a log."""
+    """A Refusal caused by an exception. The text of the exception goes into the reason, but not into the log."""
     return Refusal(f"{what}: {summary(error) if text is None else text}", f"{what}: {class_name(error)}")
 
 
 def _text(error: BaseException) -> str:
-    """The text of a failure that core found; a handler may raise a kind of its own of it."""
+    """The text of an error; a handler may raise a subclass whose `__str__` raises."""
     try:
         return str.__str__(str(error))
     except BaseException:

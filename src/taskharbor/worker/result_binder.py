@@ -1,7 +1,7 @@
-"""The binder: gives steps of workflows the results that they wait for, between the reserve and the start.
+"""The result binder: puts the results that a workflow step waits for into its payload, before the job starts.
 
-Only for jobs that carry the mark, one call for all of a batch; others cost a look into their metadata. The payload that
-the executor then sees is complete, so that neither it nor a child process knows of workflows.
+It reads the results for a whole batch in one call, and only for jobs with the metadata key `BIND_KEY`. The executor
+gets complete payloads, so neither it nor a child process knows about workflows.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from taskharbor.tasks.results import Results, TooMuch, complete
 from taskharbor.worker.outage import Outage
 
 Wanted: TypeAlias = dict[str, tuple[Bind, tuple[str, ...]]]
-"""By the token of a lease: the mark of its job, and the jobs whose results it takes."""
+"""By the token of a lease: the parsed metadata of its job, and the ids of the jobs whose results it takes."""
 
 
 class Unbindable(Exception):
-    """The results can never be given to the job, and this is why."""
+    """The job can never get its results; `refusal` says why."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(str(refusal))
@@ -35,7 +35,7 @@ class Unbindable(Exception):
 
 
 class ResultBinder:
-    """Completes payloads. What it cannot complete is answered with the reason, by the token of its lease."""
+    """Completes payloads, and returns for the others why that failed, by the token of the lease."""
 
     def __init__(
         self,
@@ -55,28 +55,28 @@ class ResultBinder:
         self._max_lost = max_lost
 
     async def bind(self, batch: Sequence[Reserved]) -> tuple[list[Reserved], dict[str, Exception]]:
-        """The batch with complete payloads, and what went wrong: an Unbindable, or what the store raised."""
+        """Return the batch with complete payloads, and the problems: an Unbindable, or what the store raised."""
         wanted: Wanted = {}
         problems: dict[str, Exception] = {}
         for reserved in batch:
             mark = reserved.job.metadata.get(BIND_KEY)
-            # One that took its workers down too often will not be run: perhaps this is where it did.
+            # A job that was lost too often is not run. Reading its results may be what crashed its workers.
             if mark is not None and reserved.job.lost < self._max_lost:
                 try:
-                    wanted[reserved.lease.token] = _asked(reserved.job, mark)
+                    wanted[reserved.lease.token] = _parsed(reserved.job, mark)
                 except Exception as error:
                     reason = f"its metadata {BIND_KEY} cannot be read: {error}"
                     problems[reserved.lease.token] = Unbindable(Refusal(reason))
         bound = []
         together: Results | None = None
         for reserved in batch:
-            asked = wanted.get(reserved.lease.token)
-            if asked is not None:
+            wants = wanted.get(reserved.lease.token)
+            if wants is not None:
                 try:
                     if together is None:
                         together = await self._together(batch, wanted)
-                    results = together if together.found or together.joins else await self._alone(reserved.job, *asked)
-                    reserved = Reserved(self._completed(reserved.job, *asked, results), reserved.lease)
+                    results = together if together.found or together.joins else await self._alone(reserved.job, *wants)
+                    reserved = Reserved(self._completed(reserved.job, *wants, results), reserved.lease)
                 except Unbindable as error:
                     problems[reserved.lease.token] = error
                 except Exception as error:
@@ -88,7 +88,7 @@ class ResultBinder:
         return bound, problems
 
     async def _together(self, batch: Sequence[Reserved], wanted: Wanted) -> Results:
-        """The results of all, in one call; nothing if they are so large that each is better read alone."""
+        """The results of all jobs in one call; nothing if they are so large that each is better read alone."""
         flow_ids = {reserved.job.flow_id for reserved in batch if reserved.lease.token in wanted}
         results = Results(MAX_RESULTS_BYTES)
         try:
@@ -117,7 +117,7 @@ class ResultBinder:
         return replace(job, payload=payload)
 
 
-def _asked(job: JobRecord, text: str) -> tuple[Bind, tuple[str, ...]]:
+def _parsed(job: JobRecord, text: str) -> tuple[Bind, tuple[str, ...]]:
     mark = read_bind(text)
     number = taken(mark.shape)
     if number > len(job.depends_on):

@@ -1,7 +1,11 @@
-"""The crew: the services of one run, wired together, started and stopped in order.
+"""The services of a worker from one start to one stop: wired together, started and stopped in order.
 
-start: heart ► settler ► deadlines ► upkeep ► fetcher
-stop:  fetcher ► executor (grace, then give back) ► settler ► upkeep ► heart
+    fetcher ─► executor ─► outcome queue ─► settler      beside them: heart, deadlines, upkeep
+
+    start: heart ► settler ► deadlines ► upkeep ► fetcher
+    stop:  executor (grace, then give back), while a last reserve may be under way ► fetcher ► settler ► upkeep ► heart
+
+`held` has every delivery from its reserve until its outcome is recorded or refused. The heart renews what is in there.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """Everything that runs jobs between one start and one stop. Made on the loop it runs on."""
+    """Everything that runs jobs. Made on the loop it runs on, for one start and one stop."""
 
     def __init__(
         self,
@@ -112,30 +116,30 @@ class Services:
         return 0 if self._outcomes.is_full else self.executor.room()
 
     async def start(self) -> None:
-        """Begin to serve."""
+        """Start serving."""
         await self._heart.start()
         for service in self._services:
             service.start()
         self._observers.emit(WorkerStarted(self._settings.name, self._settings.queues))
 
     async def until(self, stop: asyncio.Event, retire: asyncio.Event) -> None:
-        """Until `stop`, until `retire` and nothing is held any more, or until the fetcher has ended by itself.
+        """Wait for `stop`, for `retire` until nothing is held, or for the fetcher to end by itself.
 
-        A service that broke is raised here.
+        Raises what a service has raised.
         """
-        asked, retiring = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(retire.wait())
+        stopping, retiring = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(retire.wait())
         try:
-            tasks = (asked, retiring, *(service.task for service in self._services))
+            tasks = (stopping, retiring, *(service.task for service in self._services))
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for finished in tasks:
                 if finished in done:
                     await finished
             if retire.is_set() and not stop.is_set():
                 self.fetcher.ask_to_stop()
-                await asyncio.wait((self.fetcher.task, asked), return_when=asyncio.FIRST_COMPLETED)
-                await self._until_nothing_is_held(asked)
+                await asyncio.wait((self.fetcher.task, stopping), return_when=asyncio.FIRST_COMPLETED)
+                await self._until_nothing_is_held(stopping)
         finally:
-            asked.cancel()
+            stopping.cancel()
             retiring.cancel()
 
     async def _until_nothing_is_held(self, stop: asyncio.Future[Any]) -> None:
@@ -150,9 +154,9 @@ class Services:
                 await end
 
     async def stop(self, hurry: asyncio.Event) -> None:
-        """Take no more, finish or give back what is held, and end. No order but this one loses nothing.
+        """Take no more jobs, finish or give back what is held, and end. Only this order loses nothing.
 
-        The handlers are told at once, also while a reserve is under way: nobody knows when the store answers it.
+        Handlers are told at once, even while a reserve is under way: the store may take long to answer it.
         """
         self.executor.close()
         self._observers.emit(WorkerStopping(self._settings.name, len(self.capacity.running)))
@@ -161,14 +165,14 @@ class Services:
         budget = StopBudget(hurry)
         steps: tuple[Callable[[], Awaitable[object]], ...] = (
             partial(self.executor.stop, hurry),
-            partial(self.fetcher.end, budget, 0.5),  # what a reserve leaves is needed to write outcomes
+            partial(self.fetcher.end, budget, 0.5),  # not all of the time: the settler needs the rest
             partial(self._settler.end, budget, 0.8),
             partial(self._upkeep.end, budget),
             partial(self._heart.stop, budget),
         )
         problems: list[BaseException] = []
         for step in steps:
-            try:  # each has its turn, whatever another raises: above all the heart, which would keep the leases
+            try:  # each step is taken, whatever another raises; above all the last, or the heart would renew for ever
                 await step()
             except (Exception, asyncio.CancelledError) as error:
                 problems.append(error)
@@ -195,7 +199,7 @@ class Services:
 
 
 async def uninterrupted(stopping: asyncio.Task[None], hurry: asyncio.Event) -> None:
-    """Wait for the end of the stop, whoever cancels the wait: a cancel only hurries it, and is passed on afterwards."""
+    """Wait for the end of a stop. A cancel of the caller only hurries the stop, and is raised afterwards."""
     cancelled = False
     while not stopping.done():
         try:

@@ -1,4 +1,4 @@
-"""The worker's settings: read once, checked at once, never changed."""
+"""The settings of a worker: checked once, never changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_MAX_LOST
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker was told. Durations are seconds once they are in here, except `lease`, which drivers take."""
+    """Durations are in seconds here, except `lease`, which drivers take as a timedelta."""
 
     name: str
     queues: tuple[str, ...]
@@ -31,7 +31,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_lost: int
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     max_result: int = MAX_RESULT_BYTES
-    heart: str = "thread"  # "thread", or "loop" where one thread is all there may be (drain, simulation)
+    heart: str = "thread"  # or "loop": everything on one thread, for drain and simulation
 
 
 def settings(
@@ -47,7 +47,7 @@ def settings(
     name: str | None = None,
     heart: str = "thread",
 ) -> WorkerSettings:
-    """Settings from what a user wrote, or an error that says what was expected."""
+    """Check what a user wrote, and raise an error that says what was expected."""
     if isinstance(queues, str):
         queues = [queues]
     elif queues is not None and not isinstance(queues, Iterable):
@@ -68,7 +68,7 @@ def settings(
     label = name or socket.gethostname().replace("{", "").replace("}", "") or "worker"
     _named((label,), "name")
     return WorkerSettings(
-        # The id is unique for each process whatever it is named, so that `release` never touches a namesake's jobs.
+        # Unique for each process, so that `release` never touches the jobs of a worker with the same label.
         name=f"{label.encode()[:200].decode(errors='ignore')}:{os.getpid()}:{secrets.token_hex(4)}",
         queues=served,
         concurrency=_at_least(1, concurrency, "concurrency"),
@@ -83,7 +83,7 @@ def settings(
 
 
 def _plain(name: Any) -> Any:
-    """A member of a StrEnum counts as its text."""
+    """Turn a member of a StrEnum into its text."""
     return str.__str__(name) if isinstance(name, str) else name
 
 

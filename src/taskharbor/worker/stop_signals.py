@@ -2,12 +2,12 @@
 
     first ──► stop: finish what runs      second ──► hurry: give it back      third ──► the process ends at once
 
-The handlers are Python's own, not the event loop's: they are called while a handler of a job blocks the loop, so the
-third signal always comes through. (Only code that holds the interpreter keeps them waiting; there KILL is left.) Once
-the worker has ended, the program has the handlers back that it had before.
+The signal handlers are Python's own, not the event loop's: they run even while a job blocks the loop, so the third
+signal always works. (Only code that holds the interpreter delays them; then KILL is left.) Once the worker has ended,
+the program's own signal handlers are restored.
 
-Nothing is read from the wakeup socket but the fact that it is time to look: a process that a job's handler forks
-inherits the socket, and its signals are not the worker's.
+The bytes in the wakeup socket are not used, they only wake the loop: a process that a job forks inherits the socket,
+and writes its own signals there.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """While this lasts, the first signal calls `first`, the second `second`; both in the main thread, at any moment."""
+    """A context in which the first signal calls `first`, the second `second`; in the main thread, at any moment."""
 
     def __init__(self, first: Callable[[], None], second: Callable[[], None]) -> None:
         self._calls = (first, second)
-        self._heard = 0
+        self._received = 0
         self._before: dict[signal.Signals, Any] = {}
         self._wakeup: tuple[socket.socket, socket.socket] | None = None
         self._wakeup_before = -1
@@ -52,13 +52,13 @@ class StopSignals:
                     end.close()
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the loop turn at each signal: the system may give it to any thread, and only the main one acts on it."""
+        """Wake the loop at each signal: any thread may receive it, but Python handles it in the main one."""
         ours, theirs = self._wakeup = socket.socketpair()
         ours.setblocking(False)
         theirs.setblocking(False)
         try:
             loop.add_reader(ours, self._drain)
-        except NotImplementedError:  # no such loop on Windows: a signal is noticed at the loop's next turn
+        except NotImplementedError:  # Windows: a signal is noticed at the loop's next turn
             self._wakeup = None
             ours.close()
             theirs.close()
@@ -74,9 +74,9 @@ class StopSignals:
             return
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._heard += 1
-        if self._heard <= len(self._calls):
-            self._calls[self._heard - 1]()
+        self._received += 1
+        if self._received <= len(self._calls):
+            self._calls[self._received - 1]()
         else:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)

@@ -1,7 +1,7 @@
 """Threads for plain functions: daemons, so that a function that never returns cannot keep the process alive.
 
-(`concurrent.futures` joins its threads at exit, and its hop costs twice as much.) There are never more calls at
-once than the worker has slots, so there is no queue to bound.
+(`concurrent.futures` joins its threads at exit, and handing a call over costs twice as much: 42 µs against 23.) There
+are never more calls at once than the worker has slots, so there is no queue to bound.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Call: TypeAlias = tuple[contextvars.Context, Callable[[], Any], "asyncio.Future
 
 
 class Threads:
-    """Runs functions in threads and answers with futures of the calling loop."""
+    """Runs functions in threads, and returns futures of the calling loop."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -45,7 +45,7 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Let idle threads end; busy ones end after what they do. A call that comes later has a thread of its own."""
+        """Let idle threads end; busy ones end after their call. A later call gets a thread of its own."""
         self._closed = True
         for _ in range(self._threads):
             self._calls.put(None)
@@ -58,10 +58,10 @@ class Threads:
         while (call := self._calls.get()) is not None:
             if not self._do(call):
                 return
-            del call  # nothing of a job outlives it in an idle thread
+            del call  # an idle thread keeps nothing of a job alive
 
     def _do(self, call: _Call) -> bool:
-        """Make a call and hand its answer over. False: the loop is closed, and nobody waits for it any more."""
+        """Make a call and pass its result to the loop. False: the loop is closed."""
         context, function, future, loop = call
         value, error = None, None
         try:
@@ -85,7 +85,7 @@ class Threads:
 
 
 class _Raised(Exception):
-    """Carries what a function raised: a future refuses a StopIteration, and an interrupt would end the loop."""
+    """Carries what a function raised: a future refuses StopIteration, and a KeyboardInterrupt would end the loop."""
 
 
 def unwrap(error: BaseException) -> BaseException:
@@ -94,6 +94,6 @@ def unwrap(error: BaseException) -> BaseException:
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    # A result that nobody looks at any more (the job was decided) is thrown away without a complaint at collection.
+    # The result of a job that was decided meanwhile is never awaited: retrieve it, so that asyncio does not warn.
     if not future.cancelled():
         future.exception()

@@ -1,9 +1,9 @@
-"""A transaction that a handler opened with `ctx.transaction()`, held until its job ends.
+"""A transaction that a handler opened with `ctx.transaction()`, kept open until its job ends.
 
-Coroutines get the driver's asynchronous transaction; plain functions its synchronous one, whose end is awaited in a
-thread. After the first end every further one is without effect. An end that has begun goes on to its end, whoever
-cancels the job meanwhile: half a commit would leave in doubt what half a handler would not. An abort undoes it at any
-moment, under a handler that still runs; the rollback at that handler's end then closes what is left.
+Coroutines get the driver's asynchronous transaction; plain functions get its synchronous one, which is ended in a
+thread. Only the first end counts. An end that has begun is completed even if the job is cancelled meanwhile: half a
+commit would leave in doubt what was written. An abort rolls back at any moment, while the handler is still running; the
+rollback at the handler's end then closes what is left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class HandlerTransaction:
-    """What the handler was given, and the two ways to end it. `begun`: it has entered its block."""
+    """What the handler was given, and the ways to end it. `begun`: the handler has entered its block."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class HandlerTransaction:
 
     @classmethod
     def begin(cls, driver: SqlDriver, lease: Lease, coroutine: bool, threads: Threads) -> HandlerTransaction:
-        """A transaction for one delivery, of the colour of its handler."""
+        """A transaction for one delivery: asynchronous for a coroutine, synchronous for a plain function."""
         if coroutine:
             transaction = driver.transaction(lease)
             held = cls(transaction.commit, transaction.rollback, transaction.abort)
@@ -50,8 +50,8 @@ class HandlerTransaction:
         given = driver.transaction_sync(lease)
 
         async def commit(ack: Ack, now: datetime) -> TaskHarborError | None:
-            answer: TaskHarborError | None = await threads.run(partial(given.commit, ack, now))
-            return answer
+            refused: TaskHarborError | None = await threads.run(partial(given.commit, ack, now))
+            return refused
 
         async def rollback() -> None:
             await threads.run(given.rollback)
@@ -64,21 +64,21 @@ class HandlerTransaction:
         return held
 
     async def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
-        """Apply the ack and commit it with the handler's writes; a refusal has rolled both back."""
+        """Commit the ack together with the handler's writes; if a refusal is returned, both were rolled back."""
         self._ended = True
-        return await _to_the_end(partial(self._commit, ack, now))
+        return await _completed(partial(self._commit, ack, now))
 
     async def rollback(self) -> None:
-        """Undo the handler's writes. A store that cannot even do that has undone them by going away."""
+        """Roll back the handler's writes. An error is ignored: a store that is gone has rolled back by itself."""
         if not self._ended:
             self._ended = True
             try:
-                await _to_the_end(self._rollback)
+                await _completed(self._rollback)
             except BaseException:
                 return
 
     async def abort(self, why: str) -> None:
-        """Undo the handler's writes while it still runs; what it does with the transaction later is refused."""
+        """Roll back while the handler is still running; its later uses of the transaction are refused."""
         if not self._ended:
             try:
                 await self._abort(why)
@@ -87,7 +87,7 @@ class HandlerTransaction:
 
 
 class _Given:
-    """What a coroutine gets: `async with` begins the transaction, and leaving the block does not end it."""
+    """What a coroutine gets: `async with` begins the transaction; leaving the block does not end it."""
 
     def __init__(self, held: HandlerTransaction, transaction: Transaction) -> None:
         self._held = held
@@ -118,10 +118,10 @@ class _GivenSync:
         self._transaction.__exit__(*raised)
 
 
-async def _to_the_end(work: Callable[[], Awaitable[T]]) -> T:
-    """Await it in a task of its own, which no cancel of the caller reaches: that only makes the caller wait again.
+async def _completed(work: Callable[[], Awaitable[T]]) -> T:
+    """Await `work` in a task of its own, so that cancelling the caller does not interrupt it.
 
-    What it raises is carried as a value: an interrupt that leaves a task ends the loop.
+    What it raises is carried as a value: a KeyboardInterrupt that leaves a task would end the loop.
     """
 
     async def carried() -> tuple[T | None, BaseException | None]:
@@ -139,4 +139,4 @@ async def _to_the_end(work: Callable[[], Awaitable[T]]) -> T:
     value, error = task.result()
     if error is not None:
         raise error
-    return value  # type: ignore[return-value]  # None only if that is what it answered
+    return value  # type: ignore[return-value]  # None only if `work` returned None

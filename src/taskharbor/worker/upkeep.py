@@ -1,6 +1,6 @@
-"""Upkeep: what a worker does beside its jobs. It says that it is alive, follows the store's clock, and prunes.
+"""Upkeep: what a worker does beside its jobs. It sends heartbeats, follows the store's clock, and prunes.
 
-None of it is needed for a job to run: a failure is left to the next round, and the fetcher reports the outage.
+No job depends on it: after a failure it waits for its next round, and the fetcher reports the outage.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from taskharbor.worker.service import Service
 from taskharbor.worker.settings import WorkerSettings
 from taskharbor.worker.stop_budget import StopBudget
 
-BEAT_EVERY = 15.0
-LOOK_EVERY = 5.0  # whether a beat would say something else than the last one did
-ROUND_EVERY = 60.0  # of following the clock and pruning
-PRUNE_BATCH = 500
+BEAT_INTERVAL_S = 15.0
+CHECK_INTERVAL_S = 5.0  # between two checks whether the figures of the last heartbeat are still true
+ROUND_INTERVAL_S = 60.0  # of following the clock and pruning
+PRUNE_BATCH_JOBS = 500
 
 
 class Upkeep(Service):
-    """Beats four times a minute, and soon after its figures have changed, but never more often than it looks at them.
+    """Sends a heartbeat four times a minute, and within 5 s after its figures have changed.
 
-    Once a minute it follows the clock and prunes what is past its retention. A last beat, dated back, has the store
-    forget a worker that stops: one that only fell silent stands in its list for a minute.
+    Once a minute it follows the clock and prunes what is past its retention. A last heartbeat, dated back, makes the
+    store forget a worker that stops: without it the worker would be listed for another minute.
     """
 
     def __init__(
@@ -41,9 +41,11 @@ class Upkeep(Service):
         self._clock = clock
         self._outage = outage
         self._capacity = capacity
-        self._said = (0, 0)  # what the last beat told
+        self._sent = (0, 0)  # the figures of the last heartbeat
         self._started_at = clock.now()
-        self._next_round = clock.monotonic() + ROUND_EVERY * random.random()  # so that workers do not prune together
+        self._next_round = (
+            clock.monotonic() + ROUND_INTERVAL_S * random.random()
+        )  # so that workers do not prune together
 
     async def run(self) -> None:
         while not self.stopping:
@@ -53,7 +55,7 @@ class Upkeep(Service):
                 if due or is_stale(self._clock):
                     await follow(self._clock, self._driver.server_time)
                 if due:
-                    self._next_round = self._clock.monotonic() + ROUND_EVERY
+                    self._next_round = self._clock.monotonic() + ROUND_INTERVAL_S
                     await self._prune()
                 self._outage.answered("upkeep")
             except Exception as error:
@@ -61,7 +63,7 @@ class Upkeep(Service):
             await self._until_next_beat()
 
     async def end(self, budget: StopBudget, share: float = 1.0) -> bool:
-        """End, and leave the list of those that serve."""
+        """End, and leave the store's list of workers."""
         if not await super().end(budget, share):
             return False
         leaving = asyncio.ensure_future(self._leave())
@@ -74,9 +76,9 @@ class Upkeep(Service):
             self._outage.failed("upkeep", error)
 
     async def _until_next_beat(self) -> None:
-        until = self._clock.monotonic() + BEAT_EVERY
-        while not self.stopping and (left := until - self._clock.monotonic()) > 0 and self._said == self._figures():
-            await self.rest(asyncio.ensure_future(self._clock.sleep(min(left, LOOK_EVERY))))
+        until = self._clock.monotonic() + BEAT_INTERVAL_S
+        while not self.stopping and (left := until - self._clock.monotonic()) > 0 and self._sent == self._figures():
+            await self.rest(asyncio.ensure_future(self._clock.sleep(min(left, CHECK_INTERVAL_S))))
 
     def _figures(self) -> tuple[int, int]:
         return len(self._capacity.running), self._capacity.stuck
@@ -84,7 +86,7 @@ class Upkeep(Service):
     async def _beat(self, leaving: bool = False) -> None:
         settings, now = self._settings, self._clock.now()
         seen_at = now - WORKER_SILENCE if leaving else now
-        running, stuck = self._said = self._figures()
+        running, stuck = self._sent = self._figures()
         info = WorkerInfo(
             worker=settings.name,
             queues=settings.queues,
@@ -100,9 +102,9 @@ class Upkeep(Service):
         await self._driver.beat(info, seen_at)
 
     async def _prune(self) -> None:
-        """Small batches, with a turn of the loop between two, so that no lock is held for long."""
+        """Prune in small batches, with a turn of the loop between two, so that no lock is held for long."""
         before = self._clock.now() - self._driver.retention
-        pruned = PRUNE_BATCH
-        while pruned == PRUNE_BATCH and not self.stopping:
-            pruned = await self._driver.prune(before, PRUNE_BATCH)
+        pruned = PRUNE_BATCH_JOBS
+        while pruned == PRUNE_BATCH_JOBS and not self.stopping:
+            pruned = await self._driver.prune(before, PRUNE_BATCH_JOBS)
             await asyncio.sleep(0)

@@ -1,7 +1,8 @@
-"""The worker: wires the services together, and starts and stops them in order. It does nothing else itself.
+"""The worker as users see it: its settings, handlers, signals, state and health.
 
-start: driver ► heart ► settler ► executor's deadlines ► upkeep ► fetcher
-stop:  fetcher ► executor (grace, then give back) ► settler ► upkeep ► heart ► driver
+    new ──run──► starting (opens the store) ──► running ──stop, retire, hurry──► stopping ──► stopped ──run──► …
+
+What runs the jobs is in `services`: made for each run, once the store is open.
 """
 
 from __future__ import annotations
@@ -100,14 +101,14 @@ class Worker:
         self._retire = asyncio.Event()
         self._services: Services | None = None
         self._signals = 0
-        self.channel: ChildChannel | None = None  # to the process that keeps this worker's leases; set before it runs
+        self.channel: ChildChannel | None = None  # to the supervisor, which renews the leases; set before a run
 
     def __repr__(self) -> str:
         return f"Worker({self.name!r}, queues={list(self._settings.queues)!r})"
 
     @property
     def name(self) -> str:
-        """The worker's id in the store: unique for each process, whatever it is named."""
+        """The worker's id in the store: unique for each process, even if several have the same label."""
         return self._settings.name
 
     # Handlers ------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ class Worker:
         process: bool = False,
         unrecoverable: Sequence[type[BaseException]] = (),
     ) -> None:
-        """Have jobs of a type run by a function. Two handlers for one type are a ValueError."""
+        """Let a function run the jobs of a type. A second handler for a type is a ValueError."""
         self._handlers.add(
             Handler(
                 type,
@@ -167,22 +168,22 @@ class Worker:
                 signal.signal(number, handler)
 
     async def arun(self, *, until_empty: bool = False) -> None:
-        """Run until stopped, or until a reserve gives nothing and nothing runs."""
+        """Run until stopped, or (`until_empty`) until a reserve returns nothing and nothing runs."""
         refuse_while_main_is_imported("a worker was run")
         if self._state not in ("new", "stopped"):
             raise RuntimeError(f"{self!r} runs already; make another Worker to run two")
-        if self._state == "stopped":  # a stop that came before the first run counts for it
+        if self._state == "stopped":  # a stop before the first run counts for that run
             self._stop, self._hurry, self._retire = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._state = "starting"
         self._loop = asyncio.get_running_loop()
-        if not len(self._handlers) and self.channel is None:  # under `worker run` the supervisor says it, and once
-            logger.warning("%r knows no job type, so it can run nothing: declare its tasks before it runs", self)
+        if not len(self._handlers) and self.channel is None:  # under `worker run` the supervisor warns, once
+            logger.warning("%r has no handlers, so it can run nothing: declare its tasks before it runs", self)
         driver = self._source.sibling()
         thrown_away = False
         try:
             if await self._open(driver):
                 await self._serve(driver, until_empty)
-        except GeneratorExit:  # this coroutine is thrown away with its loop: nothing can be awaited any more
+        except GeneratorExit:  # this coroutine is discarded with its loop: nothing can be awaited any more
             thrown_away = True
             raise
         finally:
@@ -191,7 +192,7 @@ class Worker:
                 await close(driver)
 
     def stop(self) -> None:
-        """Take no more jobs, finish what runs, then return from `run`. Safe from any thread and from a handler."""
+        """Take no more jobs, finish what is running, then return from `run`. Safe from any thread and any handler."""
         self._call(self._stop.set)
 
     def retire(self) -> None:
@@ -199,12 +200,12 @@ class Worker:
         self._call(self._retire.set)
 
     def hurry(self) -> None:
-        """Stop, and give what runs back at once instead of waiting for the grace period."""
+        """Stop, and give back what is running at once instead of waiting for the grace period."""
         self._call(self._stop.set)
         self._call(self._hurry.set)
 
     def health(self) -> Health:
-        """How the worker is now. Safe from any thread."""
+        """The health of the worker now. Safe from any thread."""
         services, error = self._services, self._outage.error
         polled_at = services.fetcher.polled_at if services is not None else None
         ago = None if polled_at is None else self._clock.monotonic() - polled_at
@@ -234,7 +235,7 @@ class Worker:
         await end_others()
 
     def _on_signal(self) -> None:
-        # Under a supervisor one signal to the whole group arrives twice: here, and as its order to stop.
+        # Under a supervisor one signal to the whole group arrives twice: here, and as the supervisor's order.
         self._signals += 1
         if self._signals > 1 or (self.channel is None and self._stop.is_set()):
             self.hurry()
@@ -242,14 +243,14 @@ class Worker:
             self.stop()
 
     async def _open(self, driver: Driver) -> bool:
-        """Open the store and follow its clock; wait for one that is away, unless that is hopeless. False: stopped."""
+        """Open the store; wait for one that is away, unless that is hopeless. False: stopped meanwhile."""
         backoff, stop = Backoff(), asyncio.ensure_future(self._stop.wait())
         try:
             while not self._stop.is_set():
                 opening = asyncio.ensure_future(self._open_once(driver))
                 await asyncio.wait((opening, stop), return_when=asyncio.FIRST_COMPLETED)
                 if not opening.done():
-                    await cancelled(opening)  # a store that stands still may answer in minutes, or never
+                    await cancelled(opening)  # a store that hangs may answer in minutes, or never
                 elif await opening:
                     return True
                 else:
@@ -290,7 +291,7 @@ class Worker:
         try:
             await services.until(self._stop, self._retire)
         except GeneratorExit:
-            raise  # this coroutine is thrown away with its loop: nothing can be awaited any more
+            raise  # this coroutine is discarded with its loop: nothing can be awaited any more
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 self._hurry.set()
@@ -306,6 +307,6 @@ class Worker:
 
     def _call(self, function: Callable[[], None]) -> None:
         if self._loop is None:
-            function()  # before the first run: nobody waits for it yet
+            function()  # before the first run: nothing waits for it yet
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function)

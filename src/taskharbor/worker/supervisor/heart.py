@@ -26,7 +26,7 @@ from taskharbor.model.process_events import JobsReleased, LeasesNotKept, StoreDi
 from taskharbor.model.times import to_ms
 from taskharbor.worker.outage import Backoff
 from taskharbor.worker.supervisor.process import HeldLease, Process
-from taskharbor.worker.upkeep import ROUND_EVERY
+from taskharbor.worker.upkeep import ROUND_INTERVAL_S
 
 RELEASE_AGAIN_S = (1.0, 5.0)  # a reserve that a process sent before it died may be carried out after its death
 
@@ -78,7 +78,7 @@ class FleetHeart:
         while True:
             await asyncio.sleep(seconds)
             try:
-                if is_stale(self._clock) or self._clock.monotonic() - followed > ROUND_EVERY:
+                if is_stale(self._clock) or self._clock.monotonic() - followed > ROUND_INTERVAL_S:
                     await follow(self._clock, self._driver.server_time)
                     followed = self._clock.monotonic()
                 again = await self.beat()

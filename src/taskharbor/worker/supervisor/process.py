@@ -23,7 +23,7 @@ import msgspec
 from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Lease
 from taskharbor.model.times import from_ms
-from taskharbor.worker.heart import OVERDUE
+from taskharbor.worker.heart import OVERDUE_S
 from taskharbor.worker.supervisor import messages, process_session
 
 LAST_MESSAGES_S = 0.5  # to read what a dead process had sent; only a stray copy of its socket makes that last
@@ -42,7 +42,7 @@ class HeldLease(msgspec.Struct):
 
 def held_lease(taken: messages.TakenLease, now: float) -> HeldLease:
     """A lease as its worker reported it."""
-    until = None if taken.limit is None else now + taken.limit + OVERDUE
+    until = None if taken.limit is None else now + taken.limit + OVERDUE_S
     lease = Lease(taken.job_id, taken.queue, taken.token, from_ms(taken.expires_ms))
     return HeldLease(lease, taken.attempts, until)
 
@@ -263,7 +263,7 @@ class Process:
             self.leases.pop(token, None)
         for token, seconds in message.due:
             if (lease := self.leases.get(token)) is not None:
-                lease.until = self.heard_at + seconds + OVERDUE
+                lease.until = self.heard_at + seconds + OVERDUE_S
         if message.busy and not message.store_error and not message.blocked_for:
             self.polled_at = self.heard_at
         elif message.polled_seconds_ago is not None:
