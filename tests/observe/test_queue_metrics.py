@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from taskharbor.drivers import Driver, Fail, JobRecord, Page, Retry
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.observe.prometheus import QueueCollector, serve
-from taskharbor.observe.prometheus.queues import LOOKED_AT
+from taskharbor.observe.prometheus.queues import SAMPLE_JOBS
 from taskharbor.testing import ManualClock
 from tests.observe.scrape import Samples, fetch, only, parse, read, value
 
@@ -137,7 +137,7 @@ def test_one_look_serves_all_scrapes_of_a_while(world: World):
     world.read()
     world.enqueue(job("c"))
     assert only(world.read(), JOBS)[("mail", "ready")] == 1
-    assert world.driver.asked == [("counts",), ("list", "mail", LOOKED_AT)]  # none for a queue without ready jobs
+    assert world.driver.asked == [("counts",), ("list", "mail", SAMPLE_JOBS)]  # none for a queue without ready jobs
     world.clock.advance(15)
     assert only(world.read(), JOBS)[("mail", "ready")] == 2
     assert world.driver.asked.count(("counts",)) == 2

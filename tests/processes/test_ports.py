@@ -117,11 +117,15 @@ async def test_what_is_no_question_is_not_answered() -> None:
 
 
 def test_metrics_are_served_beside_connections_that_say_nothing() -> None:
-    with closing(serve(0, registry=CollectorRegistry())) as server, idle(server.port, 3 * bounded_server.MOST):
+    with (
+        closing(serve(0, registry=CollectorRegistry())) as server,
+        idle(server.port, 3 * bounded_server.MAX_CONNECTIONS),
+    ):
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=PATIENCE) as answer:
             assert answer.status == 200
         assert (
-            len([each for each in threading.enumerate() if "process_request" in each.name]) <= bounded_server.MOST + 1
+            len([each for each in threading.enumerate() if "process_request" in each.name])
+            <= bounded_server.MAX_CONNECTIONS + 1
         )
 
 

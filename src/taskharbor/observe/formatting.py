@@ -1,8 +1,8 @@
 """Log lines for people (text) and for programs (JSON), with the job that wrote them bound to each.
 
 `configure_logging` is all that a program needs. `JobFilter` and the two formatters are for programs that configure
-logging themselves. What a handler says is its own affair; but no text, whatever is in it, passes for a line of
-another record, and a JSON line is always one JSON object, also where several processes write to one pipe.
+logging themselves. Whatever a handler logs, no text can pass for the line of another record, and a JSON line is always
+one JSON object, even where several processes write to one pipe.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from taskharbor.observe.line_handler import WholeLineHandler
 
 FORMATS = ("text", "json")
 FACTS = ("job_id", "job_type", "queue", "attempt")
-OWN_LOGGER = "taskharbor"  # what LogObserver writes there tells its facts in its message already
+OWN_LOGGER = "taskharbor"  # LogObserver writes there, with the facts in its message
 
 _PLAIN = re.compile(r"[^\s\"'=\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+").fullmatch
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_DEEPEST = 8
+_MAX_DEPTH = 8
 
 
 class JobFilter(logging.Filter):
-    """Puts `job_id`, `job_type`, `queue` and `attempt` on every record that is made while a handler runs.
+    """Adds `job_id`, `job_type`, `queue` and `attempt` to every log record of a running handler.
 
-    It works for any logger. Add it to a handler, not to a logger: filters of a logger do not see what its children
-    write. With a QueueHandler, add it to that one: it still runs where the line was written.
+    It works for any logger. Add it to a logging handler, not to a logger: the filters of a logger do not see the
+    records of its children. With a QueueHandler, add it to that one: it runs where the record was made.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class JobFilter(logging.Filter):
         return True
 
     def facts(self) -> dict[str, str | int]:
-        """The same for a library that does not use records: of the job whose handler calls this, or nothing."""
+        """The same as a dict, for libraries without log records; empty outside a handler."""
         job = current_job.CURRENT.get()
         if job is None:
             return {}
@@ -54,7 +54,7 @@ class JobFilter(logging.Filter):
 
 
 class TextFormatter(logging.Formatter):
-    """`time level logger message job_id=… job_type=… queue=… attempt=…`; what follows a first line is indented."""
+    """`time level logger message job_id=… job_type=… queue=… attempt=…`; further lines are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = _message(record)
@@ -78,11 +78,11 @@ class JsonFormatter(logging.Formatter):
         trace = "\n".join(_tracebacks(self, record))
         if trace:
             line["exception"] = trace
-        return json.dumps(line)  # ASCII, so that no encoding of a stream and no lone surrogate can spoil it
+        return json.dumps(line)  # ASCII: no encoding of a stream and no lone surrogate can break it
 
 
 class Configuration(NamedTuple):
-    """The arguments of `configure_logging`, handed on to child processes."""
+    """The arguments of `configure_logging`, as child processes get them."""
 
     format: str
     level: int | str
@@ -94,10 +94,10 @@ _configuration: Configuration | None = None
 
 
 def configure_logging(format: str = "text", level: int | str = "INFO", stream: TextIO | None = None) -> None:
-    """Write everything that is logged in this process, from `level` on, to a stream (stderr), as `text` or `json`.
+    """Write all log records from `level` on to a stream (default: stderr), as `text` or `json`.
 
-    It adds a handler to the root logger and sets its level. Called again it replaces its own handler; others are
-    left alone. The child processes of `process=True` tasks do the same.
+    It adds a handler to the root logger and sets the level. A second call replaces that handler, and no other. The
+    child processes of `process=True` tasks log in the same way.
     """
     global _installed, _configuration
     if format not in FORMATS:
@@ -115,18 +115,18 @@ def configure_logging(format: str = "text", level: int | str = "INFO", stream: T
 
 
 def configuration() -> Configuration | None:
-    """What `configure_logging` was last told in this process, if it was called."""
+    """The arguments of the last `configure_logging` in this process; None if it was not called."""
     return _configuration
 
 
 def configure_like(parent: Configuration | None) -> None:
-    """Configure logging as a parent process did; not at all if it did not."""
+    """Configure logging as the parent process did, if it did."""
     if parent is not None:
         configure_logging(parent.format, parent.level, sys.stdout if parent.stdout else None)
 
 
 def written(value: Any) -> str:
-    """A fact as a line of text shows it: what could be taken for two facts, or for two lines, is quoted.
+    """A fact as a line of text shows it: quoted, if it could be taken for two facts or two lines.
 
     >>> written("mail"), written("two words")
     ('mail', '"two words"')
@@ -142,7 +142,7 @@ def _time(record: logging.LogRecord) -> str:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception as error:  # arguments that do not fit must not cost the line
+    except Exception as error:  # wrong arguments must not lose the line
         return f"{record.msg!s} (its arguments cannot be shown: {type(error).__name__})"
 
 
@@ -151,19 +151,19 @@ def _tracebacks(formatter: logging.Formatter, record: logging.LogRecord) -> list
     return [text for text in (trace, record.stack_info) if text]
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1]
+def _escaped(match: re.Match[str]) -> str:
+    return json.dumps(match[0])[1:-1]
 
 
 def _json_value(value: Any, depth: int = 0) -> Any:
-    """A fact as JSON can hold it; anything else by its text."""
+    """A fact as a JSON value; anything else as its text."""
     if value is None or type(value) in (str, bool) or (type(value) is int and value.bit_length() <= 128):
         return value
     if type(value) is float:
         return value if math.isfinite(value) else str(value)
-    if depth < _DEEPEST and isinstance(value, Mapping):
+    if depth < _MAX_DEPTH and isinstance(value, Mapping):
         return {str(key): _json_value(item, depth + 1) for key, item in value.items()}
-    if depth < _DEEPEST and isinstance(value, list | tuple):
+    if depth < _MAX_DEPTH and isinstance(value, list | tuple):
         return [_json_value(item, depth + 1) for item in value]
     try:
         return str(value)

@@ -1,14 +1,14 @@
-"""Whole lines on a stream that several processes write to.
+"""Writes whole lines to a stream that several processes share.
 
-A pipe takes at most 4 KiB in one piece (PIPE_BUF); what is longer may be torn apart by what others write meanwhile. So
-a line is written under a lock on the pipe itself, which every process that has it finds by itself:
+A pipe takes at most 4 KiB in one piece (PIPE_BUF); the parts of a longer write may be mixed with what other processes
+write. So a line is written under a lock on the pipe itself, which all processes that have the pipe share:
 
     locked? ──no──► write
-       └─yes──► the reader is slow (the pipe is full): wait, as a write would
-                it takes what comes, and yet nobody lets go: a writer is stopped, or a handler holds its interpreter.
-                After a second write all the same, and do not wait for that writer again for a while
+       └─yes──► the pipe is full, its reader slow: wait, as a write would
+                the pipe has room, but the lock stays: a writer is stopped, or a handler holds its interpreter.
+                After a second write without the lock, and do not wait for that writer again for 30 s
 
-Files and terminals take every write in one piece by themselves.
+Files and terminals take every write in one piece.
 """
 
 from __future__ import annotations
@@ -27,33 +27,35 @@ from typing import TextIO
 if sys.platform != "win32":
     import fcntl
 
-STUCK = 1.0  # seconds for which a writer may hold the lock while nothing holds it up
-AGAIN = 30.0  # seconds until a stuck one is waited for again
-PAUSES = (0.0005, 0.01)  # seconds between two looks: while the reader is quick, and while it is slow
+MAX_LOCKED_S = 1.0  # for which another writer may hold the lock of a pipe that has room
+STUCK_WRITER_S = 30.0  # until a stuck writer is waited for again
+POLL_INTERVALS_S = (0.0005, 0.01)  # while the reader is quick, and while it is slow
 
 
 class WholeLineHandler(logging.StreamHandler[TextIO]):
-    """Writes each record in one piece, even if other processes write to the same pipe or socket in the same way."""
+    """Writes each record in one piece, also to a pipe or socket that other such handlers write to."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._not_before = 0.0  # from when on a stuck writer is waited for again
+        self._wait_again_at = 0.0  # when to wait for a stuck writer again
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record. Never raises, as with every handler."""
         stream = self.stream
-        if sys.platform == "win32" or not isinstance(stream, io.TextIOWrapper):  # no pipe, but a program's own object
+        if sys.platform == "win32" or not isinstance(
+            stream, io.TextIOWrapper
+        ):  # an object of the program's own, not a pipe
             return super().emit(record)
         try:
             line = self.format(record) + self.terminator
             try:
                 number = stream.fileno()
-            except (OSError, ValueError):  # it writes to no file, or it is closed
+            except (OSError, ValueError):  # it has no file descriptor, or is closed
                 stream.write(line)
                 return self.flush()
-            stream.flush()  # what was printed before comes before
+            stream.flush()  # so that earlier output stays earlier
             data = line.encode(stream.encoding, stream.errors or "strict")
-            with self._alone(number):
+            with self._locked(number):
                 _write(number, data)
         except RecursionError:
             raise
@@ -61,7 +63,7 @@ class WholeLineHandler(logging.StreamHandler[TextIO]):
             self.handleError(record)
 
     @contextmanager
-    def _alone(self, number: int) -> Iterator[None]:
+    def _locked(self, number: int) -> Iterator[None]:
         mode = os.fstat(number).st_mode
         locked = (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and self._lock(number)
         try:
@@ -71,33 +73,33 @@ class WholeLineHandler(logging.StreamHandler[TextIO]):
                 fcntl.lockf(number, fcntl.LOCK_UN)
 
     def _lock(self, number: int) -> bool:
-        quick, slow = PAUSES
-        seen = time.monotonic()  # since when another process holds it although it could write
+        quick, slow = POLL_INTERVALS_S
+        since = time.monotonic()  # when the pipe last had no room
         while True:
             try:
                 fcntl.lockf(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
                 pass
             except OSError:
-                return False  # a system that locks no pipes
+                return False  # this system cannot lock pipes
             else:
-                self._not_before = 0.0
+                self._wait_again_at = 0.0
                 return True
             now = time.monotonic()
-            if not _takes(number):
-                seen = now
+            if not _has_room(number):
+                since = now
                 time.sleep(slow)
-            elif now < self._not_before:
+            elif now < self._wait_again_at:
                 return False
-            elif now - seen > STUCK:
-                self._not_before = now + AGAIN
+            elif now - since > MAX_LOCKED_S:
+                self._wait_again_at = now + STUCK_WRITER_S
                 return False
             else:
                 time.sleep(quick)
 
 
-def _takes(number: int) -> bool:
-    """Whether the pipe has room, or nobody reads it any more."""
+def _has_room(number: int) -> bool:
+    """Whether the pipe has room, or its reader is gone."""
     return bool(_poll(number).poll(0))
 
 
@@ -112,5 +114,5 @@ def _write(number: int, data: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(number, rest) :]
-        except BlockingIOError:  # a process that shares it made it non-blocking
+        except BlockingIOError:  # another process that shares it made it non-blocking
             _poll(number).poll()

@@ -1,13 +1,13 @@
 """The default observer: one structured log record for each event, through Python's own logging.
 
 Every record carries its facts as attributes (`event`, `job_id`, `job_type`, `queue`, `attempt`, …), each a plain JSON
-value, so that a JSON formatter needs no parsing. Payloads never appear, and neither does the text of an exception,
-which may quote one: its class and place do, and `last_error` in the store has the rest. `LogObserver(errors=True)`
-shows it. What a driver says of a store that is away is shown: it holds no secret. A line of text stays one line: what
-has spaces or control characters in it is quoted.
+value, so that a JSON formatter needs no parsing. Payloads never appear. Neither does the text of an exception, which
+may quote one: its class and place do, and `last_error` in the store has the rest; `LogObserver(errors=True)` logs the
+text as well. A driver's text about a store that is away is logged: it holds no secret. A line of text stays one line:
+values with spaces or control characters are quoted.
 
-How lines are written, `configure_logging` and its kin, is in `taskharbor.observe.formatting`; both import from
-here, too.
+`configure_logging`, the formatters and the filter live in `taskharbor.observe.formatting`, and can be imported from
+here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from taskharbor.observe.formatting import JobFilter, JsonFormatter, TextFormatte
 __all__ = ["LEVELS", "JobFilter", "JsonFormatter", "LogObserver", "TextFormatter", "configure_logging", "logged"]
 
 logger = logging.getLogger("taskharbor")
-_LONGEST = 300  # characters of what a driver says
+_MAX_TEXT_CHARS = 300  # of a driver's error
 
 LEVELS = {kind: kind.level for kind in vars(e).values() if isinstance(kind, type) and issubclass(kind, e.Event)}
 """At which level each event of jobs and workers is logged."""
@@ -42,7 +42,7 @@ class LogObserver:
         return f"LogObserver(errors={self._errors})"
 
     def wants(self, event_type: type[e.Event]) -> bool:
-        """Whether an event of this type would be written at all."""
+        """Whether an event of this type would be logged."""
         return logger.isEnabledFor(event_type.level)
 
     def __call__(self, event: e.Event) -> None:
@@ -61,7 +61,7 @@ class LogObserver:
                     facts |= {"job_id": value.id, "job_type": value.type, "queue": value.queue}
                     facts["attempt"] = value.attempts + 1
             elif name == "error":
-                facts["error"] = _away(value) if _is_of_store(event) else self._error(value)
+                facts["error"] = _store_error(value) if _is_about_store(event) else self._error(value)
             elif name in event.quotes and not self._errors:
                 continue
             elif name == "seconds":
@@ -80,7 +80,7 @@ class LogObserver:
             except BaseException:
                 return name
         if type(error) is Refusal:
-            return error.safe_text  # where core said so helps nobody, and why quotes nothing
+            return error.safe_text  # its text quotes nothing; the place in our own code would help nobody
         innermost = error.__traceback__
         if innermost is None:
             return name
@@ -89,26 +89,26 @@ class LogObserver:
         return f"{name} at {innermost.tb_frame.f_code.co_filename}:{innermost.tb_lineno}"
 
 
-def _is_of_store(event: e.Event) -> bool:
-    """Whether its error is what a driver says of a store that is away: that repeats no secret, and no payload."""
+def _is_about_store(event: e.Event) -> bool:
+    """Whether its error is a driver's about a store that is away: its text repeats no secret and no payload."""
     return not hasattr(event, "job") and isinstance(getattr(event, "error", None), BackendUnavailable)
 
 
-def _away(error: BaseException) -> str:
-    return f"{class_name(error)}: {' '.join(str(error).split())[:_LONGEST]}"
+def _store_error(error: BaseException) -> str:
+    return f"{class_name(error)}: {' '.join(str(error).split())[:_MAX_TEXT_CHARS]}"
 
 
 def logged(observers: Iterable[e.Observer]) -> tuple[e.Observer, ...]:
-    """The observers with the one that logs, unless there is one of that kind among them: who gives it, chooses."""
-    given = tuple(observers)
-    return given if any(isinstance(each, LogObserver) for each in given) else (LogObserver(), *given)
+    """Add a LogObserver unless the caller passed one."""
+    passed = tuple(observers)
+    return passed if any(isinstance(each, LogObserver) for each in passed) else (LogObserver(), *passed)
 
 
 def _plain(value: Any) -> Any:
-    """A fact as JSON knows it."""
+    """A fact as a JSON value."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    # A handler may tell its progress in numbers of any make.
+    # A handler may report its progress in numbers of any type.
     return value if type(value) in (str, int, float, bool) else str(value)

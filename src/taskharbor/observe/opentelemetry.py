@@ -4,9 +4,9 @@
              ▲                 process mail (CONSUMER), a retry: a trace of its own, linked to the enqueue
              └ its context travels in the job's metadata, as W3C's traceparent and tracestate
 
-All jobs of a workflow carry the context of its enqueue, those that a job brings into being too. Spans follow the
+All jobs of a workflow carry the context of its enqueue, including those that a job brings into being. Spans follow the
 semantic conventions for messaging. They carry no payload, no result, no metadata and no text of an exception. Only the
-API is needed; without an SDK every span is a cheap nothing.
+API is needed; without an SDK spans cost almost nothing.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Instrumented(Protocol):
 class OpenTelemetry:
     """`OpenTelemetry().install(harbor)`, before the first worker is made, is all it takes.
 
-    `tracer_provider`: another one than the global. `errors=True` records exceptions with their text and their
-    traceback, which may quote a payload; by default a span tells the class only.
+    `tracer_provider`: used instead of the global one. `errors=True` records exceptions with their text and traceback,
+    which may quote a payload; by default a span has their class only.
     """
 
     def __init__(self, *, tracer_provider: trace.TracerProvider | None = None, errors: bool = False) -> None:
@@ -70,15 +70,15 @@ class OpenTelemetry:
 
     @contextmanager
     def enqueue_middleware(self) -> Iterator[Callable[[list[JobRecord]], list[JobRecord]]]:
-        """A span around the storing of jobs; they carry its context."""
+        """A span around the storing of jobs. The jobs carry its context."""
         with self._span("enqueue", trace.SpanKind.PRODUCER) as span:
 
             def stamp(records: list[JobRecord]) -> list[JobRecord]:
                 _describe_batch(span, records)
                 carrier: dict[str, str] = {}
                 _W3C.inject(carrier)
-                found = trace_of(carrier)
-                return [replace(each, metadata=with_trace(each.metadata, found)) for each in records]
+                trace_headers = trace_of(carrier)
+                return [replace(each, metadata=with_trace(each.metadata, trace_headers)) for each in records]
 
             try:
                 yield stamp
@@ -87,15 +87,15 @@ class OpenTelemetry:
                 raise
 
     async def middleware(self, ctx: JobContext, call_next: Callable[[JobContext], Awaitable[Any]]) -> Any:
-        """A span around an execution; what the handler traces is below it."""
+        """A span around an execution. Spans of the handler are its children."""
         job = ctx.job
-        came_with = _W3C.extract(job.metadata, Context())
-        enqueue = trace.get_current_span(came_with).get_span_context()
+        carried = _W3C.extract(job.metadata, Context())
+        enqueue = trace.get_current_span(carried).get_span_context()
         retried = job.attempts > 0
         with self._span(
             f"process {job.queue}",
             trace.SpanKind.CONSUMER,
-            context=Context() if retried else came_with,
+            context=Context() if retried else carried,
             links=[trace.Link(enqueue)] if retried and enqueue.is_valid else [],
             attributes=_describe_run(ctx),
         ) as span:
@@ -115,7 +115,7 @@ class OpenTelemetry:
     def _end(self, span: trace.Span, stopped: str | None, error: BaseException | None) -> None:
         if stopped is not None:
             span.set_attribute("taskharbor.job.stopped", stopped)
-        if stopped == "timeout":  # whatever the handler did then: the job has failed
+        if stopped == "timeout":  # the job has failed, whatever the handler did then
             self._fail(span, "timeout", error)
         elif issubclass(type(error), Snooze | Cancel):
             span.set_attribute("taskharbor.job.ended_by", class_name(error))
@@ -132,7 +132,7 @@ class OpenTelemetry:
 
 
 def _describe_batch(span: trace.Span, records: list[JobRecord]) -> None:
-    """What holds for all jobs of the call; what differs is left out."""
+    """Set the attributes that are the same for all jobs of the call."""
     attributes: Attributes = {
         "messaging.system": SYSTEM,
         "messaging.operation.name": "enqueue",

@@ -1,7 +1,7 @@
-"""Metrics for Prometheus: what workers and clients do, how deep the queues are, and `/metrics` to read it from.
+"""Metrics for Prometheus: what workers and clients do, how deep the queues are, and a server for `/metrics`.
 
-Needs the extra `prometheus`. Labels are queue and type, in a bounded number of pairs; no label and no help text ever
-holds an id, a payload or an error.
+Needs the extra `prometheus`. Labels are queue and type, in a bounded number of pairs. No label and no help text ever
+contains an id, a payload or an error.
 
     in an application:     Harbor(…, observers=[PrometheusObserver()]); serve(9464, harbor.driver)
     under `worker run`:    the supervisor calls share() before it starts its processes, and serves what they write

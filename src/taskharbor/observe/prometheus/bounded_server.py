@@ -1,6 +1,7 @@
-"""A server for /metrics with a bounded number of connections, each in a thread that does not wait for ever.
+"""A server for /metrics with a bounded number of connections, each in a thread with a timeout.
 
-When one more comes than there is room for, the oldest is closed: a scraper asks at once, so that is never its own.
+When one connection too many arrives, the oldest is closed: a scraper sends its request at once, so that is never its
+own.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 logger = logging.getLogger("taskharbor")
 
-MOST = 16  # connections at once
-SECONDS = 10.0  # that a connection may say nothing
-AGAIN = 1.0  # seconds until the next try, when no connection could be accepted
+MAX_CONNECTIONS = 16
+SILENT_S = 10.0  # for which a connection may send nothing
+ACCEPT_PAUSE_S = 1.0  # when no connection could be accepted
 
 
 class QuietRequestHandler(WSGIRequestHandler):
     """One connection."""
 
-    timeout = SECONDS
+    timeout = SILENT_S
 
     def log_message(self, format: str, *args: Any) -> None:
         """Scrapes are not logged."""
 
 
 class BoundedServer(ThreadingMixIn, WSGIServer):
-    """At most `MOST` connections, the newest ones."""
+    """At most `MAX_CONNECTIONS` connections, the newest ones."""
 
     daemon_threads = True
-    request_queue_size = MOST
+    request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._open: dict[socket.socket, None] = {}  # the oldest first
@@ -45,14 +46,14 @@ class BoundedServer(ThreadingMixIn, WSGIServer):
         try:
             return super().get_request()
         except OSError:
-            time.sleep(AGAIN)  # no descriptor is left: asking at once would only be refused again, for ever
+            time.sleep(ACCEPT_PAUSE_S)  # no file descriptor is left: trying at once would fail again, in a busy loop
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         oldest = None
         with self._lock:
             self._open[request] = None
-            if len(self._open) > MOST:
+            if len(self._open) > MAX_CONNECTIONS:
                 oldest = next(iter(self._open))
                 del self._open[oldest]
         if oldest is not None:
@@ -65,7 +66,7 @@ class BoundedServer(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that sent nothing or went away; log what a collector raised."""
+        """Log what a collector raised. A client that sent nothing, or went away, is not worth a line."""
         error = sys.exception()
         if not isinstance(error, OSError):
             logger.error("metrics: %s", type(error).__name__, exc_info=True)
@@ -73,6 +74,6 @@ class BoundedServer(ThreadingMixIn, WSGIServer):
 
 def _hang_up(connection: socket.socket) -> None:
     try:
-        connection.shutdown(socket.SHUT_RDWR)  # its thread reads the end of it, and closes it
+        connection.shutdown(socket.SHUT_RDWR)  # its thread reads the end, and closes it
     except OSError:
         return

@@ -67,7 +67,7 @@ class PrometheusObserver:
             raise ValueError(f"max_label_sets: expected 1 or more, got {max_label_sets}")
         self._max_label_sets = max_label_sets
         self._pairs: set[tuple[str, str]] = set()
-        self._stuck: dict[str, int] = {}  # slots, by the workers of this process
+        self._stuck: dict[str, int] = {}  # stuck slots, by worker
         self._lock = threading.Lock()
         try:
             self._counters = {
@@ -106,12 +106,12 @@ class PrometheusObserver:
         if isinstance(event, e.StoreBack):
             self._outage_seconds.inc(event.seconds)
         elif isinstance(event, e.WorkerStopped):
-            self._note_stuck(event.worker, 0)  # its slots are gone with it
+            self._note_stuck(event.worker, 0)  # it has no slots any more
         elif kind is e.StoreLost:
             self._counters[kind].inc()
         elif kind in COUNTERS:
             job = getattr(event, "job", None)
-            pair = ("", "") if job is None else self._pair(job.queue, job.type)  # a blocked loop may name no job
+            pair = ("", "") if job is None else self._pair(job.queue, job.type)  # HandlerBlocked may have no job
             if isinstance(event, e.JobEnqueued) and event.existed:
                 self._deduplicated.labels(*pair).inc()
                 return
@@ -141,6 +141,6 @@ class PrometheusObserver:
 
 
 def install(harbor: Observed) -> None:
-    """Have a harbor counted, unless it is already."""
+    """Attach a PrometheusObserver to a harbor, unless it has one."""
     if not any(isinstance(observer, PrometheusObserver) for observer in harbor.observers):
         harbor.observe(PrometheusObserver())

@@ -1,9 +1,9 @@
-"""How deep the queues are, and how long their oldest ready job has waited: read from the store at each scrape.
+"""How deep the queues are, and how long their oldest ready job has waited: read from the store at a scrape.
 
-What it costs is bounded. The store is looked at at most every `every` seconds, and the longer a look takes the rarer it
-becomes (a twentieth of the time at most); in between, the last answer is given again. A look is one `counts` and, for
-each queue with ready jobs, one `list` of ten, on a connection that is closed again. A store that does not answer within
-`timeout` seconds is reported as `taskharbor_store_up 0`, without its queues: no figure is better than an old one.
+The cost is bounded. The store is read at most every `every` seconds, and the longer a read takes the rarer reads become
+(at most a twentieth of the time); in between, the last figures are returned again. A read is one `counts` and, for each
+queue with ready jobs, one `list` of ten, on a connection that is closed afterwards. When the store does not answer
+within `timeout` seconds, `taskharbor_store_up` is 0 and there are no figures of queues: none are better than old ones.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from taskharbor.observe.prometheus.observer import OTHER
 if TYPE_CHECKING:
     from taskharbor.drivers.contract import Driver
 
-LOOKED_AT = 10  # ready jobs of a queue, in the order of their ids, among which the oldest is sought
-SHARE = 20  # a look that took a second is not repeated within twenty
+SAMPLE_JOBS = 10  # ready jobs of a queue, in the order of their ids, among which the oldest is taken
+PAUSE_FACTOR = 20  # a read that took a second is not repeated within twenty
 
 
 class QueueFigures(NamedTuple):
-    """What one look found: jobs by queue and state, and the age in seconds of each queue's oldest ready job."""
+    """The result of one read: jobs by queue and state, and the age in seconds of each queue's oldest ready job."""
 
     counts: Mapping[str, Mapping[str, int]]
     ages: Mapping[str, float]
@@ -39,7 +39,7 @@ class QueueFigures(NamedTuple):
 class QueueCollector(Collector):
     """Register it in a registry: `REGISTRY.register(QueueCollector(harbor.driver))`. Safe to scrape from many threads.
 
-    At most `max_queues` queues have a label of their own; all others are counted as the queue `other`, without an age.
+    At most `max_queues` queues have a label of their own; the jobs of all others count as `other`, without an age.
     """
 
     def __init__(
@@ -56,35 +56,35 @@ class QueueCollector(Collector):
         self._every = every
         self._timeout = timeout
         self._max_queues = max_queues
-        self._told_apart: dict[str, None] = {}
+        self._labelled: dict[str, None] = {}
         self._lock = threading.Lock()
         self._figures: QueueFigures | None = None
-        self._next_look = float("-inf")
+        self._next_read = float("-inf")
 
     def describe(self) -> Iterable[Metric]:
-        """The names, without a look at the store."""
+        """The names, without reading the store."""
         return _families(None)
 
     def collect(self) -> Iterable[Metric]:
-        """The figures as of the last look, which is made now if it is time."""
+        """The figures of the last read, which is made now if it is time."""
         with self._lock:
             began = self._clock.monotonic()
-            if began >= self._next_look:
-                self._figures = self._answer()
+            if began >= self._next_read:
+                self._figures = self._read_in_thread()
                 ended = self._clock.monotonic()
-                pause = self._every if self._figures is None else max(self._every, SHARE * (ended - began))
-                self._next_look = ended + pause
+                pause = self._every if self._figures is None else max(self._every, PAUSE_FACTOR * (ended - began))
+                self._next_read = ended + pause
             return _families(self._figures, up=self._figures is not None)
 
-    def _answer(self) -> QueueFigures | None:
-        # In a thread of its own, because the one that scrapes may have an event loop that runs.
+    def _read_in_thread(self) -> QueueFigures | None:
+        # In a thread of its own: the scraping thread may have a running event loop.
         with ThreadPoolExecutor(1, "taskharbor-metrics") as thread:
             try:
-                return thread.submit(asyncio.run, self._look()).result()
-            except Exception:  # whatever a driver raises: this reports that the store is down, the worker's log why
+                return thread.submit(asyncio.run, self._read()).result()
+            except Exception:  # any error: the metric only says that the store is down, the worker's log says why
                 return None
 
-    async def _look(self) -> QueueFigures:
+    async def _read(self) -> QueueFigures:
         driver = self._driver.sibling()
         async with asyncio.timeout(self._timeout):
             try:
@@ -95,26 +95,26 @@ class QueueCollector(Collector):
                 ages = {queue: 0.0 for queue in counts if queue != OTHER}
                 for queue in ages:
                     if counts[queue].get(State.READY):
-                        page = await driver.list(queue=queue, state=State.READY, limit=LOOKED_AT, now=now)
+                        page = await driver.list(queue=queue, state=State.READY, limit=SAMPLE_JOBS, now=now)
                         ages[queue] = max((_age(info.job, now) for info in page.items), default=0.0)
                 return QueueFigures(counts, ages)
             finally:
                 await driver.close()
 
     def _bounded(self, counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-        """The counts with all queues but the first that were ever seen in one."""
-        for queue in [each for each in self._told_apart if each not in counts]:
-            del self._told_apart[queue]
+        """The counts, with all queues but the first `max_queues` added up as one."""
+        for queue in [each for each in self._labelled if each not in counts]:
+            del self._labelled[queue]
         bounded: dict[str, dict[str, int]] = {}
         for queue, states in counts.items():
-            if queue in self._told_apart or len(self._told_apart) < self._max_queues:
-                self._told_apart[queue] = None
+            if queue in self._labelled or len(self._labelled) < self._max_queues:
+                self._labelled[queue] = None
                 name = queue
             else:
                 name = OTHER
-            found = bounded.setdefault(name, {})
+            totals = bounded.setdefault(name, {})
             for state, number in states.items():
-                found[state] = found.get(state, 0) + number
+                totals[state] = totals.get(state, 0) + number
         return bounded
 
 
@@ -129,7 +129,7 @@ def _families(figures: QueueFigures | None, up: bool = False) -> list[Metric]:
     age = GaugeMetricFamily(
         "taskharbor_queue_oldest_ready_age_seconds", "How long the oldest ready job has waited.", labels=("queue",)
     )
-    store = GaugeMetricFamily("taskharbor_store_up", "Whether the store answered the last look at it.")
+    store = GaugeMetricFamily("taskharbor_store_up", "Whether the store answered the last time it was read.")
     if figures is not None:
         for queue, states in figures.counts.items():
             for state in State:

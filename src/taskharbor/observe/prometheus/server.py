@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class MetricsServer:
-    """Answers GET /metrics until it is closed.
+    """Serves GET /metrics until it is closed.
 
-    `processes`: an observer for the events of the supervisor whose processes' metrics it serves.
+    `processes`: an observer to attach to the supervisor whose processes it serves.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class MetricsServer:
         self.port: int = server.server_port
 
     def watch(self, driver: Driver, clock: Clock | None = None) -> None:
-        """Tell how deep the queues of a store are, too. The first store stays."""
+        """Serve figures of the queues of a store, too. Only the first store counts."""
         if self._queues is None:
             self._queues = QueueCollector(driver, clock=clock)
             self._registry.register(self._queues)
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -65,10 +65,10 @@ def serve(
     shared: SharedMetrics | None = None,
     clock: Clock | None = None,
 ) -> MetricsServer:
-    """Serve a registry's metrics on a port (0: any that is free), and those of a store's queues if a driver is given.
+    """Serve a registry's metrics on a port (0: any that is free), and, with a driver, those of its queues.
 
-    `shared`: what `share()` gave, to serve the metrics of all processes in place of this one's. `address`: 0.0.0.0 lets
-    other hosts read. OSError if the port cannot be had.
+    `shared`: what `share()` returned, to serve the metrics of all processes instead of this one's. `address`: 0.0.0.0
+    lets other hosts read. Raises OSError if the port is not available.
     """
     if shared is not None:
         registry = CollectorRegistry()
