@@ -69,7 +69,7 @@ async def test_a_job_that_fails_twice_and_then_succeeds(bench: Bench) -> None:
 
 
 @heard_test
-async def test_a_snooze_is_no_failure_and_spends_no_attempt(bench: Bench) -> None:
+async def test_a_snooze_is_not_a_failure_and_spends_no_attempt(bench: Bench) -> None:
     worker = bench.worker()
 
     def handler(ctx: JobContext) -> None:
@@ -83,7 +83,7 @@ async def test_a_snooze_is_no_failure_and_spends_no_attempt(bench: Bench) -> Non
     assert of(bench, JobSnoozed).job.attempts == of(bench, JobSucceeded).job.attempts == 0
 
 
-def test_what_nobody_wants_is_not_even_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_without_an_observer_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     made: set[str] = set()
     emit = Observers.emit
 
@@ -124,7 +124,7 @@ class Deaf:
 
 
 @pytest.mark.parametrize("store", ["plain", "transaction"])
-def test_jobs_that_an_outcome_stores_are_told_as_enqueued(store: str) -> None:
+def test_jobs_stored_by_an_outcome_are_reported_as_enqueued(store: str) -> None:
     @heard_test
     async def scenario(bench: Bench) -> None:
         if store == "transaction":
@@ -174,7 +174,7 @@ def test_a_workflow_that_the_store_refuses_is_a_failure_like_any_other(store: st
     scenario()
 
 
-def test_an_outage_lasts_from_the_first_call_that_failed_to_the_last_that_answers() -> None:
+def test_an_outage_lasts_from_the_first_failure_to_the_last_recovery() -> None:
     clock, heard = ManualClock(), list[Event]()
     outage = Outage("w", clock, Observers([heard.append]))
     outage.failed("reserve", OSError())
@@ -207,7 +207,7 @@ def interrupted(bench: Bench, reasons: list[str | None]) -> Any:
 
 
 @heard_test
-async def test_a_job_that_another_worker_has_finished_meanwhile_was_lost_not_cancelled(bench: Bench) -> None:
+async def test_a_job_finished_by_another_worker_is_a_lost_lease_not_a_cancel(bench: Bench) -> None:
     reasons: list[str | None] = []
     worker = interrupted(bench, reasons)
     await bench.enqueue(job("j"))
@@ -223,7 +223,7 @@ async def test_a_job_that_another_worker_has_finished_meanwhile_was_lost_not_can
 
 
 @heard_test
-async def test_a_job_that_is_cancelled_while_it_runs_was_cancelled(bench: Bench) -> None:
+async def test_a_running_job_that_is_cancelled_is_reported_as_cancelled(bench: Bench) -> None:
     reasons: list[str | None] = []
     worker = interrupted(bench, reasons)
     await bench.enqueue(job("j"))

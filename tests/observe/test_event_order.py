@@ -81,7 +81,7 @@ def objection(story: Story) -> str:
     return ""
 
 
-def test_every_delivery_reads_as_one_story(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_every_delivery_follow_the_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "Listener", Listener)
     happened: Counter[str] = Counter()
     for number in range(seed(), seed() + figure(test=30, chaos=1000)):

@@ -54,7 +54,7 @@ def test_a_missing_extra_is_one_line_that_names_it():
     ]
 
 
-def test_a_command_that_needs_one_says_so_in_one_line():
+def test_a_command_names_its_missing_extra_in_one_line():
     ended = run(COMMAND, "worker", "run", "--dsn", "memory://", "--metrics-port", "9464")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (

@@ -68,7 +68,7 @@ def test_every_line_of_a_handler_is_bound_to_its_job_in_threads_and_coroutines(c
     assert {line["event"] for line in written.of("taskharbor")} >= {"JobFailed", "JobRetried", "JobSucceeded"}
 
 
-def test_what_a_line_is_given_is_kept_and_cannot_forge_its_job(configure: Configure):
+def test_extra_fields_are_kept_but_cannot_forge_the_job(configure: Configure):
     written, harbor = configure(), Harbor("memory://")
 
     @harbor.task
@@ -129,7 +129,7 @@ def test_lines_of_child_processes_are_written_alike_and_bound(configure: Configu
     }
 
 
-def test_a_line_that_says_which_job_it_is_about_keeps_that(configure: Configure):
+def test_a_record_with_its_own_job_id_keeps_it(configure: Configure):
     written = configure("json", "DEBUG")
     harbor, made = Harbor("memory://"), list[str]()
 
@@ -148,7 +148,7 @@ def test_a_line_that_says_which_job_it_is_about_keeps_that(configure: Configure)
     assert enqueued == [first.id, *made]
 
 
-def test_nothing_is_noted_for_nobody(monkeypatch: pytest.MonkeyPatch):
+def test_the_current_job_is_not_noted_without_a_filter(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(current_job, "_wanted", False)
     harbor, seen = Harbor("memory://"), list[Any]()
 
@@ -166,7 +166,7 @@ def test_nothing_is_noted_for_nobody(monkeypatch: pytest.MonkeyPatch):
     assert seen[1].id == handle.id
 
 
-def test_a_library_of_other_lines_asks_for_the_facts(configure: Configure):
+def test_facts_are_available_without_log_records(configure: Configure):
     configure()
     own, harbor, seen = JobFilter(), Harbor("memory://"), list[Any]()
 
@@ -227,7 +227,7 @@ def test_a_line_of_text_reads_from_left_to_right():
     assert TextFormatter().format(record("sent")) == "2030-01-01T00:00:00.500Z INFO    application sent"
 
 
-def test_an_event_tells_its_facts_once(configure: Configure):
+def test_an_event_line_has_each_fact_once(configure: Configure):
     written = configure("text")
     harbor = Harbor("memory://")
 
@@ -243,7 +243,7 @@ def test_an_event_tells_its_facts_once(configure: Configure):
     assert " INFO    taskharbor event=JobSucceeded " in line
 
 
-def test_no_text_passes_for_another_line():
+def test_no_text_can_forge_another_line():
     text = TextFormatter().format(record("first\n2030-01-01T00:00:00.500Z ERROR forged\r\x1b[2J\u2028\udc80 end"))
     assert [line[:2] for line in text.splitlines()] == ["20", "  "]
     assert text.endswith("  2030-01-01T00:00:00.500Z ERROR forged\\r\\u001b[2J\\u2028\\udc80 end")
@@ -279,7 +279,7 @@ def test_a_json_line_is_an_object_whatever_is_in_it():
     assert line["mute"] == "<Mute: RuntimeError>"
 
 
-def test_arguments_that_do_not_fit_cost_no_line():
+def test_wrong_logging_arguments_lose_no_line():
     line = json.loads(JsonFormatter().format(record("sent %d", "it")))
     assert line["message"] == "sent %d (its arguments cannot be shown: TypeError)"
 
@@ -312,7 +312,7 @@ def test_configuring_again_replaces_the_handler_and_leaves_others(configure: Con
     assert formatting.configuration() == ("json", "DEBUG", False)
 
 
-def test_a_format_that_there_is_not_is_refused(configure: Configure):
+def test_an_unknown_format_is_refused(configure: Configure):
     with pytest.raises(ValueError, match=r"format: expected 'text' or 'json', got 'xml'"):
         configure("xml")
     with pytest.raises(ValueError, match="LOUD"):

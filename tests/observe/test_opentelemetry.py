@@ -168,7 +168,7 @@ def test_many_jobs_of_one_call_share_its_span(traced: Traced):
     assert is_child(traced.one("process heavy"), mixed)
 
 
-def test_what_a_handler_traces_and_enqueues_is_below_its_span(traced: Traced):
+def test_spans_and_enqueues_of_a_handler_are_children_of_its_span(traced: Traced):
     @traced.harbor.task(queue="outer")
     def plain() -> None:
         with traced.tracer.start_as_current_span("in a thread"):
@@ -208,7 +208,7 @@ def test_an_enqueue_that_fails_is_a_failed_span(traced: Traced):
 # Workflows
 
 
-def test_a_workflow_is_one_trace_also_what_its_jobs_bring_into_being(traced: Traced):
+def test_a_workflow_is_one_trace_including_jobs_that_it_spawns(traced: Traced):
     harbor = traced.harbor
 
     @harbor.task(queue="fetch")
@@ -272,7 +272,7 @@ def test_the_failure_step_of_a_flow_belongs_to_its_trace(traced: Traced):
 # How a span ends
 
 
-def test_how_a_handler_ends_is_told_and_only_failures_are_errors(traced: Traced):
+def test_spans_show_how_a_handler_ended_and_only_failures_are_errors(traced: Traced):
     @traced.harbor.task(timeout=5)
     async def ends(how: str) -> None:
         match how:
@@ -302,9 +302,7 @@ def test_how_a_handler_ends_is_told_and_only_failures_are_errors(traced: Traced)
 
 
 @pytest.mark.parametrize(("reason", "error"), [("lease lost", "lease lost"), ("shutdown", None), ("cancelled", None)])
-def test_an_interruption_from_outside_is_told_and_only_a_lost_lease_is_an_error(
-    traced: Traced, reason: str, error: str | None
-):
+def test_spans_show_interruptions_and_only_a_lost_lease_is_an_error(traced: Traced, reason: str, error: str | None):
     async def interrupted(ctx: JobContext) -> None:
         ctx.cancelled.set(reason)
         raise asyncio.CancelledError
@@ -342,7 +340,7 @@ def test_a_job_without_room_for_its_trace_is_stored_without_it(traced: Traced):
         assert not span.links
 
 
-def test_a_trace_that_the_caller_gave_stays(traced: Traced):
+def test_a_trace_set_by_the_caller_is_kept(traced: Traced):
     given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
     @traced.harbor.task
@@ -355,7 +353,7 @@ def test_a_trace_that_the_caller_gave_stays(traced: Traced):
     assert f"{trace_of(span):032x}-{span.parent.span_id:016x}" in given
 
 
-def test_a_trace_that_cannot_be_read_is_none(traced: Traced):
+def test_an_unreadable_trace_is_ignored(traced: Traced):
     @traced.harbor.task(max_attempts=2)
     def work(ctx: JobContext) -> None:
         if ctx.job.attempts == 0:

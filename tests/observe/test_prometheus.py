@@ -24,7 +24,7 @@ def registry() -> CollectorRegistry:
     return CollectorRegistry()
 
 
-def test_a_life_is_counted(registry: CollectorRegistry):
+def test_the_life_of_a_job_is_counted(registry: CollectorRegistry):
     clock = ManualClock()
     harbor = Harbor("memory://", clock=clock, observers=[PrometheusObserver(registry=registry)])
 
@@ -98,9 +98,7 @@ EVENTS: list[tuple[Event, str]] = [
 
 
 @pytest.mark.parametrize(("event", "name"), EVENTS, ids=[name for _, name in EVENTS])
-def test_every_event_has_its_counter_and_tells_nothing_of_the_users_data(
-    event: Event, name: str, registry: CollectorRegistry
-):
+def test_every_event_has_its_counter_without_user_data(event: Event, name: str, registry: CollectorRegistry):
     observer = PrometheusObserver(registry=registry)
     assert observer.wants(type(event))
     observer(event)
@@ -111,7 +109,7 @@ def test_every_event_has_its_counter_and_tells_nothing_of_the_users_data(
     assert CANARY not in str(samples)
 
 
-def test_the_list_above_is_complete():
+def test_the_list_of_events_is_complete():
     assert {type(event) for event, _ in EVENTS} | {events.StoreLost} == set(COUNTERS)
 
 
@@ -139,7 +137,7 @@ def test_what_is_not_counted_is_not_wanted(registry: CollectorRegistry):
     assert read(registry) == before
 
 
-def test_stuck_slots_are_those_of_all_workers_that_live(registry: CollectorRegistry):
+def test_stuck_slots_are_summed_over_running_workers(registry: CollectorRegistry):
     observer = PrometheusObserver(registry=registry)
     told: list[tuple[Event, float]] = [
         (events.HandlerStuck(JOB, "w", "timeout", 1, 2), 1),
@@ -242,7 +240,7 @@ def test_a_client_alone_is_counted(registry: CollectorRegistry):
     assert only(read(registry), "taskharbor_jobs_enqueued_total") == {("default", "t"): 1}
 
 
-def test_names_of_any_make_are_readable_again(registry: CollectorRegistry):
+def test_labels_with_special_characters_can_be_parsed(registry: CollectorRegistry):
     observer = PrometheusObserver(registry=registry)
     odd = 'q "\\ é\n'
     observer(events.JobStarted(JobRecord(id="j", type="t", queue=odd), "w"))

@@ -83,11 +83,11 @@ def job(id: str, queue: str = "mail", **fields: Any) -> JobRecord:
     return JobRecord(id=id, type="t", queue=queue, payload=CANARY.encode(), metadata={CANARY: CANARY}, **fields)
 
 
-def test_registering_asks_nothing_of_the_store(world: World):
+def test_registering_does_not_read_the_store(world: World):
     assert world.driver.asked == []
 
 
-def test_depth_by_queue_and_state_zeros_included(world: World):
+def test_depth_by_queue_and_state_includes_zeros(world: World):
     later = world.clock.now() + timedelta(hours=1)
     world.enqueue(job("a"), job("b"), job("c", run_at=later), job("d", "heavy"), job("e", depends_on=("a",)))
 
@@ -109,7 +109,7 @@ def test_depth_by_queue_and_state_zeros_included(world: World):
     assert CANARY not in generate_latest(world.registry).decode()
 
 
-def test_the_age_is_of_the_ready_job_that_waits_longest(world: World):
+def test_the_age_is_that_of_the_oldest_ready_job(world: World):
     start = world.clock.now()
     world.enqueue(job("a", run_at=start + timedelta(seconds=90)))  # the oldest id, but due last
     world.clock.advance(60)
@@ -132,7 +132,7 @@ def test_a_retried_job_waits_since_it_failed(world: World):
     assert only(world.read(), AGE) == {("mail",): 5}
 
 
-def test_one_look_serves_all_scrapes_of_a_while(world: World):
+def test_one_read_serves_several_scrapes(world: World):
     world.enqueue(job("a"), job("b", "idle", run_at=world.clock.now() + timedelta(days=1)))
     world.read()
     world.enqueue(job("c"))
@@ -143,7 +143,7 @@ def test_one_look_serves_all_scrapes_of_a_while(world: World):
     assert world.driver.asked.count(("counts",)) == 2
 
 
-def test_the_longer_a_look_takes_the_rarer_it_is(world: World):
+def test_slow_reads_are_rarer(world: World):
     async def slow() -> None:
         world.clock.advance(3)
 
@@ -158,7 +158,7 @@ def test_the_longer_a_look_takes_the_rarer_it_is(world: World):
     assert world.driver.asked.count(("counts",)) == 2
 
 
-def test_a_slow_failure_does_not_put_off_the_next_look(world: World):
+def test_a_slow_failure_does_not_delay_the_next_read(world: World):
     async def fail() -> None:
         world.clock.advance(4)
         raise OSError
@@ -237,7 +237,7 @@ def test_metrics_are_served_and_the_port_is_free_again_afterwards(world: World):
         assert fetch(port) == ""
 
 
-def test_a_store_may_be_given_later_and_the_first_stays(world: World):
+def test_a_store_may_be_added_later_and_the_first_one_counts(world: World):
     with contextlib.closing(serve(0, registry=CollectorRegistry())) as server:
         assert fetch(server.port) == ""
         server.watch(world.driver, world.clock)

@@ -42,7 +42,7 @@ class Everything:
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
-def test_contents_of_jobs_are_nowhere_however_they_end(configure: Configure, format: str):
+def test_payloads_appear_nowhere_however_jobs_end(configure: Configure, format: str):
     clock, faults = ManualClock(), Faults()
     world = Everything(configure(format, "DEBUG"), faults.wrap("memory://"), clock=clock)
     harbor = world.harbor
@@ -90,7 +90,7 @@ def test_contents_of_jobs_are_nowhere_however_they_end(configure: Configure, for
     assert CANARY not in told
 
 
-def test_the_password_of_a_store_is_nowhere_when_it_cannot_be_reached(configure: Configure):
+def test_the_password_of_an_unreachable_store_appears_nowhere(configure: Configure):
     world = Everything(configure("json", "DEBUG"), f"postgresql://app:{CANARY}@127.0.0.1:1/none?connect_timeout=2")
     harbor = world.harbor
     lost = asyncio.Event()

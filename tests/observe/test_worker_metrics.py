@@ -55,7 +55,7 @@ def enqueue(here: Yard, type: str, number: int = 1, **payload: Any) -> list[str]
     return [handle.id for handle in here.client.enqueue_many(requests)]
 
 
-def test_one_page_for_all_processes_and_nothing_is_lost_with_one_that_dies(here: Yard):
+def test_one_page_covers_all_processes_including_dead_ones(here: Yard):
     port = free_port()
     options = ["--metrics-port", str(port), "--log-format", "json", "--log-level", "debug", "--max-lost", "1"]
     here.start("--processes", "2", *options, app=APP)
@@ -88,7 +88,7 @@ def test_one_page_for_all_processes_and_nothing_is_lost_with_one_that_dies(here:
     assert CANARY not in here.log
 
 
-def test_it_ends_in_order_and_leaves_nothing_behind(here: Yard, scratch: Path):
+def test_the_metrics_server_ends_cleanly(here: Yard, scratch: Path):
     port = free_port()
     program = here.start("--metrics-port", str(port), app=None)
     eventually(lambda: value(scrape(port), "taskharbor_store_up") == 1, "it serves")

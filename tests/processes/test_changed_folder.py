@@ -32,7 +32,7 @@ def kept_by_the_supervisor(there: Yard, cwd: Path, dsn: str) -> None:
         assert f"event={trouble}" not in there.log
 
 
-def test_a_path_of_the_applications_is_one_in_its_own_folder(tmp_path: Path) -> None:
+def test_a_relative_path_of_the_application_belongs_to_its_folder(tmp_path: Path) -> None:
     (tmp_path / "environment").write_text(json.dumps({"TASKHARBOR_DSN": "sqlite:///jobs.db"}))
     (tmp_path / "inner").mkdir()
     (tmp_path / "outer").mkdir()
@@ -41,14 +41,14 @@ def test_a_path_of_the_applications_is_one_in_its_own_folder(tmp_path: Path) -> 
     assert not list((tmp_path / "outer").iterdir())
 
 
-def test_a_path_that_was_typed_is_one_in_the_folder_where_it_was(tmp_path: Path) -> None:
+def test_a_relative_path_of_the_command_line_belongs_to_that_folder(tmp_path: Path) -> None:
     (tmp_path / "outer").mkdir()
     with yard(f"sqlite:///{tmp_path}/outer/jobs.db", tmp_path) as there:
         kept_by_the_supervisor(there, tmp_path / "outer", "sqlite:///jobs.db")
     assert not list((tmp_path / "inner").iterdir())
 
 
-def test_a_database_that_the_application_chose_is_the_supervisors_too(tmp_path: Path) -> None:
+def test_the_supervisor_uses_the_database_that_the_application_chose(tmp_path: Path) -> None:
     server = postgres.shared()
     address = server.address(server.database())
     parts = conninfo_to_dict(address)

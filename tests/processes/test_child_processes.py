@@ -37,14 +37,14 @@ def gone(*pids: int) -> None:
     eventually(lambda: not any(map(exists, pids)), "all of them are gone")
 
 
-def test_at_the_end_of_the_worker(here: Yard) -> None:
+def test_what_a_child_has_started_ends_with_the_worker(here: Yard) -> None:
     child, program, _ = begun(here, then="wait")
     here.programs[0].send_signal(signal.SIGQUIT)
     assert here.ended(here.programs[0]) == 0
     gone(child, program)
 
 
-def test_when_its_job_is_cancelled(here: Yard) -> None:
+def test_what_a_child_has_started_ends_with_a_cancelled_job(here: Yard) -> None:
     [job_id] = here.enqueue("leaves_program", then="wait")
     here.start("--lease", "3", "--heartbeat", "0.3")
     [(child, program)] = eventually(lambda: left(here), "it has started its program")
@@ -53,7 +53,7 @@ def test_when_its_job_is_cancelled(here: Yard) -> None:
 
 
 @pytest.mark.parametrize("then", ["wait", "hold"])
-def test_when_the_worker_is_killed(here: Yard, then: str) -> None:
+def test_what_a_child_has_started_ends_with_a_killed_worker(here: Yard, then: str) -> None:
     """Also one that cannot notice it, because it holds its interpreter."""
     child, program, _ = begun(here, then=then)
     worker = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
@@ -62,7 +62,9 @@ def test_when_the_worker_is_killed(here: Yard, then: str) -> None:
 
 
 @pytest.mark.parametrize(("task", "payload"), [("leaves_program", {"then": "die"}), ("leaves_fork", {})])
-def test_when_it_dies_itself_also_if_its_pipe_is_held_open(here: Yard, task: str, payload: dict[str, str]) -> None:
+def test_the_death_of_a_child_is_noticed_even_if_its_pipe_stays_open(
+    here: Yard, task: str, payload: dict[str, str]
+) -> None:
     child, program, job_id = begun(here, task, **payload)
     eventually(lambda: here.info(job_id).job.attempts, "its death is noticed")
     assert "signal 9" in here.info(job_id).job.last_error
@@ -146,7 +148,7 @@ harbor.worker().run(until_empty=True)
     assert "while a child process imports the program's main script" in error
 
 
-def test_a_child_that_hangs_while_it_starts_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_child_that_hangs_at_its_start_blocks_no_other_job(tmp_path: Path) -> None:
     """Its job has more arguments than a pipe takes, so that sending them waits for it; the worker does not."""
     text = """
 if __name__ != "__main__":
@@ -177,7 +179,7 @@ if __name__ == "__main__":
 # What it says and raises
 
 
-def test_threads_of_a_child_may_tell_progress_at_once() -> None:
+def test_threads_of_a_child_may_report_progress_at_once() -> None:
     @bench_test
     async def scenario(bench: Bench) -> None:
         worker = bench.worker(concurrency=1)
@@ -207,7 +209,7 @@ def test_progress_of_a_job_that_has_ended_is_not_that_of_the_next() -> None:
 
 @pytest.mark.parametrize("final", [False, True])
 @pytest.mark.parametrize("name", unpicklable_errors.ODD)
-def test_an_exception_that_resists_is_still_that_exception(name: str, final: bool) -> None:
+def test_an_exception_that_is_hard_to_pickle_keeps_its_type(name: str, final: bool) -> None:
     @bench_test
     async def scenario(bench: Bench) -> None:
         worker = bench.worker(retry=Fixed(0))

@@ -28,7 +28,7 @@ def test_a_handler_that_ends_its_children_ends_them_alone(here: Yard, way: str) 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_program_that_runs_a_worker_goes_on_too(here: Yard, way: str) -> None:
+def test_a_program_with_a_worker_survives_the_signals_of_its_children(here: Yard, way: str) -> None:
     """The second job is taken after the first has ended, so a worker that was stopped meanwhile would leave it."""
     first, second = here.enqueue("ends_children", way=way)[0], here.enqueue("note")[0]
     script = (

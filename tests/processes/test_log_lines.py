@@ -64,7 +64,7 @@ def test_lines_of_several_processes_never_mix(kind: str) -> None:
         assert told == list(range(LINES))
 
 
-def test_a_writer_that_does_not_let_go_is_not_waited_for_for_ever() -> None:
+def test_a_stuck_writer_is_not_waited_for_for_ever() -> None:
     """It is stopped, or a handler holds its interpreter: the others have work to do."""
     reading, writing = os.pipe()
     fcntl.lockf(writing, fcntl.LOCK_EX)

@@ -28,7 +28,7 @@ def test_a_process_that_has_retired_and_does_not_exit_is_killed(here: Yard) -> N
 
 
 @pytest.mark.parametrize(("task", "payload"), [("swallow", {}), ("linger", {"way": "a thread"})])
-def test_a_worker_ends_whose_supervisor_was_killed(here: Yard, task: str, payload: dict[str, Any]) -> None:
+def test_a_worker_ends_after_its_supervisor_was_killed(here: Yard, task: str, payload: dict[str, Any]) -> None:
     program = here.start(*LONG, "--shutdown-timeout", "0.1")
     [line] = here.started(*here.enqueue(task, **payload))
     os.kill(program.pid, signal.SIGKILL)
@@ -70,12 +70,12 @@ def orphan(seconds: int, then: str) -> Iterator[tuple[int, subprocess.Popen[str]
                 os.kill(pid, signal.SIGKILL)
 
 
-def test_the_kernel_ends_it_where_a_handler_holds_the_interpreter() -> None:
+def test_the_kernel_ends_an_orphan_whose_interpreter_is_held() -> None:
     with orphan(2, HOLD) as (pid, _):
         eventually(lambda: not exists(pid), "it is gone")
 
 
-def test_the_kernel_leaves_it_alone_where_python_runs() -> None:
+def test_the_kernel_does_not_end_an_orphan_that_runs_python() -> None:
     with orphan(60, DISARM) as (_, parent):
         answer, _ = parent.communicate(timeout=PATIENCE)
         assert answer == "0.0 0.0\n"

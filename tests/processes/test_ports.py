@@ -62,7 +62,7 @@ def test_idle_connections_take_no_descriptor_from_the_supervisor(here: Yard) -> 
     assert here.ended(program) == 0
 
 
-def test_a_lack_of_descriptors_is_told_once_and_waited_for(here: Yard) -> None:
+def test_a_lack_of_descriptors_is_logged_once_and_waited_for(here: Yard) -> None:
     health = free_port()
     program = here.start("--health-port", str(health), "--no-spare")
     eventually(lambda: get(health, "/ready")[0] == 200, "it is ready")
@@ -84,7 +84,7 @@ def test_a_lack_of_descriptors_is_told_once_and_waited_for(here: Yard) -> None:
 
 
 @async_test
-async def test_the_newest_connection_is_answered_and_the_oldest_closed() -> None:
+async def test_the_newest_connection_gets_a_response_and_the_oldest_is_closed() -> None:
     port = HttpPort(lambda method, path: b"%s of %s" % (method, path))
     number = free_port()
     await port.open("127.0.0.1", number)
@@ -102,7 +102,7 @@ async def test_the_newest_connection_is_answered_and_the_oldest_closed() -> None
 
 
 @async_test
-async def test_what_is_no_question_is_not_answered() -> None:
+async def test_a_request_that_is_not_http_gets_no_response() -> None:
     port = HttpPort(lambda method, path: b"answered")
     number = free_port()
     await port.open("localhost", number)
@@ -116,7 +116,7 @@ async def test_what_is_no_question_is_not_answered() -> None:
     port.close()
 
 
-def test_metrics_are_served_beside_connections_that_say_nothing() -> None:
+def test_metrics_are_served_beside_silent_connections() -> None:
     with (
         closing(serve(0, registry=CollectorRegistry())) as server,
         idle(server.port, 3 * bounded_server.MAX_CONNECTIONS),

@@ -19,7 +19,7 @@ def ended_alone(yard: Yard, program: subprocess.Popen[bytes], workers: list[int]
     assert "Traceback" not in yard.log
 
 
-def test_a_signal_that_means_nothing_ends_nothing(here: Yard) -> None:
+def test_an_unused_signal_is_logged_and_ends_nothing(here: Yard) -> None:
     [before] = here.enqueue("gate", name="go")
     program = here.start(*LONG)
     [line] = here.started(before)
@@ -80,7 +80,7 @@ for text in ("Signal 15 ignored due to race condition", "another"):
 """
 
 
-def test_a_signal_that_comes_as_it_is_given_up_is_not_told() -> None:
+def test_a_signal_at_the_moment_of_ignoring_prints_no_error() -> None:
     """Python prints that as an error, by the hook for errors that nobody can catch."""
     done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "another\n")

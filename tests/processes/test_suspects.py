@@ -20,7 +20,7 @@ def suspect(yard: Yard, *options: str) -> tuple[subprocess.Popen[bytes], str, Li
     return program, job, yard.started(job)[0]
 
 
-def test_others_run_while_a_suspect_does_and_it_ends_as_done(here: Yard) -> None:
+def test_other_jobs_run_beside_a_suspect(here: Yard) -> None:
     program, job, alone = suspect(here)
     others = here.enqueue("note", 5)
     here.done(*others)
@@ -51,7 +51,7 @@ def test_a_suspect_that_kills_its_own_process_is_dead(here: Yard) -> None:
     assert f"event=SuspectDied pid={alone.pid} job_id={job}" in here.log
 
 
-def test_a_suspect_goes_on_when_the_worker_dies_that_had_taken_it(here: Yard) -> None:
+def test_a_suspect_survives_the_worker_that_took_it(here: Yard) -> None:
     _, job, alone = suspect(here)
     before = taker(here)
     assert before != alone.pid
@@ -62,7 +62,7 @@ def test_a_suspect_goes_on_when_the_worker_dies_that_had_taken_it(here: Yard) ->
     assert len(here.starts(job)) == 1
 
 
-def test_a_suspect_is_dead_when_its_process_dies_after_that_worker(here: Yard) -> None:
+def test_a_suspect_is_dead_if_its_process_dies_after_its_taker(here: Yard) -> None:
     _, job, alone = suspect(here, "--no-spare")
     os.kill(taker(here), signal.SIGKILL)
     taker(here)
@@ -71,7 +71,7 @@ def test_a_suspect_is_dead_when_its_process_dies_after_that_worker(here: Yard) -
     assert len(here.starts(job)) == 1
 
 
-def test_a_suspect_for_which_there_is_no_room_waits_without_blame(here: Yard) -> None:
+def test_a_suspect_beyond_the_limit_waits_without_blame(here: Yard) -> None:
     """One process serves, so one suspect runs at once; the others are given back until it has ended."""
     jobs = here.enqueue("gate", 3, name="go")
     here.lose(times=2)

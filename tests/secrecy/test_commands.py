@@ -58,7 +58,7 @@ APART = {
 }
 
 
-def test_every_command_is_asked():
+def test_every_command_is_covered():
     assert {*LOOKING, *CHANGING, *APART} == set(leaves())
 
 
@@ -118,7 +118,7 @@ def ask(world: World, command: str, arguments: str, job: str) -> None:
         clean(answer, f"{command} {arguments}")
 
 
-def test_no_command_that_looks_shows_what_a_job_carries(world: World):
+def test_no_reading_command_shows_a_payload(world: World):
     for command, ways in LOOKING.items():
         for arguments in ways:
             for job in world.jobs if "{job}" in arguments else world.jobs[:1]:
@@ -139,7 +139,7 @@ def test_no_command_shows_the_token_of_a_lease(world: World):
                 assert held.lease.token not in answer.out + answer.err, command
 
 
-def test_no_error_of_a_handle_shows_what_the_job_was_given(world: World):
+def test_no_error_of_a_handle_shows_the_arguments(world: World):
     """A dead job's error is raised where its result is asked for, and ends up in the log of whoever asked."""
     told = []
     with Client(world.dsn) as client:
@@ -155,7 +155,7 @@ def test_no_error_of_a_handle_shows_what_the_job_was_given(world: World):
     assert not [text for text in told if app.CANARY in text]
 
 
-def test_what_is_asked_for_is_shown(world: World):
+def test_values_are_shown_on_request(world: World):
     """Else the test above would be green because nothing is there."""
     seen = "".join(taskharbor("inspect", job, "--show-payload", "--dsn", world.dsn).out for job in world.jobs)
     for word in ("canary-ada", "canary-card", "canary-8642", "taskharbor.on_failure"):
@@ -163,7 +163,7 @@ def test_what_is_asked_for_is_shown(world: World):
     assert enciphered(seen)  # the payload of a failure step is written so
 
 
-def test_no_command_that_changes_something_shows_it_either(behind_a_password: World):
+def test_no_changing_command_shows_a_payload(behind_a_password: World):
     world = behind_a_password
     for table in (LOOKING, CHANGING):
         for command, ways in table.items():
@@ -182,7 +182,7 @@ def answer(port: int, path: str) -> str:
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
-def test_no_line_of_a_worker_shows_it(tmp_path: Path, format: str):
+def test_no_log_line_of_a_worker_shows_a_payload(tmp_path: Path, format: str):
     """All that a supervisor and its worker processes write or answer, at the lowest level, while every task fails."""
     server = shared()
     dsn = server.address(server.database()).replace("@", f":{PASSWORD}@")

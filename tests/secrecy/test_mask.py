@@ -50,7 +50,7 @@ def plainly(text: str, given: list[str]) -> str:
 
 
 @given(st.lists(values, max_size=4), st.data())
-def test_nothing_of_a_value_is_left_in_a_text_that_quotes_it(given: list[object], data: st.DataObject):
+def test_a_quoted_value_is_masked_completely(given: list[object], data: st.DataObject):
     forms = [form for value in given for each in scalars(value) for form in quoted(each)]
     parts = data.draw(st.lists(st.sampled_from(["ValueError: ", " no\n", *forms]) | st.text(max_size=8), max_size=6))
     text = "".join(parts)
@@ -67,7 +67,7 @@ words = st.text(alphabet=string.ascii_lowercase, max_size=40)
 
 @given(st.lists(words, max_size=5), st.data())
 @example(["a" * 40], None)
-def test_no_more_is_taken_out_than_has_to_be(given: list[str], data: st.DataObject | None):
+def test_other_text_is_not_masked(given: list[str], data: st.DataObject | None):
     parts = ["a" * 20] if data is None else data.draw(st.lists(words | st.sampled_from([*given, "x"]), max_size=6))
     text = " ".join(parts)
     assert mask([text], list(given)) == [plainly(text, given)]
@@ -80,7 +80,7 @@ def test_a_value_in_an_address_is_hidden():
     assert mask([error], [{"key": "sk/live+9==", "who": "ada löwe"}]) == [masked]
 
 
-def test_a_value_that_was_cut_at_the_end_of_a_long_error_is_not_left_there():
+def test_a_value_cut_off_at_the_end_of_a_long_error_is_masked():
     for kept in range(SHORTEST, RUN + 2):
         text = clean_error("ValueError: " + "." * (MAX_ERROR_BYTES - 12 - kept) + "4929-1234-5678-9012-canary")
         assert text.endswith("4929-1234-5678-9012-canary"[:kept])
@@ -94,7 +94,7 @@ def test_keys_that_are_data_are_hidden_and_names_are_not():
     assert text == f"KeyError: '{MASK}' in recipients at plan"
 
 
-def test_a_value_that_contains_itself_is_looked_through_once():
+def test_a_value_that_contains_itself_is_visited_once():
     ring: list[object] = ["canary-4711"]
     ring.append(ring)
     assert mask(["no canary-4711"], [ring]) == [f"no {MASK}"]
@@ -112,19 +112,19 @@ def long_text() -> str:
     return "".join(random.Random(2).choices(string.ascii_letters, k=MEGABYTE))
 
 
-def test_a_megabyte_is_looked_at_every_ninth_character():
+def test_a_megabyte_is_checked_at_every_ninth_character():
     finder = Finder(["failed 1 of 1 attempts", error_of()])
     finder.look_for([long_text()])
     assert finder.looks < MEGABYTE / 8
 
 
-def test_many_values_are_looked_at_once_each():
+def test_many_values_are_checked_once_each():
     finder = Finder(["failed 1 of 1 attempts", error_of()])
     finder.look_for([f"{number:x}-{number * 7919:x}" for number in range(75_000)])
     assert finder.looks < 2 * 75_000
 
 
-def test_a_value_that_repeats_itself_and_the_error_costs_no_more():
+def test_a_repetitive_value_and_error_cost_no_more():
     for text, value in (("a" * MAX_ERROR_BYTES, "a" * MEGABYTE), (error_of(), error_of() * 120)):
         finder = Finder([text])
         finder.look_for([value])

@@ -21,7 +21,7 @@ def look(yard: Yard) -> dict[str, int]:
     return answer
 
 
-def test_process_1_hears_signals_and_reaps_orphans(here: Yard) -> None:
+def test_process_1_handles_signals_and_reaps_orphans(here: Yard) -> None:
     orphans = here.enqueue("orphan", 3)
     outer = here.start("--lease", "600", "--heartbeat", "200", "--shutdown-timeout", "600", before=namespace())
     here.done(*orphans)

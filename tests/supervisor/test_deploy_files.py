@@ -101,7 +101,7 @@ def test_the_compose_file_keeps_the_schema_of_the_specification(tmp_path: Path) 
     assert check(wrong).returncode == 1
 
 
-def test_everybody_waits_long_enough_for_the_end_and_names_exist() -> None:
+def test_stop_timeouts_are_long_enough_and_names_exist() -> None:
     service = compose()["services"]["worker"]
     assert int(service["stop_grace_period"].removesuffix("s")) > STOPS_WITHIN
     assert int(unit()["Service"]["TimeoutStopSec"]) > STOPS_WITHIN
@@ -190,12 +190,12 @@ def serve_and_end(deployed: Deployed, arguments: list[str], type: str) -> None:
     assert yard.ended(program) == 0
 
 
-def test_what_the_image_runs_works(deployed: Deployed) -> None:
+def test_the_commands_of_the_image_work(deployed: Deployed) -> None:
     entry = json.loads(last("ENTRYPOINT"))
     serve_and_end(deployed, [*entry, *json.loads(last("CMD"))], "echo")
 
 
-def test_what_the_compose_file_runs_works(deployed: Deployed) -> None:
+def test_the_commands_of_the_compose_file_work(deployed: Deployed) -> None:
     services = compose()["services"]
     entry = json.loads(last("ENTRYPOINT"))
     ready = services["postgres"]["healthcheck"]["test"]
@@ -207,14 +207,14 @@ def test_what_the_compose_file_runs_works(deployed: Deployed) -> None:
     serve_and_end(deployed, [*entry, *services["worker"]["command"]], "echo")
 
 
-def test_what_the_unit_runs_works(deployed: Deployed) -> None:
+def test_the_command_of_the_unit_works(deployed: Deployed) -> None:
     serve_and_end(deployed, shlex.split(unit()["Service"]["ExecStart"]), "note")
 
 
 # The page about it
 
 
-def test_what_the_page_says_of_times_and_answers_is_so() -> None:
+def test_times_and_responses_on_the_page_are_right() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     shown = json.loads(page.partition("The body is the same for all:\n\n```text\n")[2].partition("```")[0])
     assert shown.keys() == set(probes.HealthReport.__struct_fields__)

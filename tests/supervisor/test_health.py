@@ -40,7 +40,7 @@ def health(*options: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_the_port_and_the_file_tell_whether_the_store_was_polled(here: Yard) -> None:
+def test_port_and_file_report_whether_the_store_was_polled(here: Yard) -> None:
     port, file = free_port(), str(here.folder / "health")
     program = here.start("--health-port", str(port), "--health-file", file, "--health-within", "3", "--processes", "2")
     eventually(lambda: get(port, "/ready")[0] == 200, "it is ready")
@@ -83,7 +83,7 @@ def test_a_port_that_is_taken_is_one_clear_line(here: Yard) -> None:
     assert len(here.log.splitlines()) == 1
 
 
-def test_a_file_that_cannot_be_written_is_one_clear_line_and_later_no_reason_to_end(here: Yard) -> None:
+def test_an_unwritable_health_file_refuses_the_start_but_later_ends_nothing(here: Yard) -> None:
     folder = here.folder / "probes"
     program = here.start("--health-file", str(folder / "health"))
     assert here.ended(program) == 2
@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_written_is_one_clear_line_and_later_no_reason_to_
     assert here.ended(program) == 0
 
 
-def test_a_file_that_was_left_behind_is_not_believed(tmp_path: Path) -> None:
+def test_a_stale_health_file_is_not_trusted(tmp_path: Path) -> None:
     file = tmp_path / "health"
     file.write_text('{"ok": true}')
     assert health("--file", str(file))[0] == 0

@@ -12,7 +12,7 @@ HUNGRY = "import sys; kept = bytearray(50_000_000); print('full', flush=True); s
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_children_that_lead_a_group_count_and_what_a_handler_started_does_not(leads: bool) -> None:
+def test_memory_includes_child_processes_but_not_what_handlers_started(leads: bool) -> None:
     before = memory.used(os.getpid())
     with subprocess.Popen(
         [sys.executable, "-c", HUNGRY],

@@ -14,7 +14,7 @@ LONG = ("--lease", "600", "--heartbeat", "200")
 
 
 @on(*STORES)
-def test_what_a_killed_process_held_is_run_again_at_once(there: Yard) -> None:
+def test_jobs_of_a_killed_process_run_again_at_once(there: Yard) -> None:
     jobs = there.enqueue("gate", 3, name="go")
     there.start(*LONG)
     [first, *_] = there.started(*jobs)
@@ -30,7 +30,7 @@ def test_what_a_killed_process_held_is_run_again_at_once(there: Yard) -> None:
 
 
 @on("redis")
-def test_the_job_that_kills_is_blamed_and_its_neighbours_are_not(there: Yard) -> None:
+def test_only_the_job_that_kills_its_process_is_blamed(there: Yard) -> None:
     neighbours = there.enqueue("gate", 3, name="go")
     [killer] = there.enqueue("die")
     there.start(*LONG, "--concurrency", "4")
@@ -45,7 +45,7 @@ def test_the_job_that_kills_is_blamed_and_its_neighbours_are_not(there: Yard) ->
     assert all(there.info(job).job.attempts == 0 for job in neighbours)
 
 
-def test_what_a_dead_process_had_started_is_ended_before_its_jobs_run_again(here: Yard) -> None:
+def test_children_of_a_dead_process_end_before_its_jobs_run_again(here: Yard) -> None:
     here.enqueue("leave")
     here.start(*LONG)
 
@@ -59,7 +59,7 @@ def test_what_a_dead_process_had_started_is_ended_before_its_jobs_run_again(here
     assert not exists(program)
 
 
-def test_a_supervisor_that_is_killed_takes_nothing_with_it(here: Yard) -> None:
+def test_jobs_finish_after_their_supervisor_was_killed(here: Yard) -> None:
     """Its worker renews the lease itself, finishes what it runs, takes nothing more, and ends."""
     [job] = here.enqueue("gate", name="go")
     program = here.start("--lease", "3", "--heartbeat", "0.5", "--shutdown-timeout", "600")
@@ -83,7 +83,7 @@ def test_a_supervisor_that_is_killed_takes_nothing_with_it(here: Yard) -> None:
     assert here.state(late) == State.READY
 
 
-def test_a_process_that_waits_takes_the_place_of_one_that_dies(here: Yard) -> None:
+def test_the_spare_replaces_a_process_that_dies(here: Yard) -> None:
     """It has imported the application before; when the supervisor is gone it ends, though it never served."""
 
     def waiting() -> list[int]:

@@ -10,7 +10,7 @@ from taskharbor import JobRequest
 from tests.supervisor.worker_run import Yard, eventually
 
 
-def test_a_process_is_replaced_after_so_many_jobs_and_nothing_is_lost(here: Yard) -> None:
+def test_a_process_is_replaced_after_max_jobs_and_nothing_is_lost(here: Yard) -> None:
     [long] = here.enqueue("gate", name="go")
     here.start("--max-jobs", "5", "--concurrency", "2", "--shutdown-timeout", "1")
     [line] = here.started(long)
@@ -25,7 +25,7 @@ def test_a_process_is_replaced_after_so_many_jobs_and_nothing_is_lost(here: Yard
 
 
 @pytest.mark.parametrize("task", ["leak", "leak_in_child"])
-def test_a_process_is_replaced_when_it_has_grown_and_nothing_is_lost(here: Yard, task: str) -> None:
+def test_a_process_is_replaced_at_max_memory_and_nothing_is_lost(here: Yard, task: str) -> None:
     here.start("--max-memory", "200M", "--concurrency", "1")
     leaks: list[str] = []
 
@@ -51,7 +51,7 @@ def tell() -> int:
 """
 
 
-def test_a_changed_program_is_loaded_anew_and_a_broken_one_waits_to_be_mended(here: Yard, tmp_path: Path) -> None:
+def test_reload_restarts_a_changed_program_and_waits_for_a_broken_one(here: Yard, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     program = folder / "changing.py"
@@ -75,7 +75,7 @@ def test_a_changed_program_is_loaded_anew_and_a_broken_one_waits_to_be_mended(he
     assert "event=ProcessDied" not in here.log  # they were told to
 
 
-def test_a_process_whose_every_slot_is_stuck_is_told_and_replaced(here: Yard) -> None:
+def test_a_process_whose_slots_are_all_stuck_is_reported_and_replaced(here: Yard) -> None:
     """Its functions run past their timeout and cannot be ended: only the end of their process frees the slots."""
     requests = [JobRequest(type="outlive", payload={}, max_attempts=1) for _ in range(2)]
     stuck = [handle.id for handle in here.client.enqueue_many(requests)]

@@ -24,7 +24,7 @@ def test_a_handler_that_holds_the_interpreter_for_longer_than_its_lease_is_not_r
 
 
 @on("sqlite")
-def test_a_stopped_process_loses_its_leases_and_nothing_that_it_does_later_counts(there: Yard) -> None:
+def test_a_stopped_process_loses_its_leases_and_its_later_outcomes_are_refused(there: Yard) -> None:
     [job] = there.enqueue("gate", name="go")
     there.start(*SHORT, "--processes", "2", "--max-lost", "20")
     [zombie] = there.started(job)

@@ -56,7 +56,7 @@ def test_a_second_signal_gives_back_at_once(here: Yard, number: signal.Signals) 
 
 
 @on("redis")
-def test_a_third_signal_kills_what_does_not_listen_and_blames_nobody(there: Yard) -> None:
+def test_a_third_signal_kills_and_blames_no_job(there: Yard) -> None:
     [blocked] = there.enqueue("hold", seconds=600)
     program = there.start(*LONG, "--shutdown-timeout", "600")
     workers = [line.pid for line in there.started(blocked)]
@@ -67,7 +67,7 @@ def test_a_third_signal_kills_what_does_not_listen_and_blames_nobody(there: Yard
     given_back(there, blocked)
 
 
-def test_one_signal_to_everybody_at_once_drains(here: Yard) -> None:
+def test_one_signal_to_the_whole_group_drains(here: Yard) -> None:
     """As systemd does it, and a terminal."""
     [quick], [slow] = here.enqueue("gate", name="go"), here.enqueue("gate", name="never")
     program = here.start(*LONG, "--processes", "2", "--shutdown-timeout", "2")
@@ -83,7 +83,7 @@ def test_one_signal_to_everybody_at_once_drains(here: Yard) -> None:
     given_back(here, slow)
 
 
-def test_a_process_that_is_told_to_end_by_somebody_drains_and_is_replaced(here: Yard) -> None:
+def test_a_process_that_receives_term_itself_drains_and_is_replaced(here: Yard) -> None:
     [job] = here.enqueue("gate", name="go")
     program = here.start(*LONG)
     [line] = here.started(job)
@@ -98,7 +98,7 @@ def test_a_process_that_is_told_to_end_by_somebody_drains_and_is_replaced(here: 
     assert here.ended(program) == 0
 
 
-def test_a_program_that_a_thread_holds_up_ends_after_all(here: Yard) -> None:
+def test_a_program_that_a_thread_keeps_alive_ends_all_the_same(here: Yard) -> None:
     [job] = here.enqueue("note")
     program = here.start("--shutdown-timeout", "0", module="tests.supervisor.never_exits")
     here.done(job)

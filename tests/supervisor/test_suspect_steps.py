@@ -50,7 +50,7 @@ class Yard:
 
 
 @async_test
-async def test_a_suspect_is_renewed_as_the_runners_and_kept_from_a_release_of_the_takers() -> None:
+async def test_a_suspect_is_renewed_for_its_runner_and_not_released_for_its_taker() -> None:
     yard = Yard()
     await yard.take()
     [runner] = yard.started
@@ -62,7 +62,7 @@ async def test_a_suspect_is_renewed_as_the_runners_and_kept_from_a_release_of_th
 
 
 @async_test
-async def test_its_taker_may_die_while_the_process_is_started() -> None:
+async def test_a_suspect_is_known_before_its_process_has_started() -> None:
     yard = Yard()
     seen: list[list[str]] = []
     start = yard.start
@@ -77,7 +77,7 @@ async def test_its_taker_may_die_while_the_process_is_started() -> None:
 
 
 @async_test
-async def test_at_the_end_and_without_a_process_it_is_given_back() -> None:
+async def test_a_suspect_is_given_back_at_the_end_and_without_a_process() -> None:
     yard = Yard(most=5)
     await yard.take(ending=True)
     yard.starts = False
@@ -88,7 +88,7 @@ async def test_at_the_end_and_without_a_process_it_is_given_back() -> None:
 
 @pytest.mark.parametrize("code", [0, -9, 2])
 @async_test
-async def test_a_process_that_never_began_blames_nobody(code: int) -> None:
+async def test_a_process_that_never_began_costs_its_suspect_nothing(code: int) -> None:
     yard = Yard()
     await yard.take()
     yard.started[0].killed = code == -9
@@ -98,7 +98,7 @@ async def test_a_process_that_never_began_blames_nobody(code: int) -> None:
 
 @pytest.mark.parametrize("gone", [False, True])
 @async_test
-async def test_the_death_of_its_process_is_told_to_its_taker_or_to_the_store(gone: bool) -> None:
+async def test_the_death_of_its_process_is_reported_to_its_taker_or_the_store(gone: bool) -> None:
     yard = Yard(most=2)
     await yard.take()
     receive(yard.started[0], messages.Taken([LEASE], []))
@@ -109,7 +109,7 @@ async def test_the_death_of_its_process_is_told_to_its_taker_or_to_the_store(gon
 
 
 @async_test
-async def test_one_that_ended_well_or_that_we_killed_is_left_to_others() -> None:
+async def test_nothing_is_released_after_a_good_end_or_our_own_kill() -> None:
     for code, killed in ((0, False), (-9, True)):
         yard = Yard()
         await yard.take()

@@ -70,7 +70,7 @@ HOPELESS: dict[Address, str] = {
 
 
 @pytest.mark.parametrize("address", HOPELESS, ids=lambda make: make.__name__)
-def test_a_start_that_can_never_succeed_ends_with_its_reason(address: Address, tmp_path: Path) -> None:
+def test_a_store_that_can_never_open_ends_the_start_with_its_reason(address: Address, tmp_path: Path) -> None:
     code, said = run("--dsn", address(tmp_path), cwd=tmp_path)
     lines = said.splitlines()
     assert code == 3, said
@@ -96,5 +96,5 @@ def test_a_start_that_can_never_succeed_ends_with_its_reason(address: Address, t
         (False, "failed to resolve host 'db': [Errno -2] Name or service not known"),
     ],
 )
-def test_what_postgres_says_tells_whether_to_wait(lasting: bool, text: str) -> None:
+def test_the_error_of_postgres_decides_whether_to_wait(lasting: bool, text: str) -> None:
     assert _is_lasting(text) is lasting

@@ -45,7 +45,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_one_clear_line(case: str, tmp_path: Path) -> None:
+def test_a_usage_error_is_one_clear_line(case: str, tmp_path: Path) -> None:
     options, expected = MISTAKES[case]
     (tmp_path / "ours.py").write_text("from taskharbor import Harbor\nharbor, number = Harbor('memory://'), 5\n")
     (tmp_path / "broken.py").write_text("1 / 0\n")
@@ -74,7 +74,7 @@ def test_a_store_that_is_away_is_waited_for_and_its_password_stays_secret(here: 
     assert "Traceback" not in here.log
 
 
-def test_without_an_app_there_are_echo_sleep_and_fail(here: Yard) -> None:
+def test_without_an_app_the_builtin_tasks_run(here: Yard) -> None:
     [echo], [sleep] = here.enqueue("echo", text="hello", more=[1]), here.enqueue("sleep", seconds=0.01)
     [fail] = here.enqueue("fail", reason="canary")
     here.start("--log-format", "json", app=None)

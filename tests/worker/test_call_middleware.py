@@ -31,7 +31,7 @@ def noting(notes: list[tuple[str, str, str]], name: str) -> CallMiddleware:
 
 
 @bench_test
-async def test_it_is_entered_and_left_in_the_thread_of_the_handler(bench: Bench) -> None:
+async def test_call_middleware_runs_in_the_thread_of_the_handler(bench: Bench) -> None:
     notes: list[tuple[str, str, str]] = []
     worker = bench.worker(call_middleware=[noting(notes, "outer"), noting(notes, "inner")])
 
@@ -69,7 +69,9 @@ async def test_it_is_entered_and_left_in_the_thread_of_the_handler(bench: Bench)
     ],
     ids=["swallows", "swallows-refuses", "refuses", "fails-afterwards"],
 )
-def test_whatever_it_does_a_failure_stays_a_failure(colour: str, layers: list[CallMiddleware], told: str) -> None:
+def test_call_middleware_cannot_turn_a_failure_into_a_success(
+    colour: str, layers: list[CallMiddleware], told: str
+) -> None:
     fails = handlers.fails_afterwards not in layers
 
     async def scene() -> None:
@@ -101,7 +103,7 @@ def test_whatever_it_does_a_failure_stays_a_failure(colour: str, layers: list[Ca
 
 
 @bench_test
-async def test_it_goes_along_into_a_child_process(bench: Bench) -> None:
+async def test_call_middleware_runs_in_the_child_process(bench: Bench) -> None:
     worker = bench.worker(call_middleware=[handlers.noting_the_process])
     worker.register("where", handlers.what_was_noted, process=True)
     await bench.enqueue(job("a", "where"))
@@ -111,7 +113,7 @@ async def test_it_goes_along_into_a_child_process(bench: Bench) -> None:
 
 
 @bench_test
-async def test_one_that_no_child_process_can_import_is_refused_in_words(bench: Bench) -> None:
+async def test_call_middleware_that_cannot_be_imported_is_refused_with_a_hint(bench: Bench) -> None:
     worker = bench.worker(call_middleware=[noting([], "local")], retry=Fixed(3600))
     worker.register("where", handlers.where, process=True)
     await bench.enqueue(job("a", "where"))
@@ -121,7 +123,7 @@ async def test_one_that_no_child_process_can_import_is_refused_in_words(bench: B
 
 
 @bench_test
-async def test_one_that_a_child_process_does_not_find_fails_the_job(bench: Bench) -> None:
+async def test_call_middleware_missing_in_the_child_fails_the_job(bench: Bench) -> None:
     worker = bench.worker(call_middleware=[handlers.Ghost()], retry=Fixed(3600))
     worker.register("where", handlers.where, process=True)
     await bench.enqueue(job("a", "where"))
@@ -129,7 +131,7 @@ async def test_one_that_a_child_process_does_not_find_fails_the_job(bench: Bench
     assert (await bench.info("a")).job.last_error.splitlines()[0] == "ModuleNotFoundError: No module named 'ghost'"
 
 
-def test_a_harbor_hands_it_to_its_workers_and_to_drain() -> None:
+def test_a_harbor_passes_call_middleware_to_its_workers_and_to_drain() -> None:
     notes: list[tuple[str, str, str]] = []
     harbor = Harbor("memory://", call_middleware=[noting(notes, "layer")])
 
@@ -144,6 +146,6 @@ def test_a_harbor_hands_it_to_its_workers_and_to_drain() -> None:
 
 
 @pytest.mark.parametrize("wrong", [3, [3]])
-def test_what_cannot_be_called_is_refused_where_it_is_given(wrong: Any) -> None:
+def test_call_middleware_that_is_not_callable_is_refused_at_once(wrong: Any) -> None:
     with pytest.raises(TypeError, match="call_middleware: expected"):
         Harbor("memory://", call_middleware=wrong)

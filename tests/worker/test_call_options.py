@@ -69,13 +69,13 @@ def test_a_call_may_go_to_another_type() -> None:
         Linear(2),
     ],
 )
-def test_policies_travel_whole(policy: Any) -> None:
+def test_retry_policies_survive_the_metadata(policy: Any) -> None:
     assert read_retry(write_retry(policy)) == policy
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"type":"os.system"}', '{"type":"Fixed","delay":-1}', '"x"', "\x00"])
 @pytest.mark.parametrize("key", ["taskharbor.retry", "taskharbor.unrecoverable"])
-def test_what_cannot_be_read_counts_as_not_there_and_is_reported(key: str, text: str) -> None:
+def test_unreadable_metadata_is_ignored_and_reported(key: str, text: str) -> None:
     @bench_test
     async def scenario(bench: Bench) -> None:
         worker = bench.worker(retry=Fixed(7))

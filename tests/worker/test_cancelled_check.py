@@ -74,7 +74,7 @@ async def stopped(handler, process=False):
     ("handler", "process"),
     [(checking, False), (checking_in_a_thread, False), (process_handlers.checking, True)],
 )
-def test_at_a_shutdown_the_job_is_given_back_at_no_cost(handler, process, caplog):
+def test_a_checking_handler_is_given_back_at_shutdown_without_an_attempt(handler, process, caplog):
     info = asyncio.run(stopped(handler, process))
     assert (info.state, info.job.attempts, info.job.lost, info.job.last_error) == ("ready", 0, 0, "")
     assert "recorded as done" not in caplog.text
@@ -89,12 +89,12 @@ def test_a_handler_that_returns_after_it_saw_the_signal_is_reported(handler, cap
     assert "ctx.cancelled.check()" in record.message
 
 
-def test_a_handler_that_did_not_look_is_not_reported(caplog):
+def test_a_handler_that_did_not_check_is_not_reported(caplog):
     assert asyncio.run(stopped(finishing)).state == "done"
     assert "recorded as done" not in caplog.text
 
 
-def test_it_raises_what_is_right_for_the_moment():
+def test_check_raises_the_error_that_fits_the_reason():
     signal = CancelSignal()
     signal.check()
     for reason, kind in (

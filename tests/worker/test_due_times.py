@@ -58,7 +58,7 @@ async def asleep(bench: Bench, sleepers: int) -> None:
 
 
 @bench_test
-async def test_a_sooner_one_is_noticed_while_the_worker_waits_for_a_later_one(bench: Bench) -> None:
+async def test_an_earlier_due_time_replaces_a_later_one(bench: Bench) -> None:
     delays = {"late": 50.0, "soon": 5.0}
     starts: list[tuple[str, float]] = []
     worker = bench.worker(poll_interval=HOUR, lease=4 * HOUR)

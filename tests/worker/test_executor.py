@@ -22,7 +22,7 @@ from tests.worker.workbench import Bench, bench_test, job
 
 
 @bench_test
-async def test_a_job_runs_in_a_task_that_bears_its_id(bench: Bench) -> None:
+async def test_the_task_of_a_job_is_named_after_it(bench: Bench) -> None:
     names: list[str] = []
 
     async def handler() -> None:
@@ -98,7 +98,7 @@ async def test_an_observer_that_raises_breaks_nothing(bench: Bench) -> None:
 
 
 @bench_test
-async def test_the_context_tells_about_the_job(bench: Bench) -> None:
+async def test_the_context_describes_the_job(bench: Bench) -> None:
     seen: list[Any] = []
     worker = bench.worker()
 

@@ -1,7 +1,7 @@
 """A store that stands still: whichever verb never answers, and whatever a worker does meanwhile, every stop ends.
 
 The times in which it must end are shortened here, so that a test is quick; that they end it is what is tested. Their
-sum is documented in docs/operations.md, and test_the_bound_is_the_documented_one adds them up.
+sum is documented in docs/operations.md, and test_the_stop_takes_no_longer_than_documented adds them up.
 """
 
 import asyncio
@@ -109,7 +109,7 @@ async def end(still: Still, task: asyncio.Task[None]) -> None:
     ("verb", "deaf", "way"),
     [*((verb, False, stop) for verb in VERBS), *(("all", deaf, way) for deaf in (False, True) for way in WAYS)],
 )
-def test_an_idle_worker_ends(verb: str, deaf: bool, way: Callable[..., None]) -> None:
+def test_an_idle_worker_stops_although_the_store_hangs(verb: str, deaf: bool, way: Callable[..., None]) -> None:
     @heard_test
     async def scenario(bench: Bench) -> None:
         still = Still(deaf)
@@ -140,7 +140,9 @@ def _lenient(worker: Worker, verb: str) -> bool:
         *(("all", deaf, way) for deaf in (False, True) for way in WAYS),
     ],
 )
-def test_a_busy_worker_ends_and_tells_what_it_could_not_store(verb: str, deaf: bool, way: Callable[..., None]) -> None:
+def test_a_busy_worker_stops_and_reports_what_it_could_not_store(
+    verb: str, deaf: bool, way: Callable[..., None]
+) -> None:
     """The handlers are told at once, although a reserve is under way; what cannot be given back is reported."""
 
     @heard_test
@@ -196,7 +198,7 @@ def test_a_settle_that_fails_while_leases_are_renewed_ends_with_the_stop(way: Ca
     scenario()
 
 
-def test_the_bound_is_the_documented_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stop_takes_no_longer_than_documented(monkeypatch: pytest.MonkeyPatch) -> None:
     """What operations.md promises is at least what the code may take, step by step."""
     monkeypatch.undo()
     text = Path(ROOT, "docs/operations.md").read_text(encoding="utf-8")

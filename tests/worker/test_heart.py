@@ -55,7 +55,7 @@ async def test_a_lost_lease_cancels_its_job_and_its_outcome_is_thrown_away(bench
 
 
 @bench_test
-async def test_a_job_cancelled_while_it_runs_learns_it_at_the_next_heartbeat(bench: Bench) -> None:
+async def test_a_running_job_that_is_cancelled_stops_at_the_next_heartbeat(bench: Bench) -> None:
     reasons: list[str | None] = []
     stopped = asyncio.Event()
     worker = bench.worker(lease=30, heartbeat=10)
@@ -187,9 +187,7 @@ class _StandingLoop:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_blockage_that_ends_as_it_is_noticed_is_no_blockage_by_nobody(
-    ends: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_blockage_that_ends_when_it_is_noticed_is_not_reported(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the moment that the watch gave up waiting and its look the handler has ended: there is nobody to name."""
     for name in ("BLOCKED_AFTER_S", "NO_HANDLER_S", "CHECK_INTERVAL_S"):
         monkeypatch.setattr(heart_module, name, 0.05)

@@ -96,7 +96,7 @@ async def test_an_outcome_that_waits_too_long_is_refused_when_its_lease_ends(ben
     assert (await bench.info("a")).job.deliveries == 2
 
 
-def test_an_outcome_that_is_held_up_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outcome_that_keeps_waiting_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     @bench_test
     async def scenario(bench: Bench) -> None:
         held, asked = locked(bench, "a")

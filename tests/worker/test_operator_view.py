@@ -71,7 +71,7 @@ async def until(condition: Any) -> None:
 
 
 @pytest.mark.parametrize("colour", ["thread", "coroutine"])
-def test_slots_held_past_their_timeout(colour: str) -> None:
+def test_stuck_slots_are_reported_everywhere(colour: str) -> None:
     @bench_test
     async def scenario(bench: Bench) -> None:
         desk, release, let_go = Desk(bench), threading.Event(), asyncio.Event()
@@ -117,7 +117,7 @@ def test_slots_held_past_their_timeout(colour: str) -> None:
 
 
 @bench_test
-async def test_a_slot_held_past_a_lost_lease(bench: Bench) -> None:
+async def test_a_handler_stuck_after_a_lost_lease_is_reported(bench: Bench) -> None:
     desk, release = Desk(bench), threading.Event()
     worker = worker_at(bench, desk, concurrency=2, lease=30)
     worker.register("t", lambda: release.wait(60) and None)
@@ -136,7 +136,7 @@ async def test_a_slot_held_past_a_lost_lease(bench: Bench) -> None:
 
 
 @bench_test
-async def test_a_handler_that_ends_when_it_is_told_is_not_reported(bench: Bench) -> None:
+async def test_a_handler_that_stops_in_time_is_not_reported_as_stuck(bench: Bench) -> None:
     desk = Desk(bench)
     worker = worker_at(bench, desk, concurrency=2)
 
@@ -154,7 +154,7 @@ async def test_a_handler_that_ends_when_it_is_told_is_not_reported(bench: Bench)
 
 
 @bench_test
-async def test_what_a_stop_leaves_behind_is_told_and_counts_no_longer(bench: Bench) -> None:
+async def test_handlers_left_behind_by_a_stop_are_reported_and_no_longer_counted(bench: Bench) -> None:
     desk, release = Desk(bench), threading.Event()
     worker = worker_at(bench, desk, concurrency=2, shutdown_timeout=0)
     worker.register("t", lambda: release.wait(60) and None)
@@ -170,7 +170,7 @@ async def test_what_a_stop_leaves_behind_is_told_and_counts_no_longer(bench: Ben
 
 
 @bench_test
-async def test_a_loop_that_is_blocked(bench: Bench) -> None:
+async def test_a_blocked_loop_is_reported_everywhere(bench: Bench) -> None:
     """The worker is not ready while its loop stands still, although it is busy; seen from another thread."""
     desk, healths = Desk(bench), []
     named = threading.Event()

@@ -15,7 +15,7 @@ from tests.worker.workbench import Bench, bench_test, job
 @pytest.mark.parametrize("verb", ["reserve", "settle", "wait", "open"])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("error", [BackendUnavailable("gone"), OSError("gone"), RuntimeError("a driver's bug")])
-def test_a_failing_verb_loses_nothing(verb: str, after: bool, error: Exception) -> None:
+def test_a_failing_driver_call_loses_no_job(verb: str, after: bool, error: Exception) -> None:
     if verb == "open" and not isinstance(error, BackendUnavailable | OSError):
         return  # a store that cannot be opened for another reason is told at once
 
@@ -52,7 +52,7 @@ def test_a_failing_verb_loses_nothing(verb: str, after: bool, error: Exception) 
 
 
 @bench_test
-async def test_a_settle_is_given_up_when_the_lease_ends(bench: Bench) -> None:
+async def test_settling_is_given_up_when_the_lease_ends(bench: Bench) -> None:
     faults = Faults()
     bench.driver = faults.wrap(bench.driver)
     worker = bench.worker()
@@ -70,7 +70,7 @@ async def test_a_settle_is_given_up_when_the_lease_ends(bench: Bench) -> None:
 
 
 @bench_test
-async def test_a_settle_is_repeated_for_as_long_as_the_lease_is_kept(bench: Bench) -> None:
+async def test_settling_is_retried_while_the_lease_is_renewed(bench: Bench) -> None:
     faults = Faults()
     bench.driver = faults.wrap(bench.driver)
     worker = bench.worker(lease=30, heartbeat=10)
@@ -92,7 +92,7 @@ async def test_a_settle_is_repeated_for_as_long_as_the_lease_is_kept(bench: Benc
 
 
 @bench_test
-async def test_health_says_that_the_store_is_away_and_that_it_is_back(bench: Bench) -> None:
+async def test_health_reports_an_outage_and_its_end(bench: Bench) -> None:
     faults = Faults()
     bench.driver = faults.wrap(bench.driver)
     worker = bench.worker(poll_interval=0.01)
@@ -119,7 +119,7 @@ async def test_a_store_that_refuses_to_open_is_an_error_at_once(bench: Bench) ->
 
 
 @bench_test
-async def test_a_driver_that_chokes_on_one_outcome_does_not_hold_up_the_others(bench: Bench) -> None:
+async def test_a_driver_that_fails_on_one_outcome_still_settles_the_others(bench: Bench) -> None:
     driver = bench.driver.sibling()
     settle = driver.settle
 
@@ -147,7 +147,7 @@ async def test_a_driver_that_chokes_on_one_outcome_does_not_hold_up_the_others(b
 
 
 @bench_test
-async def test_a_driver_that_answers_too_little_ends_no_worker(bench: Bench) -> None:
+async def test_a_driver_that_returns_too_few_results_does_not_end_the_worker(bench: Bench) -> None:
     driver = bench.driver.sibling()
     settle = driver.settle
 
@@ -190,7 +190,7 @@ async def test_a_service_that_breaks_ends_the_worker_loudly_and_gives_back(bench
 
 
 @bench_test
-async def test_a_failed_beat_is_of_no_concern_once_nothing_is_held(bench: Bench) -> None:
+async def test_a_failed_extend_is_forgotten_once_nothing_is_held(bench: Bench) -> None:
     faults, go = Faults(), asyncio.Event()
     bench.driver = faults.wrap(bench.driver)
     worker = bench.worker(poll_interval=0.01)

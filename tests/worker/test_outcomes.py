@@ -227,7 +227,7 @@ def test_a_payload_that_does_not_fit_is_final_and_never_quoted(payload: bytes) -
 
 
 @bench_test
-async def test_a_payload_that_is_no_object_is_the_one_argument(bench: Bench) -> None:
+async def test_a_payload_that_is_not_an_object_is_the_only_argument(bench: Bench) -> None:
     seen: list[Any] = []
     worker = bench.worker()
     worker.register("t", lambda value: seen.append(value))
@@ -252,7 +252,7 @@ async def test_an_unknown_type_is_given_back_with_a_delay_and_never_dead(bench: 
 
 
 @bench_test
-async def test_who_does_not_know_a_type_says_which_it_knows(bench: Bench) -> None:
+async def test_an_unknown_type_is_reported_with_the_known_ones(bench: Bench) -> None:
     worker = bench.worker()
     for number in range(30):
         worker.register(f"shop.jobs.n{number:02}", lambda: None)
@@ -263,7 +263,7 @@ async def test_who_does_not_know_a_type_says_which_it_knows(bench: Bench) -> Non
     assert "imported" in event.advice
 
 
-def test_a_worker_that_can_run_nothing_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_without_handlers_warns(caplog: pytest.LogCaptureFixture) -> None:
     Worker("memory://").run(until_empty=True)
     assert "has no handlers, so it can run nothing" in caplog.text
     caplog.clear()
@@ -278,7 +278,7 @@ def _policy_raises(attempts: int, error: BaseException) -> float:
 
 
 @pytest.mark.parametrize("policy", [_policy_raises, lambda a, e: float("nan"), lambda a, e: -1, lambda a, e: "soon"])
-def test_a_policy_that_fails_counts_as_a_minute_and_is_reported(policy: Any) -> None:
+def test_a_retry_policy_that_raises_means_one_minute_and_is_reported(policy: Any) -> None:
     @bench_test
     async def scenario(bench: Bench) -> None:
         worker = bench.worker(retry=policy)
@@ -297,7 +297,7 @@ def test_a_policy_that_fails_counts_as_a_minute_and_is_reported(policy: Any) -> 
 
 
 @bench_test
-async def test_a_policy_that_answers_none_ends_the_job(bench: Bench) -> None:
+async def test_a_retry_policy_that_returns_none_ends_the_job(bench: Bench) -> None:
     worker = bench.worker(retry=lambda attempts, error: None if isinstance(error, KeyError) else 0)
 
     def handler(ctx: JobContext) -> None:

@@ -29,7 +29,7 @@ async def test_a_job_runs_in_another_process_which_is_used_again(bench: Bench) -
 
 
 @bench_test
-async def test_a_call_may_ask_for_a_process_or_against_one(bench: Bench) -> None:
+async def test_a_call_may_override_process(bench: Bench) -> None:
     worker = bench.worker(concurrency=1)
     worker.register("thread", handlers.where)
     worker.register("process", handlers.where, process=True)
@@ -46,7 +46,7 @@ async def test_a_call_may_ask_for_a_process_or_against_one(bench: Bench) -> None
 
 
 @bench_test
-async def test_it_is_killed_at_its_timeout(bench: Bench) -> None:
+async def test_a_child_process_is_killed_at_the_timeout(bench: Bench) -> None:
     worker = bench.worker(retry=Fixed(3600))
     worker.register("hangs", handlers.hangs, process=True)
     await bench.enqueue(job("j", "hangs", timeout=timedelta(seconds=5)))
@@ -78,7 +78,7 @@ def test_a_child_that_dies_is_a_failure_and_not_a_lost_worker(handler: object, w
 
 
 @bench_test
-async def test_what_it_raises_is_decided_as_anywhere_else(bench: Bench) -> None:
+async def test_an_exception_of_a_child_is_decided_like_any_other(bench: Bench) -> None:
     worker = bench.worker(retry=Fixed(0), concurrency=1)
     worker.register("raises", handlers.raises, process=True)
     for kind in ("value", "final", "later", "local"):
@@ -97,7 +97,7 @@ async def test_what_it_raises_is_decided_as_anywhere_else(bench: Bench) -> None:
 
 
 @bench_test
-async def test_an_unrecoverable_error_that_cannot_travel_is_final_all_the_same(bench: Bench) -> None:
+async def test_an_unrecoverable_error_that_cannot_be_pickled_is_still_final(bench: Bench) -> None:
     worker = bench.worker(retry=Fixed(0), concurrency=1)
     worker.register("declared", handlers.rejects, process=True, unrecoverable=[handlers.Rejected])
     worker.register("plain", handlers.rejects, process=True)
@@ -114,7 +114,7 @@ async def test_an_unrecoverable_error_that_cannot_travel_is_final_all_the_same(b
 
 
 @bench_test
-async def test_it_hears_the_signal_at_shutdown(bench: Bench) -> None:
+async def test_a_child_process_sees_the_cancellation_at_shutdown(bench: Bench) -> None:
     worker = bench.worker()
     worker.register("t", handlers.waits_for_the_signal, process=True)
     await bench.enqueue(job("j"))
@@ -126,7 +126,7 @@ async def test_it_hears_the_signal_at_shutdown(bench: Bench) -> None:
 
 
 @bench_test
-async def test_hurry_kills_it_and_gives_the_job_back(bench: Bench) -> None:
+async def test_hurry_kills_the_child_and_gives_the_job_back(bench: Bench) -> None:
     worker = bench.worker()
     worker.register("t", handlers.hangs, process=True)
     await bench.enqueue(job("j"))

@@ -91,7 +91,7 @@ def test_n_failures_end_in_the_dlq_with_attempts_n(limit: int) -> None:
 
 
 @bench_test
-async def test_max_attempts_is_five_unless_told(bench: Bench) -> None:
+async def test_max_attempts_is_five_by_default(bench: Bench) -> None:
     worker = bench.worker(retry=Fixed(0))
     worker.register("t", _fails)
     await bench.enqueue(job("j"))

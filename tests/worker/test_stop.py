@@ -97,7 +97,7 @@ async def test_cancelling_arun_gives_everything_back(bench: Bench) -> None:
 
 
 @bench_test
-async def test_a_reserve_under_way_at_the_stop_is_heard_and_given_back(bench: Bench) -> None:
+async def test_jobs_of_a_reserve_under_way_at_the_stop_are_given_back(bench: Bench) -> None:
     inside, go = asyncio.Event(), asyncio.Event()
     worker = bench.worker()
     worker.register("t", lambda: None)
@@ -201,7 +201,7 @@ async def test_cancelling_twice_still_ends_everything(bench: Bench) -> None:
 
 
 @bench_test
-async def test_a_stop_before_the_first_run_counts(bench: Bench) -> None:
+async def test_a_stop_before_the_first_run_stops_that_run(bench: Bench) -> None:
     worker = bench.worker()
     worker.register("t", lambda: None)
     await bench.enqueue(job("j"))
@@ -213,6 +213,6 @@ async def test_a_stop_before_the_first_run_counts(bench: Bench) -> None:
 
 
 @bench_test
-async def test_a_blocking_run_on_a_running_loop_names_its_twin(bench: Bench) -> None:
+async def test_a_blocking_run_on_a_running_loop_names_arun(bench: Bench) -> None:
     with pytest.raises(BlockingCall, match=r"use: await worker\.arun"):
         bench.worker().run()

@@ -67,7 +67,7 @@ class Company:
 
 
 @bench_test
-async def test_one_loss_is_an_accident(bench: Bench) -> None:
+async def test_a_job_lost_once_is_not_a_suspect(bench: Bench) -> None:
     """What a process held when it was killed runs again together, and beside fresh jobs: nobody waits for it."""
     ids = [f"held{n}" for n in range(16)]
     await lose(bench, *ids, times=1)

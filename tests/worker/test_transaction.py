@@ -93,7 +93,7 @@ def on_sql(bench: Bench) -> Table:
 
 @pytest.mark.parametrize("colour", ["coroutine", "function"])
 @pytest.mark.parametrize("ending", ["returns", "raises", "huge", "lost", "commit fails"])
-def test_both_or_neither(colour: str, ending: str) -> None:
+def test_writes_and_ack_are_committed_together_or_not_at_all(colour: str, ending: str) -> None:
     @bench_test
     async def scenario(bench: Bench) -> None:
         table = on_sql(bench)

@@ -114,7 +114,7 @@ def test_a_transaction_is_undone_before_its_job_is_settled(how: str, colour: str
 
 
 @both_colours
-def test_a_function_that_ends_after_all_commits_nothing(colour: str) -> None:
+def test_a_function_that_ends_after_its_timeout_commits_nothing(colour: str) -> None:
     @bench_test
     async def scenario(bench: Bench) -> None:
         table = on_sql(bench)

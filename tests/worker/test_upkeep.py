@@ -36,7 +36,7 @@ async def once_asleep(clock: ManualClock) -> None:
         await asyncio.sleep(0)
 
 
-def test_it_follows_the_stores_clock_each_round_and_whenever_the_clock_asks_for_it(
+def test_upkeep_follows_the_stores_clock_each_round_and_on_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("taskharbor.worker.upkeep.random.random", lambda: 1.0)  # the first round: after a minute
@@ -67,7 +67,7 @@ def test_it_follows_the_stores_clock_each_round_and_whenever_the_clock_asks_for_
 
 
 @bench_test
-async def test_it_beats_and_prunes(bench: Bench) -> None:
+async def test_upkeep_sends_heartbeats_and_prunes(bench: Bench) -> None:
     worker = bench.worker(name="w")
     worker.register("t", lambda: None)
     await bench.enqueue(job("old"))
@@ -94,7 +94,7 @@ async def test_a_worker_that_stops_leaves_the_list_at_once(bench: Bench) -> None
 
 
 @bench_test
-async def test_what_it_says_of_its_slots_is_soon_true(bench: Bench) -> None:
+async def test_changed_slot_figures_are_sent_soon(bench: Bench) -> None:
     """Not a beat later, and yet not with every job: it looks at its figures every few seconds."""
     go = asyncio.Event()
     worker = bench.worker(concurrency=4, lease=3600)

@@ -31,7 +31,7 @@ def harbor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("flow", [False, True], ids=["job", "flow"])
 @pytest.mark.parametrize("colour", COLOURS)
-def test_a_wait_without_a_limit_is_refused_in_words(harbor: Harbor, colour: str, flow: bool) -> None:
+def test_a_wait_without_a_timeout_is_refused_with_a_hint(harbor: Harbor, colour: str, flow: bool) -> None:
     handle = COLOURS[colour].enqueue(flow, None)
     harbor.worker(concurrency=1).run(until_empty=True)
     with pytest.raises(JobDead) as caught:
@@ -42,7 +42,7 @@ def test_a_wait_without_a_limit_is_refused_in_words(harbor: Harbor, colour: str,
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_a_wait_with_a_limit_is_allowed(harbor: Harbor, colour: str) -> None:
+def test_a_wait_with_a_timeout_is_allowed(harbor: Harbor, colour: str) -> None:
     handle = COLOURS[colour].enqueue(False, 0.05)
     harbor.worker(concurrency=1).run(until_empty=True)
     with pytest.raises(JobDead) as caught:
@@ -50,7 +50,7 @@ def test_a_wait_with_a_limit_is_allowed(harbor: Harbor, colour: str) -> None:
     assert caught.value.error_class == "TimeoutError"
 
 
-def test_what_has_ended_is_read_without_waiting(harbor: Harbor) -> None:
+def test_a_finished_result_is_read_without_waiting(harbor: Harbor) -> None:
     ended = handlers.leaf.enqueue()
     harbor.worker().run(until_empty=True)
     handle = handlers.finished.enqueue(ended.id)
@@ -65,7 +65,7 @@ def test_a_thread_that_a_handler_starts_may_wait(harbor: Harbor) -> None:
     assert handlers.answers.get(timeout=60) == 7
 
 
-def test_outside_of_handlers_nobody_is_refused(harbor: Harbor) -> None:
+def test_outside_of_handlers_waiting_is_allowed(harbor: Harbor) -> None:
     handle = handlers.leaf.enqueue()
     with pytest.raises(TimeoutError):
         handle.result(0)
@@ -76,7 +76,7 @@ def test_outside_of_handlers_nobody_is_refused(harbor: Harbor) -> None:
 # What a timeout says
 
 
-def test_a_timeout_tells_that_nobody_serves_the_queue(harbor: Harbor) -> None:
+def test_a_timeout_says_that_no_worker_serves_the_queue(harbor: Harbor) -> None:
     job = handlers.leaf.options(queue="vip").enqueue()
     flow = chain(handlers.leaf.s().options(queue="vip"), handlers.leaf.s()).enqueue()
     told = "no worker has served its queue 'vip' in the last minute; start one"
@@ -86,7 +86,7 @@ def test_a_timeout_tells_that_nobody_serves_the_queue(harbor: Harbor) -> None:
         flow.result(0)
 
 
-def test_a_timeout_does_not_claim_that_where_somebody_serves_it(harbor: Harbor) -> None:
+def test_a_timeout_does_not_say_so_if_a_worker_serves_it(harbor: Harbor) -> None:
     seen: list[str] = []
 
     @harbor.task(name="asks")
@@ -104,7 +104,7 @@ def test_a_timeout_does_not_claim_that_where_somebody_serves_it(harbor: Harbor) 
     assert told.endswith("is ready after 0 seconds; it goes on, ask again later")
 
 
-def test_a_store_that_does_not_tell_of_workers_changes_nothing(harbor: Harbor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_cannot_list_workers_changes_nothing(harbor: Harbor, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: Any) -> Any:
         raise BlockingCall("away")
 
