@@ -14,7 +14,8 @@ import pytest
 from taskharbor.drivers import Ack, BackendUnavailable
 from taskharbor.drivers.sqlite import SqliteDriver, database, schema
 from taskharbor.drivers.sqlite.connection import unavailable
-from taskharbor.drivers.sqlite.wait import FileWatch, WaitCalls
+from taskharbor.drivers.sqlite.wait import FileWatch
+from taskharbor.drivers.wait_calls import WaitCalls
 from tests.drivers.sqlite_files import job, on
 
 pytestmark = pytest.mark.lane("sqlite")

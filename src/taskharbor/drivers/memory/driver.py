@@ -22,7 +22,7 @@ from taskharbor.drivers.memory.options import parse
 from taskharbor.drivers.memory.reserve import reserve
 from taskharbor.drivers.memory.settle import settle
 from taskharbor.drivers.memory.store import MemoryStore
-from taskharbor.drivers.memory.wait import MemoryWait
+from taskharbor.drivers.wait_calls import WaitCall
 from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import DriverError, TaskHarborError
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
@@ -126,9 +126,9 @@ class MemoryDriver(SingleVerbs):
                 queue = store.queues.get(name)
                 if queue is not None and queue.arrived > self._drained.get(name, 0):
                     return True
-            waiting = MemoryWait(queues, store.number)
+            waiting = WaitCall(dict.fromkeys(queues, store.number))
             store.waiters.add(waiting)
-        timer = waiting.loop.call_later(timeout, waiting.end, False)
+        timer = waiting.loop.call_later(timeout, waiting.finish, False)
         try:
             return await waiting.future
         finally:
@@ -137,8 +137,9 @@ class MemoryDriver(SingleVerbs):
                 store.waiters.remove(waiting)
 
     def _wake(self) -> None:
-        if self.store.waiters:
-            self.store.waiters.wake(self.store.queues)
+        waiters, queues = self.store.waiters, self.store.queues
+        if waiters:
+            waiters.wake({name: queues[name].arrived for name in waiters.queues() if name in queues})
 
     # Pause
 

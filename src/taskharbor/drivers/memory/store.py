@@ -16,7 +16,7 @@ from taskharbor.drivers.memory.flows import StoredFlow, hold, unhold, unlink
 from taskharbor.drivers.memory.heaps import OrderedEntries
 from taskharbor.drivers.memory.queue import JobQueue
 from taskharbor.drivers.memory.records import DLQ, DONE, INFLIGHT, UNKNOWN, Entry, damaged_reason, finished
-from taskharbor.drivers.memory.wait import MemoryWaits
+from taskharbor.drivers.wait_calls import WaitCalls
 from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
 from taskharbor.model.times import to_us
 
@@ -31,7 +31,7 @@ class MemoryStore:
         self.flows: dict[str, StoredFlow] = {}
         self.finished = OrderedEntries()  # done and cancelled jobs by the time they finished, for prune
         self.workers: dict[str, WorkerInfo] = {}
-        self.waiters = MemoryWaits()
+        self.waiters = WaitCalls()
         self.number = 0  # the last number given; everything that has an order of arrival takes one
         self.unmet: dict[str, Entry] = {}  # damaged so that no queue would ever reach them; see damage.py
         self.time = EPOCH

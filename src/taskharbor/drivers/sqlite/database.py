@@ -37,8 +37,9 @@ from taskharbor.drivers.sqlite.reader import Reader
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.drivers.sqlite.threads import BackgroundThread, Call
 from taskharbor.drivers.sqlite.turns import IsInterrupted
-from taskharbor.drivers.sqlite.wait import FileWatch, WaitCall, WaitCalls
+from taskharbor.drivers.sqlite.wait import FileWatch
 from taskharbor.drivers.sqlite.writer import Writer
+from taskharbor.drivers.wait_calls import WaitCall, WaitCalls
 from taskharbor.model.errors import StoreMissing
 from taskharbor.model.job import EPOCH
 from taskharbor.model.times import from_ms

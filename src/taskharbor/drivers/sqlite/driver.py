@@ -20,8 +20,8 @@ from taskharbor.drivers.sqlite.options import located, parse
 from taskharbor.drivers.sqlite.reserve import reserve
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.transaction import SqliteTransaction, SqliteTransactionSync
-from taskharbor.drivers.sqlite.wait import WaitCall
 from taskharbor.drivers.unstorable import accepts_any_name
+from taskharbor.drivers.wait_calls import WaitCall
 from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo

@@ -1,4 +1,4 @@
-"""Waiting for work: the calls of `wait` in this process, and a thread that notices what other processes commit.
+"""Waiting for work: a thread that notices what other processes commit.
 
 The lock file is written to after each commit that brought work, so a change of it is worth a check at once. The -wal
 file also changes when an application commits an enqueue in its own transaction. But it changes on unrelated writes too,
@@ -9,77 +9,21 @@ a few microseconds each.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import sqlite3
 import threading
 import time
-from collections.abc import Mapping
 
 from taskharbor.drivers.sqlite import file_guard
 from taskharbor.drivers.sqlite.connection import connect
 from taskharbor.drivers.sqlite.inotify import Inotify, inotify
+from taskharbor.drivers.wait_calls import WaitCalls
 
 WAL_SETTLES_S = 0.004  # from a change of the -wal file to the first check
 POLL_S = 0.02  # without inotify
 CHECK_ANYWAY_S = 1.0  # with inotify: what a lost event costs at most
 WOKEN = -1  # beside the numbers of watched files
-
-
-class WaitCall:
-    """One call of `wait`: woken by an arrival after the last one that its driver has seen."""
-
-    __slots__ = ("future", "loop", "seen")
-
-    def __init__(self, seen: dict[str, int]) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[bool] = self.loop.create_future()
-        self.seen = seen
-
-    def finish(self, has_work: bool) -> None:
-        """On the call's own loop only."""
-        if not self.future.done():
-            self.future.set_result(has_work)
-
-    def concerns(self, arrivals: Mapping[str, int]) -> bool:
-        """Whether anything arrived that its driver has not seen."""
-        return any(arrivals.get(name, 0) > number for name, number in self.seen.items())
-
-
-class WaitCalls:
-    """The calls of `wait` that are under way."""
-
-    def __init__(self) -> None:
-        self._calls: dict[WaitCall, None] = {}
-        self._guard = threading.Lock()
-
-    def add(self, call: WaitCall) -> None:
-        with self._guard:
-            self._calls[call] = None
-
-    def remove(self, call: WaitCall) -> None:
-        with self._guard:
-            self._calls.pop(call, None)
-
-    def queues(self) -> list[str]:
-        """The queues that any call waits for."""
-        with self._guard:
-            return list({name for call in self._calls for name in call.seen})
-
-    def wake(self, arrivals: Mapping[str, int]) -> None:
-        """Something arrived, here or in another process: wake the calls that it concerns."""
-        if not self._calls:
-            return
-        with self._guard:
-            woken = [call for call in self._calls if call.concerns(arrivals)]
-            for call in woken:
-                del self._calls[call]
-        for call in woken:
-            try:
-                call.loop.call_soon_threadsafe(call.finish, True)
-            except RuntimeError:
-                pass  # its loop was closed without cancelling it: no coroutine waits any more
 
 
 class FileWatch:
