@@ -65,7 +65,7 @@ class AwaitedAccess:
         return await self._drivers.get()
 
     async def within(self, budget: Budget, call: Callable[..., Awaitable[T]], *args: Any) -> T:
-        limit = asyncio.timeout_at(budget.deadline)  # by the clock of the same loop: see `time`
+        limit = asyncio.timeout(budget.left())
         try:
             async with limit:
                 return await call(*args)
