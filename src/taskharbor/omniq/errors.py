@@ -1,8 +1,8 @@
 """What an operation of OmniQ refuses, with the code that every OmniQ client gives it.
 
     OmniQError                  .code says which
-    ├── NotActive               NOT_ACTIVE: nobody holds a lease on the job
-    └── TokenMismatch           TOKEN_MISMATCH: somebody else holds it
+    ├── NotActive               NOT_ACTIVE: no client holds a lease on the job
+    └── TokenMismatch           TOKEN_MISMATCH: another client holds it
 
 A server that cannot be reached is `taskharbor.BackendUnavailable`, as everywhere.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from taskharbor.model.errors import TaskHarborError
 
 MEANINGS = {
-    "NOT_ACTIVE": "nobody holds a lease on the job: it ended, was reaped, or is not known",
+    "NOT_ACTIVE": "no client holds a lease on the job: it ended, was reaped, or is not known",
     "TOKEN_MISMATCH": "another lease holds the job; stop working on it",
     "TOKEN_REQUIRED": "expected the lease_token of a reserve, got an empty one",
     "NO_JOB": "no job of that id is in the queue",
@@ -48,7 +48,7 @@ class NotActive(OmniQError):
 
 
 class TokenMismatch(OmniQError):
-    """Another lease holds the job: whoever gets this stops working on it."""
+    """Another lease holds the job: a handler that gets this should stop."""
 
 
 _CLASSES: dict[str, type[OmniQError]] = {"NOT_ACTIVE": NotActive, "TOKEN_MISMATCH": TokenMismatch}

@@ -1,4 +1,4 @@
-"""What operations answer with and what a handler receives. Values only."""
+"""What operations return and what a handler receives. Values only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paused:
-    """The answer of `reserve` for a paused queue. There is one, `PAUSED`."""
+    """The result of `reserve` for a paused queue. There is one, `PAUSED`."""
 
     status: ClassVar[Literal["PAUSED"]] = "PAUSED"
 

@@ -37,8 +37,8 @@ def address_of(node: Sequence[Any], host: str) -> Address:
     name, port, *more = node
     if name and name.decode() not in UNKNOWN_HOSTS:
         return name.decode(), int(port)
-    told = more[1] if len(more) > 1 else []
-    further = dict(zip(told[::2], told[1::2], strict=False))
+    pairs = more[1] if len(more) > 1 else []
+    further = dict(zip(pairs[::2], pairs[1::2], strict=False))
     return (further.get(b"ip") or b"").decode() or host, int(port)
 
 

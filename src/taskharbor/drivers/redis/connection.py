@@ -82,7 +82,7 @@ class RespConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None  # one for all calls: it fires when the next may be overdue
         self._used = self._loop.time()
         self.closed = False
-        self._reason: BaseException | None = None  # why it was closed, if nobody waited for a reply then
+        self._reason: BaseException | None = None  # why it was closed, if no call waited for a reply then
         self.transport: asyncio.Transport
 
     @property

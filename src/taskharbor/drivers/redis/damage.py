@@ -27,7 +27,7 @@ def _sentences(queue: bytes, number: int, kept: list[Any], restored: int, aside:
         ]
         yield (
             f"queue {name}: {number} key(s) that another program wrote over were moved out of the way: "
-            f"{', '.join(names)}{' …' if number > len(names) else ''}; find that program, look at what it wrote there, "
+            f"{', '.join(names)}{' …' if number > len(names) else ''}; find that program, check what it wrote there, "
             "and DEL it"
         )
     if restored:

@@ -13,7 +13,7 @@ from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 
-DUE_CALLS = 3  # after due jobs had to be moved first, so many enqueues do not try the plain script
+DUE_CALLS = 3  # enqueues that do not try the plain script after one that met due jobs
 
 
 async def enqueue(store: RedisStore, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:

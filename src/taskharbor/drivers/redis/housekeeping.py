@@ -136,7 +136,7 @@ class Housekeeper:
         """Log any error, and leave alone for a while what failed."""
         try:
             async with asyncio.timeout(VISIT_S):
-                answer = await work
+                result = await work
         except Exception as error:
             self._resting[what] = asyncio.get_running_loop().time() + REST_S
             self._log(what, error)
@@ -144,7 +144,7 @@ class Housekeeper:
         self._resting.pop(what, None)
         if self._logged.pop(what, None) is not None:
             logger.info("housekeeping: %s can be looked after again", what)
-        return answer
+        return result
 
     def _log(self, what: str, error: Exception) -> None:
         text = str(error) if isinstance(error, TaskHarborError) else type(error).__name__

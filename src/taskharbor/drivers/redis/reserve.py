@@ -29,7 +29,7 @@ async def reserve(
 
 async def _reserve(store: RedisStore, args: ReserveArgs) -> list[QueueGrants]:
     """One reserve. If its reply is lost, the repeat finds by the tokens what was granted, and leases it from now on:
-    the time without an answer is not taken from the lease."""
+    the time without a reply is not taken from the lease."""
     within = within_lease(timedelta(milliseconds=args.lease_ms))
     began = monotonic()
     try:

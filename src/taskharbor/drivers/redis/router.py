@@ -1,7 +1,7 @@
 """Which keys one script reaches, and what has to be done around it. This is one server, where a script reaches all.
 
 `ClusterRouter` (cluster_router.py) is the other kind. The verbs ask the router to divide a call into parts, run a
-script for each, and tell the router before and after; so they are written once.
+script for each, and call the router before and after; so they are written once.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ def read_answer(where: Any, facts: Any, sentinel: str) -> SentinelAnswer | None:
         raise where
     if where is None:
         return None
-    told = dict(zip(facts[::2], facts[1::2], strict=False)) if isinstance(facts, list) else {}
-    return int(told.get(b"config-epoch", 0)), (where[0].decode(), int(where[1]))
+    named = dict(zip(facts[::2], facts[1::2], strict=False)) if isinstance(facts, list) else {}
+    return int(named.get(b"config-epoch", 0)), (where[0].decode(), int(where[1]))
 
 
 def chosen_primary(

@@ -67,7 +67,7 @@ class Sweeper:
 
     async def _is_open(self, flow: bytes) -> bool:
         name = name_of(flow)
-        return name is not None and await self._store.router.flow_is_open(name)  # a name that is not text is no flow
+        return name is not None and await self._store.router.flow_is_open(name)  # no flow has a name that is not text
 
     async def _sweep(self, names: list[str]) -> None:
         """Check the next ids, from where this client ended its last round."""

@@ -48,7 +48,7 @@ class ArrivalHints:
         await self._subscribe(queues, timeout)
         while True:
             waiter: asyncio.Future[bool] = loop.create_future()
-            self._waiters[waiter] = names  # before the look: nothing that comes after it is missed
+            self._waiters[waiter] = names  # before the check: nothing that comes after it is missed
             timer = None
             try:
                 arrived = await self._last_arrivals(queues)
