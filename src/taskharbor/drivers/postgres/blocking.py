@@ -61,7 +61,8 @@ class ThreadConnection:
             while True:
                 exchange.send(self._received(deadline))
         except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]  # StopIteration does not say what it carries
+            result: list[Any] = stop.value
+            return result
 
     def _received(self, deadline: float) -> Any:
         """Send what is left to send, and wait until the result is complete."""
@@ -223,7 +224,8 @@ class _Deadlined:
         try:
             first = next(program)
         except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]  # StopIteration does not say what it carries
+            result: T = stop.value
+            return result
         connection = self._calls.take(first.sql, deadline)
         try:
             if check:
@@ -243,7 +245,8 @@ def _drive(connection: ThreadConnection, program: Program[T], first: Statement, 
         while True:
             statement = program.send(connection.ask(statement.sql, statement.parameters, deadline))
     except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]  # StopIteration does not say what it carries
+        result: T = stop.value
+        return result
 
 
 def _drive_in_transaction(connection: ThreadConnection, program: Program[T], first: Statement, deadline: float) -> T:

@@ -21,6 +21,15 @@ from taskharbor.drivers.postgres.exchange import Exchange
 STOP_S = 5.0  # for the server to end a call that was cancelled
 
 
+def can_cancel() -> bool:
+    """Whether a statement can be cancelled without risk.
+
+    Before libpq 17 a cancel request has no time limit, and psycopg keeps the interpreter's lock meanwhile: on a dead
+    network the whole process would stand still. Then connections are only cut, and the server ends the statement later.
+    """
+    return psycopg.capabilities.has_cancel_safe()
+
+
 class FastConnection:
     """One connection, used by one call at a time."""
 
@@ -44,7 +53,8 @@ class FastConnection:
             while True:
                 exchange.send(await self._result())
         except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]  # StopIteration does not say what it carries
+            result: list[Any] = stop.value
+            return result
 
     def plain(self) -> psycopg.AsyncConnection[Any]:
         """psycopg's connection, for its own methods, until the next `ask`."""
@@ -66,8 +76,11 @@ class FastConnection:
         return self._pgconn.transaction_status == TransactionStatus.IDLE
 
     async def stop(self) -> None:
-        """After a call was cancelled: ask the server to stop, and discard what it still sends."""
-        if self.busy:
+        """After a call was cancelled: ask the server to stop, and discard what it still sends.
+
+        If that is not possible the connection stays busy, and is to be closed.
+        """
+        if self.busy and can_cancel():
             with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
                 await self._connection.cancel_safe(timeout=STOP_S)
                 async with asyncio.timeout(STOP_S):

@@ -24,7 +24,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.sql import Composable
 
-from taskharbor.drivers.postgres.connection import STOP_S
+from taskharbor.drivers.postgres.connection import STOP_S, can_cancel
 from taskharbor.drivers.postgres.deadline import cut
 
 OURS = (
@@ -205,7 +205,7 @@ class SyncHandlerConnection(_GuardedConnection, psycopg.Connection[Any]):
         """Roll back now, from any thread, whatever runs; nothing is done through this connection any more."""
         self.over = why
         with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+            if can_cancel() and self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 self.cancel_safe(timeout=STOP_S)
         with contextlib.suppress(psycopg.Error):  # closed meanwhile
             cut(self)
@@ -256,7 +256,7 @@ class AsyncHandlerConnection(_GuardedConnection, psycopg.AsyncConnection[Any]):
     async def end(self, why: str) -> None:
         self.over = why
         with contextlib.suppress(psycopg.Error, OSError, TimeoutError):
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+            if can_cancel() and self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 await self.cancel_safe(timeout=STOP_S)
         with contextlib.suppress(psycopg.Error):
             cut(self)

@@ -161,7 +161,8 @@ class PostgresPool:
         try:
             first = next(program)
         except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]  # StopIteration does not say what it carries
+            result: T = stop.value
+            return result
         connection = await self._take(first.sql)
         connection.until = asyncio.get_running_loop().time() + limit
         connection.stops_at_once = attempts.in_transaction  # it needs the connection for a rollback
@@ -263,7 +264,8 @@ async def drive(connection: FastConnection, program: Program[T], first: Statemen
         while True:
             statement = program.send(await connection.ask(statement.sql, statement.parameters))
     except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]  # StopIteration does not say what it carries
+        result: T = stop.value
+        return result
 
 
 async def _drive_in_transaction(connection: FastConnection, program: Program[T], first: Statement) -> T:
