@@ -13,7 +13,7 @@ from taskharbor.observe import formatting
 
 
 class Written:
-    """The stream that logging was told to write to."""
+    """The stream that logging writes to."""
 
     def __init__(self) -> None:
         self.stream = io.StringIO()

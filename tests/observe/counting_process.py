@@ -1,4 +1,4 @@
-"""A process that counts so many jobs, says so, and stays until its standard input ends: `python -m … 3`."""
+"""A process that counts N jobs, prints a line, and stays until its standard input ends: `python -m … N`."""
 
 import sys
 

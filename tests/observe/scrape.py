@@ -10,7 +10,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def parse(text: str) -> Samples:
-    """Every sample of a page; one that is told twice is a mistake."""
+    """Every sample of a page; a sample that appears twice is an error."""
     found: Samples = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

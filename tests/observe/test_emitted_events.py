@@ -1,4 +1,4 @@
-"""Every path a job can take is told: which events, in which order, with which numbers."""
+"""The events of every path that a job can take: which, in which order, with which numbers."""
 
 import asyncio
 import logging
@@ -109,7 +109,7 @@ def test_events_without_an_observer_are_not_made(monkeypatch: pytest.MonkeyPatch
             harbor.worker().run(until_empty=True)
     finally:
         logging.getLogger("taskharbor").setLevel(logging.NOTSET)
-    assert made == {"WorkerStarted", "WorkerStopping", "WorkerStopped"}  # once for each worker, whoever hears
+    assert made == {"WorkerStarted", "WorkerStopping", "WorkerStopped"}  # once for each worker
 
 
 class Deaf:

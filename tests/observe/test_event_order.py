@@ -1,4 +1,4 @@
-"""Under seeded faults, what is told of a delivery always reads as one story: taken, started, one end, right numbers."""
+"""Under seeded faults, the events of a delivery follow one grammar: reserved, started, one end, right numbers."""
 
 from collections import Counter, defaultdict
 from typing import ClassVar

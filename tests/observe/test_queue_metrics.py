@@ -1,4 +1,4 @@
-"""Queue figures: read from the store when somebody scrapes, within bounds, and never the payloads."""
+"""Queue figures: read from the store at a scrape, within bounds, and never the payloads."""
 
 import asyncio
 import contextlib

@@ -51,7 +51,7 @@ DISARM = "sys.stdin.read(); orphan.disarm(); print(*signal.getitimer(signal.ITIM
 
 @contextmanager
 def orphan(seconds: int, then: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """A process that is to end so many seconds after its parent, which was killed."""
+    """A process that should end `seconds` after its parent, which was killed."""
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, ARM.format(seconds=seconds) + then],
         stdin=subprocess.PIPE,

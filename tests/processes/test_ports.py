@@ -28,7 +28,7 @@ FEW = ("sh", "-c", 'ulimit -n 80; exec "$@"', "sh")  # descriptors
 
 @contextmanager
 def idle(port: int, number: int) -> Iterator[list[socket.socket]]:
-    """So many connections that say nothing."""
+    """`number` connections that send nothing."""
     with ExitStack() as stack:
         yield [stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE)) for _ in range(number)]
 
@@ -130,7 +130,7 @@ def test_metrics_are_served_beside_silent_connections() -> None:
 
 
 def test_the_health_file_is_never_written_through_a_link(tmp_path: Path) -> None:
-    """In a folder where others may write, such as /tmp, somebody may have put one there, under a name that he knows."""
+    """In a folder where others may write, such as /tmp, another user may have put a link there under a known name."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
     path = tmp_path / "health"

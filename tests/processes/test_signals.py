@@ -26,7 +26,7 @@ def test_an_unused_signal_is_logged_and_ends_nothing(here: Yard) -> None:
     for number in OTHERS:
         for times in (1, 2):
             program.send_signal(number)
-            eventually(lambda n=number, t=times: here.log.count(f"cause={n.name} expected=") >= t, "it was told")  # type: ignore[misc]  # a default binds the loop's variable
+            eventually(lambda n=number, t=times: here.log.count(f"cause={n.name} expected=") >= t, "it was logged")  # type: ignore[misc]  # a default binds the loop's variable
     here.open("go")
     here.done(before, *here.enqueue("note"))
     assert len(here.starts(before)) == 1

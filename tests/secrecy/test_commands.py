@@ -140,7 +140,7 @@ def test_no_command_shows_the_token_of_a_lease(world: World):
 
 
 def test_no_error_of_a_handle_shows_the_arguments(world: World):
-    """A dead job's error is raised where its result is asked for, and ends up in the log of whoever asked."""
+    """A dead job's error is raised where its result is asked for, and ends up in the log of the caller."""
     told = []
     with Client(world.dsn) as client:
         for job in world.jobs:

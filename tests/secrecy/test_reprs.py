@@ -2,7 +2,7 @@
 
 A repr ends up in logs, tracebacks and test reports without anybody having decided so. So each class of the package
 that has fields is found, an instance is made whose texts all tell the field they stand in, and only fields that are
-listed here may show. A new field that shows is a failure until somebody has decided that it may.
+listed here may show. A new field that shows is a failure until it is listed.
 """
 
 import dataclasses
@@ -122,7 +122,7 @@ MAY_SHOW = {
     "Case.function": "a test",
     "Case.sentences": "of the contract",
     "CaseResult.text": "of a test on invented jobs",
-    "Check.text": "doctor's, which is told to everybody",
+    "Check.text": "doctor's, which everyone may read",
     "Compiled.returns": "an annotation",
     "RunOperation.operation": "has a repr of its own; only a type checker can name its type",
     "FlowEntry.generation": "a random number",
@@ -156,7 +156,7 @@ MAY_SHOW = {
     "Reason.hint": "a command to type",
     "Reason.text": "explain's, from which values were taken out",
     "Request.reference": "the name of a function",
-    "Redaction.fields": "names that somebody typed",
+    "Redaction.fields": "names that a person typed",
     "Delivery.handler": "has a repr of its own",
     "Delivery.kill": "a function",
     "Delivery.stop_reason": "our own words",

@@ -1,4 +1,4 @@
-"""As process 1 of a container: signals are heard, orphans are reaped, and what it leaves is nothing.
+"""As process 1 of a container: signals are handled, orphans are reaped, and nothing is left behind.
 
 A PID namespace is a container's, without the container; making one needs to be root, or user namespaces.
 """
@@ -49,7 +49,7 @@ def test_process_1_takes_a_second_signal_as_well(here: Yard) -> None:
     [first] = children_of(outer.pid)
     for times in (1, 2):
         subprocess.run(["kill", "-INT", str(first)], check=True)
-        eventually(lambda: here.log.count("event=SupervisorStopping") == times, "the signal was heard")  # noqa: B023 - called before the loop goes on
+        eventually(lambda: here.log.count("event=SupervisorStopping") == times, "the signal was handled")  # noqa: B023 - called before the loop goes on
     assert here.ended(outer) == 0
     info = here.info(job)
     assert (info.state, info.job.attempts, info.job.lost) == ("ready", 0, 0)

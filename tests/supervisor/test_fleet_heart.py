@@ -44,7 +44,7 @@ async def test_all_leases_are_renewed_in_one_call_and_lost_ones_reported() -> No
 
 @async_test
 async def test_a_lease_that_cannot_be_renewed_now_is_not_lost() -> None:
-    """Somebody has its record locked: it is asked for again soon, and its process hears nothing."""
+    """Its record is locked: the renewal is retried soon, and nothing is reported to its process."""
     process = Process(0, ManualClock())
     receive(process, messages.Taken([taken("a")], []))
     told: list[object] = []
@@ -53,7 +53,7 @@ async def test_a_lease_that_cannot_be_renewed_now_is_not_lost() -> None:
     await heart._opened.wait()
 
     async def locked(leases: list[Lease], *given: Any) -> list[BackendUnavailable]:
-        return [BackendUnavailable("locked by somebody else")] * len(leases)
+        return [BackendUnavailable("locked by another transaction")] * len(leases)
 
     heart._driver.extend = locked  # type: ignore[assignment, method-assign]
     assert await heart.beat() is True

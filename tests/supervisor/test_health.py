@@ -1,4 +1,4 @@
-"""What probes are told: alive, and "polled successfully within N seconds"; by file, by port, by command."""
+"""What probes see: alive, and "polled successfully within N seconds"; by file, by port, by command."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def test_an_unwritable_health_file_refuses_the_start_but_later_ends_nothing(here
     program = here.start("--health-file", str(folder / "health"))
     eventually((folder / "health").exists, "it is written")
     folder.rename(here.folder / "away")
-    eventually(lambda: f"--health-file {folder}/health: No such file" in here.log.split("\n", 1)[1], "it is told")
+    eventually(lambda: f"--health-file {folder}/health: No such file" in here.log.split("\n", 1)[1], "it is logged")
     [job] = here.enqueue("note")
     here.done(job)
     program.terminate()

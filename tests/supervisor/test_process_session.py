@@ -13,7 +13,7 @@ def test_a_session_that_no_worker_leads_is_not_killed(leader: int, monkeypatch: 
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda *given: sent.append(given))
     monkeypatch.setattr(os, "killpg", lambda *given: sent.append(given))
-    monkeypatch.setattr(os, "getsid", lambda pid: 4242)  # somebody else leads the session that we are in
+    monkeypatch.setattr(os, "getsid", lambda pid: 4242)  # another process leads our session
     with pytest.raises(ValueError, match="leads a session"):
         process_session.kill(leader)
     assert not sent

@@ -65,7 +65,7 @@ def test_a_signal_that_is_not_yet_reported_is_reported_at_the_end() -> None:
 
 
 def test_a_supervisor_leaves_nothing_behind_that_ends_its_program_later() -> None:
-    """Only the command line ends the program when that takes too long: whoever else runs one may go on."""
+    """Only the command line ends the program when that takes too long; any other program may go on."""
     threads, promised = set(threading.enumerate()), list[tuple[float, int]]()
     for on_end in (None, lambda seconds, code: promised.append((seconds, code))):
         plan = SupervisorSettings(worker=settings(shutdown_timeout=7), processes=1)

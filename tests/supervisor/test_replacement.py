@@ -1,4 +1,4 @@
-"""Processes that are replaced: after so many jobs, at so much memory, when the program changes. Nothing is lost."""
+"""Processes are replaced at --max-jobs, at --max-memory and when the program changes. Nothing is lost."""
 
 from collections import Counter
 from pathlib import Path
@@ -67,12 +67,12 @@ def test_reload_restarts_a_changed_program_and_waits_for_a_broken_one(here: Yard
     program.write_text(APP.format(answer=22))
     eventually(lambda: answered(b"22"), "the new program answers")
     program.write_text("this is no Python\n")
-    eventually(lambda: "importing changing failed" in here.log, "the mistake is told")
+    eventually(lambda: "importing changing failed" in here.log, "the mistake is logged")
     program.write_text(APP.format(answer=333))
     assert answered(b"333")
     assert "event=SourcesChanged" in here.log
     assert "event=ProcessEnded" in here.log
-    assert "event=ProcessDied" not in here.log  # they were told to
+    assert "event=ProcessDied" not in here.log  # they ended on request
 
 
 def test_a_process_whose_slots_are_all_stuck_is_reported_and_replaced(here: Yard) -> None:

@@ -46,7 +46,7 @@ async def test_the_event_says_how_a_process_at_its_job_limit_ended(
 
     async def start(number: int) -> Process:
         started.append(Process(number, ManualClock(), 1))
-        started[-1].pid = 1_000_000 + len(started)  # one that was never started is told of elsewhere
+        started[-1].pid = 1_000_000 + len(started)  # without a pid it would count as never started
         return started[-1]
 
     async def until(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Suspects one step at a time: who gives a job back that another process was to run, and who is told that it died."""
+"""Suspects one step at a time: which process gives a suspect back, and which one learns of its runner's death."""
 
 import pytest
 

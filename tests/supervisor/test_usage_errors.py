@@ -64,8 +64,8 @@ def test_a_usage_error_is_one_clear_line(case: str, tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_away_is_waited_for_and_its_password_stays_secret(here: Yard) -> None:
-    program = here.start(dsn="postgresql://somebody:canary@127.0.0.1:1/jobs?connect_timeout=2", app=None)
-    eventually(lambda: "event=StoreLost" in here.log, "the outage is told")
+    program = here.start(dsn="postgresql://user:canary@127.0.0.1:1/jobs?connect_timeout=2", app=None)
+    eventually(lambda: "event=StoreLost" in here.log, "the outage is logged")
     assert program.poll() is None
     program.send_signal(signal.SIGTERM)
     assert here.ended(program) == 0

@@ -147,7 +147,7 @@ class Yard:
         return [line for line in self.journal() if line.word == "start" and job in (None, line.job)]
 
     def started(self, *jobs: str, times: int = 1) -> list[Line]:
-        """The journal's line of the last start of each of these jobs, once all were started so often."""
+        """The journal's line of the last start of each of these jobs, once each was started `times` times."""
 
         def look() -> list[Line]:
             counts = Counter(line.job for line in self.starts())
@@ -177,14 +177,14 @@ class Yard:
         return self._loop.run_until_complete(look())
 
     def lose(self, *, times: int) -> None:
-        """Have everything that waits lost so often by a worker that died."""
+        """Let a worker that dies lose all waiting jobs, `times` times."""
 
         async def take_and_die() -> None:
             driver = await self._opened()
             for _ in range(times):
                 now = await driver.server_time()
-                await driver.reserve(["default"], now, timedelta(minutes=10), 100, "somebody-who-died")
-                await driver.release("somebody-who-died", now)
+                await driver.reserve(["default"], now, timedelta(minutes=10), 100, "dead-worker")
+                await driver.release("dead-worker", now)
 
         self._loop.run_until_complete(take_and_die())
 
@@ -199,7 +199,7 @@ class Yard:
         return str(self.info(job).state)
 
     def done(self, *jobs: str) -> None:
-        """Wait until they are; a job that ended otherwise is told at once."""
+        """Wait until they are; fail at once for a job that ended otherwise."""
 
         def look() -> bool:
             infos = [self.info(job) for job in jobs]

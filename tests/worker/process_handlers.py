@@ -118,7 +118,7 @@ def _import(name: str) -> Any:
 
 
 def checking(ctx: JobContext) -> str:
-    """Works until it is told to stop."""
+    """Works until `ctx.cancelled` is set."""
     while True:
         ctx.cancelled.wait(0.01)
         ctx.cancelled.check()

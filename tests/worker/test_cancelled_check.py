@@ -1,4 +1,4 @@
-"""`ctx.cancelled.check()`: what a handler does that is told to stop, in every colour, and what is recorded then."""
+"""`ctx.cancelled.check()`: how it stops handlers of every colour, and what is recorded then."""
 
 import asyncio
 import logging

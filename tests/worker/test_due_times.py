@@ -50,7 +50,7 @@ def test_a_job_that_was_put_off_starts_when_it_is_due(how: str) -> None:
 
 
 async def asleep(bench: Bench, sleepers: int) -> None:
-    """Until so many sleep on the clock, and nothing else happens."""
+    """Wait until `sleepers` tasks sleep on the clock, and nothing else happens."""
     while bench.clock.sleepers < sleepers:
         await asyncio.sleep(0)
     for _ in range(20):

@@ -143,7 +143,7 @@ def _lenient(worker: Worker, verb: str) -> bool:
 def test_a_busy_worker_stops_and_reports_what_it_could_not_store(
     verb: str, deaf: bool, way: Callable[..., None]
 ) -> None:
-    """The handlers are told at once, although a reserve is under way; what cannot be given back is reported."""
+    """Handlers see the stop at once, although a reserve is under way; what cannot be given back is reported."""
 
     @heard_test
     async def scenario(bench: Bench) -> None:

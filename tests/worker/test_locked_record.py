@@ -1,4 +1,4 @@
-"""A record that somebody's open transaction has locked: the store answers "not now" for that job, and only it waits."""
+"""A record that an open transaction has locked: the store says "not now" for that job, and only that job waits."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from taskharbor.events import JobStarted, JobSucceeded, LeaseLost, OutcomeRefuse
 from taskharbor.worker import settler
 from tests.worker.workbench import Bench, bench_test, job
 
-NOT_NOW = BackendUnavailable("locked by somebody else")
+NOT_NOW = BackendUnavailable("locked by another transaction")
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def test_an_outcome_that_keeps_waiting_is_logged_once(caplog: pytest.LogCaptureF
             held.clear()
             await bench.heard(JobSucceeded)
         told = [record.getMessage() for record in caplog.records if "waits" in record.getMessage()]
-        assert told == ["the outcome of job a waits: locked by somebody else"]
+        assert told == ["the outcome of job a waits: locked by another transaction"]
 
     with caplog.at_level(logging.WARNING, "taskharbor.worker"):
         scenario()

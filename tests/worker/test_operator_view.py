@@ -56,7 +56,7 @@ def worker_at(bench: Bench, desk: Desk, **options: Any) -> Any:
 
 
 async def passes(bench: Bench, seconds: float) -> None:
-    """Let time pass in steps, once somebody sleeps on the clock, so that what follows from each step can follow."""
+    """Let time pass in steps, once a task sleeps on the clock, so that each step can take effect."""
     for _ in range(int(seconds)):
         for _ in range(10):
             await asyncio.sleep(0)
@@ -94,7 +94,7 @@ def test_stuck_slots_are_reported_everywhere(colour: str) -> None:
             await bench.enqueue(job("waits"))
             assert worker.health().ok
             await passes(bench, TIMEOUT.total_seconds())
-            assert not bench.of(HandlerStuck)  # it was told a moment ago: many end now
+            assert not bench.of(HandlerStuck)  # it was cancelled a moment ago: many end now
             await passes(bench, 2 * CANCEL_GRACE)
             stuck = await bench.heard(HandlerStuck, 2)
             assert sorted((event.job.id, event.reason) for event in stuck) == [("a", "timeout"), ("b", "timeout")]

@@ -17,7 +17,7 @@ from tests.worker.workbench import Bench, bench_test, job
 @pytest.mark.parametrize("error", [BackendUnavailable("gone"), OSError("gone"), RuntimeError("a driver's bug")])
 def test_a_failing_driver_call_loses_no_job(verb: str, after: bool, error: Exception) -> None:
     if verb == "open" and not isinstance(error, BackendUnavailable | OSError):
-        return  # a store that cannot be opened for another reason is told at once
+        return  # any other reason is an error at once
 
     @bench_test
     async def scenario(bench: Bench) -> None:

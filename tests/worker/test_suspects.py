@@ -41,7 +41,7 @@ def test_a_job_lost_too_often_is_not_run_again(max_lost: int) -> None:
 
 
 async def lose(bench: Bench, *ids: str, times: int = 2, **fields: Any) -> None:
-    """Jobs that were with a worker when it died, so many times."""
+    """Jobs that were lost `times` times with a worker that died."""
     await bench.enqueue(*[job(id, payload=b'{"name":"%s"}' % id.encode(), **fields) for id in ids])
     for _ in range(times):
         await crash(bench)

@@ -28,7 +28,7 @@ from tests.worker.workbench import PATIENCE, Bench, bench_test, job, run
 
 
 class Stubborn:
-    """A handler of either colour that holds its transaction, whoever tells it to stop, until the test lets it go."""
+    """A handler of either colour that holds its transaction, whatever stops it, until the test lets it go."""
 
     def __init__(self) -> None:
         self.holds, self.let_go = asyncio.Event(), threading.Event()
@@ -203,7 +203,7 @@ async def test_a_function_that_middleware_gives_up_commits_nothing(bench: Bench)
 
 
 def test_others_can_write_to_a_sqlite_file_while_a_function_outlives_its_timeout(tmp_path: Path) -> None:
-    """The outcome of the very job, a job of somebody else, and that one's run: all beside a function that hangs."""
+    """The outcome of the very job, a job of another program, and its execution: all beside a function that hangs."""
 
     async def scenario() -> None:
         bench = Bench(open_driver(f"sqlite:///{tmp_path / 'jobs.db'}"))

@@ -28,7 +28,7 @@ from tests.worker.workbench import Bench, bench_test, heard_test, job
 
 
 class Gate:
-    """Holds whoever ends a transaction, on a loop or in a thread, until it is opened."""
+    """Blocks the end of a transaction, on a loop or in a thread, until it is opened."""
 
     def __init__(self) -> None:
         self.reached, self._open = asyncio.Event(), asyncio.Event()

@@ -67,6 +67,6 @@ answers: queue.SimpleQueue[int] = queue.SimpleQueue()
 
 @harbor.task(name="a thread beside")
 def beside() -> None:
-    """What somebody started keeps no slot, so it may wait as long as it likes."""
+    """A thread that a handler started keeps no slot, so it may wait as long as it likes."""
     handle = leaf.enqueue()
     threading.Thread(target=lambda: answers.put(handle.result()), daemon=True).start()

@@ -51,7 +51,7 @@ class Bench:
         return Worker(self.driver, clock=self.clock, observers=[self], **options)
 
     async def heard(self, kind: type[Event], count: int = 1) -> list[Any]:
-        """Wait until so many events of a kind were sent."""
+        """Wait until `count` events of a kind were emitted."""
         while len(found := self.of(kind)) < count:
             self._heard.clear()
             await self._heard.wait()
@@ -99,15 +99,15 @@ Test = Callable[[Bench], Coroutine[Any, Any, None]]
 
 
 def bench_test(test: Test) -> Callable[[], None]:
-    """A test that gets a fresh bench and runs on a loop of its own: once where all is heard, once on the shorter way.
+    """A test on a fresh bench and a loop of its own: once with an observer of all events, once without JobReserved.
 
-    One that waits for a JobReserved itself runs where it is heard.
+    One that waits for a JobReserved itself runs only with that observer.
     """
     return _wrapped(test, [()] if "JobReserved" in test.__code__.co_names else [(), (JobReserved,)])
 
 
 def heard_test(test: Test) -> Callable[[], None]:
-    """The same for one that asks for everything that was told: it runs where all is heard."""
+    """The same for a test that checks all events: it runs only with the observer of all events."""
     return _wrapped(test, [()])
 
 

@@ -39,7 +39,7 @@ class Capacity:
             self.changed.set()
 
     def mark_stuck(self, delivery: Delivery) -> None:
-        """Report a handler that was told to stop a while ago, and goes on although its job was decided without it."""
+        """Report a handler that goes on a while after its job was decided without it."""
         delivery.due = None
         if delivery.stuck:
             return

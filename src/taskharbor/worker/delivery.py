@@ -57,7 +57,7 @@ class Delivery(msgspec.Struct, eq=False):
             self.context.cancelled.set(reason)
 
     def interrupt(self) -> None:
-        """End the handler if that is possible: cancel a coroutine, kill a process. A thread can only be told.
+        """End the handler if that is possible: cancel a coroutine, kill a process. A thread only sees `ctx.cancelled`.
 
         Middleware is cancelled like a coroutine, also around a plain function that has not begun or has ended. A task
         that has not taken its first step is not cancelled: its coroutine would never run, and nothing would free its

@@ -29,7 +29,7 @@ from taskharbor.worker.settings import WorkerSettings
 
 
 class Fetcher(Service):
-    """Reserves jobs until it is told to stop, or (`until_empty`) until a reserve returns none and none is held."""
+    """Reserves jobs until a stop, or (`until_empty`) until a reserve returns none and none is held."""
 
     def __init__(
         self,

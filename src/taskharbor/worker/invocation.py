@@ -75,7 +75,7 @@ class Invocation:
 
     async def _invoke(self, delivery: Delivery, handler: Handler, context: JobContext) -> Any:
         if delivery.stop_reason:
-            raise asyncio.CancelledError  # middleware was told to stop and went on: do not call the handler
+            raise asyncio.CancelledError  # middleware ignored its cancellation: do not call the handler
         wanted = delivery.job.metadata.get(PROCESS_KEY)
         if handler.process if wanted is None else wanted == "1":
             try:

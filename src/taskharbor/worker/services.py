@@ -156,7 +156,7 @@ class Services:
     async def stop(self, hurry: asyncio.Event) -> None:
         """Take no more jobs, finish or give back what is held, and end. Only this order loses nothing.
 
-        Handlers are told at once, even while a reserve is under way: the store may take long to answer it.
+        Handlers see the stop at once, even while a reserve is under way: the store may take long to answer it.
         """
         self.executor.close()
         self._observers.emit(WorkerStopping(self._settings.name, len(self.capacity.running)))

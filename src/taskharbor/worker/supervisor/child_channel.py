@@ -3,7 +3,7 @@
 A lease is reported right after it was taken, before its handler starts: the handler may hold the interpreter from its
 first moment on. The parent reports which leases it renewed, so that the worker knows how long it may go on. When the
 parent does not renew (it is gone, stopped, or in trouble itself), the worker's heart does, from its thread. When the
-socket closes the parent is gone: the worker stops as if it had been told to, and `orphan` makes sure that the process
+socket closes the parent is gone: the worker stops as at a stop order, and `orphan` makes sure that the process
 ends.
 """
 
