@@ -245,7 +245,7 @@ def test_a_call_that_fails_at_once_leaves_nothing_behind(path):
 
 
 def test_the_log_is_begun_anew_while_calls_go_on(path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "PAGES", 100)
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_PAGES", 100)
     made = []
     make = checkpoint.Checkpointer.make
 
@@ -271,9 +271,9 @@ def test_the_log_is_begun_anew_while_calls_go_on(path, monkeypatch):
 
 def test_the_log_is_begun_anew_under_short_reads_that_overlap(path, monkeypatch):
     """There is always somebody who reads, but nobody for long."""
-    monkeypatch.setattr(checkpoint, "PAGES", 50)
-    monkeypatch.setattr(checkpoint, "LARGE", 100)
-    monkeypatch.setattr(checkpoint, "AGAIN", 8)
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_PAGES", 50)
+    monkeypatch.setattr(checkpoint, "LARGE_PAGES", 100)
+    monkeypatch.setattr(checkpoint, "RETRY_AFTER_COMMITS", 8)
     made, stop = [], threading.Event()
     make = checkpoint.Checkpointer.make
     monkeypatch.setattr(checkpoint.Checkpointer, "make", lambda self: made.append(make(self)))
@@ -317,10 +317,10 @@ def test_the_log_is_begun_anew_under_short_reads_that_overlap(path, monkeypatch)
 
 
 def test_a_read_that_does_not_end_is_waited_for_less_and_less_often(path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "PAGES", 10)
-    monkeypatch.setattr(checkpoint, "LARGE", 10)
-    monkeypatch.setattr(checkpoint, "AGAIN", 4)
-    monkeypatch.setattr(checkpoint, "WAIT_MS", 1)
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_PAGES", 10)
+    monkeypatch.setattr(checkpoint, "LARGE_PAGES", 10)
+    monkeypatch.setattr(checkpoint, "RETRY_AFTER_COMMITS", 4)
+    monkeypatch.setattr(checkpoint, "READS_WAIT_MS", 1)
     made = []
     make = checkpoint.Checkpointer.make
     monkeypatch.setattr(checkpoint.Checkpointer, "make", lambda self: made.append(make(self)))
@@ -365,7 +365,7 @@ def test_no_commit_makes_one_and_a_single_call_has_it_made(path, monkeypatch):
         return other
 
     other = on(path, first)
-    monkeypatch.setattr(checkpoint, "PAGES", 1)
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_PAGES", 1)
     made = []
     make = checkpoint.Checkpointer.make
     monkeypatch.setattr(checkpoint.Checkpointer, "make", lambda self: made.append(make(self)))
@@ -380,9 +380,9 @@ def test_no_commit_makes_one_and_a_single_call_has_it_made(path, monkeypatch):
 
 
 def test_a_checkpoint_that_cannot_be_made_harms_nobody(path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "PAGES", 1)
-    monkeypatch.setattr(checkpoint, "LOOK", 1)
-    monkeypatch.setattr(checkpoint, "AGAIN", 1)
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_PAGES", 1)
+    monkeypatch.setattr(checkpoint, "COMMITS_BETWEEN_CHECKS", 1)
+    monkeypatch.setattr(checkpoint, "RETRY_AFTER_COMMITS", 1)
     monkeypatch.setattr(checkpoint, "CHECKPOINT", "SELECT 1 FROM nowhere")
 
     async def scenario(driver):

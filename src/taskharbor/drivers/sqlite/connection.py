@@ -15,10 +15,10 @@ from taskharbor.model.errors import BackendUnavailable
 
 logger = logging.getLogger("taskharbor.drivers.sqlite")
 
-OLDEST = (3, 38, 0)  # RETURNING came with 3.35, JSON without a compile option with 3.38
+OLDEST_SQLITE = (3, 38, 0)  # RETURNING came with 3.35, JSON without a compile option with 3.38
 LOCK_TIMEOUT_S = 30.0  # seconds after which a store that is locked counts as unavailable
 
-BUSY_MS = 5000  # for which SQLite tries again by itself
+BUSY_MS = 5000  # for which SQLite retries by itself
 _NETWORK = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "afs", "ncpfs", "glusterfs", "fuse.glusterfs", "ceph", "lustre")
 _MEANING = {
     "SQLITE_FULL": "the disk is full",
@@ -45,7 +45,7 @@ _LASTING_ERRNO = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EI
 
 
 def unavailable(path: str, error: Exception) -> BackendUnavailable:
-    """What an error of SQLite or of the system means for a caller. No statement and no value is shown."""
+    """The error that a caller gets for one of SQLite or of the system. Shows no statement and no value."""
     if isinstance(error, BackendUnavailable):
         return error
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
@@ -60,7 +60,7 @@ def unavailable(path: str, error: Exception) -> BackendUnavailable:
 
 
 def create(path: str) -> None:
-    """Make an empty file that only its owner may read, if there is none; SQLite gives -wal and -shm the same mode.
+    """Create an empty file that only its owner may read, unless it exists; SQLite gives -wal and -shm the same mode.
 
     A file that exists is never opened here. POSIX drops all locks of a process on a file as soon as the process closes
     any descriptor of it. SQLite would believe that it still holds its lock, the next process to close the file would
@@ -82,7 +82,7 @@ def create(path: str) -> None:
 
 
 def _make(path: str) -> None:
-    """Make the file, or FileExistsError. Without a descriptor where the system allows it: see `create`."""
+    """Create the file, or FileExistsError. Without a descriptor where the system allows it: see `create`."""
     try:
         os.mknod(path, 0o600)
     except PermissionError:  # macOS lets only root do this
@@ -105,8 +105,8 @@ def refuse_links(path: str) -> None:
 
 def check_library() -> None:
     """Refuse a library that lacks what our statements use, before one of them fails with a syntax error."""
-    if sqlite3.sqlite_version_info < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        wanted = ".".join(map(str, OLDEST_SQLITE))
         old = BackendUnavailable(
             f"sqlite:// needs the SQLite library {wanted} or later; this Python uses {sqlite3.sqlite_version}. "
             "Upgrade the system's libsqlite3, or use a Python that brings a newer one."
@@ -131,10 +131,10 @@ def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sql
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA temp_store = memory")
         connection.execute("PRAGMA cache_size = -16384")
-        connection.execute("PRAGMA wal_autocheckpoint = 16000")  # 64 MB; checkpoint.py comes before that
+        connection.execute("PRAGMA wal_autocheckpoint = 16000")  # 64 MB; checkpoint.py is due before that
         connection.execute(
             "PRAGMA journal_size_limit = 67108864"
-        )  # a -wal file that grew larger is cut when begun anew
+        )  # a -wal file that grew larger is cut when it starts over
     except BaseException:
         connection.close()
         raise
@@ -142,7 +142,7 @@ def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sql
 
 
 def connect_existing(path: str) -> sqlite3.Connection:
-    """A connection that makes no file, not even an empty one, where there is none."""
+    """A connection that creates no file, not even an empty one."""
     file_guard.check_usable(path)
     file_guard.check_wal_owner(path)
     uri = f"file:{quote(path)}?mode=rw"  # not ro: one that may only read leaves the -wal file behind that it needs
@@ -157,7 +157,7 @@ def use_wal(connection: sqlite3.Connection, path: str) -> None:
 
 
 def begin(connection: sqlite3.Connection, path: str) -> None:
-    """Begin to write, and wait for whoever else does: the application may write to this file without our lock."""
+    """Begin a write transaction, and wait for other writers: the application may write to the file without our lock."""
     for last in (*[False] * (round(LOCK_TIMEOUT_S * 1000 / BUSY_MS) - 1), True):
         try:
             connection.execute("BEGIN IMMEDIATE")  # waits for BUSY_MS

@@ -1,6 +1,6 @@
-"""The face of the SQLite driver: the calls of the contract, each one transaction on the database's threads.
+"""The SQLite driver: each call of the contract is one transaction of its `Database`.
 
-An opened driver may be cancelled at any await: a call that was not begun is left out, one that was begun is done.
+A call may be cancelled at any await: if it was not begun, it never is; if it was begun, it is completed.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class SqliteDriver(SingleVerbs):
             self._database = await open_database(self.options)
 
     async def open_existing(self) -> None:
-        """Open a file that holds a store already; StoreMissing where there is none, and nothing is made."""
+        """Open a file that holds a store already; StoreMissing otherwise. Creates nothing."""
         if self._database is None or self._database.is_foreign():
             self._database = await open_database(self.options, only_existing=True)
 
     async def close(self) -> None:
-        held, self._database = self._database, None
-        if held is not None:
-            await close_database(held)
+        database, self._database = self._database, None
+        if database is not None:
+            await close_database(database)
 
     def blocking(self) -> SqliteBlocking:
         return SqliteBlocking(self.options)
@@ -78,12 +78,12 @@ class SqliteDriver(SingleVerbs):
         return other
 
     def migration_sql(self, found: int = 0) -> str:
-        """The SQL that brings a schema of that number (0: none) to this one; empty if there is nothing to do."""
+        """The SQL that upgrades a schema of number `found` (0: none) to this one; empty if there is nothing to do."""
         return schema.script(found)
 
     @property
     def database(self) -> Database:
-        """What this driver works on while it is open."""
+        """The open file."""
         if self._database is None:
             raise RuntimeError("the driver is not open: await open() first")
         if self._database.is_foreign():
@@ -132,7 +132,7 @@ class SqliteDriver(SingleVerbs):
             lambda session: settle(session, outcomes, now, limit), inline=_are_settled_soon(outcomes)
         )
 
-    # The caller's own transaction
+    # Transactions of callers and handlers
 
     async def enqueue_on(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         """Store jobs on the caller's connection, in the caller's transaction."""
@@ -148,7 +148,7 @@ class SqliteDriver(SingleVerbs):
     def transaction_sync(self, lease: Lease) -> SqliteTransactionSync:
         return SqliteTransactionSync(self.database, lease)
 
-    # Beside the verbs
+    # Results, release, wait
 
     async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
         return await self.database.read(lambda session: reading.results(session, ids))

@@ -1,11 +1,12 @@
-"""The connection that a handler gets from `ctx.transaction()`. Only core ends its transaction, at any moment.
+"""The connection that a handler gets from `ctx.transaction()`. Only the worker ends its transaction, at any moment.
 
-A handler may be in the middle of a statement, in a thread that nobody can end, when its job times out. So every
-statement is run under a lock, and looks from time to time whether it is to stop; `end` says so, waits for that lock,
-and rolls back. Whatever the handler does afterwards is an `sqlite3.InterfaceError` that says why. The connection itself
-stays open until the handler has ended: closing it under a statement would crash the process.
+When its job times out, a handler may be in the middle of a statement, in a thread that cannot be ended. So every
+statement runs under a lock, and checks from time to time whether to stop; `end` asks it to, waits for that lock, and
+rolls back. Everything that the handler does afterwards raises an `sqlite3.InterfaceError` with the reason. The
+connection itself stays open until the handler has ended: closing it under a statement would crash the process.
 
-(`Connection.interrupt` would not do: said between two steps of a statement it is remembered, and stops the rollback.)
+(`Connection.interrupt` does not serve: called between two steps of a statement it is remembered, and stops the
+rollback.)
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _OURS = (
     "when it raises. `with connection:` makes a part of it that can be undone alone."
 )
 _GONE = "SQLite has rolled back the whole transaction: nothing more can be written through it"
-STEPS = 10_000  # of SQLite's machine, some 0.1 ms, from one look to the next
+STEPS_BETWEEN_CHECKS = 10_000  # of SQLite's virtual machine: some 0.1 ms
 
 
 class HandlerConnection(sqlite3.Connection):
-    """`with connection:` is a savepoint. Nothing that the handler says ends the transaction."""
+    """`with connection:` is a savepoint. No statement of the handler ends the transaction."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -37,7 +38,7 @@ class HandlerConnection(sqlite3.Connection):
         self._lent = False
         self._refused = False  # a statement that begins or ends a transaction
         self._savepoints = 0
-        self.set_progress_handler(None, STEPS)
+        self.set_progress_handler(None, STEPS_BETWEEN_CHECKS)
 
     def lend(self) -> None:
         """A transaction was begun. From now on no statement begins or ends one."""
@@ -45,13 +46,13 @@ class HandlerConnection(sqlite3.Connection):
         self._lent = True
 
     def set_progress_handler(self, progress_handler: Callable[[], Any] | None, n: int) -> None:
-        """The handler's own function is asked as well."""
+        """The handler's own function is called as well."""
         super().set_progress_handler(
             lambda: bool(self.over) or (progress_handler is not None and progress_handler()), n
         )
 
     def set_authorizer(self, authorizer_callback: Callable[..., int] | None) -> None:
-        """The handler's own function is asked as well."""
+        """The handler's own function is called as well."""
 
         def allowed(action: int, *about: Any) -> int:
             if action == sqlite3.SQLITE_TRANSACTION:
@@ -112,7 +113,7 @@ class HandlerConnection(sqlite3.Connection):
             raise sqlite3.InterfaceError(self.over)
 
     def refuse_when_gone(self) -> None:
-        if not self.in_transaction:  # a cursor of another class was used: nobody noticed
+        if not self.in_transaction:  # a cursor of another class was used, which does not notice
             raise sqlite3.InterfaceError(_GONE)
 
     def guarded(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
@@ -146,7 +147,7 @@ class HandlerConnection(sqlite3.Connection):
             yield row
 
     def end(self, why: str) -> None:
-        """Roll back now, from any thread, whatever runs; nothing is done through this connection any more."""
+        """Roll back now, from any thread, whatever runs; from now on the connection refuses everything."""
         self.over = why
         with self.using:
             undo(self)
@@ -182,8 +183,8 @@ class HandlerCursor(sqlite3.Cursor):
 
 
 def undo(connection: sqlite3.Connection) -> None:
-    """Roll back what is open. Closing alone would not: a cursor that somebody keeps holds its statement, and that the
-    transaction, and the write lock with it."""
+    """Roll back what is open. Closing alone would not: a cursor that is still referenced keeps its statement, and with
+    it the transaction and the write lock."""
     sqlite3.Connection.set_progress_handler(connection, None, 0)
     sqlite3.Connection.set_authorizer(connection, None)
     if connection.in_transaction:

@@ -1,7 +1,7 @@
-"""Linux's inotify, over ctypes: which files were written to. Nothing here knows what the files are.
+"""Linux's inotify, over ctypes: which files were written to.
 
-Closing a descriptor waits for the kernel, 10 to 30 ms as a rule; adding and taking away a file costs microseconds. So
-a descriptor that is no longer needed is kept for the next who needs one.
+Closing a descriptor waits for the kernel, 10 to 30 ms as a rule; adding and removing a file costs microseconds. So a
+descriptor that is no longer needed is kept for the next user.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Inotify:
         self.file = file
 
     def watch(self, path: str, once: bool = False) -> int:
-        """A number for the file, 0 if it cannot be watched. `once`: until it is written to."""
+        """Watch a file; returns its number, 0 if it cannot be watched. `once`: until the first write."""
         flags = _MODIFY | _ONCE if once else _MODIFY
         return max(int(self._libc.inotify_add_watch(self.file, os.fsencode(path), ctypes.c_uint32(flags))), 0)
 
@@ -38,7 +38,7 @@ class Inotify:
         return {int.from_bytes(events[at : at + 4], "little") for at in range(0, len(events), _EVENT)}
 
     def let_go(self) -> None:
-        """Nobody needs it any more, and it watches nothing."""
+        """Give back a descriptor that watches nothing."""
         if _spare:
             os.close(self.file)
         else:
@@ -50,14 +50,14 @@ _spare: list[Inotify] = []
 
 def _after_fork_in_child() -> None:
     while _spare:
-        os.close(_spare.pop().file)  # what it hears its parent would not
+        os.close(_spare.pop().file)  # an event that the child reads is lost to the parent
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def inotify() -> Inotify | None:
-    """A descriptor that watches nothing yet, or None where that is not to be had."""
+    """A descriptor that watches nothing yet, or None if the platform has no inotify."""
     try:
         return _spare.pop()
     except IndexError:

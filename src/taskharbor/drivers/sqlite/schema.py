@@ -1,8 +1,8 @@
-"""The schema's way from one number to the next: files in `migrations/`, applied in one transaction.
+"""Creating and upgrading the schema: numbered files in `migrations/`, applied in one transaction.
 
 The number is kept in a table of our own, not in `PRAGMA user_version`: the file may be the application's, and that
-pragma is the application's then. A process that dies in the middle leaves nothing; twenty that start at once wait for
-the first.
+pragma is the application's then. A process that dies in the middle leaves nothing behind; twenty that start at once
+wait for the first.
 
 Old and new programs use one file side by side during a deploy. So beside its number a schema says which programs may
 still use it: `oldest`, the lowest schema number that a program may have been written for. A migration that older
@@ -23,7 +23,7 @@ SCHEMA = max(int(path.name[:4]) for path in FOLDER.glob("*.sql"))
 
 
 class Found(NamedTuple):
-    """What a file says of its schema: its number (0: there is none), and the oldest that may still use it."""
+    """What a file says about its schema: its number (0: none), and the oldest schema whose programs may use it."""
 
     schema: int
     oldest: int
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 
 def schema_of(connection: Any) -> Found:
-    """What the file says of its schema."""
+    """What the file says about its schema."""
     found = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'taskharbor_meta'"
     ).fetchone()
@@ -51,7 +51,7 @@ def expect(connection: Any, path: str) -> None:
 
 
 def prepare(connection: Any, path: str, mode: str) -> None:
-    """Create or upgrade the schema inside the transaction that is open, or say why not."""
+    """Create or upgrade the schema inside the open transaction; DriverError if that is not allowed."""
     found = schema_of(connection)
     if found.fits:
         return
@@ -78,7 +78,7 @@ def _refuse_misfit(found: Found, path: str, mode: str) -> None:
 
 
 def script(found: int) -> str:
-    """The same as a script for the sqlite3 shell, for whoever may not let a program change a schema."""
+    """The same as a script for the sqlite3 shell, where programs may not change a schema."""
     parts = []
     for number in range(found + 1, SCHEMA + 1):
         (file,) = FOLDER.glob(f"{number:04d}_*.sql")
@@ -87,7 +87,7 @@ def script(found: int) -> str:
 
 
 def statements(script: str) -> list[str]:
-    """A script's statements one by one: `executescript` would commit first."""
+    """The statements of a script, one by one: `executescript` would commit first."""
     found, text = [], ""
     for line in script.splitlines():
         text += line.partition("--")[0].rstrip() + "\n"

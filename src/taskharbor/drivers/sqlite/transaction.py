@@ -1,11 +1,11 @@
 """A transaction that a handler's writes share with its job's ack: both are committed, or neither.
 
-    waiting for its turn ──► open ──commit──► over          abort: from any of them, by any thread, and for good
+    waiting for its turn ──► open ──commit──► over          abort: from any state, by any thread, for good
                               └──rollback, abort──► over
 
-It holds the file's write lock from its first moment to its last: everybody else who writes to the file waits. So the
-log says so when it lasts longer than a second, and core aborts it when the job is decided without its handler. The
-handler can neither commit nor roll back; only core ends it.
+It holds the file's write lock from its first moment to its last: all other writers wait. So a warning is logged when it
+lasts longer than a second, and the worker aborts it when the job is settled without its handler. The handler can
+neither commit nor roll back; only the worker ends it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SqliteTransactionSync:
         self._database = database
         self._lease = lease
         self._connection: HandlerConnection | None = None
-        self._log: WalFile | None = None  # that its writes go to
+        self._wal: WalFile | None = None  # that its writes go to
         self._changing = threading.Lock()  # of what follows
         self._turn: Turn | None = None
         self._holds = False  # the write lock, and the turn that goes with it
@@ -75,7 +75,7 @@ class SqliteTransactionSync:
             connection = self._database.lend_connection()
             try:
                 begin(connection, path)
-                self._log = WalFile(path)
+                self._wal = WalFile(path)
                 connection.lend()
                 with self._changing:
                     self._refuse_when_over()
@@ -98,7 +98,7 @@ class SqliteTransactionSync:
             raise sqlite3.InterfaceError(self._over)
 
     def commit(self, ack: Ack, now: datetime) -> TaskHarborError | None:
-        """Apply the ack and commit both. A refusal rolls both back and is answered."""
+        """Apply the ack and commit both. A refusal rolls both back and is returned."""
         connection = self._connection
         if connection is None:
             raise RuntimeError("the transaction has not begun, or has ended")
@@ -113,8 +113,8 @@ class SqliteTransactionSync:
                 if refused is None:
                     session.flush()
                     connection.execute("COMMIT")
-                    if self._log is not None:
-                        self._log.refuse_when_gone()
+                    if self._wal is not None:
+                        self._wal.refuse_when_gone()
         except (sqlite3.IntegrityError, sqlite3.InterfaceError) as error:  # a deferred constraint; it is over
             failed = TransactionFailed(f"the transaction of job {self._lease.job_id} was not committed")
             failed.__cause__ = error
@@ -149,15 +149,15 @@ class SqliteTransactionSync:
         Returns when the lock is given back. Only a statement that runs Python code of the handler's (a function made
         with create_function) is waited for.
         """
-        told = aborted(self._lease, why)
+        reason = aborted(self._lease, why)
         with self._changing:
-            self._over = self._over or told
+            self._over = self._over or reason
             if self._turn is not None and self._database.writer.turns.give_up(self._turn):
                 return  # it still waited
             connection = self._connection
         if connection is not None:
             try:
-                connection.end(told)
+                connection.end(reason)
             except sqlite3.Error:
                 pass  # as in rollback
             finally:
@@ -173,7 +173,7 @@ class SqliteTransactionSync:
 
     def _warn(self) -> None:
         logger.warning(
-            "job %s has held the write lock of %s for %.0f s in its transaction: nobody else can enqueue, reserve or "
+            "job %s has held the write lock of %s for %.0f s in its transaction: no one else can enqueue, reserve or "
             "settle. Do slow work before the transaction begins.",
             self._lease.job_id,
             self._database.options.path,

@@ -27,7 +27,7 @@ from taskharbor.drivers.sqlite.threads import Failed, PendingResult, deliver
 from taskharbor.model.errors import BackendUnavailable
 
 INLINE_SYNC_BUDGET_S = 0.002  # a sync on an event loop's thread that took longer was one too many
-INLINE_SYNC_PAUSE_S = 1.0  # for which the sync thread syncs after such a one
+SLOW_SYNC_SHARE = 0.02  # of an event loop's time, at most, that such syncs take: the sync thread does the others
 CROWD_S = 0.01  # for which it does so after calls that came at the same time
 
 sync_file: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
@@ -205,6 +205,6 @@ class WalSync:
     def _note_speed(self, began: float) -> None:
         ended = time.monotonic()
         if ended - began > INLINE_SYNC_BUDGET_S:
-            self._inline_from = ended + INLINE_SYNC_PAUSE_S
+            self._inline_from = ended + (ended - began) / SLOW_SYNC_SHARE
         elif self._inline_from == math.inf:
             self._inline_from = ended

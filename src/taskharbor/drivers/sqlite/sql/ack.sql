@@ -1,6 +1,6 @@
 -- Plain acks: of jobs without group, flow or edges, under leases that hold. Any other takes the long way. A batch in one
--- statement costs half of what one for each does. It answers how many were acked, not which: nearly always all of them.
--- INDEXED BY: else the planner, who has no figures, goes through all leases for each job.
+-- statement costs half of what one for each does. It reports how many were acked, not which: nearly always all.
+-- INDEXED BY: otherwise the planner, which has no statistics, scans all leases for each job.
 -- in: now, JSON object of job id to token, followed by = and the result's text where there is one
 UPDATE taskharbor_jobs INDEXED BY taskharbor_jobs_id
 SET state = 3, lined = 0, moment = NULL, settled = token, settled_as = 'Ack', token = '', worker = '', lost = 0,

@@ -1,4 +1,4 @@
--- Forget a group that has no limit of its own, nobody inflight and nobody in line.
+-- Delete the row of a group that has no limit of its own, and no member inflight or in line.
 -- in: queue, group
 DELETE FROM taskharbor_groups
 WHERE queue = :queue AND name = :name AND slots IS NULL AND inflight = 0 AND NOT EXISTS (

@@ -1,4 +1,4 @@
--- A group stands in turn exactly while it has a member in line and a free slot. It keeps its place while it stands.
+-- A group has a turn exactly while it has a member in line and capacity. It keeps its place meanwhile.
 -- in: a new number, queue, group          out: its place, or NULL
 UPDATE taskharbor_groups
 SET turn = CASE

@@ -2,7 +2,7 @@
 -- few microseconds however little it finds.
 -- in: queue, now
 -- out: paused, at, arrived, served, groups_next; whether time changes anything there, a group stands in turn, and any
---      record of the store is in a state that nobody knows
+--      record of the store is in an unknown state
 SELECT paused, at, arrived, served, groups_next,
     EXISTS (
         SELECT 1 FROM taskharbor_jobs INDEXED BY taskharbor_jobs_when

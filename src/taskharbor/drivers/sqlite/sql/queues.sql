@@ -1,4 +1,4 @@
--- The queues that hold a job or are paused: a look at the left end of each partial index, for each queue.
+-- The queues that hold a job or are paused: one lookup at the left end of each partial index, for each queue.
 -- out: a name each
 SELECT name FROM taskharbor_queues AS known
 WHERE paused

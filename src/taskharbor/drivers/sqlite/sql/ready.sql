@@ -1,5 +1,5 @@
 -- The ungrouped jobs of a queue that stand in line, first the first. Reads taskharbor_jobs_line from its left end: the
--- cost is that of the rows answered, whatever else is stored. Only what a plain job has, because every column costs:
+-- cost is that of the rows returned, whatever else is stored. Only what a plain job has, because every column costs:
 -- all of them cost twice as much as these.
 -- in: queue, how many          out: the columns below; the last says whether nothing stands in any other of its record
 SELECT num, id, type, payload, attempts, max_attempts, deliveries, lost, created_at, priority, state,

@@ -1,5 +1,5 @@
--- The blocked dependents of a job that wait for nothing else, in the order in which they were stored. One look into the
--- index for each, however many dependencies it has.
+-- The blocked dependents of a job that wait for nothing else, in the order in which they were stored. One index
+-- lookup for each, however many dependencies it has.
 -- in: the job's num          out: a num each
 SELECT job.num FROM taskharbor_edges AS edge
 CROSS JOIN taskharbor_jobs AS job ON job.num = edge.dependent
