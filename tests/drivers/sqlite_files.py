@@ -7,6 +7,7 @@ import sqlite3
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,8 @@ from taskharbor.drivers import JobRecord
 from taskharbor.drivers.sqlite import SqliteDriver
 
 T = TypeVar("T")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
 
 _CHANGES = {
     "type": "type = ''",

@@ -7,7 +7,6 @@ import fcntl
 import os
 import sqlite3
 import threading
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -15,10 +14,9 @@ import pytest
 
 from taskharbor.drivers import Ack, JobRecord, TransactionFailed
 from taskharbor.drivers.sqlite import SqliteDriver
+from tests.drivers.sqlite_files import LEASE, NOW
 
 pytestmark = pytest.mark.lane("sqlite")
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LEASE = timedelta(seconds=30)
 LONG = 60.0
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 ROWS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -20,10 +19,9 @@ from taskharbor.drivers import (
     WrongConnection,
 )
 from taskharbor.drivers.sqlite import SqliteDriver, connection, transaction, writer
+from tests.drivers.sqlite_files import LEASE, NOW
 
 pytestmark = pytest.mark.lane("sqlite")
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LEASE = timedelta(seconds=30)
 
 
 def job(id, **fields):

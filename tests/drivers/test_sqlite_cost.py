@@ -10,19 +10,17 @@ import itertools
 import re
 import sqlite3
 import statistics
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from taskharbor.drivers import Ack, Fail, JobRecord, Reserved, Retry
 from taskharbor.drivers.sqlite import SqliteDriver, admin, statements
 from tests import lanes
-from tests.drivers.sqlite_files import fast_folder
+from tests.drivers.sqlite_files import LEASE, NOW, fast_folder
 
 pytestmark = pytest.mark.lane("sqlite")
 fast_sqlite_folder = fast_folder
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LEASE = timedelta(seconds=30)
 MICROS = int(NOW.timestamp()) * 1_000_000
 MANY = lanes.figure(test=100_000, chaos=1_000_000)
 QUEUES = ("a", "b", "c")

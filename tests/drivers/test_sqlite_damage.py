@@ -1,15 +1,12 @@
 """Records that another program damaged: nobody else pays for them."""
 
 import sqlite3
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.drivers.sqlite_files import damage, job, on
+from tests.drivers.sqlite_files import LEASE, NOW, damage, job, on
 
 pytestmark = pytest.mark.lane("sqlite")
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LEASE = timedelta(seconds=30)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import os
 import re
 import sqlite3
 import threading
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,9 @@ from taskharbor.drivers.sqlite import SqliteDriver, database, schema
 from taskharbor.drivers.sqlite.connection import unavailable
 from taskharbor.drivers.sqlite.wait import FileWatch
 from taskharbor.drivers.wait_calls import WaitCalls
-from tests.drivers.sqlite_files import job, on
+from tests.drivers.sqlite_files import LEASE, NOW, job, on
 
 pytestmark = pytest.mark.lane("sqlite")
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LEASE = timedelta(seconds=30)
 
 
 @pytest.fixture
@@ -43,7 +40,7 @@ def test_settings_of_the_connection(path):
         mode = await shared.write(lambda session: session.one("PRAGMA journal_mode"))
         return mode, await shared.write(lambda session: session.one("PRAGMA synchronous")), shared.writer.durable
 
-    # With full too: then the flusher syncs, see test_sqlite_flush.
+    # With full too: then the flusher syncs, see test_sqlite_wal.
     assert on(path, scenario) == (("wal",), (1,), True)
     assert on(path, scenario, synchronous="normal") == (("wal",), (1,), False)
 

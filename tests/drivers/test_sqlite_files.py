@@ -7,7 +7,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,12 +15,10 @@ import pytest
 from taskharbor.drivers import BackendUnavailable, DriverError, Enqueued, open_driver
 from taskharbor.drivers.sqlite import SqliteDriver, database, schema
 from taskharbor.drivers.sqlite.connection import network_mount
-from tests.drivers.sqlite_files import job, on
+from tests.drivers.sqlite_files import LEASE, NOW, job, on
 
 pytestmark = pytest.mark.lane("sqlite")
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
-LEASE = timedelta(seconds=30)
 CANARY = b"canary-5f1d"
 
 

@@ -5,7 +5,6 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -13,10 +12,9 @@ from taskharbor import Harbor, JobContext
 from taskharbor.drivers import Ack, BackendUnavailable, JobRecord
 from taskharbor.drivers.sqlite import SqliteDriver
 from taskharbor.drivers.sqlite.turns import Turns
+from tests.drivers.sqlite_files import LEASE, NOW
 
 pytestmark = pytest.mark.lane("sqlite")
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LEASE = timedelta(seconds=30)
 LONG = 60.0
 
 

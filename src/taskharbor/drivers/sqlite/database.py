@@ -265,7 +265,11 @@ def _is_last_user(database: Database) -> bool:
 async def close_database(database: Database) -> None:
     """A driver closes; the last one stops the database."""
     if _is_last_user(database):
-        await asyncio.to_thread(database.stop)
+        thread = BackgroundThread("taskharbor-sqlite-stop")
+        try:
+            await thread.run(database.stop)
+        finally:
+            thread.stop()
 
 
 def close_database_here(database: Database) -> None:

@@ -5,16 +5,14 @@ import errno
 import shutil
 import sqlite3
 import threading
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable, Enqueued, JobRecord
 from taskharbor.drivers.sqlite import SqliteDriver, checkpoint, wal, writer
+from tests.drivers.sqlite_files import LEASE, NOW
 
 pytestmark = pytest.mark.lane("sqlite")
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LEASE = timedelta(seconds=30)
 
 
 def job(id, **fields):
