@@ -24,40 +24,40 @@ OPENING = """# The command line
 
 ## The store
 
-Every command that works on a store takes the options below, before or after its name. Which store it is: `--dsn`,
-else `$TASKHARBOR_DSN`, else the one that the app of `--app` was made with, else `sqlite:///taskharbor.db` here.
-A `$TASKHARBOR_DSN` that is set and empty, as a missing secret leaves it, is an error.
-The current folder is importable for `--app`. Commands that only look change nothing: they create no file and no schema,
-and say `taskharbor migrate` where there is none. `enqueue` tells on stderr when it had to make a store.
-`memory://` lives inside one process: a command that would need to look into another one refuses it.
+Every command that works on a store takes the options below, before or after its name. The store is that of `--dsn`,
+else of `$TASKHARBOR_DSN`, else that of the app of `--app`, else `sqlite:///taskharbor.db` in this folder.
+If `$TASKHARBOR_DSN` is set but empty, as a missing secret leaves it, that is an error.
+`--app` can import modules of the current folder. Commands that only read change nothing: they create no file and no
+schema, and name `taskharbor migrate` if the schema is missing. `enqueue` reports on stderr if it had to create a store.
+`memory://` lives inside one process, so commands that would need the memory of another process refuse it.
 
 {shared}
 
 ## Output
 
-On a terminal: tables that fit its width, with colours unless `NO_COLOR` is set. In a pipe: plain columns, no colour,
-nothing cut, one row a line. With `--output json`: one JSON document, whose keys are listed with each command. Keys may
-be added, none is renamed or removed within a major version. Moments are ISO 8601 in UTC, durations seconds. Notes for a
-person go to stderr.
+On a terminal: tables that fit its width, with colours unless `NO_COLOR` is set. In a pipe: plain columns, no colours,
+no truncated cells, one row per line. With `--output json`: one JSON document, whose keys are listed with each command.
+Keys may be added, but none is renamed or removed within a major version. Moments are ISO 8601 in UTC, durations are in
+seconds. Notes for people go to stderr.
 
-Payloads, results and the marks that a workflow leaves in metadata are not shown unless `inspect --show-payload` asks
-for them. Where an error quotes a value that the job was given, dots stand in its place. Passwords in a DSN are never
-shown. Escape sequences in stored text are taken out.
+Payloads, results and the metadata that the library writes for workflows are hidden unless you pass
+`inspect --show-payload`. Payload values in error texts are masked with dots. Passwords in a DSN are never shown.
+Escape sequences in stored text are removed.
 
-Commands that cannot be taken back ask first; `--yes` answers. Without a terminal and without `--yes` they refuse.
+Commands whose effect cannot be undone ask for confirmation; `--yes` confirms. Without a terminal they require `--yes`.
 
 ## Exit codes
 
 | code | meaning |
 | --- | --- |
-| 0 | done; also a worker that was ended by TERM or INT |
-| 1 | refused or not found: no such job, a job was refused, a case or a check failed; the output cannot be written |
-| 2 | the command line is wrong: an option, the DSN, the app, or invalid JSON |
-| 3 | the store cannot be used: not there, not reachable, its schema does not fit |
-| 70 | a mistake in taskharbor itself; `TASKHARBOR_TRACEBACK=1` shows where |
+| 0 | success; also a worker that was stopped by TERM or INT |
+| 1 | not found, refused, or a case or check failed; the output cannot be written |
+| 2 | usage error: an option, the DSN, the app or the JSON is invalid |
+| 3 | the store cannot be used: it does not exist, is unreachable, or has another schema |
+| 70 | a bug in taskharbor; `TASKHARBOR_TRACEBACK=1` shows where |
 | 130 | interrupted by Ctrl-C |
 
-An error is one line on stderr, and nothing on stdout.
+An error is one line on stderr; stdout stays empty.
 
 ## Completion
 
@@ -112,7 +112,7 @@ def section(name: str, command: click.Command) -> Iterator[str]:
     if shared_parameters()[0].name in {parameter.name for parameter in command.params}:
         yield "And the options of [the store](#the-store)."
     else:
-        yield "It works on no store."
+        yield "It uses no store."
 
 
 def option_rows(parameters: list[click.Parameter], *, with_shared: bool) -> Iterator[str]:
