@@ -67,7 +67,7 @@ end
 now = n(now)
 local results, plain = {}, {}     -- plain: queue → ids that were acked
 
--- The ack of a job that is plain, or would be but for its flow and its dependents. Returns whether it was one, held by this token.
+-- The ack of a job that is plain, or would be without its flow and its dependents. Returns whether it was one, held by this token.
 local function quick_ack(q, id, token, result)
   local at = job_key(q, id)
   local found = try('HMGET', at, 'state', 'lease_token', 'lock_until_ms', 'th_f', 'gid', 'th_flow', 'th_dep')

@@ -1,6 +1,6 @@
 -- Plain jobs: stored by this driver, without dependencies, flow, key, priority or history. Nearly every job is plain. Three short
 -- scripts see only plain jobs (enqueue_plain.lua, reserve_plain.lua, ack_plain.lua), and write for many jobs at once.
--- The field `th_f` says what a job is: missing or empty: plain; `p`: plain but for a group or a time; `m`: also belongs to a flow or
+-- The field `th_f` says what a job is: missing or empty: plain; `p`: plain except for a group or a time; `m`: also belongs to a flow or
 -- is depended on (settle.lua); anything else: not plain.
 -- Redis finds a field by walking the record, so those that are read most come first.
 

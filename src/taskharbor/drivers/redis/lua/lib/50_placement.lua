@@ -120,7 +120,7 @@ function th.move_due(q)
 end
 
 -- Correct the places taken in these groups (a set): those of recorded active jobs, and of active jobs of foreign clients, by their
--- records. Where so many are active that counting would hold up others, it is left for later.
+-- records. If counting the active ones would delay other calls, it is left for later.
 local COUNTED = 2000
 function th.recount_groups(q, groups)
   local at, active, held, seen = safe_key(q, 'th:held'), safe_key(q, 'active'), {}, {}
