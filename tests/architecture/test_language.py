@@ -54,28 +54,11 @@ FILES = sorted({path for pattern in WRITTEN for path in ROOT.glob(pattern)} - QU
 
 # Room → how many are still there. These numbers may only become smaller.
 ALLOWED: dict[str, int] = {
-    "bench/stores": 1,
-    "docs": 58,
-    "src/taskharbor/client": 3,
-    "src/taskharbor/conformance": 22,
-    "src/taskharbor/drivers/postgres": 10,
-    "src/taskharbor/drivers/redis": 55,
-    "src/taskharbor/drivers/sqlite": 11,
-    "src/taskharbor/flow": 1,
-    "src/taskharbor/model": 15,
-    "src/taskharbor/omniq": 20,
-    "src/taskharbor/policy": 7,
-    "src/taskharbor/tasks": 16,
-    "src/taskharbor/testing": 1,
+    "src/taskharbor/drivers/sqlite": 5,
     "tests/client": 3,
-    "tests/cost": 10,
-    "tests/drivers": 82,
-    "tests/everyday": 9,
+    "tests/drivers": 68,
     "tests/flow": 13,
-    "tests/odd_endings": 5,
-    "tests/omniq": 12,
-    "tests/simulation": 15,
-    "tests/stall": 5,
+    "tests/omniq": 5,
     "tests/unit": 16,
 }
 
