@@ -26,7 +26,7 @@ MEETING = (
     *("conformance-memory", "conformance-sqlite", "conformance-postgres", "conformance-redis", "conformance-cluster"),
     *("sentinel", "machine-postgres", "machine-redis", "omniq"),
 )
-NEED_TOOLS: tuple[str, ...] = ()  # tests that start a tool which only the extra `dev` installs
+NEED_TOOLS = ("tests/docs/test_driver_template.py::test_the_template_keeps_the_protocol",)  # starts mypy, of `dev`
 PLACES = ("/usr/local/bin", "/usr/bin", "/opt/homebrew/bin")
 
 

@@ -82,9 +82,11 @@ def test_a_job_passes_the_files_of_the_page_in_their_order(driver: str, tmp_path
     assert set(shared("Enqueue")) - {"src/taskharbor/client/handle.py"} <= set(enqueueing)
     for heading in ("Reserve", "Execute", "Settle"):
         assert set(shared(heading)) - {"src/taskharbor/worker/outcome_events.py"} <= set(running), heading
-    assert is_passed_in_order(stored(driver, "enqueue"), enqueueing)
+    assert is_passed_in_order([path for path in stored(driver, "enqueue") if "/wal.py" not in path], enqueueing)
     assert is_passed_in_order(stored(driver, "reserve"), running)
-    assert is_passed_in_order(stored(driver, "settle"), running)
+    # A thread that was started before the trace may sync the -wal file.
+    settling = [path for path in stored(driver, "settle") if not path.endswith("/wal.py")]
+    assert is_passed_in_order(settling, running)
 
 
 def test_the_page_has_a_path_for_every_driver_and_call():
