@@ -136,7 +136,6 @@ NAMES_OTHERS = {
     "docs/fastapi.md": "files of a user's program",
     "docs/project-layout.md": "files of a user's program",
     "CONTRIBUTING.md": "tests/x.py stands for any test",
-    "tests/drivers/postgres_schema_v1.sql": "the schema of an older version, as it was",
 }
 FILE_NAME = re.compile(r"(?<![\w/.])((?:[\w.-]+/)*[\w-]+\.(?:py|sql|lua))\b")
 FOLDERS = ("src", "tests", "bench", "docs", "examples")

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from taskharbor.drivers import Ack, DriverError, Fail, JobRecord, Retry
-from taskharbor.drivers.postgres import PostgresDriver, statement
+from taskharbor.drivers.postgres import PostgresDriver, schema, statement
 from taskharbor.model.job import EPOCH
 from tests.drivers.postgres_recount import mistakes
 from tests.servers import postgres
@@ -117,13 +117,25 @@ def test_a_schema_for_newer_programs_only_is_refused(address):
         assert found == [("_v3",)], "the functions of the older version are gone"
 
 
-V1_SCRIPT = Path(__file__).with_name("postgres_schema_v1.sql")  # `taskharbor migrate --sql` of the first schema
+def schema_of_number_1() -> str:
+    """A script for the schema of the first number, with the functions that the test below calls."""
+    (tables,) = (text for name, text in schema.sources("migrations") if name.startswith("0001"))
+    functions = Path(__file__).with_name("postgres_functions_v1.sql").read_text("utf-8")
+    return f"""
+        begin;
+        create schema taskharbor;
+        set local search_path = taskharbor, pg_temp;
+        set local check_function_bodies = off;
+        {tables};
+        insert into meta (version, oldest) values (1, 1);
+        {functions}
+        commit;"""
 
 
 def test_a_program_of_number_1_works_beside_this_one(address):
     """The functions that it calls are still there, with their arguments, and see each other's jobs."""
     with psycopg.connect(address, autocommit=True) as old:
-        old.execute(V1_SCRIPT.read_bytes())
+        old.execute(schema_of_number_1().encode())
         now = 1_000_000_000_000_000
         stored = "enqueue_one_v1(%s, 'q', 't', '', null, null, 0, 0, 0, null, null, null, %s, false)"
         reserved = "id from taskharbor.reserve_v1('[\"q\"]', %s, %s, 1, 'old', %s, false, null, true)"
