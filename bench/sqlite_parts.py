@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from taskharbor import Client, JobRequest, Worker
-from taskharbor.drivers.sqlite import checkpoint, file_lock, wait, wal, writer
+from taskharbor.drivers.sqlite import turns, wait, wal, writer
 
 TYPE = "bench:noop"
 ENQUEUED, WORKED, PICKED, CONTENDED, STALLED = 400, 3000, 40, 150, 3000  # jobs of one round
@@ -55,15 +55,15 @@ def _without_own_checkpoint() -> None:
         opened(self, connection)
         connection.execute("PRAGMA wal_autocheckpoint = 1000")
 
-    _replace(checkpoint.Checkpointer, "is_due", lambda self, wal: False)
+    _replace(wal.Checkpointer, "is_due", lambda self, wal: False)
     _replace(writer.Writer, "_opened", with_default)
 
 
 def _without_file_lock() -> None:
     """Processes wait for each other as SQLite does: they sleep, and try again."""
-    _replace(file_lock.FileLock, "acquire", lambda self, timeout, is_interrupted=None: None)
-    _replace(file_lock.FileLock, "try_acquire", lambda self: True)
-    _replace(file_lock.FileLock, "release", lambda self: None)
+    _replace(turns.FileLock, "acquire", lambda self, timeout, is_interrupted=None: None)
+    _replace(turns.FileLock, "try_acquire", lambda self: True)
+    _replace(turns.FileLock, "release", lambda self: None)
 
 
 def _without_inotify() -> None:

@@ -183,9 +183,8 @@ CLOCKS = {"time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "t
 CLOCKS |= {"datetime.utcnow", "datetime.today", "date.today", "datetime.datetime.now", "time.localtime", "time.gmtime"}
 MAY_READ = {
     "src/taskharbor/client/access.py": "the deadline of a blocking call, as an event loop reads its own clock",
-    "src/taskharbor/drivers/sqlite/file_lock.py": "how long a caller has waited for the lock: when to give up",
     "src/taskharbor/drivers/sqlite/reader.py": "what is left until a blocking call's deadline",
-    "src/taskharbor/drivers/sqlite/turns.py": "how long a caller has waited for its turn: when to give up",
+    "src/taskharbor/drivers/sqlite/turns.py": "how long a caller has waited for its turn or the lock: when to give up",
     "src/taskharbor/drivers/sqlite/wal.py": "how long a sync took: which thread does the next one",
     "src/taskharbor/drivers/sqlite/writer.py": "how long a write took: which thread does the next one",
     "src/taskharbor/observe/line_handler.py": "how long a process has held the log's lock: when to write without it",

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable, Enqueued, JobRecord
-from taskharbor.drivers.sqlite import SqliteDriver, checkpoint, wal, writer
+from taskharbor.drivers.sqlite import SqliteDriver, wal, writer
 from tests.drivers.sqlite_files import LEASE, NOW
 
 pytestmark = pytest.mark.lane("sqlite")
@@ -243,15 +243,15 @@ def test_a_call_that_fails_at_once_leaves_nothing_behind(path):
 
 
 def test_the_log_is_begun_anew_while_calls_go_on(path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "CHECKPOINT_PAGES", 100)
+    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 100)
     made = []
-    make = checkpoint.Checkpointer.make
+    make = wal.Checkpointer.make
 
     def counted(self):
         made.append(make(self))
         return made[-1]
 
-    monkeypatch.setattr(checkpoint.Checkpointer, "make", counted)
+    monkeypatch.setattr(wal.Checkpointer, "make", counted)
 
     async def scenario(driver):
         stored = 0
@@ -269,12 +269,12 @@ def test_the_log_is_begun_anew_while_calls_go_on(path, monkeypatch):
 
 def test_the_log_is_begun_anew_under_short_reads_that_overlap(path, monkeypatch):
     """There is always somebody who reads, but nobody for long."""
-    monkeypatch.setattr(checkpoint, "CHECKPOINT_PAGES", 50)
-    monkeypatch.setattr(checkpoint, "LARGE_PAGES", 100)
-    monkeypatch.setattr(checkpoint, "RETRY_AFTER_COMMITS", 8)
+    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 50)
+    monkeypatch.setattr(wal, "LARGE_PAGES", 100)
+    monkeypatch.setattr(wal, "RETRY_AFTER_COMMITS", 8)
     made, stop = [], threading.Event()
-    make = checkpoint.Checkpointer.make
-    monkeypatch.setattr(checkpoint.Checkpointer, "make", lambda self: made.append(make(self)))
+    make = wal.Checkpointer.make
+    monkeypatch.setattr(wal.Checkpointer, "make", lambda self: made.append(make(self)))
     reading = [threading.Event(), threading.Event()]
 
     def read(own, other):
@@ -315,13 +315,13 @@ def test_the_log_is_begun_anew_under_short_reads_that_overlap(path, monkeypatch)
 
 
 def test_a_read_that_does_not_end_is_waited_for_less_and_less_often(path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "CHECKPOINT_PAGES", 10)
-    monkeypatch.setattr(checkpoint, "LARGE_PAGES", 10)
-    monkeypatch.setattr(checkpoint, "RETRY_AFTER_COMMITS", 4)
-    monkeypatch.setattr(checkpoint, "READS_WAIT_MS", 1)
+    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 10)
+    monkeypatch.setattr(wal, "LARGE_PAGES", 10)
+    monkeypatch.setattr(wal, "RETRY_AFTER_COMMITS", 4)
+    monkeypatch.setattr(wal, "READS_WAIT_MS", 1)
     made = []
-    make = checkpoint.Checkpointer.make
-    monkeypatch.setattr(checkpoint.Checkpointer, "make", lambda self: made.append(make(self)))
+    make = wal.Checkpointer.make
+    monkeypatch.setattr(wal.Checkpointer, "make", lambda self: made.append(make(self)))
 
     async def scenario(driver):
         await driver.enqueue([job("first")], NOW)
@@ -363,10 +363,10 @@ def test_no_commit_makes_one_and_a_single_call_has_it_made(path, monkeypatch):
         return other
 
     other = on(path, first)
-    monkeypatch.setattr(checkpoint, "CHECKPOINT_PAGES", 1)
+    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 1)
     made = []
-    make = checkpoint.Checkpointer.make
-    monkeypatch.setattr(checkpoint.Checkpointer, "make", lambda self: made.append(make(self)))
+    make = wal.Checkpointer.make
+    monkeypatch.setattr(wal.Checkpointer, "make", lambda self: made.append(make(self)))
 
     async def scenario(driver):
         assert await driver.database.write(lambda session: session.one("PRAGMA wal_autocheckpoint")) == (0,)
@@ -378,10 +378,10 @@ def test_no_commit_makes_one_and_a_single_call_has_it_made(path, monkeypatch):
 
 
 def test_a_checkpoint_that_cannot_be_made_harms_nobody(path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "CHECKPOINT_PAGES", 1)
-    monkeypatch.setattr(checkpoint, "COMMITS_BETWEEN_CHECKS", 1)
-    monkeypatch.setattr(checkpoint, "RETRY_AFTER_COMMITS", 1)
-    monkeypatch.setattr(checkpoint, "CHECKPOINT", "SELECT 1 FROM nowhere")
+    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 1)
+    monkeypatch.setattr(wal, "COMMITS_BETWEEN_CHECKS", 1)
+    monkeypatch.setattr(wal, "RETRY_AFTER_COMMITS", 1)
+    monkeypatch.setattr(wal, "CHECKPOINT", "SELECT 1 FROM nowhere")
 
     async def scenario(driver):
         for number in range(5):

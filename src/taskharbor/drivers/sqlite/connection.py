@@ -131,7 +131,7 @@ def connect(path: str, synchronous: str, factory: type[sqlite3.Connection] = sql
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA temp_store = memory")
         connection.execute("PRAGMA cache_size = -16384")
-        connection.execute("PRAGMA wal_autocheckpoint = 16000")  # 64 MB; checkpoint.py is due before that
+        connection.execute("PRAGMA wal_autocheckpoint = 16000")  # 64 MB; `Checkpointer` is due before that
         connection.execute(
             "PRAGMA journal_size_limit = 67108864"
         )  # a -wal file that grew larger is cut when it starts over

@@ -19,7 +19,6 @@ from typing import TypeAlias, TypeVar
 
 from taskharbor.drivers.sqlite import file_guard, schema
 from taskharbor.drivers.sqlite.admin import PrunePlaces
-from taskharbor.drivers.sqlite.checkpoint import Checkpointer
 from taskharbor.drivers.sqlite.connection import (
     begin,
     check_library,
@@ -38,6 +37,7 @@ from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.drivers.sqlite.threads import BackgroundThread, Call
 from taskharbor.drivers.sqlite.turns import IsInterrupted
 from taskharbor.drivers.sqlite.wait import FileWatch
+from taskharbor.drivers.sqlite.wal import Checkpointer
 from taskharbor.drivers.sqlite.writer import Writer
 from taskharbor.drivers.wait_calls import WaitCall, WaitCalls
 from taskharbor.model.errors import StoreMissing

@@ -1,18 +1,29 @@
-"""A process's turns at writing to its file: one at a time, in the order in which they were asked for.
+"""Turns at writing to the file: `Turns` within this process, `FileLock` between processes. A writer needs both.
 
-A thread waits for its turn by sleeping, a coroutine by a future of its loop. So a coroutine that waits takes no thread,
-and no waiting caller can keep the one whose turn it is from ending it.
+A process's callers write one at a time, in the order in which they asked. A thread waits for its turn by sleeping, a
+coroutine by a future of its loop. So a coroutine that waits takes no thread, and no waiting caller can keep the one
+whose turn it is from ending it.
+
+The lock file beside the database, `<file>-lock`, is a flock that every writer takes before SQLite's own lock. SQLite
+lets waiting processes sleep and try again, so one may wait for seconds behind luckier ones; the kernel wakes the
+waiters of a flock at once, in order. It serves fairness only: SQLite itself keeps out a program that does not take it
+(the application's own connections). A flock cannot be waited for with a timeout. So where the lock is not free, a
+thread of its own waits for it, and the caller gives up after a while: the process that has it may have been stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
+import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
+from taskharbor.drivers.sqlite import file_guard
 from taskharbor.model.errors import BackendUnavailable
 
 IsInterrupted: TypeAlias = Callable[[], bool]  # whether a blocking call should give up waiting: Ctrl-C was pressed
@@ -148,3 +159,128 @@ class Turns:
 def _wake(come: asyncio.Future[None]) -> None:
     if not come.done():
         come.set_result(None)
+
+
+# Between processes
+
+
+class _LockWait:
+    """One wait for the lock."""
+
+    def __init__(self) -> None:
+        self.has_come = threading.Event()
+        self.is_given_up = False
+
+
+class FileLock:
+    """The lock, for one thread of this process at a time. Writing to the file wakes processes that wait for work."""
+
+    def __init__(self, path: str) -> None:
+        self.path = f"{path}-lock"
+        self._file = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._guard = threading.Lock()
+        self._waits: queue.SimpleQueue[_LockWait | None] = queue.SimpleQueue()
+        self._pending = 0  # waits that the thread has not come to the end of
+        self._thread: threading.Thread | None = None
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free, and no caller of this process waits for it."""
+        if not self._guard.acquire(blocking=False):
+            return False
+        try:
+            return not self._pending and self._try_flock()
+        finally:
+            self._guard.release()
+
+    def acquire(self, timeout: float, is_interrupted: IsInterrupted | None = None) -> None:
+        """Take the lock; BackendUnavailable after `timeout` seconds, with the process that has it."""
+        with self._guard:
+            # While the thread waits for a caller that gave up, it would take our lock for its own, and release it.
+            if not self._pending and self._try_flock():
+                return
+            wait = _LockWait()
+            self._waits.put(wait)
+            self._pending += 1
+            if self._thread is None:
+                name = "taskharbor-sqlite-lock"
+                self._thread = threading.Thread(target=self._wait, args=(self._file,), name=name, daemon=True)
+                self._thread.start()
+        if self._wait_for(wait, timeout, is_interrupted):
+            return
+        with self._guard:
+            wait.is_given_up = not wait.has_come.is_set()
+        if wait.is_given_up:
+            raise BackendUnavailable(
+                f"{self.path}: {self._holder()} has held it for {timeout:g} s: it was stopped, or is inside a "
+                "long `ctx.transaction()`. No process can write to the file until it goes on or ends."
+            )
+
+    def _wait_for(self, wait: _LockWait, timeout: float, is_interrupted: IsInterrupted | None) -> bool:
+        if is_interrupted is None:
+            return wait.has_come.wait(timeout)
+        deadline = time.monotonic() + timeout
+        while not is_interrupted() and (left := deadline - time.monotonic()) > 0:
+            if wait.has_come.wait(min(left, INTERRUPT_CHECK_S)):
+                return True
+        return wait.has_come.is_set()
+
+    def _try_flock(self) -> bool:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _wait(self, file: int) -> None:
+        while (wait := self._waits.get()) is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with self._guard:
+                self._pending -= 1
+                if wait.is_given_up:
+                    fcntl.flock(file, fcntl.LOCK_UN)
+                else:
+                    wait.has_come.set()
+        os.close(file)
+
+    def _holder(self) -> str:
+        """The process that has the lock, where the system says."""
+        try:
+            inode = os.fstat(self._file).st_ino
+            with open("/proc/locks", encoding="ascii", errors="replace") as file:
+                rows = [line.split() for line in file]
+        except OSError:
+            return "another process"
+        for row in rows:
+            if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(f":{inode}") and row[4].isdigit():
+                return f"process {row[4]}"
+        return "another process"
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._file >= 0:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def wake_others(self) -> None:
+        """After a commit: other processes see that this file changed, and read what is committed by then."""
+        try:
+            os.pwrite(self._file, b"!", 0)
+        except OSError:  # a full disk costs a wake-up, never a job
+            pass
+
+    def note_wal_owner(self, path: str) -> None:
+        """Record in it which -wal file belongs to which database file. While the lock is held."""
+        file_guard.note_wal_owner(self._file, path)
+
+    def forget(self) -> None:
+        """In a forked child: the lock stays the parent's."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+    def close(self) -> None:
+        """Close the file; a thread that still waits for a caller that gave up does so later."""
+        file, self._file = self._file, -1
+        if self._thread is not None:
+            self._waits.put(None)
+        elif file >= 0:
+            os.close(file)

@@ -5,10 +5,14 @@ file also changes when an application commits an enqueue in its own transaction.
 and before the commit is visible, because the writer syncs in between. So it is checked 4 ms after a change, and again
 after twice as long, until a commit is seen. Where there is no inotify, `PRAGMA data_version` is polled every 20 ms, at
 a few microseconds each.
+
+Closing a descriptor of inotify waits for the kernel, 10 to 30 ms as a rule; adding and removing a file costs
+microseconds. So a descriptor that is no longer needed is kept for the next user.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import sqlite3
@@ -17,13 +21,15 @@ import time
 
 from taskharbor.drivers.sqlite import file_guard
 from taskharbor.drivers.sqlite.connection import connect
-from taskharbor.drivers.sqlite.inotify import Inotify, inotify
 from taskharbor.drivers.wait_calls import WaitCalls
 
 WAL_SETTLES_S = 0.004  # from a change of the -wal file to the first check
 POLL_S = 0.02  # without inotify
 CHECK_ANYWAY_S = 1.0  # with inotify: what a lost event costs at most
 WOKEN = -1  # beside the numbers of watched files
+_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
+_MODIFY, _ONCE = 0x2, 0x8000_0000
+_EVENT = 16  # bytes of an event about a file; the first four say which
 
 
 class FileWatch:
@@ -157,3 +163,59 @@ class FileWatch:
         """Close the connection. Under the guard."""
         connection, self._connection = self._connection, None
         file_guard.close_safely(connection, self.path)
+
+
+class Inotify:
+    """Linux's inotify, over ctypes: a descriptor that is readable once one of its files was written to."""
+
+    def __init__(self, libc: ctypes.CDLL, file: int) -> None:
+        self._libc = libc
+        self.file = file
+
+    def watch(self, path: str, once: bool = False) -> int:
+        """Watch a file; returns its number, 0 if it cannot be watched. `once`: until the first write."""
+        flags = _MODIFY | _ONCE if once else _MODIFY
+        return max(int(self._libc.inotify_add_watch(self.file, os.fsencode(path), ctypes.c_uint32(flags))), 0)
+
+    def forget(self, number: int) -> None:
+        self._libc.inotify_rm_watch(self.file, number)
+
+    def changed(self) -> set[int]:
+        """The numbers of the files that were written to since the last call, or forgotten."""
+        try:
+            events = os.read(self.file, 65536)
+        except BlockingIOError:
+            return set()
+        return {int.from_bytes(events[at : at + 4], "little") for at in range(0, len(events), _EVENT)}
+
+    def let_go(self) -> None:
+        """Give back a descriptor that watches nothing."""
+        if _spare:
+            os.close(self.file)
+        else:
+            _spare.append(self)
+
+
+_spare: list[Inotify] = []
+
+
+def _after_fork_in_child() -> None:
+    while _spare:
+        os.close(_spare.pop().file)  # an event that the child reads is lost to the parent
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def inotify() -> Inotify | None:
+    """A descriptor that watches nothing yet, or None if the platform has no inotify."""
+    try:
+        return _spare.pop()
+    except IndexError:
+        pass
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        file = int(libc.inotify_init1(_FLAGS))
+    except (AttributeError, OSError):
+        return None
+    return Inotify(libc, file) if file >= 0 else None

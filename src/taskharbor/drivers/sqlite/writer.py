@@ -21,14 +21,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from taskharbor.drivers.sqlite.checkpoint import Checkpointer
 from taskharbor.drivers.sqlite.connection import LOCK_TIMEOUT_S, FailureLog, FileConnection, is_busy, unavailable
 from taskharbor.drivers.sqlite.damage import is_undecodable, reading_any_text
-from taskharbor.drivers.sqlite.file_lock import FileLock
 from taskharbor.drivers.sqlite.session import WouldBlock, WriteSession
 from taskharbor.drivers.sqlite.threads import Call, CallThread, Failed, Signal, deliver
-from taskharbor.drivers.sqlite.turns import IsInterrupted, Turn, Turns
-from taskharbor.drivers.sqlite.wal import WalFile, WalSync
+from taskharbor.drivers.sqlite.turns import FileLock, IsInterrupted, Turn, Turns
+from taskharbor.drivers.sqlite.wal import Checkpointer, WalFile, WalSync
 from taskharbor.model.safe_repr import shown
 
 T = TypeVar("T")
