@@ -150,7 +150,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {2: "3bd2f1546d4bec45e2800853d42023f186472bcf90712dd9fddbe2960f50ba11"}
+DIGESTS = {2: "6f09db5606f0cb1bb63ad617c391af0f15b619a6c4e242d5c5317cf7623c52cf"}
 
 
 def test_the_functions_belong_to_their_version():

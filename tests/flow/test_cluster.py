@@ -135,7 +135,9 @@ def test_a_worker_stopped_at_a_command_after_the_last_member_changes_nothing_whe
 
 
 @pytest.mark.timeout(1800)
-def test_flows_across_slots_under_random_kills_and_cancels(cluster: str, tmp_path: Path, harbor_on: MakeHarbor) -> None:
+def test_flows_across_hash_slots_under_random_kills_and_cancels(
+    cluster: str, tmp_path: Path, harbor_on: MakeHarbor
+) -> None:
     chances, journal = random.Random(lanes.seed()), tmp_path / "journal"
     harbor = harbor_on(cluster, queues=QUEUES)
     work = Work(harbor, str(journal))
@@ -179,7 +181,7 @@ def wait(harbor: Harbor, workers: Crew, condition: Any) -> None:
         time.sleep(0.05)
 
 
-def test_a_flow_across_slots_is_cancelled_as_a_whole(cluster: str, tmp_path: Path, harbor_on: MakeHarbor) -> None:
+def test_a_flow_across_hash_slots_is_cancelled_as_a_whole(cluster: str, tmp_path: Path, harbor_on: MakeHarbor) -> None:
     journal = tmp_path / "journal"
     harbor = harbor_on(cluster, clock=ManualClock(), queues=QUEUES)
     work = Work(harbor, str(journal))

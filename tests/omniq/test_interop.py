@@ -121,7 +121,7 @@ def test_a_pause_by_one_holds_for_the_other(pair, store):
 
 
 @both_ways
-def test_limits_and_turns_hold_across_clients(pair, store):
+def test_group_limits_and_turns_hold_across_clients(pair, store):
     a, b = pair
     now = now_ms() + 1000
     for number in range(6):

@@ -127,7 +127,7 @@ async def turns(number: int = 50) -> None:
         await asyncio.sleep(0)
 
 
-def slots(worker: Worker) -> int:
+def occupied(worker: Worker) -> int:
     return worker.health().running
 
 
@@ -167,7 +167,7 @@ def test_a_commit_under_way_is_waited_for(how: str, colour: str) -> None:
         assert not bench.of(OutcomeRefused)
         assert not bench.of(JobFailed)
         assert type(bench.events[-1]) is WorkerStopped
-        assert slots(worker) == 0
+        assert occupied(worker) == 0
 
     scenario()
 
@@ -205,7 +205,7 @@ def test_a_commit_that_never_ends_leaves_the_job_to_its_lease(
         gate.open()
         worker.hurry()
         await running
-        while slots(worker):
+        while occupied(worker):
             await asyncio.sleep(0)
         done = await bench.state("j") == "done"
         assert list(table) == (["row"] if done else [])  # whichever it was: both or neither
@@ -231,7 +231,7 @@ async def test_a_coroutine_that_leaves_a_cancel_behind_is_committed(bench: Bench
         await turns()
         gate.open()
         await bench.heard(JobSucceeded)
-        while slots(worker):
+        while occupied(worker):
             await asyncio.sleep(0)
     assert (list(table), table.ends) == (["row"], 1)
     assert await bench.state("j") == "done"
@@ -256,7 +256,7 @@ def test_a_rollback_under_way_is_waited_for_and_the_handlers_own_error_stands(ho
             assert not bench.of(JobDeadLettered)  # on SQLite nobody could write it before
             gate.open()
             await bench.heard(JobDeadLettered)
-            while slots(worker):
+            while occupied(worker):
                 await asyncio.sleep(0)
         assert (list(table), table.ends) == ([], 1)
         assert (await bench.info("j")).job.reason == "no such account"
@@ -344,7 +344,7 @@ async def test_a_thread_that_middleware_gave_up_gets_no_transaction(bench: Bench
     await bench.enqueue(job("j"))
     async with bench.running(worker):
         await bench.heard(JobRetried)
-        while slots(worker):
+        while occupied(worker):
             await asyncio.sleep(0)
         ended.set()
         await told.wait()

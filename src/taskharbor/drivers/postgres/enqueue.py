@@ -87,7 +87,7 @@ def _one(schema: str, job: JobRecord, now: datetime, callers_transaction: bool) 
 def _statement(schema: str, jobs: Sequence[JobRecord], now: datetime, callers_transaction: bool) -> Statement:
     keys: list[dict[str, Any]] = []
     edges: list[dict[str, Any]] = []
-    limits: list[dict[str, Any]] = []
+    group_limits: list[dict[str, Any]] = []
     flows: dict[str, None] = {}
     queues: dict[str, None] = {}
     for place, job in enumerate(jobs):
@@ -98,7 +98,8 @@ def _statement(schema: str, jobs: Sequence[JobRecord], now: datetime, callers_tr
         if job.depends_on:
             edges += [{"id": job.id, "pos": number, "dep": id} for number, id in enumerate(job.depends_on)]
         if job.group is not None and job.group_limit > 0:
-            limits.append({"o": place, "id": job.id, "queue": job.queue, "grp": job.group, "lim": job.group_limit})
+            limit = {"queue": job.queue, "grp": job.group, "lim": job.group_limit}
+            group_limits.append({"o": place, "id": job.id, **limit})
         if job.flow_id is not None:
             flows[job.flow_id] = None
     return call(
@@ -107,7 +108,7 @@ def _statement(schema: str, jobs: Sequence[JobRecord], now: datetime, callers_tr
         (to_json([to_row(job, place) for place, job in enumerate(jobs)]), "text"),
         (to_json(keys) if keys else None, "text"),
         (to_json(edges) if edges else None, "text"),
-        (to_json(limits) if limits else None, "text"),
+        (to_json(group_limits) if group_limits else None, "text"),
         (array(list(flows)) if flows else None, "text"),
         (array(list(queues)), "text"),
         (to_us(now), "bigint"),

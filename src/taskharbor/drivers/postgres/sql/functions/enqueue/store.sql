@@ -3,7 +3,7 @@
 --      (weakly, see last_of), in the order of ids. No group and no queue is locked
 -- A call may have ten thousand jobs: arrays are joined (hashed), never searched for each row. `state + 0`, here and in
 -- other functions, keeps the planner from looking up an id in a partial index that was small when it was analyzed.
-create or replace function store(p_jobs text, p_keys text, p_edges text, p_limits text, p_flows text,
+create or replace function store(p_jobs text, p_keys text, p_edges text, p_group_limits text, p_flows text,
                                  p_queues text[], p_now bigint, p_callers boolean)
 returns table (id text, known text) language plpgsql as $body$
 #variable_conflict use_column
@@ -36,8 +36,8 @@ begin
     if alias_ids <> '{}' then
         return query select a, k from unnest(alias_ids, alias_known) as x(a, k);
     end if;
-    if p_limits is not null then
-        perform store_limits(p_limits, fresh);
+    if p_group_limits is not null then
+        perform store_group_limits(p_group_limits, fresh);
     end if;
     if p_edges is not null then
         perform link(p_edges, fresh, alias_ids, alias_known, p_now);

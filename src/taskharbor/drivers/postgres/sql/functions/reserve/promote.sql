@@ -12,7 +12,7 @@ begin
         changes := changes || promote_expired(one, p_now, p_due_after);
     end loop;
     changes := changes || set_unknown_states_aside(p_now);
-    changes := changes || apply_limits(p_queues);
+    changes := changes || apply_group_limits(p_queues);
     if cardinality(changes) > 0 then
         perform regroup(changes);
     end if;

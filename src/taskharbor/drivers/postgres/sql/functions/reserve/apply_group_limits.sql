@@ -1,6 +1,6 @@
 -- Mark the limits that were set since the last reserve. out: for the groups that exist a change of nothing, so that
 -- regroup reads their new limit
-create or replace function apply_limits(p_queues text[])
+create or replace function apply_group_limits(p_queues text[])
 returns group_change[] language plpgsql as $body$
 declare
     changes group_change[];
