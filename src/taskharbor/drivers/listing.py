@@ -1,11 +1,12 @@
-"""What `Driver.list` is asked for, checked once for every driver."""
+"""`Driver.list`, written once: its arguments are checked here, and a driver gets them as a `JobQuery`."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import NamedTuple
 
 from taskharbor.drivers.cursor import decode_cursor
-from taskharbor.model.job import State
+from taskharbor.model.job import Page, State
 
 
 class JobQuery(NamedTuple):
@@ -39,3 +40,28 @@ def job_query(
         raise ValueError(f"limit: expected at least 1, got {limit}")
     after = decode_cursor(cursor) if cursor is not None else None
     return JobQuery(queue, State(state) if state is not None else None, type, group, flow_id, after, limit)
+
+
+class ListVerb:
+    """The verb `list`, on top of `list_jobs`: a driver inherits it and implements `list_jobs`."""
+
+    async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
+        """The page that `wanted` describes: jobs in the order of their ids."""
+        raise NotImplementedError
+
+    async def list(
+        self,
+        *,
+        now: datetime,
+        queue: str | None = None,
+        state: State | str | None = None,
+        type: str | None = None,
+        group: str | None = None,
+        flow_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        wanted = job_query(
+            queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
+        )
+        return await self.list_jobs(now, wanted)

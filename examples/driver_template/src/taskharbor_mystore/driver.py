@@ -22,12 +22,11 @@ from taskharbor.drivers import (
     Page,
     Reserved,
     SingleVerbs,
-    State,
     TaskHarborError,
     WorkerInfo,
     check_name,
 )
-from taskharbor.drivers.listing import job_query
+from taskharbor.drivers.listing import JobQuery, ListVerb
 from taskharbor.model.times import from_ms
 from taskharbor_mystore import admin, reading
 from taskharbor_mystore.enqueue import enqueue
@@ -40,8 +39,9 @@ from taskharbor_mystore.store import Store, connect
 POLL_EVERY_S = 0.02
 
 
-class MyStoreDriver(SingleVerbs):
-    """`mystore://host/name`. `SingleVerbs` adds ack, retry, fail and extend_lease on top of settle and extend."""
+class MyStoreDriver(ListVerb, SingleVerbs):
+    """`mystore://host/name`. `SingleVerbs` adds ack, retry, fail and extend_lease on top of settle and extend,
+    `ListVerb` adds list on top of list_jobs."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -175,21 +175,6 @@ class MyStoreDriver(SingleVerbs):
         with self._store.lock:
             return reading.workers(self._store, now)
 
-    # Last, because it hides the type of the same name from the annotations that follow it.
-    async def list(
-        self,
-        *,
-        now: datetime,
-        queue: str | None = None,
-        state: State | str | None = None,
-        type: str | None = None,
-        group: str | None = None,
-        flow_id: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page:
-        wanted = job_query(
-            queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
-        )
+    async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         with self._store.lock:
             return reading.list_jobs(self._store, now, wanted)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.listing import job_query
+from taskharbor.drivers.listing import JobQuery, ListVerb
 from taskharbor.drivers.memory import admin, reading
 from taskharbor.drivers.memory.blocking import MemoryBlocking
 from taskharbor.drivers.memory.enqueue import enqueue
@@ -25,7 +25,7 @@ from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.wait_calls import WaitCall
 from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import DriverError, TaskHarborError
-from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
+from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import from_ms
@@ -34,7 +34,7 @@ _STORES: dict[str, MemoryStore] = {}  # memory://name: kept for the life of the 
 _STORES_LOCK = threading.Lock()
 
 
-class MemoryDriver(SingleVerbs):
+class MemoryDriver(ListVerb, SingleVerbs):
     """Jobs in memory.
 
     >>> MemoryDriver("memory://").retention
@@ -214,22 +214,7 @@ class MemoryDriver(SingleVerbs):
         with self.store.lock:
             return reading.workers(self.store, now)
 
-    # Last, because it hides the type of the same name from the annotations that follow it.
-    async def list(
-        self,
-        *,
-        now: datetime,
-        queue: str | None = None,
-        state: State | str | None = None,
-        type: str | None = None,
-        group: str | None = None,
-        flow_id: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page:
-        wanted = job_query(
-            queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
-        )
+    async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         with self.store.lock:
             return reading.list_jobs(self.store, now, wanted)
 

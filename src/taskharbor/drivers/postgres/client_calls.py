@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from taskharbor.drivers.contract import CANCELLED_REASON
-from taskharbor.drivers.listing import job_query
+from taskharbor.drivers.listing import JobQuery, ListVerb
 from taskharbor.drivers.postgres import reading
 from taskharbor.drivers.postgres.enqueue import enqueue
 from taskharbor.drivers.postgres.lock_retry import ADMIN_S, JobLocked, Waits, ask_again
@@ -21,7 +21,7 @@ from taskharbor.drivers.postgres.statement import Program, Statement, array, cal
 from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
 from taskharbor.model.bounds import check_moment
 from taskharbor.model.errors import DriverError
-from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
+from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, WorkerInfo
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import to_us
 
@@ -46,7 +46,7 @@ class Runner(Waits, Protocol):
         """The greatest server time seen so far."""
 
 
-class PostgresClientCalls:
+class PostgresClientCalls(ListVerb):
     """The calls of `ClientDriver`, apart from `open`."""
 
     def __init__(self, options: PostgresOptions) -> None:
@@ -137,21 +137,7 @@ class PostgresClientCalls:
 
         return await ask_again(ids, await ask(ids), ask, ADMIN_S, self._runner())
 
-    async def list(  # last: its name hides the type `list` from what follows
-        self,
-        *,
-        now: datetime,
-        queue: str | None = None,
-        state: State | str | None = None,
-        type: str | None = None,
-        group: str | None = None,
-        flow_id: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page:
-        wanted = job_query(
-            queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
-        )
+    async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         return await self._runner().run(lambda: reading.list_jobs(self._schema, now, wanted))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from redis.exceptions import ResponseError
 
 from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.listing import job_query
+from taskharbor.drivers.listing import JobQuery, ListVerb
 from taskharbor.drivers.redis import admin, damage, leases, reading
 from taskharbor.drivers.redis.endpoint import LOST, Endpoint, refuse_large, refused
 from taskharbor.drivers.redis.enqueue import enqueue
@@ -31,7 +31,7 @@ from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.model.bounds import check_job, check_moment, check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.model.ids import new_tokens
-from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
+from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
@@ -60,7 +60,7 @@ class _Opened:
 
 
 @accepts_any_name
-class RedisDriver(SingleVerbs):
+class RedisDriver(ListVerb, SingleVerbs):
     """Jobs in Redis.
 
     >>> RedisDriver("redis://localhost/0").retention
@@ -257,23 +257,7 @@ class RedisDriver(SingleVerbs):
     async def workers(self, now: datetime) -> list[WorkerInfo]:
         return await admin.workers(self.store, now)
 
-    # Last: from here on `list` names this method, not the type
-
-    async def list(
-        self,
-        *,
-        now: datetime,
-        queue: str | None = None,
-        state: State | str | None = None,
-        type: str | None = None,
-        group: str | None = None,
-        flow_id: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page:
-        wanted = job_query(
-            queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
-        )
+    async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         return await self.reader.page(wanted, to_ms(now))
 
 

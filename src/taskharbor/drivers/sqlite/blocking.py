@@ -15,7 +15,7 @@ from datetime import datetime
 from types import FrameType
 from typing import Any, TypeVar
 
-from taskharbor.drivers.listing import job_query
+from taskharbor.drivers.listing import JobQuery, ListVerb
 from taskharbor.drivers.sqlite import admin, reading
 from taskharbor.drivers.sqlite.database import Database, close_database_here, open_database_here
 from taskharbor.drivers.sqlite.enqueue import enqueue
@@ -23,7 +23,7 @@ from taskharbor.drivers.sqlite.options import SqliteOptions
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.model.errors import BackendUnavailable, DriverError
-from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
+from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, WorkerInfo
 from taskharbor.model.lease import Enqueued
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class SqliteBlocking:
 
 
 @accepts_any_name
-class _CallsUntil:
+class _CallsUntil(ListVerb):
     """The driver's calls, done on the calling thread. The coroutines never suspend."""
 
     def __init__(self, calls: SqliteBlocking, deadline: float) -> None:
@@ -152,21 +152,7 @@ class _CallsUntil:
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         return self._write(lambda session: admin.cancel_flow(session, flow_id, now))
 
-    async def list(
-        self,
-        *,
-        now: datetime,
-        queue: str | None = None,
-        state: State | str | None = None,
-        type: str | None = None,
-        group: str | None = None,
-        flow_id: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page:
-        wanted = job_query(
-            queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
-        )
+    async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         return self._read(lambda session: reading.list_jobs(session, now, wanted))
 
 

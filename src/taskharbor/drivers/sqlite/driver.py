@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.listing import job_query
+from taskharbor.drivers.listing import JobQuery, ListVerb
 from taskharbor.drivers.sqlite import admin, caller_connection, reading, schema
 from taskharbor.drivers.sqlite.blocking import SqliteBlocking
 from taskharbor.drivers.sqlite.database import Database, close_database, open_database
@@ -24,7 +24,7 @@ from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.drivers.wait_calls import WaitCall
 from taskharbor.model.bounds import check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
-from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, State, WorkerInfo
+from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Ack, Fail, Outcome
 
@@ -33,7 +33,7 @@ MAX_INLINE_BYTES = 4096  # of a payload or a result
 
 
 @accepts_any_name
-class SqliteDriver(SingleVerbs):
+class SqliteDriver(ListVerb, SingleVerbs):
     """Jobs in an SQLite file.
 
     >>> SqliteDriver("sqlite:///jobs.db").retention
@@ -219,22 +219,7 @@ class SqliteDriver(SingleVerbs):
     async def workers(self, now: datetime) -> list[WorkerInfo]:
         return await self.database.read(lambda session: reading.workers(session, now))
 
-    # Last, because its name hides the type `list` from what follows in the class.
-    async def list(
-        self,
-        *,
-        now: datetime,
-        queue: str | None = None,
-        state: State | str | None = None,
-        type: str | None = None,
-        group: str | None = None,
-        flow_id: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page:
-        wanted = job_query(
-            queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
-        )
+    async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         return await self.database.read(lambda session: reading.list_jobs(session, now, wanted))
 
 
