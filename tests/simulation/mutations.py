@@ -40,7 +40,7 @@ def a_failed_settle_is_not_repeated(patch: pytest.MonkeyPatch) -> None:
                 self._held.pop(run.lease.token, None)
             self._on_settled()
             return
-        self._close(batch, answers)
+        self._report(batch, answers)
 
     patch.setattr(Settler, "_flush", flush)
 
@@ -52,7 +52,7 @@ def a_batch_is_forgotten_when_its_settle_fails(patch: pytest.MonkeyPatch) -> Non
             answers = await self._driver.settle([outcome for _, outcome in batch], self._clock.now())
         except Exception:
             return  # still held, so the heart keeps the lease
-        self._close(batch, answers)
+        self._report(batch, answers)
 
     patch.setattr(Settler, "_flush", flush)
 

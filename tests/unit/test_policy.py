@@ -180,17 +180,17 @@ def test_a_huge_reason_is_cut():
 
 @pytest.mark.parametrize("error", [SilentSnooze(), Snooze(-1), Snooze("soon"), Snooze(float("nan"))])  # type: ignore[arg-type]  # wrong on purpose
 def test_a_snooze_without_a_usable_delay_is_a_minute_and_reported(error: Snooze):
-    verdict = on_error(record(attempts=3), LEASE, error, FIVE, NOW)
-    assert verdict.outcome == Retry(LEASE, NOW + POLICY_FAILED_DELAY, 3)
-    assert verdict.policy_error is not None
+    decision = on_error(record(attempts=3), LEASE, error, FIVE, NOW)
+    assert decision.outcome == Retry(LEASE, NOW + POLICY_FAILED_DELAY, 3)
+    assert decision.policy_error is not None
 
 
 @pytest.mark.parametrize("error", [SilentRetry(), RetryLater(-1), RetryLater("soon")])  # type: ignore[arg-type]  # wrong on purpose
 def test_a_retry_later_without_a_usable_delay_is_a_minute_and_reported(error: RetryLater):
-    verdict = on_error(record(), LEASE, error, FIVE, NOW)
-    assert isinstance(verdict.outcome, Retry)
-    assert (verdict.outcome.run_at, verdict.outcome.attempts) == (NOW + POLICY_FAILED_DELAY, 1)
-    assert verdict.policy_error is not None
+    decision = on_error(record(), LEASE, error, FIVE, NOW)
+    assert isinstance(decision.outcome, Retry)
+    assert (decision.outcome.run_at, decision.outcome.attempts) == (NOW + POLICY_FAILED_DELAY, 1)
+    assert decision.policy_error is not None
 
 
 def _raise(error: BaseException) -> Any:
@@ -213,10 +213,10 @@ def _raise(error: BaseException) -> Any:
     ],
 )
 def test_a_policy_that_raises_or_returns_nonsense_counts_as_a_minute_and_is_reported(policy: Any):
-    verdict = on_error(record(), LEASE, ValueError(), Terms(policy, 5), NOW)
-    assert isinstance(verdict.outcome, Retry)
-    assert verdict.outcome.run_at == NOW + POLICY_FAILED_DELAY
-    assert isinstance(verdict.policy_error, BaseException)
+    decision = on_error(record(), LEASE, ValueError(), Terms(policy, 5), NOW)
+    assert isinstance(decision.outcome, Retry)
+    assert decision.outcome.run_at == NOW + POLICY_FAILED_DELAY
+    assert isinstance(decision.policy_error, BaseException)
 
 
 # When it runs again
@@ -284,8 +284,8 @@ def test_durations_of_policies_may_be_timedeltas():
 
 
 def test_the_longest_delay_with_jitter_is_still_a_delay():
-    verdict = on_error(record(), LEASE, ValueError(), Terms(Exponential(LONGEST, 2, LONGEST, 10), 5), NOW)
-    assert verdict.policy_error is None
+    decision = on_error(record(), LEASE, ValueError(), Terms(Exponential(LONGEST, 2, LONGEST, 10), 5), NOW)
+    assert decision.policy_error is None
 
 
 @pytest.mark.parametrize(

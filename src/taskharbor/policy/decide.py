@@ -1,6 +1,6 @@
-"""From how a handler ended to what is settled: the whole failure policy, as pure functions.
+"""From how a handler failed to what is settled: the whole failure policy, as pure functions.
 
-    returned            → Ack                       raised Snooze        → Retry, no failure recorded
+    (returned           → Ack: worker/decider.py)   raised Snooze        → Retry, no failure recorded
     raised anything     → Retry after the policy's delay, or Fail when attempts are used up
     raised RetryLater   → the same with its own delay     raised Unrecoverable → Fail now
     raised Cancel       → Cancelled                 lease lost max_lost times → Fail "crashed N times"
@@ -38,7 +38,7 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 def terms_of(job: JobRecord, declared: Terms, error: BaseException) -> tuple[Terms, BaseException | None]:
-    """The terms for this failure: what the call carries in its metadata wins over what was declared.
+    """The terms for this failure: what the job carries in its metadata wins over what its task declared.
 
     Metadata that cannot be read (another program wrote it) is ignored; the error is returned as well.
     """

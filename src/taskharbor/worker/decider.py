@@ -91,7 +91,7 @@ class Decider:
         self.decide(delivery, self._builder.failed(delivery, refusal))
 
     def crashed(self, delivery: Delivery) -> None:
-        """It was lost too often: it is dead without another run."""
+        """It was lost too often: it is dead, and its handler is not called again."""
         crashed = decide.crashed(delivery.job, delivery.lease, self._clock.now())
         self.decide(delivery, self._builder.final(delivery, crashed))
 
@@ -100,14 +100,14 @@ class Decider:
         delivery.why = why
         self.decide(delivery, decide.give_back(delivery.job, delivery.lease, run_at))
 
-    def take_back(self, delivery: Delivery) -> None:
+    def give_back_running(self, delivery: Delivery) -> None:
         """Return it to its queue at the end of a stop, while its handler goes on."""
         delivery.why = SHUTDOWN
-        self._decide_without(delivery, decide.give_back(delivery.job, delivery.lease), "its worker stops")
+        self._decide_while_running(delivery, decide.give_back(delivery.job, delivery.lease), "its worker stops")
 
     def timed_out(self, delivery: Delivery) -> None:
         """It timed out, and its handler goes on."""
-        self._decide_without(delivery, self._builder.timed_out(delivery), "it timed out")
+        self._decide_while_running(delivery, self._builder.timed_out(delivery), "it timed out")
 
     def undecided(self, delivery: Delivery, error: BaseException) -> None:
         """Something failed between the handler's end and its outcome. That ends the job, never its worker."""
@@ -120,8 +120,8 @@ class Decider:
             outcome = decide.refuse(delivery.job, delivery.lease, reason, self._clock.now())
         self.decide(delivery, outcome)
 
-    def _decide_without(self, delivery: Delivery, outcome: Outcome, why: str) -> None:
-        """Decide while the handler goes on: roll its transaction back first, then settle."""
+    def _decide_while_running(self, delivery: Delivery, outcome: Outcome, why: str) -> None:
+        """Decide without waiting for the handler: roll its transaction back first, then settle."""
         delivery.ending = delivery.transaction is not None
         self.decide(delivery, outcome)
         self.abort(delivery, why)
@@ -144,8 +144,8 @@ class Decider:
         try:
             refused = await transaction.commit(outcome, self._clock.now())
         except BaseException as error:
-            # Nobody knows whether it was committed, so it must not be acked apart from the writes: when the lease ends
-            # the job is done, or it runs again.
+            # It may be committed or not, so it must not be acked apart from the writes: when the lease ends the job is
+            # done, or it runs again.
             refused = DriverError(f"its transaction ended with {class_name(error)}")
         delivery.ending = False
         return self._committed(delivery, outcome, refused)

@@ -255,10 +255,10 @@ class Executor:
             delivery.stop_reason = SHUTDOWN
             delivery.interrupt()
             if delivery.in_thread:
-                decider.take_back(delivery)
+                decider.give_back_running(delivery)
         await self._wait_until_decided(asyncio.sleep(INTERRUPT_GRACE_S))
         for delivery in capacity.undecided():
-            decider.take_back(delivery)
+            decider.give_back_running(delivery)
         await self._wait_until_decided(asyncio.sleep(ENDING_GRACE_S))
         for delivery in capacity.ending():
             decider.give_up_ending(delivery)

@@ -1,7 +1,7 @@
-"""The fetcher: reserves exactly as many jobs as there are free slots.
+"""The fetcher: reserves at most as many jobs as there are free slots.
 
     wait for room ──► reserve(limit=room) ──► jobs: (bind results) to the executor, and again
-         ▲                   └──► nothing: wait for a hint from the store, for the time of a job put off here, or poll
+         ▲                   └──► nothing: wait for a hint, for the time of a job that this worker put off, or poll
          └── the store does not answer: wait with growing, jittered delays, for ever
 
 Reserving before a slot is free would burn the lease while the job waits. A reserve that is under way when the worker
@@ -62,7 +62,7 @@ class Fetcher(Service):
         self._again = False  # only the times to wait for have changed: wait again, without a reserve
 
     def expect(self, moment: datetime) -> None:
-        """A job that was put off here is due at `moment`: reserve then, not at the next poll."""
+        """A job that this worker put off (a retry, a snooze) is due at `moment`: reserve then, not at the next poll."""
         if self._due_times.note(moment) and self._waiting:
             self._again = True
             self.wake()
@@ -84,9 +84,8 @@ class Fetcher(Service):
                 await self.rest(asyncio.ensure_future(asyncio.sleep(backoff.next())))
                 continue
             backoff.reset()
-            self._outage.answered(
-                "reserve", "wait", "results"
-            )  # "wait" and "results" may have failed, and were not needed since
+            # Also for "wait" and "results": they may have failed earlier, and have not been called since.
+            self._outage.answered("reserve", "wait", "results")
             self.polled_at = self._clock.monotonic()
             if batch:
                 unbound: dict[str, Exception] = {}
@@ -102,7 +101,7 @@ class Fetcher(Service):
                 await self._wait_for_work()
 
     async def _wait_for_work(self) -> None:
-        """Wait for a hint from the store, the next poll, a job put off here, or (`until_empty`) a handler's end."""
+        """Wait for a hint, the next poll, the time of a job put off here, or (`until_empty`) a handler's end."""
         self._waiting = self._again = True
         try:
             while self._again and not self.stopping:

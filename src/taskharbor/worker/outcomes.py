@@ -72,11 +72,13 @@ class OutcomeBuilder:
             handler.unrecoverable if handler else (),
         )
         terms, unreadable = decide.terms_of(job, declared, error)
-        verdict = decide.on_error(job, delivery.lease, error, terms, now)
-        for problem in (unreadable, verdict.policy_error):
+        decision = decide.on_error(job, delivery.lease, error, terms, now)
+        for problem in (unreadable, decision.policy_error):
             if problem is not None:
                 self._observers.emit(PolicyFailed(job, self._settings.name, problem))
-        outcome = verdict.outcome if handler is None else masked_outcome(job, handler.signature.codec, verdict.outcome)
+        outcome = decision.outcome
+        if handler is not None:
+            outcome = masked_outcome(job, handler.signature.codec, outcome)
         return self.final(delivery, outcome)
 
     def undecided(self, delivery: Delivery, error: BaseException) -> Outcome:

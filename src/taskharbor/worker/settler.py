@@ -127,11 +127,11 @@ class Settler(Service):
                     return
             else:
                 self._outage.answered("settle")
-                for delivery, outcome, reason in self._close(batch, results):
+                for delivery, outcome, reason in self._report(batch, results):
                     self._retry_alone(delivery, outcome, reason)
                 return
             await asyncio.sleep(backoff.next())
-            batch = self._still_held(batch)
+            batch = self._with_valid_lease(batch)
 
     # One outcome that the store could not take ---------------------------------------------------------------
 
@@ -152,19 +152,19 @@ class Settler(Service):
             if tries == WARN_AFTER_TRIES:
                 logger.warning("the outcome of job %s waits: %s", delivery.job.id, reason)
             await asyncio.sleep(min(backoff.next(), MAX_RETRY_DELAY_S))
-            if not self._still_held([(delivery, outcome)]):
+            if not self._with_valid_lease([(delivery, outcome)]):
                 return
             try:
                 results = await self._driver.settle([outcome], self._clock.now())
             except Exception:
                 self._outcomes.submit(delivery, outcome)  # the next batch reports what is wrong with the store
                 return
-            left = self._close([(delivery, outcome)], results)
+            left = self._report([(delivery, outcome)], results)
             if not left:
                 return
             reason = left[0][2]
 
-    def _still_held(self, batch: list[Decided]) -> list[Decided]:
+    def _with_valid_lease(self, batch: list[Decided]) -> list[Decided]:
         """The outcomes that are worth another try: those whose lease is valid. The jobs of the others run again."""
         now = self._clock.now()
         kept = []
@@ -176,9 +176,9 @@ class Settler(Service):
                 self._refused(delivery, outcome, error)
         return kept
 
-    # What the store said -------------------------------------------------------------------------------------
+    # What the store returned ---------------------------------------------------------------------------------
 
-    def _close(
+    def _report(
         self, batch: list[Decided], results: list[TaskHarborError | None]
     ) -> list[tuple[Delivery, Outcome, TaskHarborError]]:
         """Report recorded and refused outcomes; return those that the store could not take for now, and why."""
