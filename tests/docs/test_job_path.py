@@ -89,6 +89,23 @@ def test_a_job_passes_the_files_of_the_page_in_their_order(driver: str, tmp_path
     assert is_passed_in_order(settling, running)
 
 
+@pytest.mark.parametrize("driver", ["Memory", "SQLite"])
+def test_a_blocking_enqueue_passes_the_files_of_the_page_in_their_order(driver: str, tmp_path: Path):
+    harbor = Harbor("memory://" if driver == "Memory" else f"sqlite:///{tmp_path}/jobs.db")
+
+    @harbor.task
+    def work() -> None: ...
+
+    work.enqueue()  # the first call opens the store and imports modules
+    with traced() as files:
+        work.enqueue()
+    harbor.close()
+    assert set(shared("Enqueue")) - {"src/taskharbor/client/handle.py"} <= set(files)
+    entry, *inside = stored(driver, "blocking enqueue")
+    awaited = stored(driver, "enqueue")
+    assert is_passed_in_order([entry, *inside, *awaited[awaited.index(inside[-1]) + 1 :]], files)
+
+
 def test_the_page_has_a_path_for_every_driver_and_call():
     for driver in ("Memory", "SQLite", "Postgres", "Redis"):
         assert all(stored(driver, call) for call in ("enqueue", "reserve", "settle"))

@@ -1,7 +1,7 @@
 """The driver contract as a Protocol. docs/driver-contract.md is its text, `taskharbor.conformance` its proof.
 
-Core decides, drivers store: a driver never computes a backoff, never decides that a job is dead, never reads a
-clock (except in `server_time`) and never decodes a payload.
+Core decides, drivers store: a driver never computes a backoff, never decides that a job is dead, never reads the time
+of day (except in `server_time`) and never decodes a payload.
 """
 
 from __future__ import annotations
