@@ -1,4 +1,4 @@
 """The nouns: jobs, leases, outcomes, errors, events, clock, codec, ids.
 
-Nothing here does I/O, and nothing here imports from another room of the house.
+Nothing here does I/O, and nothing here imports from another package of taskharbor.
 """
