@@ -20,6 +20,7 @@ from taskharbor.model.lease import Enqueued
 from taskharbor.testing import Faults, ManualClock
 from tests.client.test_portal import run_script
 from tests.client.tools import Waits
+from tests.drivers.interrupts import check_interrupted_calls
 
 REQUEST = JobRequest(type="t")
 
@@ -340,7 +341,7 @@ def test_a_forked_child_never_uses_or_closes_the_calls_of_its_parent() -> None:
         client = Client(Pids())
         client.enqueue(JobRequest(type="t"))
         client._drivers._lock.acquire()           # a thread of the parent's holds it, and does not exist in the child
-        client._drivers._blocking._opening.acquire()
+        client._drivers._blocking._opening.enter(0)
         if (child := os.fork()) == 0:
             client.enqueue(JobRequest(type="t"))
             client.close()
@@ -348,7 +349,7 @@ def test_a_forked_child_never_uses_or_closes_the_calls_of_its_parent() -> None:
             gc.collect()
             os._exit(7)
         client._drivers._lock.release()
-        client._drivers._blocking._opening.release()
+        client._drivers._blocking._opening.inside.clear()
         _, status = os.waitpid(child, 0)
         client.enqueue(JobRequest(type="t"))
         client.close()
@@ -429,3 +430,9 @@ def test_an_interrupt_ends_a_wait(waits_for: str) -> None:
             print("interrupted")
         """)
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # interrupted before it began
+def test_a_signal_handler_that_raises_at_any_moment_leaves_memory_usable() -> None:
+    check_interrupted_calls("memory://", opening=True)

@@ -13,6 +13,7 @@ import pytest
 from taskharbor.client.access import run_on_this_thread
 from taskharbor.drivers import BackendUnavailable, JobRecord
 from taskharbor.drivers.postgres import PostgresDriver
+from tests.drivers.interrupts import check_interrupted_calls
 from tests.drivers.postgres_stores import emptied
 from tests.servers import postgres
 
@@ -189,3 +190,9 @@ def test_a_forked_child_has_connections_of_its_own():
     assert os.waitpid(child, 0)[1] == 0
     assert store.call("enqueue", [job("child")], NOW)[0].existed
     store.calls.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # interrupted before it began
+def test_a_signal_handler_that_raises_at_any_moment_loses_no_connection():
+    check_interrupted_calls(f"{emptied()}?pool_size=1", opening=False)

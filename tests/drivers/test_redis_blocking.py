@@ -17,6 +17,7 @@ from taskharbor.client.access import run_on_this_thread
 from taskharbor.drivers import Ack, BackendUnavailable, JobNotFound, JobRecord
 from taskharbor.drivers.redis import RedisDriver, blocking_connection
 from taskharbor.drivers.redis.blocking import RedisBlocking
+from tests.drivers.interrupts import check_interrupted_calls
 from tests.drivers.redis_stores import emptied
 from tests.drivers.test_redis_tls import address as tls_address
 from tests.drivers.test_redis_tls import folder, server  # noqa: F401 - fixtures
@@ -197,7 +198,7 @@ def test_a_call_that_was_interrupted_leaves_no_reply_behind(monkeypatch: pytest.
         with pytest.raises(KeyboardInterrupt):
             run(calls, lambda driver: driver.inspect("a", NOW))
         assert calls._pool._idle == []
-        assert calls._pool._users == set()
+        assert calls._pool._places.inside == set()
         assert run(calls, lambda driver: driver.results(["a"])) == {"a": None}
 
 
@@ -212,7 +213,7 @@ def test_threads_share_a_bounded_number_of_connections() -> None:
                 for turn in range(20):
                     run(calls, lambda driver: driver.enqueue([job(f"{number}.{turn}")], NOW))  # noqa: B023 - called at once
                     assert calls._pool is not None
-                    most = max(most, len(calls._pool._users))
+                    most = max(most, len(calls._pool._places.inside))
             except BaseException as error:
                 errors.append(error)
 
@@ -230,8 +231,14 @@ def test_threads_share_a_bounded_number_of_connections() -> None:
 def test_a_thread_that_finds_no_free_connection_gives_up_at_its_deadline() -> None:
     with blocking(f"{emptied()}?pool_size=1") as calls:
         assert calls._pool is not None
-        calls._pool._users.add(-1)  # another thread's call, which does not end
+        calls._pool._places.inside.add(-1)  # another thread's call, which does not end
         with pytest.raises(BackendUnavailable, match="all 1 connections were in use"):
             run(calls, lambda driver: driver.enqueue([job("a")], NOW), time.monotonic() + 0.05)
-        calls._pool._users.clear()
+        calls._pool._places.inside.clear()
         run(calls, lambda driver: driver.enqueue([job("a")], NOW), time.monotonic() + 60)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # interrupted before it began
+def test_a_signal_handler_that_raises_at_any_moment_loses_no_connection() -> None:
+    check_interrupted_calls(f"{emptied()}?pool_size=1", opening=False)

@@ -19,6 +19,7 @@ from taskharbor.drivers import Ack, BackendUnavailable, JobNotFound, JobRecord
 from taskharbor.drivers.sqlite import SqliteDriver, wal
 from taskharbor.drivers.sqlite.blocking import SqliteBlocking
 from taskharbor.drivers.sqlite.database import Database
+from tests.drivers.interrupts import check_interrupted_calls
 
 pytestmark = pytest.mark.lane("sqlite")
 T = TypeVar("T")
@@ -218,3 +219,8 @@ def test_closed_calls_are_refused_and_closing_twice_does_nothing(path):
         with pytest.raises(BackendUnavailable, match="were closed"):
             calls.until(LATER)
     assert not Path(f"{path}-wal").exists()
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")  # interrupted before it began
+def test_a_signal_handler_that_raises_at_any_moment_leaves_the_file_usable(path):
+    check_interrupted_calls(f"sqlite:///{path}", opening=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from taskharbor.client.portal import stay_at_exit
 from taskharbor.drivers.contract import BlockingCalls, ClientDriver
+from taskharbor.drivers.signal_safe import ClosedFlag, Places
 from taskharbor.model.errors import BackendUnavailable
 
 if TYPE_CHECKING:
@@ -91,9 +92,9 @@ class BlockingAccess:
         self._calls = calls
         self._follow = follow
         self._is_stale = is_stale
-        self._opening = threading.Lock()
+        self._opening = Places(1)
         self._is_open = False
-        self._closed = threading.Event()
+        self._closed = ClosedFlag()
 
     def time(self) -> float:
         return time.monotonic()
@@ -124,9 +125,10 @@ class BlockingAccess:
         self._calls.close()
 
     async def _open(self, driver: ClientDriver, deadline: float) -> None:
-        if not self._opening.acquire(timeout=min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX)):
-            raise BackendUnavailable("another thread was still opening the store")
+        me = threading.get_ident()
         try:
+            if not self._opening.enter(deadline - time.monotonic()):
+                raise BackendUnavailable("another thread was still opening the store")
             if self._closed.is_set():
                 raise BackendUnavailable("the client was closed while it opened the store")
             if not self._is_open:
@@ -135,7 +137,8 @@ class BlockingAccess:
                     await self._follow(driver.server_time)
                 self._is_open = True
         finally:
-            self._opening.release()
+            self._opening.inside.discard(me)
+            self._opening.wake()
 
     async def _follow_again(self, driver: ClientDriver) -> None:
         assert self._follow is not None

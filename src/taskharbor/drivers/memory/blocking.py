@@ -6,13 +6,11 @@ in no queue, and a person who stops a loop of `enqueue` in a notebook goes on wi
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from taskharbor.drivers.signal_safe import DeferredSignals
 from taskharbor.model.errors import BackendUnavailable, DriverError
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
@@ -61,27 +59,7 @@ class MemoryBlocking:
         return await _uninterrupted(self._driver.cancel_flow, flow_id, now)
 
 
-_SIGINT = int(signal.SIGINT)
-# The C functions below `signal`, where there are any: its own turn every handler into an enum first, which costs 14 µs
-# a call on Python 3.11, a third of an enqueue.
-_handlers: Any = sys.modules.get("_signal", signal)
-
-
 async def _uninterrupted(call: Callable[..., Awaitable[T]], *args: Any) -> T:
-    """Await a call that never suspends. A SIGINT that arrives meanwhile is handled when it has ended.
-
-    Python runs signal handlers in the main thread only, so in others there is nothing to do.
-    """
-    if threading.current_thread() is not threading.main_thread():
+    """Await a call that never suspends. A signal that arrives meanwhile is handled when it has ended."""
+    with DeferredSignals():
         return await call(*args)
-    handler = _handlers.getsignal(_SIGINT)
-    if not callable(handler):  # the system's default, or ignored: no Python code runs
-        return await call(*args)
-    received: list[int] = []
-    _handlers.signal(_SIGINT, lambda number, frame: received.append(number))
-    try:
-        return await call(*args)
-    finally:
-        _handlers.signal(_SIGINT, handler)
-        if received:
-            signal.raise_signal(_SIGINT)

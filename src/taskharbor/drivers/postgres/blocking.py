@@ -21,6 +21,7 @@ from taskharbor.drivers.postgres.driver import PostgresDriver
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import BEGIN, arguments, limit_of, session_settings, warn_of_pooler
 from taskharbor.drivers.postgres.statement import Program, Statement
+from taskharbor.drivers.signal_safe import ClosedFlag, DeferredSignals, Places
 from taskharbor.model.errors import BackendUnavailable
 
 T = TypeVar("T")
@@ -111,9 +112,9 @@ class PostgresBlocking:
     def __init__(self, dsn: str) -> None:
         self._driver = _BlockingDriver(dsn)
         self._options = self._driver.options
-        self._free = threading.Semaphore(self._options.pool_size)
+        self.places = Places(self._options.pool_size)
         self._idle: list[ThreadConnection] = []  # append and pop are atomic
-        self._closed = threading.Event()
+        self._closed = ClosedFlag()
         self._newest_ms = 0
         self.limit = limit_of(self._options)
         self.says_isolation = False
@@ -135,16 +136,13 @@ class PostgresBlocking:
         self._closed.wait(seconds)
 
     def take(self, sql: str, deadline: float) -> ThreadConnection:
-        """A free connection; if possible one that has sent `sql` before: its server process has the plans."""
-        if not self._free.acquire(blocking=False) and not self._free.acquire(
-            timeout=min(max(deadline - time.monotonic(), 0), threading.TIMEOUT_MAX)
-        ):
+        """A free connection; if possible one that has sent `sql` before: its server process has the plans.
+
+        Whatever happens, the thread has to leave `places` afterwards.
+        """
+        if not self.places.enter(deadline - time.monotonic()):
             raise TimeoutError("no connection was free in time")
-        try:
-            return self._idle_one(sql) or ThreadConnection(self._options, deadline)
-        except BaseException:
-            self._free.release()
-            raise
+        return self._idle_one(sql) or ThreadConnection(self._options, deadline)
 
     def _idle_one(self, sql: str) -> ThreadConnection | None:
         for connection in reversed(self._idle):
@@ -157,15 +155,13 @@ class PostgresBlocking:
         return None
 
     def give(self, connection: ThreadConnection) -> None:
-        try:
-            if self._closed.is_set() or not connection.is_reusable():
-                connection.close()
-            else:
-                self._idle.append(connection)
-                if self._closed.is_set():  # closed in between
-                    self.drop_idle()
-        finally:
-            self._free.release()
+        """Keep a connection for the next call, if that can use it."""
+        if self._closed.is_set() or not connection.is_reusable():
+            connection.close()
+        else:
+            self._idle.append(connection)
+            if self._closed.is_set():  # closed in between
+                self.drop_idle()
 
     def drop_idle(self) -> None:
         with contextlib.suppress(IndexError):
@@ -226,8 +222,10 @@ class _Deadlined:
         except StopIteration as stop:
             result: T = stop.value
             return result
-        connection = self._calls.take(first.sql, deadline)
+        me, places = threading.get_ident(), self._calls.places
+        connection: ThreadConnection | None = None
         try:
+            connection = self._calls.take(first.sql, deadline)
             if check:
                 connection.ask("select 1", (), deadline)
             attempts.sent = True
@@ -235,8 +233,11 @@ class _Deadlined:
                 return _drive_in_transaction(connection, program, first, deadline)
             return _drive(connection, program, first, deadline)
         finally:
-            attempts.late = connection.late
-            self._calls.give(connection)
+            places.inside.discard(me)
+            if connection is not None:
+                attempts.late = connection.late
+                self._calls.give(connection)
+            places.wake()
 
 
 def _drive(connection: ThreadConnection, program: Program[T], first: Statement, deadline: float) -> T:
@@ -284,6 +285,7 @@ class _BlockingDriver(PostgresDriver):
         """
         assert self._over is not None
         raised: list[BaseException] = []
+        ended = ClosedFlag()
 
         async def opened() -> None:
             driver = PostgresDriver(self._dsn)
@@ -295,11 +297,14 @@ class _BlockingDriver(PostgresDriver):
                 asyncio.run(opened())
             except BaseException as error:
                 raised.append(error)
+            finally:
+                ended.set()
 
         thread = threading.Thread(target=work, name="taskharbor-postgres-open", daemon=True)
-        thread.start()
-        thread.join(self._over.left)
-        if thread.is_alive():
+        with DeferredSignals():
+            thread.start()
+        ended.wait(self._over.left)
+        if not ended.is_set():
             raise unavailable(self._options, TimeoutError("the deadline has passed"))
         if raised:
             raise raised[0]

@@ -30,6 +30,7 @@ from taskharbor.drivers.redis.sentinel import (
     sentinel_questions,
 )
 from taskharbor.drivers.redis.store import RedisStore
+from taskharbor.drivers.signal_safe import Places
 from taskharbor.model.errors import BackendUnavailable
 
 if TYPE_CHECKING:
@@ -149,18 +150,21 @@ class BlockingPrimary:
     def __init__(self, options: RedisOptions) -> None:
         self._options = options
         self._sentinels = [BlockingPool(options.for_sentinels(), address) for address in options.hosts]
-        self._lock = threading.Lock()  # one thread asks at a time
+        self._asking = Places(1)  # one thread asks at a time
         self._pool: BlockingPool | None = None
         self._check_at = 0.0
 
     def pool(self, deadline: float) -> BlockingPool:
         """The primary's connections. The sentinels are asked if they have not been for a second."""
         pool = self._pool
-        if pool is not None and (monotonic() < self._check_at or not self._lock.acquire(blocking=False)):
+        if pool is not None and monotonic() < self._check_at:
             return pool
-        if pool is None and not self._lock.acquire(timeout=_seconds_until(deadline)):
-            raise TimeoutError("another thread was still asking the sentinels")
+        me = threading.get_ident()
         try:
+            if not self._asking.enter(_seconds_until(deadline) if pool is None else 0):
+                if pool is not None:
+                    return pool
+                raise TimeoutError("another thread was still asking the sentinels")
             if self._pool is not None and monotonic() >= self._check_at:
                 self._check(self._pool, deadline)
             pool = self._pool
@@ -169,7 +173,8 @@ class BlockingPrimary:
             self._check_at = monotonic() + CHECK_EVERY_S
             return pool
         finally:
-            self._lock.release()
+            self._asking.inside.discard(me)
+            self._asking.wake()
 
     def _check(self, pool: BlockingPool, deadline: float) -> None:
         try:

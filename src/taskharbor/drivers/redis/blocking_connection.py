@@ -32,6 +32,7 @@ from taskharbor.drivers.redis.resp import (
     server_name,
     set_keepalive,
 )
+from taskharbor.drivers.signal_safe import Places
 from taskharbor.model.clock import StoreClock
 
 CHECKED_AFTER_S = 1.0  # a connection that was idle for longer is checked before it is used
@@ -154,12 +155,8 @@ class BlockingPool:
         self.address = address
         self._options = options
         self._primary = primary  # whether each connection must be to a primary
-        self._changed = threading.Condition(threading.Lock())
+        self._places = Places(options.pool_size)
         self._idle: list[BlockingConnection] = []
-        # Threads that have a connection. An interrupt may end a call before it takes itself out; the next call of the
-        # thread does, where a semaphore would lose a place for ever.
-        self._users: set[int] = set()
-        self._waiting = 0
         self.closed = False
 
     @property
@@ -181,33 +178,30 @@ class BlockingPool:
         DSN, and the deadline."""
         limit = self._options.timeout if within is None else min(within, self._options.timeout)
         end = min(deadline, _monotonic() + limit) if within is not None else deadline
-        user = threading.get_ident()
+        me = threading.get_ident()
         connection: BlockingConnection | None = None
         try:
-            connection = self._take(user, min(end, _monotonic() + self._options.connect_timeout))
+            connection = self._take(min(end, _monotonic() + self._options.connect_timeout))
             left = end - _monotonic()
             if left <= 0:
                 raise TimeoutError("no time left")
             replies = connection.call(commands, limit if left > limit else left)
             if not self.closed:
-                self._idle.append(connection)
-                connection = None
+                # In this order: a signal handler that raises must not close what another thread may have by now.
+                whole, connection = connection, None
+                self._idle.append(whole)
             return replies
         finally:
-            self._users.discard(user)
+            self._places.inside.discard(me)
             if connection is not None:
                 connection.close()
-            if self._waiting:
-                with self._changed:
-                    self._changed.notify()
+            self._places.wake()
 
-    def _take(self, user: int, deadline: float) -> BlockingConnection:
+    def _take(self, deadline: float) -> BlockingConnection:
         if self.closed:
             raise ConnectionError("the store's blocking calls were closed")
-        with self._changed:
-            while len(self._users) >= self._options.pool_size and user not in self._users:
-                self._wait(deadline, f"all {self._options.pool_size} connections were in use")
-            self._users.add(user)
+        if not self._places.enter(deadline - _monotonic()):
+            raise TimeoutError(f"all {self._options.pool_size} connections were in use")
         while True:
             try:
                 connection = self._idle.pop()
@@ -226,12 +220,13 @@ class BlockingPool:
             except ConnectionError as error:
                 if TOO_MANY_CLIENTS not in str(error):
                     raise
-                if len(self._users) <= 1:
+                if len(self._places.inside) <= 1:
                     advice = "raise maxclients on the server, or lower pool_size"
                     raise ConnectionError(f"{TOO_MANY_CLIENTS}; {advice}") from error
-            with self._changed:  # another thread's connection will do
-                if not self._idle:
-                    self._wait(deadline, TOO_MANY_CLIENTS)
+            left = deadline - _monotonic()
+            if left <= 0:
+                raise TimeoutError(TOO_MANY_CLIENTS)
+            self._places.sleep(left, lambda: bool(self._idle))  # another thread's connection will do
             with contextlib.suppress(IndexError):
                 return self._idle.pop()
         if self._primary:
@@ -246,13 +241,3 @@ class BlockingPool:
         except BaseException:
             connection.close()
             raise
-
-    def _wait(self, deadline: float, why: str) -> None:
-        """Wait for another call to end; the condition is held."""
-        left = deadline - _monotonic()
-        self._waiting += 1
-        try:
-            if left <= 0 or not self._changed.wait(left):
-                raise TimeoutError(why)
-        finally:
-            self._waiting -= 1

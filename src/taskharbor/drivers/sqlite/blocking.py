@@ -1,21 +1,19 @@
 """Blocking calls on SQLite: the calling thread writes, syncs and reads by itself, over the connections of its process.
 
 Threads take turns at the one connection that writes and at the one that reads; those that wait for the disk at the same
-time share a sync. Ctrl-C takes effect when a call has ended, or while it waits for its turn: never between a lock that
-was taken and the line that gives it back.
+time share a sync. Ctrl-C, like any signal, takes effect when a call has ended, or while it waits for its turn: never
+between a lock that was taken and the line that gives it back.
 """
 
 from __future__ import annotations
 
-import signal
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from types import FrameType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from taskharbor.drivers.listing import JobQuery, ListVerb
+from taskharbor.drivers.signal_safe import DeferredSignals
 from taskharbor.drivers.sqlite import admin, reading
 from taskharbor.drivers.sqlite.database import Database, close_database_here, open_database_here
 from taskharbor.drivers.sqlite.enqueue import enqueue
@@ -45,10 +43,10 @@ class SqliteBlocking:
             raise BackendUnavailable(f"{self.options.path}: the blocking calls on it were closed")
         return _CallsUntil(self, deadline)
 
-    def open(self, deadline: float, interrupt: DeferredInterrupt) -> None:
+    def open(self, deadline: float, signals: DeferredSignals) -> None:
         """Open the file."""
         if self._database is None:
-            database = open_database_here(self.options, deadline, interrupt.has_come)
+            database = open_database_here(self.options, deadline, signals.has_raised)
             if not self._keep(database):
                 close_database_here(database)
 
@@ -99,15 +97,15 @@ class _CallsUntil(ListVerb):
         self._deadline = deadline
 
     def _write(self, work: Callable[[WriteSession], T]) -> T:
-        with DeferredInterrupt() as interrupt:
+        with DeferredSignals() as signals:
             database = self._calls.begin_call()
             try:
-                return database.write_here(work, self._deadline, interrupt.has_come)
+                return database.write_here(work, self._deadline, signals.has_raised)
             finally:
                 self._calls.end_call()
 
     def _read(self, work: Callable[[ReadSession], T]) -> T:
-        with DeferredInterrupt():
+        with DeferredSignals():
             database = self._calls.begin_call()
             try:
                 return database.reader.read_here(work, self._deadline)
@@ -115,15 +113,16 @@ class _CallsUntil(ListVerb):
                 self._calls.end_call()
 
     async def open(self) -> None:
-        with DeferredInterrupt() as interrupt:
-            self._calls.open(self._deadline, interrupt)
+        with DeferredSignals() as signals:
+            self._calls.open(self._deadline, signals)
 
     async def server_time(self) -> datetime:
-        database = self._calls.begin_call()
-        try:
-            return database.server_time()
-        finally:
-            self._calls.end_call()
+        with DeferredSignals():
+            database = self._calls.begin_call()
+            try:
+                return database.server_time()
+            finally:
+                self._calls.end_call()
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         limit = self._calls.options.max_payload
@@ -154,40 +153,3 @@ class _CallsUntil(ListVerb):
 
     async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         return self._read(lambda session: reading.list_jobs(session, now, wanted))
-
-
-_SIGINT = int(signal.SIGINT)
-# The C functions below `signal`, where there are any: its own turn every handler into an enum first, which costs 14 µs.
-_signals: Any = sys.modules.get("_signal", signal)
-
-
-class DeferredInterrupt:
-    """Within the block a SIGINT is only noted; its handler runs when the block ends.
-
-    Python runs signal handlers in the main thread only, so in others there is nothing to do.
-    """
-
-    __slots__ = ("_count", "_handler")
-
-    def __enter__(self) -> DeferredInterrupt:
-        self._count = 0
-        self._handler = None
-        if threading.current_thread() is threading.main_thread():
-            handler = _signals.getsignal(_SIGINT)
-            if callable(handler):  # neither the system's default nor ignored: it runs Python code
-                self._handler = handler
-                _signals.signal(_SIGINT, self._note)
-        return self
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._count += 1
-
-    def has_come(self) -> bool:
-        """Whether a SIGINT came within the block."""
-        return self._count > 0
-
-    def __exit__(self, *raised: object) -> None:
-        if self._handler is not None:
-            _signals.signal(_SIGINT, self._handler)
-            if self._count:
-                signal.raise_signal(_SIGINT)
