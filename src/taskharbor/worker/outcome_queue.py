@@ -27,9 +27,9 @@ class OutcomeQueue:
 
     def submit(self, delivery: Delivery, outcome: Outcome) -> None:
         """Add an outcome. Call it on the worker's loop."""
-        self.waiting.append((delivery, outcome))
-        if len(self.waiting) == 1:
+        if not self.waiting:
             self.changed.set()
+        self.waiting.append((delivery, outcome))
 
     def take(self, limit: int) -> list[Decided]:
         """Remove the oldest outcomes, at most `limit`, and return them."""
