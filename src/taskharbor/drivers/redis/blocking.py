@@ -76,6 +76,8 @@ class RedisBlocking:
 class _OneCall:
     """What an opened driver has, as far as one call of a client needs it."""
 
+    __slots__ = ("store",)
+
     def __init__(self, store: RedisStore) -> None:
         self.store = store
 
@@ -102,11 +104,19 @@ class _DriverUntil(RedisDriver):
 class _Connections:
     """A pool until a deadline, as an endpoint uses it."""
 
+    __slots__ = ("_deadline", "pool")
+
     def __init__(self, pool: BlockingPool, deadline: float) -> None:
         self.pool = pool
         self._deadline = deadline
-        self.name = pool.name
-        self.address = pool.address
+
+    @property
+    def name(self) -> str:
+        return self.pool.name
+
+    @property
+    def address(self) -> Address:
+        return self.pool.address
 
     async def call(self, *commands: Command, within: float | None = None) -> list[Any]:
         return self.pool.call(commands, within, self._deadline)

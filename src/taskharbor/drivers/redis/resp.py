@@ -93,16 +93,13 @@ def reply_reader() -> hiredis.Reader:
 
 
 def packed(command: Command) -> bytes:
-    """A command as the server reads it.
+    """A command, of text, bytes and numbers, as the server reads it.
 
     >>> packed(("GET", b"key"))
     b'*2\\r\\n$3\\r\\nGET\\r\\n$3\\r\\nkey\\r\\n'
     """
-    parts = [b"*%d\r\n" % len(command)]
-    for given in command:
-        data = given if type(given) is bytes else str(given).encode()
-        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
-    return b"".join(parts)
+    data: bytes = hiredis.pack_command(tuple(command))
+    return data
 
 
 def packed_all(commands: Sequence[Command]) -> bytes:
