@@ -45,7 +45,7 @@ def test_a_peer_runs_every_job(name: str) -> None:
 
 
 def test_blocking_calls_are_compared() -> None:
-    rates = blocking.measure("memory://", lambda number: None, jobs=5, rounds=2)
+    rates = blocking.measure("memory://", {blocking.HAND: lambda number: None}, jobs=5, rounds=2)
     assert {name: len(each) for name, each in rates.items()} == {"blocking": 2, "awaited": 2, "hand-written": 2}
     assert "memory: 0.50 of awaited (0.25 … 0.75)" in blocking.report(
         "memory", {"blocking": [1.0, 3.0], "awaited": [4.0, 4.0]}
