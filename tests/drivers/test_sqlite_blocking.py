@@ -79,7 +79,7 @@ def test_every_call_of_a_client_works_without_a_loop_or_a_thread(path):
         assert run(calls, lambda driver: driver.requeue(["a"], NOW)) == [None]
         assert run(calls, lambda driver: driver.cancel_flow("f", NOW)) == 1
         assert run(calls, lambda driver: driver.workers(NOW)) == []
-        assert ours() == before
+        assert ours() <= before  # a thread of an earlier test may end meanwhile
 
 
 def test_a_driver_on_a_loop_sees_what_was_enqueued_and_is_woken(path):

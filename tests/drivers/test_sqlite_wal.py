@@ -2,9 +2,11 @@
 
 import asyncio
 import errno
+import math
 import shutil
 import sqlite3
 import threading
+from functools import partial
 
 import pytest
 
@@ -37,6 +39,10 @@ def on(path, scenario, query=""):
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "jobs.db"
+
+
+async def ids(driver):
+    return {item.job.id for item in (await driver.list(now=NOW)).items}
 
 
 class Disk:
@@ -235,6 +241,156 @@ def test_a_call_that_fails_at_once_leaves_nothing_behind(path):
             await driver.database.write(fails, inline=True)
         await driver.enqueue([job("a")], NOW)
         assert await driver.database.read(lambda session: session.one("SELECT num FROM taskharbor_jobs")) == (1,)
+
+    on(path, scenario)
+
+
+# On which thread a coroutine's enqueue syncs
+
+
+class Clock:
+    """Stands for the module `time` where the driver measures a sync."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+
+class TimedDisk:
+    """Stands for fdatasync: each sync takes `takes` seconds of the clock. `threads` are those that called it."""
+
+    def __init__(self, monkeypatch, takes=0.001):
+        self.takes = takes
+        self.clock = Clock()
+        self.threads = []
+        monkeypatch.setattr(wal, "sync_file", self.sync)
+        monkeypatch.setattr(wal, "time", self.clock)
+        monkeypatch.setattr(writer, "INLINE_BUDGET_S", 60.0)
+
+    def sync(self, file):
+        self.threads.append(threading.current_thread().name)
+        self.clock.now += self.takes
+
+
+SYNC_THREAD = "taskharbor-sqlite-sync"
+
+
+def test_a_disk_that_becomes_slow_is_left_to_the_sync_thread(path, monkeypatch):
+    """One slow sync on the event loop's thread is enough; the thread does the next ones for fifty times as long."""
+    disk = TimedDisk(monkeypatch)
+
+    async def scenario(driver):
+        loop_thread = threading.current_thread().name
+
+        async def enqueue(id):
+            await driver.enqueue([job(id)], NOW)
+            return disk.threads[-1]
+
+        assert await enqueue("unknown disk") == SYNC_THREAD
+        assert await enqueue("fast disk") == loop_thread
+        disk.takes = 0.5
+        assert await enqueue("becomes slow") == loop_thread
+        assert await enqueue("known as slow") == SYNC_THREAD
+        disk.clock.now += 24.9
+        disk.takes = 0.001
+        assert await enqueue("fast again, not tried yet") == SYNC_THREAD
+        disk.clock.now += 0.1
+        assert await enqueue("tried again") == loop_thread
+
+    on(path, scenario)
+
+
+def test_a_slow_sync_of_a_blocking_call_counts_too(path, monkeypatch):
+    disk = TimedDisk(monkeypatch)
+
+    async def scenario(driver):
+        await driver.enqueue([job("a")], NOW)
+        disk.takes = 0.5
+        await asyncio.to_thread(driver.database.write_here, lambda session: None, math.inf)
+        await driver.enqueue([job("b")], NOW)
+        assert disk.threads[-1] == SYNC_THREAD
+
+    on(path, scenario)
+
+
+def test_an_event_loop_waits_for_no_other_thread_that_syncs(path, monkeypatch):
+    disk = Disk(monkeypatch)
+    monkeypatch.setattr(wal, "INLINE_SYNC_BUDGET_S", 60.0)
+
+    async def scenario(driver):
+        await driver.enqueue([job("a")], NOW)
+        await disk.is_asked()
+        disk.goes.clear()
+        blocking = asyncio.create_task(asyncio.to_thread(driver.database.write_here, lambda session: None, math.inf))
+        await disk.is_asked()
+        adding = asyncio.create_task(driver.enqueue([job("b")], NOW))
+        while "b" not in await ids(driver):
+            await asyncio.sleep(0)
+        disk.goes.set()  # if the loop waited for that thread, it would never come to this line
+        await adding
+        await blocking
+
+    on(path, scenario)
+
+
+def test_an_event_loop_does_not_save_what_a_sync_failed_to_write(path, monkeypatch):
+    """That takes a checkpoint, which waits for other writers and for the disk."""
+    disk = Disk(monkeypatch)
+    monkeypatch.setattr(wal, "INLINE_SYNC_BUDGET_S", 60.0)
+    rescued = []
+    make = wal.Checkpointer.make
+
+    def noted(self):
+        rescued.append(threading.current_thread().name)
+        return make(self)
+
+    monkeypatch.setattr(wal.Checkpointer, "make", noted)
+
+    async def scenario(driver):
+        await driver.enqueue([job("a")], NOW)
+        disk.error = errno.EIO
+        with pytest.raises(BackendUnavailable, match="of the disk"):
+            await driver.enqueue([job("b")], NOW)
+        disk.error = None
+        await driver.enqueue([job("c")], NOW)
+        assert rescued == [SYNC_THREAD]
+
+    on(path, scenario)
+
+
+def test_a_call_that_waited_for_a_failed_sync_is_saved_in_another_way_too(path, monkeypatch):
+    """Its commit may be among what that sync dropped: a second sync would succeed without having written it."""
+    steps, errors = [], [OSError(errno.EIO, "of the disk")]
+    goes, begun = threading.Event(), threading.Event()
+
+    def sync(file):
+        steps.append("sync")
+        begun.set()
+        assert goes.wait(60)
+        if errors:
+            raise errors.pop()
+
+    def rescue(checkpointer):
+        steps.append("rescue")
+        return checkpointer.make()
+
+    async def scenario(driver):
+        monkeypatch.setattr(wal, "sync_file", sync)
+        database = driver.database
+        monkeypatch.setattr(database.writer.wal_sync, "_rescue", partial(rescue, database.writer.checkpoint))
+        write = database.write_here
+        first = asyncio.create_task(asyncio.to_thread(write, lambda session: None, math.inf))
+        assert await asyncio.to_thread(begun.wait, 60)
+        second = asyncio.create_task(asyncio.to_thread(write, lambda session: None, math.inf))
+        while database.writer._wal._asked < 2:
+            await asyncio.sleep(0)
+        goes.set()
+        with pytest.raises(BackendUnavailable, match="of the disk"):
+            await first
+        await second
+        assert steps == ["sync", "rescue", "sync"]
 
     on(path, scenario)
 

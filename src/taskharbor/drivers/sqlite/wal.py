@@ -6,7 +6,8 @@ a checkpoint comes in between, it has synced the file itself.
 
     a blocking call:   syncs on its own thread; calls that come meanwhile share the next sync
     a coroutine:       syncs on its event loop's thread if it is alone and the last syncs took less than 2 ms: that
-                       costs less than two thread switches. Otherwise the sync thread does it, once for all that wait
+                       costs less than two thread switches. Otherwise the sync thread does it, once for all that wait.
+                       One slow sync is enough for that: a disk that hangs holds up an event loop once
 
 A checkpoint moves pages from the -wal file to the database. SQLite would make it within a commit, which then takes as
 long as the disk takes, on an event loop too. Here most of it is done while others write. But the -wal file starts over
@@ -72,25 +73,27 @@ class WalFile:
         self._counting = threading.Lock()
         self._asked = 0  # syncs that were asked for
         self._synced = 0  # of those, the last one that a sync has served
-        self._syncing = threading.Lock()
 
     def __del__(self) -> None:
         if self._file >= 0:
             self._close(self._file)
 
-    def sync(self) -> None:
-        """Return when all that was committed before this call is on the disk. Callers that wait for each other share a
-        sync: one that began after a caller's commit serves that caller too."""
+    def ask(self) -> int:
+        """Ask for a sync of all that was committed before this call; returns its number."""
         with self._counting:
             self._asked += 1
-            number = self._asked
-        with self._syncing:
-            if self._synced >= number:
-                return
-            serves = self._asked
-            self._sync_name()
-            sync_file(self._file)
-            self._synced = serves
+            return self._asked
+
+    def is_served(self, number: int) -> bool:
+        """Whether a sync has served the one that asked under this number."""
+        return self._synced >= number
+
+    def sync(self) -> None:
+        """Return when all that was committed before this call is on the disk. One thread at a time."""
+        serves = self._asked
+        self._sync_name()
+        sync_file(self._file)
+        self._synced = serves
 
     def _sync_name(self) -> None:
         """Make the file's entry in its folder durable, once."""
@@ -138,7 +141,8 @@ class WalSync:
     def __init__(self, path: str, rescue: Callable[[], bool]) -> None:
         self._path = path
         self._rescue = rescue
-        self._failed = False
+        self._syncing = threading.Lock()
+        self._is_in_doubt = False  # a sync is under way, or the last one failed; changed by the thread that syncs
         self._waiting: queue.SimpleQueue[tuple[WalFile, Sequence[tuple[PendingResult[Any], Any]]] | None]
         self._waiting = queue.SimpleQueue()
         self._starting = threading.Lock()
@@ -149,16 +153,17 @@ class WalSync:
 
     def sync(self, wal: WalFile) -> None:
         """Sync on this thread; BackendUnavailable if that fails."""
-        failed = self._sync({wal})
-        if failed is not None:
-            raise failed.error
+        try:
+            self._sync_shared(wal)
+        except Exception as error:
+            raise unavailable(self._path, error) from error
 
     async def wait(self, wal: WalFile, inline: bool) -> None:
         """Sync for a coroutine. `inline`: it may be done on the thread of its event loop."""
         began = time.monotonic()
         if inline and self._others:
             self._inline_from = max(self._inline_from, began + CROWD_S)
-        is_inline = inline and began >= self._inline_from
+        is_inline = inline and began >= self._inline_from and not self._is_in_doubt
         with self._counting:
             self._others += 1
         try:
@@ -212,18 +217,27 @@ class WalSync:
 
     def _sync(self, wals: set[WalFile]) -> Failed | None:
         try:
-            # What one sync failed to write the next one may leave out without a word: it must go another way.
-            if self._failed and not self._rescue():
-                raise OSError(errno.EIO, "a sync of its -wal file has failed")
-            self._failed = False
             for wal in wals:
-                began = time.monotonic()
-                wal.sync()
-                self._note_speed(began)
+                self._sync_shared(wal)
         except Exception as error:
-            self._failed = True
             return Failed(unavailable(self._path, error))
         return None
+
+    def _sync_shared(self, wal: WalFile) -> None:
+        """Sync, unless another thread's sync that began after this call was asked for has served it too."""
+        number = wal.ask()
+        with self._syncing:
+            if wal.is_served(number):
+                return
+            # What one sync failed to write the next one may leave out without a word: it must go another way. That
+            # holds for a thread that waited here meanwhile, too: its commit may be among what was left out.
+            if self._is_in_doubt and not self._rescue():
+                raise OSError(errno.EIO, "a sync of its -wal file has failed")
+            self._is_in_doubt = True
+            began = time.monotonic()
+            wal.sync()
+            self._note_speed(began)
+            self._is_in_doubt = False
 
     def _note_speed(self, began: float) -> None:
         ended = time.monotonic()
