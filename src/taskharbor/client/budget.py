@@ -1,7 +1,7 @@
 """How long one call of a client may take: opening the store and all tries together, whatever the store does.
 
-A store that refuses is asked again, five times in all. One that does not respond is waited for until the budget is
-spent. Either way the error says what was tried, for how long, and what is unknown now.
+A call that the store refuses is repeated, five times in all. For a store that does not respond it waits until the
+budget is spent. Either way the error says what was tried, for how long, and what is unknown now.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Budget:
         return None if error is None else error.__cause__ or error
 
     def refused(self, error: BackendUnavailable | None) -> BackendUnavailable:
-        """The error for a call that was tried often enough."""
+        """The error for a call that failed in time, and is not tried again."""
         text = str(error).rstrip(".")
-        return self._error(f"{text} ({self.what}, tried {self._times()} in {self._spent():.1f} s)", error)
+        return self._error(f"{text} ({self.what}, tried {self._times()} in {self._elapsed():.1f} s)", error)
 
     def spent(self) -> BackendUnavailable:
         """The error for a call whose time is over."""
@@ -75,7 +75,7 @@ class Budget:
     def _times(self) -> str:
         return "once" if self.tries == 1 else f"{self.tries} times"
 
-    def _spent(self) -> float:
+    def _elapsed(self) -> float:
         return self.access.time() - self._began
 
 

@@ -202,8 +202,11 @@ class Client:
         *,
         polls: bool = False,
     ) -> T:
-        """Run a call for a caller that blocks. It ends by its own budget; or, on the portal, shortly afterwards without
-        it, if a driver does not let go. One that `polls` has no end of its own."""
+        """Run a call for a caller that blocks: on this thread if the driver can, otherwise on the portal.
+
+        The call ends by its own budget. If a driver on the portal does not end then, the caller stops waiting for it
+        shortly afterwards. For a call that `polls` there is no such limit.
+        """
         refuse_on_loop(who)
         access = self._drivers.blocking()
         if access is not None:

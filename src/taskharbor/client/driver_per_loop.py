@@ -1,4 +1,4 @@
-"""The open drivers of one store: one for each event loop that uses it, and blocking calls for everybody else.
+"""The open drivers of one store: one for each event loop that uses it, and the blocking calls of all threads.
 
 An opened driver belongs to its loop. The driver that was given serves the first loop that asks; every other loop gets
 a sibling on the same store. A driver whose loop was closed is forgotten. In a forked child everything of the parent's
@@ -23,7 +23,7 @@ from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.main_guard import refuse_while_main_is_imported
 
-OPENED = "a store was opened to enqueue or look"
+OPENED = "a store was opened to enqueue or to read"
 
 _all: weakref.WeakSet[DriverPerLoop] = weakref.WeakSet()
 
@@ -55,11 +55,11 @@ class DriverPerLoop:
         self._lock = threading.Lock()
         self._by_loop: dict[asyncio.AbstractEventLoop, _LoopDriver] = {}
         self._closings: dict[asyncio.AbstractEventLoop, int] = {}
-        self._is_taken = False  # whether a loop has the first driver
+        self._is_taken = False  # whether a loop has the first driver; the others get siblings of it
         self._blocking: BlockingAccess | None = None
         self._only_awaited = False  # whether the driver has no blocking calls
         self._is_child = False  # whether the first driver is that of the process which forked this one
-        self._parents: list[Any] = []
+        self._parents: list[Any] = []  # in a forked child: what the parent has opened
         _all.add(self)
 
     def __repr__(self) -> str:

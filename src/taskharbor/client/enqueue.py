@@ -1,7 +1,7 @@
-"""Storing jobs, step by step: open the store → take its time → prepare the records → middleware → store → emit.
+"""Storing jobs, step by step: enter the middleware → open the store → read the clock → prepare → store → emit.
 
-The records are prepared once the store is open, because they carry the store's time; and only once, so that a repeated
-send stores the same ids.
+The records are prepared when the store is open, because they carry the store's time (`StoreClock` follows it from then
+on); and only once, so that a repeated send stores the same ids.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ def _failure_step(step: Any, kind: str) -> Step[Any] | None:
 def _one_client(kind: str, parts: Iterable[Any_]) -> Client | None:
     found: Client | None = None
     for part in parts:
-        client = part.client if isinstance(part, Flow) else cast(Client, part.task._enqueuer)
+        client = part.client if isinstance(part, Flow) else cast(Client, part.task._client)
         if client is not None and found is not None and client is not found:
             name = part.task.name if isinstance(part, Step) else part.kind
             raise ValueError(

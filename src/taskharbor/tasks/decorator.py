@@ -12,7 +12,7 @@ from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.tasks.options import CallOptions, declared, flag
-from taskharbor.tasks.task import CallEnqueuer, Task, default_name
+from taskharbor.tasks.task import Task, TaskClient, default_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,10 +66,10 @@ class Decorator(Protocol):
 class TaskRegistry:
     """The part of a harbor that declares tasks and keeps their handlers."""
 
-    def __init__(self, enqueuer: CallEnqueuer, codec: Codec, queues: Queues | None = None) -> None:
+    def __init__(self, client: TaskClient, codec: Codec, queues: Queues | None = None) -> None:
         self.handlers = HandlerRegistry()
         self.tasks: dict[str, Task[..., Any]] = {}
-        self._enqueuer = enqueuer
+        self._client = client
         self._task_codec = codec
         self._queues = queues or Queues(None, frozenset)
 
@@ -123,7 +123,7 @@ class TaskRegistry:
             unrecoverable=options.get("unrecoverable", ()),
         )
         self.handlers.add(handler)
-        task: Task[..., Any] = Task(handler, self._enqueuer, checked, self._queues)
+        task: Task[..., Any] = Task(handler, self._client, checked, self._queues)
         self.tasks[name] = task
         return task
 

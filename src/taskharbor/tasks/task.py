@@ -1,6 +1,6 @@
 """Tasks: functions whose calls become jobs.
 
-A task turns a call into bytes and options; its enqueuer, which the harbor gives it, stores the job. Calling the task
+A task turns a call into bytes and options; the client, which the harbor gives it, stores the job. Calling the task
 itself just calls the function.
 """
 
@@ -27,8 +27,8 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class CallEnqueuer(Protocol):
-    """What stores a task's calls: the client, seen from here. `who` is how errors name the caller."""
+class TaskClient(Protocol):
+    """The part of the client that a task uses: it stores calls. `who` is how errors name the blocking call."""
 
     def enqueue_calls(self, calls: Sequence[TaskCall], who: str) -> list[JobHandle[Any]]:
         """Store the calls, blocking."""
@@ -42,12 +42,12 @@ class Task(Generic[P, R]):
 
     __wrapped__: Callable[..., Any]
 
-    def __init__(self, handler: Handler, enqueuer: CallEnqueuer, options: Options, queues: Queues) -> None:
+    def __init__(self, handler: Handler, client: TaskClient, options: Options, queues: Queues) -> None:
         functools.update_wrapper(self, handler.function)  # first: what it copies must not hide the attributes below
         self.__dict__.update(_BELOW_A_DECORATOR)
         self.handler = handler
         self.function = handler.function
-        self._enqueuer = enqueuer
+        self._client = client
         self._options = options
         self._queues = queues
 
@@ -81,7 +81,7 @@ class Task(Generic[P, R]):
             check_importable(self.function, self.name)
         if "queue" in options:
             self._queues.check(changed.queue, self.name)
-        return Task(self.handler, self._enqueuer, changed, self._queues)
+        return Task(self.handler, self._client, changed, self._queues)
 
     @own_method
     def s(self, *args: Any, **kwargs: Any) -> Step[R]:
@@ -91,12 +91,12 @@ class Task(Generic[P, R]):
     @own_method
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Store a job that calls the function with these arguments; blocks until it is stored."""
-        return self._enqueuer.enqueue_calls((self._call(args, kwargs),), f"{_short(self)}.enqueue")[0]
+        return self._client.enqueue_calls((self._call(args, kwargs),), f"{_short(self)}.enqueue")[0]
 
     @own_method
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Store a job that calls the function with these arguments."""
-        return (await self._enqueuer.aenqueue_calls((self._call(args, kwargs),)))[0]
+        return (await self._client.aenqueue_calls((self._call(args, kwargs),)))[0]
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall:
         signature = self.handler.signature
