@@ -44,7 +44,9 @@ class SqliteDriver(ListVerb, SingleVerbs):
         self.options = parse(dsn)
         self._dsn = dsn
         self._database: Database | None = None
-        self._seen: dict[str, int] = {}  # queue → its last arrival when a reserve of this driver left nothing there
+        self._seen: dict[
+            str, int
+        ] = {}  # queue → the last arrival that a reserve has seen, which left nothing ready there
 
     @property
     def location(self) -> str:
@@ -100,7 +102,7 @@ class SqliteDriver(ListVerb, SingleVerbs):
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         limit = self.options.max_payload
         return await self.database.write(
-            lambda session: enqueue(session, jobs, now, limit), inline=_are_small(jobs), sync_inline=True
+            lambda session: enqueue(session, jobs, now, limit), inline=_are_small_jobs(jobs), sync_inline=True
         )
 
     async def reserve(
@@ -113,7 +115,7 @@ class SqliteDriver(ListVerb, SingleVerbs):
         taken: list[Reserved]
         taken, seen = await self.database.write(
             lambda session: reserve(session, queues, now, lease_for, limit, worker),
-            durable=False,
+            durable=False,  # a power cut that undoes it leaves the job ready
             inline=limit <= MAX_INLINE_JOBS,
         )
         self._seen.update(seen)
@@ -129,7 +131,7 @@ class SqliteDriver(ListVerb, SingleVerbs):
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         limit = self.options.max_payload
         return await self.database.write(
-            lambda session: settle(session, outcomes, now, limit), inline=_are_settled_soon(outcomes)
+            lambda session: settle(session, outcomes, now, limit), inline=_are_small_outcomes(outcomes)
         )
 
     # Transactions of callers and handlers
@@ -223,7 +225,7 @@ class SqliteDriver(ListVerb, SingleVerbs):
         return await self.database.read(lambda session: reading.list_jobs(session, now, wanted))
 
 
-def _are_small(jobs: Sequence[JobRecord]) -> bool:
+def _are_small_jobs(jobs: Sequence[JobRecord]) -> bool:
     """Whether the jobs are few and small enough to be written inline. `enqueue` reports invalid ones later."""
     if len(jobs) > MAX_INLINE_JOBS // 4:
         return False
@@ -233,16 +235,16 @@ def _are_small(jobs: Sequence[JobRecord]) -> bool:
         return False
 
 
-def _are_settled_soon(outcomes: Sequence[Outcome]) -> bool:
+def _are_small_outcomes(outcomes: Sequence[Outcome]) -> bool:
     """Whether the outcomes are few and small enough to be written inline."""
     if len(outcomes) > MAX_INLINE_JOBS:
         return False
     for outcome in outcomes:
         if isinstance(outcome, Ack):
             if (isinstance(outcome.result, bytes) and len(outcome.result) > MAX_INLINE_BYTES) or (
-                outcome.spawn and not _are_small(outcome.spawn)
+                outcome.spawn and not _are_small_jobs(outcome.spawn)
             ):
                 return False
-        elif isinstance(outcome, Fail) and outcome.spawn and not _are_small(outcome.spawn):
+        elif isinstance(outcome, Fail) and outcome.spawn and not _are_small_jobs(outcome.spawn):
             return False
     return True

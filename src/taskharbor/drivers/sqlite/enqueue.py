@@ -105,7 +105,7 @@ def _look_up(session: WriteSession, lookup: Lookup) -> Facts[JobFacts]:
 
 
 def store_jobs(session: WriteSession, jobs: Collection[JobRecord], now: datetime) -> None:
-    """Store new jobs as one: those that depend on each other are all there before the first is placed."""
+    """Store new jobs: first all rows, then the edges and states of those that may depend on each other."""
     if not jobs:
         return
     moment = to_us(now)

@@ -1,7 +1,8 @@
 """Granting leases. Ungrouped jobs are read and leased in one statement each way for the whole batch; grouped ones one
 at a time, because each changes which group is next.
 
-A job that was taken but is not written yet still stands in the line for SQLite: it is written before more is read.
+A granted lease is stored later, for many jobs at once (`Grants.write`). Until then the rows still say that the jobs
+are in line, so leases are written before more rows are read.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class QueueScan:
         self._rows: deque[Sequence[Any]] = deque()
         self._has_more = True
         self._may_have_groups = may_have_groups
-        self.gave = False
+        self.has_given = False
 
     def take(self, count: int) -> int:
         """Take up to `count` jobs, grouped and ungrouped ones in turn; returns how many."""
@@ -112,7 +113,7 @@ class QueueScan:
                 break
             taken += found
         if taken:
-            self.gave = True
+            self.has_given = True
         return taken
 
     def _ungrouped(self, count: int) -> int:
@@ -180,8 +181,8 @@ def reserve(
     else:
         _take_in_turns(grants, scans, limit)
     for scan in scans:
-        # The queue must be seen from a time before the end of its leases; see transitions.move_clock.
-        if scan.gave and scan.queue.at >= grants.expires:
+        # `at` must lie before the end of these leases, or they would count as expired; see transitions.py.
+        if scan.has_given and scan.queue.at >= grants.expires:
             scan.queue.at, scan.queue.changed = grants.now, True
     grants.write()
     if lease_for <= timedelta(0):

@@ -150,17 +150,17 @@ class BackgroundThread:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Have something done, and return its result."""
-        delivery: PendingResult[T] = PendingResult()
+        pending: PendingResult[T] = PendingResult()
 
         def done() -> None:
             try:
                 result: T | Failed = work()
             except BaseException as error:
                 result = Failed(error)
-            deliver([(delivery, result)])
+            deliver([(pending, result)])
 
         self.give(done)
-        return await delivery.future
+        return await pending.future
 
     def stop(self) -> None:
         """Let the thread end when it has done what it was given."""
@@ -181,8 +181,8 @@ class BackgroundThread:
 def deliver(results: Iterable[tuple[PendingResult[Any], Any]]) -> None:
     """Resolve futures with one hop to each event loop."""
     loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
-    for delivery, result in results:
-        loops.setdefault(delivery.loop, []).append((delivery.future, result))
+    for pending, result in results:
+        loops.setdefault(pending.loop, []).append((pending.future, result))
     for loop, futures in loops.items():
         try:
             loop.call_soon_threadsafe(_resolve, futures)

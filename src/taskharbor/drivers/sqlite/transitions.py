@@ -1,9 +1,10 @@
 """The few changes of state of which every call is made: into and out of the line, finished, reopened, removed.
 
-`lined` of a job says whether it stands in its queue's line, seen from the time `at` of that queue: a waiting job
-without `moment`, or with one that is not after `at`; a leased one whose `moment` is not after `at`, that is, expired.
-`move_clock` brings a queue to another time, either way: workers' clocks differ, and moving back undoes exactly what
-moving on did. A leased job that is not lined takes a place of its group.
+A job is in the line of its queue (`lined` = 1) when a reserve may take it. That depends on the time, so each queue has
+the time `at` for which `lined` is true. At that time these are in line: a waiting job without a `moment`, one whose
+`moment` (its run_at) has come, and a leased one whose `moment` (the end of its lease) has come: an expired one.
+`move_clock` changes `at`, to a later or an earlier time: workers' clocks differ, and moving back undoes exactly what
+moving on did. A leased job that is not in line takes a place of its group.
 
 An edge (dependency, dependent) says whether the dependent is unfinished (neither done nor cancelled); `holds` of a job
 counts those. It also says whether the dependency is open (not done): a job is blocked while any edge to it is open.
@@ -41,7 +42,7 @@ FLOW_FORGET = "DELETE FROM taskharbor_flows WHERE id = ? AND members <= 0"
 
 
 def move_clock(session: WriteSession, queue: QueueRow, now: int) -> None:
-    """See the queue from `now` on, if that changes anything."""
+    """Set the time of a queue (`at`) to `now`, and bring `lined` of its jobs up to date, if that changes any."""
     at = queue.at
     if now > at:
         due = session.all(DUE, queue.name, at, now)
@@ -49,8 +50,8 @@ def move_clock(session: WriteSession, queue: QueueRow, now: int) -> None:
         _note_move(session, queue, now, due, expired, -1)
     elif now < at:
         not_due = session.all(NOT_DUE, queue.name, now, at)
-        held_again = session.all(NOT_EXPIRED, queue.name, now, at)
-        _note_move(session, queue, now, not_due, held_again, 1)
+        leased_again = session.all(NOT_EXPIRED, queue.name, now, at)
+        _note_move(session, queue, now, not_due, leased_again, 1)
 
 
 def _note_move(

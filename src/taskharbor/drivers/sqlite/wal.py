@@ -37,9 +37,9 @@ from taskharbor.drivers.sqlite.connection import BUSY_MS, connect, unavailable
 from taskharbor.drivers.sqlite.threads import Failed, PendingResult, deliver
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
-INLINE_SYNC_BUDGET_S = 0.002  # a sync on an event loop's thread that took longer was one too many
-SLOW_SYNC_SHARE = 0.02  # of an event loop's time, at most, that such syncs take: the sync thread does the others
-CROWD_S = 0.01  # for which it does so after calls that came at the same time
+INLINE_SYNC_BUDGET_S = 0.002  # after a longer sync on an event loop's thread, the sync thread does them for a while
+SLOW_SYNC_SHARE = 0.02  # the while: so long that such syncs take at most this share of an event loop's time
+CROWD_S = 0.01  # the sync thread also does them for this long after several calls came at the same time
 
 sync_file: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
@@ -171,9 +171,9 @@ class WalSync:
                 self.sync(wal)
                 await asyncio.sleep(0)  # calls that are ready now go to the thread, and share one sync
             else:
-                delivery: PendingResult[None] = PendingResult()
-                self.submit(wal, [(delivery, None)])
-                await delivery.future
+                pending: PendingResult[None] = PendingResult()
+                self.submit(wal, [(pending, None)])
+                await pending.future
         finally:
             with self._counting:
                 self._others -= 1
@@ -197,7 +197,7 @@ class WalSync:
         while (batch := self._gather()) is not None:
             wals, results = batch
             failed = self._sync(wals)
-            deliver(results if failed is None else [(delivery, failed) for delivery, _ in results])
+            deliver(results if failed is None else [(pending, failed) for pending, _ in results])
             del batch, wals, results  # or this thread would keep a -wal file open that nothing needs
 
     def _gather(self) -> tuple[set[WalFile], list[tuple[PendingResult[Any], Any]]] | None:

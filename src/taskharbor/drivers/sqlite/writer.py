@@ -9,6 +9,9 @@ no lock, no sync, no checkpoint. If writing takes long all the same, the writer'
 
 In a transaction of many calls, one that fails must not spoil the others: the transaction is rolled back and begun anew,
 with a savepoint before each call. No call returns before the commit.
+
+Three things keep writers apart. The turn: one caller of this process at a time. The file lock: one process at a time.
+The guard: no other thread uses the connection, and no fork happens while it is used.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ from taskharbor.model.safe_repr import shown
 
 T = TypeVar("T")
 
-INLINE_BUDGET_S = 0.05  # an inline call that took longer was one too many
-INLINE_PAUSE_S = 0.5  # for which the writer's thread does every call after such a one
+INLINE_BUDGET_S = 0.05  # after an inline call that took longer, no call runs inline ...
+INLINE_PAUSE_S = 0.5  # ... for this long: the writer's thread does them
 STEPS_BETWEEN_CHECKS = 10_000  # of SQLite's virtual machine: some 0.1 ms
 FOREIGN_WRITER_WAIT_MS = 250  # for which the guard is kept while a program without our lock writes to the file
 
