@@ -68,7 +68,7 @@ async def ways(address: str) -> dict[str, Ask]:
         return ask
 
     documented = FastConnection(await connect(None))
-    documented.exchange._rows = DocumentedRows(documented.plain())  # type: ignore[assignment]  # a stand-in
+    documented.exchange._rows = DocumentedRows(documented.for_psycopg())  # type: ignore[assignment]  # a stand-in
     return {
         "our connection": fast(FastConnection(await connect(None))),
         "  with documented loaders": fast(documented),

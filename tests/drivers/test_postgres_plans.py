@@ -15,7 +15,7 @@ import pytest
 
 from taskharbor.drivers import Ack, JobRecord
 from taskharbor.drivers.postgres import PostgresDriver
-from taskharbor.drivers.postgres.enqueue import _statement
+from taskharbor.drivers.postgres.enqueue import _enqueue_many
 from tests import lanes
 from tests.servers import postgres
 
@@ -143,7 +143,7 @@ def test_pages_of_an_enqueue_grow_as_it_does(seen):
                 connection.execute("analyze")
         known = [JobRecord(id=f"known{n}", type="t", idempotency_key=f"key{n}") for n in range(number // 2)]
         asyncio.run(stored(address, known))
-        small, large = (_statement("taskharbor", chord(size), NOW, False) for size in (10, number))
+        small, large = (_enqueue_many("taskharbor", chord(size), NOW, False) for size in (10, number))
         plans, touched = explained(address, large.sql.replace("?", "%s"), large.parameters, small.parameters)
         pages.append(touched)
         text = "\n".join(plans)

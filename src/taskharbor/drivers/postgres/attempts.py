@@ -18,7 +18,7 @@ from taskharbor.model.safe_repr import shown
 if TYPE_CHECKING:
     import psycopg
 
-MAX_TURNS = 8  # how often a transaction that lost against another is begun
+MAX_CONFLICTS = 8  # with other transactions: after the eighth the call is given up
 WRONG_ISOLATION = "TH002"  # the error of our functions in another isolation than read committed: refuse_isolation.sql
 _REFUSED = re.compile(
     r"authentication failed|no password supplied|no pg_hba\.conf entry|pg_hba\.conf rejects|is not permitted to log in"
@@ -42,7 +42,7 @@ class Attempts:
     # Defaults of the class, not of each instance: nearly every call has one attempt.
     sent = False  # whether the call may have reached the server in this attempt
     late = False  # whether its connection was cut because the time was over
-    _turns = 0
+    _conflicts = 0
     _is_repeated = False
 
     def __init__(self, options: PostgresOptions, limit: float, may_repeat: bool, in_transaction: bool) -> None:
@@ -65,8 +65,8 @@ class Attempts:
             | errors.InvalidSqlStatementName  # or belongs to another session
             | errors.DuplicatePreparedStatement,
         ):
-            self._turns += 1
-            return AfterFailure(unavailable(self._options, error) if self._turns == MAX_TURNS else None)
+            self._conflicts += 1
+            return AfterFailure(unavailable(self._options, error) if self._conflicts == MAX_CONFLICTS else None)
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return AfterFailure(self._after_loss(error), drop_idle=True)
         if isinstance(error, TimeoutError | errors.ReadOnlySqlTransaction):

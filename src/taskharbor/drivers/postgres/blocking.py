@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from taskharbor.drivers.postgres.attempts import Attempts, unavailable
 from taskharbor.drivers.postgres.driver import PostgresDriver
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.pool import BEGIN, arguments, limit_of, session_settings, warn_of_pooler
+from taskharbor.drivers.postgres.pool import BEGIN, connect_arguments, limit_of, session_settings, warn_of_pooler
 from taskharbor.drivers.postgres.statement import Program, Statement
 from taskharbor.drivers.signal_safe import ClosedFlag, DeferredSignals, Places
 from taskharbor.model.errors import BackendUnavailable
@@ -36,7 +36,7 @@ class ThreadConnection:
         from taskharbor.drivers.postgres.exchange import Exchange
 
         left = deadline - time.monotonic()
-        given = arguments(options)
+        given = connect_arguments(options)
         given["connect_timeout"] = max(2, min(given["connect_timeout"], round(left)))  # libpq: at least two seconds
         self._connection = psycopg.Connection.connect(**given)
         self._pgconn = self._connection.pgconn
@@ -117,7 +117,7 @@ class PostgresBlocking:
         self._closed = ClosedFlag()
         self._newest_ms = 0
         self.limit = limit_of(self._options)
-        self.says_isolation = False
+        self.sets_isolation = False
 
     def until(self, deadline: float) -> PostgresDriver:
         if self._closed.is_set():
@@ -203,7 +203,7 @@ class _Deadlined:
 
         calls, began = self._calls, time.monotonic()
         limit = min(calls.limit, self._deadline - began, calls.limit if within is None else within)
-        attempts = Attempts(calls._options, max(limit, 0), repeat, transaction or calls.says_isolation)
+        attempts = Attempts(calls._options, max(limit, 0), repeat, transaction or calls.sets_isolation)
         while True:
             try:
                 return self._attempt(make(), attempts, began + limit, not repeat)
@@ -213,7 +213,7 @@ class _Deadlined:
                     calls.drop_idle()
                 if after.error is not None:
                     raise after.error from error
-                calls.says_isolation = calls.says_isolation or (attempts.in_transaction and not transaction)
+                calls.sets_isolation = calls.sets_isolation or (attempts.in_transaction and not transaction)
 
     def _attempt(self, program: Program[T], attempts: Attempts, deadline: float, check: bool) -> T:
         attempts.sent = attempts.late = False
@@ -252,7 +252,7 @@ def _drive(connection: ThreadConnection, program: Program[T], first: Statement, 
 
 def _drive_in_transaction(connection: ThreadConnection, program: Program[T], first: Statement, deadline: float) -> T:
     connection.ask(BEGIN, (), deadline)
-    result = _drive(connection, program, first, deadline)  # an error leaves the transaction open: it is closed
+    result = _drive(connection, program, first, deadline)  # after an error `give` closes the connection
     connection.ask("rollback" if isinstance(result, Exception) else "commit", (), deadline)
     return result
 

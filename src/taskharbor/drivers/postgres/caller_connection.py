@@ -16,7 +16,7 @@ from taskharbor.drivers.postgres import schema
 from taskharbor.drivers.postgres.attempts import unavailable, unusable
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.pool import arguments
+from taskharbor.drivers.postgres.pool import connect_arguments
 from taskharbor.model.errors import WrongConnection
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ async def open_once(options: PostgresOptions) -> DatabaseIdentity:
 
     try:
         async with asyncio.timeout(OPEN_S):
-            connection = await psycopg.AsyncConnection.connect(**arguments(options))
+            connection = await psycopg.AsyncConnection.connect(**connect_arguments(options))
         try:
             with Deadline(OPEN_S, connection):
                 await schema.check_server(connection)

@@ -82,12 +82,12 @@ class PostgresClientCalls(ListVerb):
         if run_at is not None:
             check_moment(run_at, "run_at")
         run_at_us = None if run_at is None else to_us(run_at)
-        return await self._decide(
+        return await self._change_each(
             "requeue", ids, (to_us(now), "bigint"), (run_at_us, "bigint"), (reset_attempts, "boolean")
         )
 
     async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
-        return await self._decide("cancel", ids, (to_us(now), "bigint"), (CANCELLED_REASON, "text"))
+        return await self._change_each("cancel", ids, (to_us(now), "bigint"), (CANCELLED_REASON, "text"))
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         if "\x00" in flow_id:
@@ -127,7 +127,7 @@ class PostgresClientCalls(ListVerb):
         (left,) = await ask_again([None], await ask([None]), ask, patience, self._runner())
         return number, left
 
-    async def _decide(self, function: str, ids: Sequence[str], *parameters: Any) -> list[DriverError | None]:
+    async def _change_each(self, function: str, ids: Sequence[str], *parameters: Any) -> list[DriverError | None]:
         """Call one of the functions of sql/functions/admin for each id."""
 
         async def ask(some: Sequence[str]) -> list[DriverError | None]:

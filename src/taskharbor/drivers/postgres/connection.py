@@ -1,7 +1,7 @@
 """A connection of the pool: it waits for results on the event loop.
 
-The loop watches the socket from one call to the next, which saves two registrations a call. `plain()` gives the
-connection to psycopg's own methods: these watch the socket themselves.
+The loop watches the socket from one call to the next, which saves two registrations a call. `for_psycopg()`
+lends the connection to psycopg's own methods: these watch the socket themselves.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class FastConnection:
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         self.until: float | None = None  # when the call under way is given up, in the loop's time
         self.late = False  # whether one was
-        self.stops_at_once = True  # a call that is cancelled waits until the server has stopped; else see `stop`
+        # Whether a call that is cancelled waits here until the server has stopped. If not, the pool calls `stop` later.
+        self.awaits_stop = True
         self.exchange = Exchange(connection)
         self._connection = connection
         self._pgconn = connection.pgconn
@@ -56,7 +57,7 @@ class FastConnection:
             result: list[Any] = stop.value
             return result
 
-    def plain(self) -> psycopg.AsyncConnection[Any]:
+    def for_psycopg(self) -> psycopg.AsyncConnection[Any]:
         """psycopg's connection, for its own methods, until the next `ask`."""
         self._unwatch()
         return self._connection
@@ -96,7 +97,7 @@ class FastConnection:
         try:
             return await self._received()
         except asyncio.CancelledError:
-            if self.stops_at_once:
+            if self.awaits_stop:
                 await self.stop()
             raise
 

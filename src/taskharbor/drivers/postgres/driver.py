@@ -20,14 +20,14 @@ from taskharbor.drivers.postgres.attempts import unavailable, unusable
 from taskharbor.drivers.postgres.client_calls import PostgresClientCalls
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.enqueue import enqueue
-from taskharbor.drivers.postgres.leases import batches, extend
+from taskharbor.drivers.postgres.leases import extend, lease_batches
 from taskharbor.drivers.postgres.lock_retry import ALONE_S, BESIDE_OTHERS_S, ask_again
 from taskharbor.drivers.postgres.long_transactions import LongTransactionWarning
 from taskharbor.drivers.postgres.options import located, parse
 from taskharbor.drivers.postgres.pool import PostgresPool
 from taskharbor.drivers.postgres.records import to_json
 from taskharbor.drivers.postgres.reserve import Reserving
-from taskharbor.drivers.postgres.settle import is_plain, settle_plain, together
+from taskharbor.drivers.postgres.settle import is_plain, outcome_batches, settle_plain
 from taskharbor.drivers.postgres.spawn import settle_spawning
 from taskharbor.drivers.postgres.statement import Program, array, named, quoted
 from taskharbor.drivers.postgres.transaction import (
@@ -100,7 +100,7 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
         pool = PostgresPool(self._options)
         try:
             async with pool.connection() as pooled:
-                connection = pooled.plain()
+                connection = pooled.for_psycopg()
                 with Deadline(pool.limit, connection):
                     await schema.check_server(connection)
                     found = await schema.found_in(connection, self._schema)
@@ -139,7 +139,7 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
         pool = PostgresPool(self._options)
         try:
             async with pool.connection() as pooled:
-                connection = pooled.plain()
+                connection = pooled.for_psycopg()
                 await schema.check_server(connection)
                 return await schema.migrate(connection, self._options)
         finally:
@@ -177,7 +177,7 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
 
         patience = BESIDE_OTHERS_S if len(leases) > 1 else ALONE_S
         results: list[Lease | DriverError] = []
-        for batch in batches(leases):
+        for batch in lease_batches(leases):
             results += await ask_again(batch, await ask(batch), ask, patience, runner)
         return results
 
@@ -197,7 +197,7 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
 
         patience = BESIDE_OTHERS_S if len(outcomes) > 1 else ALONE_S
         results: list[TaskHarborError | None] = []
-        for batch in together(outcomes):
+        for batch in outcome_batches(outcomes):
             results += await ask_again(batch, await ask(batch), ask, patience, runner)
         return results
 
@@ -278,7 +278,7 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
         return await self._run(lambda: reading.queues(self._schema))
 
     async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
-        return await self._decide("delete_jobs", ids)
+        return await self._change_each("delete_jobs", ids)
 
     async def prune(self, before: datetime, limit: int) -> int:
         return int(await self._value("prune", (to_us(before), "bigint"), (min(limit, 2**31 - 1), "integer")))

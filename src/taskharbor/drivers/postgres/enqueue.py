@@ -34,8 +34,8 @@ def enqueue(
         )
     if not jobs:
         return []
-    if len(jobs) == 1 and _ordinary(jobs[0]):
-        rows = yield _one(schema, jobs[0], now, callers_transaction)
+    if len(jobs) == 1 and _is_plain(jobs[0]):
+        rows = yield _enqueue_one(schema, jobs[0], now, callers_transaction)
         return [Enqueued(jobs[0].id, rows[0][0])]
     firsts: dict[str, JobRecord] = {}
     for job in jobs:
@@ -43,7 +43,7 @@ def enqueue(
     fresh = list(firsts.values())
     if any(job.depends_on for job in fresh):
         yield from _refuse_cycle(schema, fresh)
-    rows = yield _statement(schema, fresh, now, callers_transaction)
+    rows = yield _enqueue_many(schema, fresh, now, callers_transaction)
     known: dict[str, str] = {}
     for id, known_id in rows:
         if id is None:
@@ -57,12 +57,12 @@ def enqueue(
     return results
 
 
-def _ordinary(job: JobRecord) -> bool:
+def _is_plain(job: JobRecord) -> bool:
     """Whether a job has no key, no dependencies, no flow and no limit for its group."""
     return job.idempotency_key is None and not job.depends_on and job.flow_id is None and not job.group_limit
 
 
-def _one(schema: str, job: JobRecord, now: datetime, callers_transaction: bool) -> Statement:
+def _enqueue_one(schema: str, job: JobRecord, now: datetime, callers_transaction: bool) -> Statement:
     row = to_row(job, 0)
     return value(
         schema,
@@ -84,28 +84,28 @@ def _one(schema: str, job: JobRecord, now: datetime, callers_transaction: bool) 
     )
 
 
-def _statement(schema: str, jobs: Sequence[JobRecord], now: datetime, callers_transaction: bool) -> Statement:
+def _enqueue_many(schema: str, jobs: Sequence[JobRecord], now: datetime, callers_transaction: bool) -> Statement:
     keys: list[dict[str, Any]] = []
     edges: list[dict[str, Any]] = []
     group_limits: list[dict[str, Any]] = []
     flows: dict[str, None] = {}
     queues: dict[str, None] = {}
-    for place, job in enumerate(jobs):
+    for position, job in enumerate(jobs):
         queues[job.queue] = None
         if job.idempotency_key is not None:
             key = base64_of(job.idempotency_key.encode())
-            keys.append({"o": place, "id": job.id, "queue": job.queue, "key": key})
+            keys.append({"o": position, "id": job.id, "queue": job.queue, "key": key})
         if job.depends_on:
             edges += [{"id": job.id, "pos": number, "dep": id} for number, id in enumerate(job.depends_on)]
         if job.group is not None and job.group_limit > 0:
             limit = {"queue": job.queue, "grp": job.group, "lim": job.group_limit}
-            group_limits.append({"o": place, "id": job.id, **limit})
+            group_limits.append({"o": position, "id": job.id, **limit})
         if job.flow_id is not None:
             flows[job.flow_id] = None
     return call(
         schema,
         "enqueue",
-        (to_json([to_row(job, place) for place, job in enumerate(jobs)]), "text"),
+        (to_json([to_row(job, position) for position, job in enumerate(jobs)]), "text"),
         (to_json(keys) if keys else None, "text"),
         (to_json(edges) if edges else None, "text"),
         (to_json(group_limits) if group_limits else None, "text"),

@@ -14,10 +14,10 @@ from taskharbor.model.lease import Lease
 from taskharbor.model.times import to_us
 
 
-def batches(leases: Sequence[Lease]) -> Iterator[list[Lease]]:
-    """The leases in order, in batches in which each job occurs once.
+def lease_batches(leases: Sequence[Lease]) -> Iterator[list[Lease]]:
+    """The leases in order, in lease_batches in which each job occurs once.
 
-    >>> [len(batch) for batch in batches([])]
+    >>> [len(batch) for batch in lease_batches([])]
     []
     """
     batch: dict[str, Lease] = {}
@@ -34,7 +34,7 @@ def extend(
     schema: str, leases: Sequence[Lease], now: datetime, lease_for: timedelta
 ) -> Program[list[Lease | DriverError]]:
     """Extend leases of different jobs."""
-    given = [{"o": place, "id": lease.job_id, "token": lease.token} for place, lease in enumerate(leases)]
+    given = [{"o": position, "id": lease.job_id, "token": lease.token} for position, lease in enumerate(leases)]
     rows = yield call(
         schema,
         "extend",
@@ -44,13 +44,13 @@ def extend(
         columns="o, code, ends",
     )
     results: dict[int, Lease | DriverError] = {}
-    for place, code, ends in rows:
-        lease = leases[place]
+    for position, code, ends in rows:
+        lease = leases[position]
         if code == RefusalCode.HOLDS:
-            results[place] = Lease(lease.job_id, lease.queue, lease.token, nearest_moment(ends))
+            results[position] = Lease(lease.job_id, lease.queue, lease.token, nearest_moment(ends))
         else:
-            results[place] = refusal(code, lease.job_id, ends)
-    return [results[place] for place in range(len(leases))]
+            results[position] = refusal(code, lease.job_id, ends)
+    return [results[position] for position in range(len(leases))]
 
 
 def refusal(code: int, id: str, ends: int | None) -> DriverError:

@@ -53,15 +53,15 @@ async def ask_again(
     waits: Waits,
 ) -> list[A]:
     """Return `results`; those that are `JobLocked` are asked for again, by themselves, for `patience` seconds."""
-    places = [place for place, result in enumerate(results) if isinstance(result, JobLocked)]
-    if places:
+    positions = [position for position, result in enumerate(results) if isinstance(result, JobLocked)]
+    if positions:
         pause = FIRST_PAUSE_S
         until = waits.time() + patience
-        while places and waits.time() < until:
+        while positions and waits.time() < until:
             await waits.sleep(pause * random.uniform(0.5, 1.5))  # two calls that cross must not meet again and again
             pause = min(pause * 2, MAX_PAUSE_S)
-            again = await ask([items[place] for place in places])
-            for place, result in zip(places, again, strict=True):
-                results[place] = result
-            places = [place for place in places if isinstance(results[place], JobLocked)]
+            again = await ask([items[position] for position in positions])
+            for position, result in zip(positions, again, strict=True):
+                results[position] = result
+            positions = [position for position in positions if isinstance(results[position], JobLocked)]
     return results

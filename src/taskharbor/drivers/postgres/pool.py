@@ -40,7 +40,7 @@ SERVER_FIRST_S = 5.0  # the server gives a statement up this long before the con
 BEGIN = "begin isolation level read committed"
 
 
-def arguments(options: PostgresOptions, address: str | None = None) -> dict[str, Any]:
+def connect_arguments(options: PostgresOptions, address: str | None = None) -> dict[str, Any]:
     """The arguments of every connection: no call may hang on a network that is gone."""
     return {
         "conninfo": address or options.address,
@@ -91,8 +91,9 @@ class PostgresPool:
         self._idle: list[FastConnection] = []
         self._free = asyncio.Semaphore(options.pool_size)
         self._stopping: set[asyncio.Task[None]] = set()
-        # Whether each call says its isolation: sessions have another than ours, and are not ours to change.
-        self._says_isolation = False
+        # Whether each call runs in a transaction that sets its isolation level: the sessions have another level, and
+        # belong to a pooler.
+        self._sets_isolation = False
         self._closed = False
         self._newest_ms = 0
         self.limit = limit_of(options)
@@ -138,13 +139,13 @@ class PostgresPool:
 
         `transaction`: between begin and commit; a result that is an exception rolls back. `within`: it is given up
         after this many seconds, if that is sooner than usual. `repeat`: the call may be sent again when its reply was
-        lost. If that would return something else, a connection is used that has just answered, and a loss after that
-        is reported to the caller.
+        lost. A call that would return something else the second time has `repeat=False`: it is sent on a connection
+        that was checked just before, and if its reply is lost the caller gets the error.
         """
         import psycopg
 
         limit = self.limit if within is None else min(within, self.limit)
-        attempts = Attempts(self._options, limit, repeat, transaction or self._says_isolation)
+        attempts = Attempts(self._options, limit, repeat, transaction or self._sets_isolation)
         while True:
             try:
                 return await self._attempt(make(), attempts, limit, not repeat)
@@ -154,7 +155,7 @@ class PostgresPool:
                     await self._drop_idle()
                 if after.error is not None:
                     raise after.error from error
-                self._says_isolation = self._says_isolation or (attempts.in_transaction and not transaction)
+                self._sets_isolation = self._sets_isolation or (attempts.in_transaction and not transaction)
 
     async def _attempt(self, program: Program[T], attempts: Attempts, limit: float, check: bool) -> T:
         attempts.sent = completed = False
@@ -165,7 +166,7 @@ class PostgresPool:
             return result
         connection = await self._take(first.sql)
         connection.until = asyncio.get_running_loop().time() + limit
-        connection.stops_at_once = attempts.in_transaction  # it needs the connection for a rollback
+        connection.awaits_stop = attempts.in_transaction  # it needs the connection for a rollback
         try:
             if check:
                 await connection.ask("select 1")
@@ -188,14 +189,14 @@ class PostgresPool:
 
         from taskharbor.drivers.postgres.connection import FastConnection
 
-        made = await psycopg.AsyncConnection.connect(**arguments(self._options))
+        made = await psycopg.AsyncConnection.connect(**connect_arguments(self._options))
         connection = FastConnection(made)
         if not self._options.pgbouncer:
             try:
-                connection.stops_at_once = False  # a call that is cancelled here closes it
+                connection.awaits_stop = False  # a call that is cancelled here closes it
                 with Deadline(self._options.connect_timeout, made):
                     rows = await connection.ask(*session_settings(self._options, made.info.backend_pid))
-                connection.stops_at_once = True
+                connection.awaits_stop = True
                 connection.exchange.prepares = bool(rows)
                 if not rows:
                     warn_of_pooler()
@@ -224,8 +225,8 @@ class PostgresPool:
 
     async def _give(self, connection: FastConnection, completed: bool) -> None:
         try:
-            if connection.busy and not connection.stops_at_once and not self._closed:
-                # Its call was cancelled. The server may take its time to stop, or be gone: the caller does not wait.
+            if connection.busy and not connection.awaits_stop and not self._closed:
+                # Its call was cancelled. The server may need long to stop it, or be gone: the caller does not wait.
                 task = asyncio.create_task(self._stop(connection), name="taskharbor-stop")
                 self._stopping.add(task)
                 task.add_done_callback(self._stopping.discard)

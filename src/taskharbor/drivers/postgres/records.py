@@ -69,7 +69,7 @@ ACK, RETRY, FAIL, CANCEL = 1, 2, 3, 4  # kinds of outcomes
 class JobColumns(msgspec.Struct, omit_defaults=True, gc=False):
     """A record on its way into the store; bytes become base64, and fields with their defaults are left out."""
 
-    o: int
+    o: int  # its position in the call
     id: str
     queue: str
     type: str
@@ -96,10 +96,10 @@ def nearest_moment(microseconds: int) -> datetime:
     return from_us(min(max(microseconds, 0), LAST_US))
 
 
-def to_row(job: JobRecord, place: int) -> JobColumns:
-    """A record as it is sent; `place` is its position in the call."""
+def to_row(job: JobRecord, position: int) -> JobColumns:
+    """A record as it is sent; `position`: its place in the call."""
     return JobColumns(
-        place,
+        position,
         job.id,
         job.queue,
         job.type,

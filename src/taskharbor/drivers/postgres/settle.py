@@ -28,11 +28,11 @@ _KINDS: dict[type, int] = {Ack: ACK, Retry: RETRY, Fail: FAIL, Cancelled: CANCEL
 class OutcomeRow(msgspec.Struct, omit_defaults=True, gc=False):
     """One outcome on its way into the store."""
 
-    o: int
+    o: int  # its position in the call
     id: str
     token: str
-    was: int
-    kind: int = 0
+    was: int  # the kind of the outcome: if an earlier call has applied one of this kind, it is not refused
+    kind: int = 0  # the kind to apply; 0: only check the lease
     result: bytes | None = None
     run_at: int | None = None
     attempts: int | None = None
@@ -49,7 +49,7 @@ def is_plain(outcome: Outcome) -> bool:
     return not getattr(outcome, "spawn", ()) and getattr(outcome, "handover", None) is None
 
 
-def together(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
+def outcome_batches(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
     """The outcomes in order, in batches that can be sent together: each job once, an outcome that spawns alone."""
     batch: list[Outcome] = []
     seen: set[str] = set()
@@ -79,7 +79,7 @@ def settle_alone(schema: str, outcome: Outcome, now: datetime) -> Program[TaskHa
 def settle_plain(
     schema: str, outcomes: Sequence[Outcome], now: datetime, *, release: bool = True
 ) -> Program[tuple[list[TaskHarborError | None], set[int]]]:
-    """Settle plain outcomes of different jobs; the results, and the places of those that an earlier call applied."""
+    """Settle plain outcomes of different jobs; the results, and the positions of those that an earlier call applied."""
     results: list[TaskHarborError | None] = [None] * len(outcomes)
     left: Sequence[int] = range(len(outcomes))
     acks = _acks(schema, outcomes, now) if release else None
@@ -87,9 +87,9 @@ def settle_plain(
         rows = yield acks
         if rows[0][0] is None:
             return results, set()
-        left = [int(place) for place in rows[0][0].split(",")]
-    before = yield from _settle(schema, outcomes, left, now, release, results)
-    return results, before
+        left = [int(position) for position in rows[0][0].split(",")]
+    applied_before = yield from _settle(schema, outcomes, left, now, release, results)
+    return results, applied_before
 
 
 def _acks(schema: str, outcomes: Sequence[Outcome], now: datetime) -> Statement | None:
@@ -119,38 +119,38 @@ def _acks(schema: str, outcomes: Sequence[Outcome], now: datetime) -> Statement 
 def _settle(
     schema: str,
     outcomes: Sequence[Outcome],
-    places: Sequence[int],
+    positions: Sequence[int],
     now: datetime,
     release: bool,
     results: list[TaskHarborError | None],
 ) -> Program[set[int]]:
-    """Settle the outcomes at these places, of any kind. An invalid one is refused only if its lease holds."""
+    """Settle the outcomes at these positions, of any kind. An invalid one is refused only if its lease holds."""
     invalid: dict[int, InvalidJob] = {}
     rows_in = []
-    for place in places:
-        outcome = outcomes[place]
+    for position in positions:
+        outcome = outcomes[position]
         try:
             check_outcome(outcome)
-            rows_in.append(_row(place, outcome))
+            rows_in.append(_row(position, outcome))
         except InvalidJob as error:
-            invalid[place] = error
+            invalid[position] = error
             lease = outcome.lease
-            rows_in.append(OutcomeRow(place, lease.job_id, lease.token, _KINDS.get(type(outcome), -1)))
+            rows_in.append(OutcomeRow(position, lease.job_id, lease.token, _KINDS.get(type(outcome), -1)))
     rows = yield _settle_statement(schema, rows_in, now, release)
-    before: set[int] = set()
-    for place, code, ends in rows:
-        id = outcomes[place].lease.job_id
+    applied_before: set[int] = set()
+    for position, code, ends in rows:
+        id = outcomes[position].lease.job_id
         if code == RefusalCode.ALREADY_APPLIED:
-            before.add(place)
+            applied_before.add(position)
         elif code == RefusalCode.HOLDS:
-            results[place] = invalid.get(place) or refusal(RefusalCode.NOT_INFLIGHT, id, None)
+            results[position] = invalid.get(position) or refusal(RefusalCode.NOT_INFLIGHT, id, None)
         else:
-            results[place] = refusal(code, id, ends)
-    return before
+            results[position] = refusal(code, id, ends)
+    return applied_before
 
 
 def check_lease(schema: str, outcome: Ack | Fail, now: datetime) -> Program[tuple[int, int | None]]:
-    """The code, and the end of the lease, that an outcome would get; nothing is applied."""
+    """The code that an outcome would get, and the end of the lease; nothing is applied."""
     lease = outcome.lease
     row = OutcomeRow(0, lease.job_id, lease.token, _KINDS[type(outcome)])
     rows = yield _settle_statement(schema, [row], now, release=True)
@@ -168,10 +168,10 @@ def _settle_statement(schema: str, rows: Sequence[OutcomeRow], now: datetime, re
     )
 
 
-def _row(place: int, outcome: Outcome) -> OutcomeRow:
+def _row(position: int, outcome: Outcome) -> OutcomeRow:
     lease = outcome.lease
     kind = _KINDS[type(outcome)]
-    row = OutcomeRow(place, lease.job_id, lease.token, kind, kind)
+    row = OutcomeRow(position, lease.job_id, lease.token, kind, kind)
     if isinstance(outcome, Ack):
         row.result = outcome.result
     if isinstance(outcome, Retry | Fail):

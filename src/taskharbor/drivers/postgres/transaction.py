@@ -17,7 +17,7 @@ from taskharbor.drivers.contract import aborted
 from taskharbor.drivers.postgres.attempts import unavailable
 from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.pool import PostgresPool, arguments, limit_of
+from taskharbor.drivers.postgres.pool import PostgresPool, connect_arguments, limit_of
 from taskharbor.drivers.postgres.settle import is_plain, settle_alone
 from taskharbor.drivers.postgres.spawn import spawn_alone
 from taskharbor.drivers.postgres.statement import Program, Statement
@@ -72,7 +72,7 @@ class PostgresTransaction:
         from taskharbor.drivers.postgres.handler_connection import AsyncHandlerConnection
 
         self._pool()  # raises if the driver is not open
-        connection = await AsyncHandlerConnection.connect(**arguments(self._options))
+        connection = await AsyncHandlerConnection.connect(**connect_arguments(self._options))
         try:
             with Deadline(self._options.connect_timeout, connection):
                 await connection.begin()
@@ -150,7 +150,7 @@ class PostgresTransactionSync:
     def _begun(self) -> SyncHandlerConnection:
         from taskharbor.drivers.postgres.handler_connection import SyncHandlerConnection
 
-        connection = SyncHandlerConnection.connect(**arguments(self._options))
+        connection = SyncHandlerConnection.connect(**connect_arguments(self._options))
         try:
             with ThreadDeadline(self._options.connect_timeout, connection):
                 connection.begin()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.pool import PostgresPool, arguments
+from taskharbor.drivers.postgres.pool import PostgresPool, connect_arguments
 from taskharbor.drivers.postgres.statement import Program, Statement, array, named, quoted
 from taskharbor.model.errors import DriverError
 
@@ -110,7 +110,7 @@ class HintListener:
         pause, first = 0.1, True
         while True:
             try:
-                made = arguments(self._options, self._options.listen)
+                made = connect_arguments(self._options, self._options.listen)
                 connection = await psycopg.AsyncConnection.connect(**made)
                 async with contextlib.aclosing(Closing(connection)):
                     with Deadline(self._pool.limit, connection):

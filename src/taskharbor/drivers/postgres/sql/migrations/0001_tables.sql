@@ -10,6 +10,8 @@
 -- wake         from this time on a reserve may take the job
 -- open         how many dependencies are not done, while it is blocked; else scratch
 -- due, seq     its place in the line: when it joined it, then its arrival
+-- stored       its arrival when it was enqueued: dependents are released in this order
+-- settled      the token of its last outcome, until it is reserved again; settled_as: the kind of that outcome
 --
 -- The columns that are compared most come first: they are found without decoding the rest of a row.
 -- No column except the id has a check: the next reserve moves a damaged record to the dead letter queue, and that is
