@@ -1,4 +1,4 @@
-"""One driver for each event loop: opened once, by whoever comes first, and forgotten with its loop."""
+"""One driver for each event loop: opened once, by the first call, and forgotten with its loop."""
 
 from __future__ import annotations
 

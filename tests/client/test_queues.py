@@ -1,4 +1,4 @@
-"""Queues that a call names: served by nobody who was not told of them, so they are warned of, or refused."""
+"""Queues that only a call names: no worker serves them by itself, so the client warns of them or refuses them."""
 
 import asyncio
 import enum

@@ -1,4 +1,4 @@
-"""An idempotency key that comes with other arguments: the first job stays, and the mistake is told."""
+"""An idempotency key that comes with other arguments: the first job stays, and the mistake is reported."""
 
 import logging
 from typing import Any

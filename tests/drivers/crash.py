@@ -55,13 +55,13 @@ def lived(scenario):
 
 
 def jobs_of(numbers):
-    """Every third in another queue; on a Cluster that is another slot."""
+    """Every third in another queue; on a Cluster that is another hash slot."""
     queues = ("default", "default", "other")
     return [JobRecord(id=f"{n:06d}", type="t", queue=queues[n % 3], payload=b'{"n":%d}' % n) for n in numbers]
 
 
 class Load:
-    """So many jobs, until every one is done. `disturb` kills the store, or hurts it otherwise, and mends it."""
+    """`number` jobs, until every one is done. `disturb` kills the store, or hurts it otherwise, and mends it."""
 
     def __init__(self, dsn, number, journal, lease):
         self.dsn, self.number, self.journal, self.lease = dsn, number, journal, lease

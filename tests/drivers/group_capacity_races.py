@@ -1,4 +1,4 @@
-"""Several clients at once on flows whose jobs lie in different slots of a Cluster, at random, and what must hold then.
+"""Several clients at once on flows over several hash slots of a Cluster, at random, and what must hold then.
 
 Clients enqueue flows with keys that others use too, with dependencies on jobs of other flows; they reserve, ack, hand
 over to jobs that they spawn, fail, cancel jobs and whole flows. Some die in the middle of an enqueue and never come
@@ -31,7 +31,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(hours=1)
 QUEUES = ("north", "east", "south", "west")
 KEYS = 2  # at a time: few, so that clients meet on them
-SHARE = 16  # so many jobs are made before the keys change, so that clients meet on unused ones
+SHARE = 16  # jobs that are made before the keys change, so that clients meet on unused ones
 TURNS = 30  # of the event loop, for which a client stands still at most
 
 
@@ -64,7 +64,7 @@ class World:
 
 
 def unsteady(driver: RedisDriver, chances: random.Random, dies_after: int | None = None) -> RedisDriver:
-    """The client stands still before some of its exchanges; after so many of them it is dead."""
+    """The client stands still before some of its exchanges; after `dies_after` of them it is dead."""
     endpoint = driver.store.endpoint
     real = endpoint._send
     left = dies_after
@@ -102,7 +102,7 @@ class Client:
             await step()
 
     def _flow(self) -> list[JobRecord]:
-        """A chain or a join over several queues; steps may have keys, the first may wait for somebody else's job."""
+        """A chain or a join over several queues; steps may have keys, the first may wait for another client's job."""
         world, chances = self.world, self.world.chances
         flow = f"flow{len(world.made)}" if chances.random() < 0.8 else None
         outside = tuple(chances.sample(world.acknowledged, min(len(world.acknowledged), chances.randrange(2))))
@@ -123,7 +123,7 @@ class Client:
         self.world.acknowledged += [answer.id for answer in answers]
 
     async def die(self) -> None:
-        """Somebody is killed in the middle of an enqueue, and nobody sends it again."""
+        """A client is killed in the middle of an enqueue, and no client sends it again."""
         doomed = await self.mortal()
         try:
             await doomed.enqueue(self._flow(), NOW)
@@ -154,7 +154,7 @@ class Client:
         if heir is not None:
             world.heirs[id] = heir
         (answer,) = await self.driver.settle([Ack(held.lease, b"r", spawn, heir)], NOW)
-        if isinstance(answer, InvalidJob):  # somebody waits for whom it would be handed over to
+        if isinstance(answer, InvalidJob):  # the heir that it names waits for it
             world.heirs.pop(id, None)
             (answer,) = await self.driver.settle([Ack(held.lease, b"r")], NOW)
         assert answer is None or (await self.driver.inspect(id, NOW)).state == "cancelled", repr(answer)
@@ -171,7 +171,7 @@ class Client:
 
 
 async def story(dsn: str, seed: int, clients: int, turns: int) -> tuple[int, int]:
-    """Let them live, run what is left, and look. Answers how many jobs there were, and how many of them ran."""
+    """Let them live, run what is left, and check. Returns the number of jobs, and how many of them ran."""
     world = World(seed)
     opened: list[RedisDriver] = []
 
@@ -198,7 +198,7 @@ async def story(dsn: str, seed: int, clients: int, turns: int) -> tuple[int, int
 
 
 async def finish(client: Client) -> int:
-    """Deliver what the dead left, and run what is ready; answers how many jobs that were."""
+    """Deliver what the dead left, and run what is ready; returns the number of jobs run."""
     await visit_all(client.driver.store, QUEUES, int(NOW.timestamp() * 1000))
     before = len(client.world.events)
     for held in await client.driver.reserve(QUEUES, NOW, LEASE, 50):

@@ -187,7 +187,7 @@ async def fill_the_disk(folder: str, ballast: str) -> None:
     except BackendUnavailable as error:
         say(f"refused {error}")
     found = {item.job.id for item in (await store.list(now=now(), limit=10_000)).items}
-    say(f"lost {len(set(stored) - found)} of {len(stored)}, and {len(found) - len(stored) - 1} that nobody was told of")
+    say(f"lost {len(set(stored) - found)} of {len(stored)}, and {len(found) - len(stored) - 1} never acknowledged")
     os.ftruncate(ballast_file, 0)
     say(f"settled {await store.settle([Ack(held.lease)], now())}")
     await store.enqueue([_job()], now())

@@ -19,7 +19,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def store_in_use() -> MemoryDriver:
-    """A store with somebody's ready, done, dead and cancelled jobs."""
+    """A store with an application's ready, done, dead and cancelled jobs."""
     driver = MemoryDriver("memory://")
 
     async def fill() -> None:
@@ -81,7 +81,7 @@ def test_cases_that_need_a_hook_are_skipped_without_it():
     assert "no damage hook" in str(report)
 
 
-def test_an_unknown_theme_is_told():
+def test_an_unknown_theme_is_reported():
     with pytest.raises(ValueError, match="no theme is called 'colour'"):
         all_cases(["colour"])
 

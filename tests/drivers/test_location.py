@@ -53,7 +53,7 @@ def test_a_path_is_that_of_the_folder_where_the_driver_was_made(
         ("postgresql://h/d", {}, {"host": "h", "dbname": "d"}),
     ],
 )  # fmt: skip
-def test_what_the_environment_says_is_told_unless_the_dsn_says_otherwise(
+def test_the_location_names_what_the_environment_sets_unless_the_dsn_does(
     dsn: str, environment: dict[str, str], expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment.items():

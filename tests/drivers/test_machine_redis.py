@@ -1,7 +1,8 @@
 """Redis against memory, step by step, on each kind of server: TASKHARBOR_MACHINE_RUNS says how many walks.
 
-On a Cluster the two queues of a walk mostly lie in different slots, so edges, spawns and cancelled runs go through the
-outbox. Whoever writes a message delivers it before it answers: nothing has to settle before the two are compared.
+On a Cluster the two queues of a walk mostly lie in different hash slots, so edges, spawns and cancelled flows go
+through the outbox. The client that writes a message delivers it before its call returns: nothing has to settle before
+the two are compared.
 """
 
 import itertools

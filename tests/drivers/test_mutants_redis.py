@@ -1,7 +1,7 @@
 """Deliberate mistakes in the Lua of the Redis driver are noticed by the contract's cases.
 
 A mistake is a piece of a file's text and what stands there instead, and the themes of the suite that shall notice it. A
-text that is no longer there is an error of its own: whoever rewrites a script says the mistake again.
+text that is no longer there is an error of its own: when you rewrite a script, write its mistakes again.
 """
 
 from typing import NamedTuple

@@ -114,7 +114,7 @@ def test_a_driver_that_creates_nothing_is_just_opened():
 
 
 def catalog(address: str) -> list[Any]:
-    """Everything that somebody made in a database."""
+    """Everything in a database that is not the server's own."""
     with psycopg.connect(address) as connection:
         rows = connection.execute(
             "select 'schema', nspname, '' from pg_namespace where nspname !~ '^pg_' union all "
@@ -151,7 +151,7 @@ def test_a_database_that_holds_a_store_is_opened():
 
 
 @pytest.mark.lane("postgres")
-def test_a_role_that_may_not_create_the_schema_is_told_what_to_run():
+def test_a_role_that_may_not_create_the_schema_learns_what_to_run():
     server = postgres.shared()
     address = server.address(server.database())
     with psycopg.connect(address, autocommit=True) as connection:

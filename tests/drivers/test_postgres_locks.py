@@ -1,5 +1,5 @@
 """Locks: calls over the same jobs in any order never deadlock, and no worker loses a lease to
-somebody else's transaction.
+another client's transaction.
 
 Random batches in random orders from many clients, seeded, on a real server: extends, settles with spawns and handovers,
 releases, requeues, cancels, deletes, prunes and the application's open transactions. The server counts deadlocks; here

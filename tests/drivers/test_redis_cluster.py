@@ -197,7 +197,7 @@ def test_no_job_runs_before_a_dependency_that_comes_late(monkeypatch):
 
 
 def test_a_key_that_is_taken_before_its_job_arrives(monkeypatch):
-    """What waits for the job that lost waits for the one that has the key; the caller is told which that is."""
+    """What waits for the job that lost waits for the one that has the key; the caller gets its id."""
 
     async def story(one, two):
         real = router_of(one).outbox.deliver

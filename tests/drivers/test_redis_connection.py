@@ -1,4 +1,4 @@
-"""Connections at work, on a server that answers what a test wants: what happens to a call never hurts the next."""
+"""Connections at work, on a server that replies what a test wants: what happens to a call never hurts the next."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -170,7 +170,7 @@ def test_a_foreign_lease_without_record_holds_nothing_and_a_sweep_finds_that_out
 
 
 def test_a_sweep_keeps_group_places_that_are_taken():
-    """By us, by a foreign client, and by a job whose lane somebody deleted."""
+    """By us, by a foreign client, and by a job whose lane another program deleted."""
 
     async def story(driver, client):
         await driver.enqueue([job("a", group_limit=3), job("b"), job("c"), job("d")], NOW)

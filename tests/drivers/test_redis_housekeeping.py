@@ -80,7 +80,7 @@ async def opened(url, *, alone: bool = True) -> Any:
             keeper._queues |= dict.fromkeys(queues)
 
         keeper.serve = serve
-        keeper.rounds = 1  # the first one looks whoever did
+        keeper.rounds = 1  # the first one looks, whichever client looked before
     return driver
 
 
@@ -164,7 +164,7 @@ def test_one_worker_at_a_time_visits_a_queue(store):
             client.zrem("{q}:active", "x")
             client.lpush("{q}:completed", "x")
         await two.opened.housekeeper.round()
-        assert (await two.inspect("y", NOW)).state == "blocked"  # somebody looked a moment ago
+        assert (await two.inspect("y", NOW)).state == "blocked"  # another client looked a moment ago
         let_time_pass(nodes)
         await two.opened.housekeeper.round()
         assert [held.job.id for held in await taken(two, "q")] == ["y"]
@@ -209,7 +209,7 @@ def test_what_was_trimmed_is_found_at_once_among_many(store):
 
 
 def test_a_poisoned_queue_costs_the_others_nothing(cluster, caplog):
-    """An entry that is no message, a message that nobody can apply, an outbox that is none."""
+    """An entry that is not a message, a message that no client can apply, an outbox of the wrong type."""
 
     async def story():
         driver = await opened(cluster.url)
@@ -379,7 +379,7 @@ def test_ids_that_were_noted_and_never_stored_are_forgotten_a_day_later(cluster)
         everything = await walk(GRACE_S)
         assert len(everything) == 150
         assert await walk(GRACE_S) == everything, "a day has not passed"
-        await router.claim([("dead7", "q2")])  # somebody is about to store it
+        await router.claim([("dead7", "q2")])  # another client is about to store it
         await driver.enqueue([job("dead8", "q3")], NOW)
         assert await _enqueue_plain(driver.store, "q4", [job("dead9", "q4")], 0)  # as a message brings it
         assert await walk(0) == [*(one.id for one in stored), "dead7", "dead8", "dead9"]

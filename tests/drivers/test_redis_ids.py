@@ -225,7 +225,7 @@ DAMAGES = {
     "another is in place of the page": lambda client, page: client.rename("{q}:th:ids:j00256", page),
     "a page is there twice": lambda client, page: client.copy(page, "{q}:th:ids:j00256", replace=True),
     "two pages changed places": swapped,
-    "the directory leads to a page that is none": lambda client, page: client.zadd("{q}:th:ids", {"j00005x": 0}),
+    "the directory leads to a page that does not exist": lambda client, page: client.zadd("{q}:th:ids", {"j00005x": 0}),
     "the directory has lost its first bound": lambda client, page: client.zrem("{q}:th:ids", ""),
     "a page holds something else": lambda client, page: (client.delete(page), client.set(page, "what is this")),
     "the directory is gone": lambda client, page: client.delete("{q}:th:ids"),
@@ -298,7 +298,7 @@ def test_the_sweep_counts_again(number, wrong):
         else:
             client.set("{q}:th:count", wrong)
         assert len(await listed(driver)) == number
-        client.hset("{q}:th:sweep", "id", "j00100")  # a round that somebody began and did not count
+        client.hset("{q}:th:sweep", "id", "j00100")  # a round that another client began and did not count
         await swept(driver)
         assert client.get("{q}:th:count") == str(number).encode()
 

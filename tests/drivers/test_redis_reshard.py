@@ -1,7 +1,7 @@
 """A slot of a Cluster that is in use moves to another node, key by key: who calls meanwhile waits, and nothing is lost.
 
 A script names the anchor of its queue and reaches the rest of its keys by name, so a server that has some of them, and
-others not yet, must not run it. Whatever was called in the middle of a move is answered after it.
+others not yet, must not run it. A call in the middle of a move returns after it.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ def moved(cluster, key: str) -> None:
 
 
 def half_moved(cluster):
-    """Begin to move the slot of the queue; answers the rest of the move, when half of the keys are gone."""
+    """Move half of the keys of the queue's hash slot; returns a function that does the rest of the move."""
     key = f"{{{QUEUE}}}"
     steps = cluster.move(cluster.slot_of(key), elsewhere(cluster, key))
     keys = next(steps)
@@ -62,7 +62,7 @@ async def drained(driver, now):
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_what_is_called_during_a_move_is_answered_after_it():
+def test_a_call_during_a_move_returns_after_it():
     cluster = servers.shared_cluster()
     cluster.empty()
 

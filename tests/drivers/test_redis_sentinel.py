@@ -203,7 +203,7 @@ def test_a_server_is_not_a_sentinel_and_a_service_has_a_name():
 
 
 def test_logins_of_the_sentinels_and_of_the_servers():
-    """A user and a password for each; wrong ones are told apart, and shown nowhere."""
+    """A user and a password for each; the error says which of them is wrong, and shows neither."""
     watched = Sentinels()
     try:
         for server in watched.servers:

@@ -1,4 +1,4 @@
-"""Redis behind TLS, with a CA made here: jobs run through both faces; whoever is not trusted is told what to do."""
+"""Redis behind TLS, with a CA made here: jobs run through both interfaces; an untrusted side learns what to do."""
 
 import asyncio
 import subprocess

@@ -23,7 +23,7 @@ ROWS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i
 
 
 class Step:
-    """What a handler is in the middle of: `begun` once it is, and what it is told when it goes on."""
+    """What a handler is in the middle of: `begun` once it is, and what it receives when it goes on."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -234,7 +234,7 @@ def test_while_it_waits_to_begin(tmp_path, behind, coroutine):
     asyncio.run(live())
 
 
-def test_a_cursor_that_somebody_keeps_does_not_keep_the_lock(tmp_path):
+def test_a_cursor_that_the_handler_keeps_does_not_keep_the_lock(tmp_path):
     """Closing alone would leave the transaction open for as long as one of its statements lives."""
     kept: list[Any] = []
 

@@ -93,7 +93,7 @@ def test_a_refused_job_leaves_the_callers_writes_alone(driver, path):
     connection.close()
 
 
-def test_what_cannot_be_shared_is_told(driver, path, tmp_path):
+def test_a_connection_that_cannot_be_shared_is_refused(driver, path, tmp_path):
     connection = sqlite3.connect(path, isolation_level=None)
     with pytest.raises(WrongConnection, match="BEGIN IMMEDIATE"):
         driver.enqueue_on_sync(connection, [job("a")], NOW)
@@ -108,7 +108,7 @@ def test_what_cannot_be_shared_is_told(driver, path, tmp_path):
         asyncio.run(driver.enqueue_on(object(), [job("a")], NOW))
 
 
-def test_a_snapshot_that_is_too_old_is_told(driver, path):
+def test_a_snapshot_that_is_too_old_is_refused(driver, path):
     async def scenario():
         connection = sqlite3.connect(path, isolation_level=None, timeout=0.05)
         connection.execute("BEGIN")
@@ -213,7 +213,7 @@ def test_a_lost_lease_refuses_both(driver, path, how):
     with_open(driver, scenario)
 
 
-def test_others_wait_and_a_long_hold_is_told(driver, monkeypatch):
+def test_others_wait_and_a_long_hold_is_logged(driver, monkeypatch):
     monkeypatch.setattr(transaction, "LONG_TRANSACTION_S", 0.01)
     told = threading.Event()
     words: list[str] = []

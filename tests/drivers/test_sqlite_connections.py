@@ -127,14 +127,14 @@ class TestSynchronous:
         engine.dispose()
         assert asyncio.run(stored(path, "a")) == [True]
 
-    def test_autocommit_is_told(self, path):
+    def test_autocommit_is_refused(self, path):
         engine = sqlalchemy.create_engine(f"sqlite:///{path}", isolation_level="AUTOCOMMIT")
         asyncio.run(stored(path))
         with engine.connect() as connection, pytest.raises(WrongConnection, match="autocommit"):
             SqliteDriver(f"sqlite:///{path}").enqueue_on_sync(connection, [job("a")], NOW)
         engine.dispose()
 
-    def test_another_file_another_database_and_the_wrong_colour_are_told(self, path, tmp_path):
+    def test_another_file_another_database_and_the_wrong_colour_are_refused(self, path, tmp_path):
         asyncio.run(stored(path))
         driver = SqliteDriver(f"sqlite:///{path}")
         for other in (f"sqlite:///{tmp_path}/other.db", "sqlite://"):
@@ -190,7 +190,7 @@ class TestAsynchronous:
 
         asyncio.run(live())
 
-    def test_another_file_is_told(self, path, tmp_path):
+    def test_another_file_is_refused(self, path, tmp_path):
         async def live():
             await stored(path)
             engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/other.db")

@@ -67,7 +67,7 @@ def fill(path, count):
             )
         )
         base += count
-    # As many groups with a member each, all of them full: somebody is inflight in each.
+    # As many groups with a member each, all of them full: one job is inflight in each.
     connection.execute(
         INSERT.format(
             count=count,

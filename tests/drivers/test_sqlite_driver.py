@@ -53,7 +53,7 @@ def test_no_parameter_is_numbered():
     assert [path.name for path in sources if re.search(r"\?\d", path.read_text(encoding="utf-8"))] == []
 
 
-def test_errors_are_told_in_words():
+def test_errors_are_described_in_words():
     error = sqlite3.OperationalError("attempt to write a readonly database")
     error.sqlite_errorname = "SQLITE_READONLY"
     told = unavailable("/x/jobs.db", error)
@@ -88,7 +88,7 @@ def test_one_call_that_fails_spoils_no_other(path):
     on(path, scenario)
 
 
-def test_results_that_are_no_text_come_back(path):
+def test_results_that_are_not_text_come_back(path):
     async def scenario(driver):
         await driver.enqueue([job(f"j{n}") for n in range(5)], NOW)
         held = await driver.reserve(["default"], NOW, LEASE, 5)
@@ -119,7 +119,7 @@ def test_an_empty_queue_is_forgotten_with_its_last_record(path):
 
 @pytest.mark.parametrize("how", ["delete", "prune"])
 def test_a_number_is_never_given_again_when_the_job_that_kept_it_goes(path, how):
-    """An arrival of a number that was told before would wake nobody."""
+    """An arrival with a number that was given out before would wake no waiting call."""
 
     async def scenario(driver):
         await driver.enqueue([job("a", queue="q")], NOW)
@@ -135,7 +135,7 @@ def test_a_number_is_never_given_again_when_the_job_that_kept_it_goes(path, how)
     on(path, scenario)
 
 
-def test_not_open_is_told(path):
+def test_a_driver_that_is_not_open_says_so(path):
     driver = SqliteDriver(f"sqlite:///{path}")
     with pytest.raises(RuntimeError, match="not open"):
         asyncio.run(driver.queues())

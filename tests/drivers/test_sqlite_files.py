@@ -46,7 +46,7 @@ def path(tmp_path):
         ("sqlite:///jobs.db?colour=red", "colour"),
     ],
 )
-def test_a_wrong_address_is_told(dsn, word):
+def test_a_wrong_address_is_refused(dsn, word):
     with pytest.raises(ValueError, match=word):
         SqliteDriver(dsn)
 
@@ -145,7 +145,7 @@ def test_it_lives_beside_the_applications_own_tables(path):
 # Trouble
 
 
-def test_a_missing_folder_and_no_database_are_told(tmp_path):
+def test_a_missing_folder_and_a_file_that_is_not_a_database_are_reported(tmp_path):
     with pytest.raises(BackendUnavailable, match="does not exist; create it first"):
         on(tmp_path / "no" / "jobs.db", lambda driver: driver.queues())
     other = tmp_path / "text.db"
@@ -183,7 +183,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(path):
     on(path, scenario)
 
 
-def test_a_deleted_file_is_told_and_never_made_again_in_silence(path):
+def test_a_deleted_file_is_reported_and_never_made_again_in_silence(path):
     async def scenario(driver):
         await driver.enqueue([job("a")], NOW)
         for name in ("", "-wal", "-shm"):
@@ -274,7 +274,7 @@ def test_the_log_of_a_killed_process_is_for_its_own_file_only(path, tmp_path):
     assert on(path, lambda driver: driver.counts(NOW)) == {"default": {"ready": 1}}
 
 
-def test_a_network_mount_is_told(path, tmp_path, monkeypatch, caplog):
+def test_a_network_mount_is_warned_of(path, tmp_path, monkeypatch, caplog):
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/sda1 / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\nbroken\n")
     assert network_mount(str(path), str(mounts)) == "nfs4"

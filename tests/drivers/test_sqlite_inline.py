@@ -1,4 +1,4 @@
-"""Which calls are written on the thread that makes them: only what is done in no time. The others are the lane's."""
+"""Which calls are written on the thread that makes them: only quick ones. The writer's thread does the others."""
 
 import asyncio
 import threading
@@ -61,8 +61,8 @@ def test_outcomes_that_take_long_are_settled_by_the_lane(tmp_path, threads, case
     assert threads == ([threading.current_thread().name] if here else [LANE])
 
 
-def test_a_call_that_turns_out_to_be_large_is_left_to_the_lane(tmp_path, threads):
-    """Whoever is waited for by a thousand is acked by a small call; what follows from it is not small."""
+def test_a_call_that_turns_out_to_be_large_is_left_to_the_writer(tmp_path, threads):
+    """The ack of a job that a thousand wait for is a small call; what follows from it is not small."""
 
     async def live():
         store = SqliteDriver(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")

@@ -103,8 +103,8 @@ def stored(path):
 
 @pytest.mark.parametrize("coroutine", [True, False])
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_fork_inside_a_transaction_waits_for_nobody(tmp_path, coroutine, wait):
-    """Neither for the call that waits for the transaction, nor for its turn; and the child is told at once."""
+def test_a_fork_inside_a_transaction_does_not_wait(tmp_path, coroutine, wait):
+    """Neither for the call that waits for the transaction, nor for its turn; and the child gets an error at once."""
     path = tmp_path / "jobs.db"
 
     async def live():
@@ -192,7 +192,7 @@ def test_after_the_transaction_a_fork_may_use_the_file(tmp_path):
 
 
 def copied(path):
-    shutil.copy(path, f"{path}.copy")  # whoever closes a file loses all his locks on it
+    shutil.copy(path, f"{path}.copy")  # a process that closes a file loses all its locks on it
     stored(path)  # which takes itself for the last process that uses the file, and removes the log
 
 
@@ -269,7 +269,7 @@ def test_a_hard_link_is_refused(tmp_path):
                     with pytest.raises(BackendUnavailable, match="has 2 names") as told:
                         await getattr(SqliteDriver(f"sqlite:///{name}"), way)()
                     assert told.value.lasting
-            await driver.enqueue([job("b")], NOW)  # whoever has it open goes on: nobody else can open it
+            await driver.enqueue([job("b")], NOW)  # a process that has it open goes on: no other can open it
         other.unlink()
         async with opened(path) as driver:
             assert await driver.counts(NOW) == {"default": {"ready": 2}}

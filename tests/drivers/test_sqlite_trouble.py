@@ -55,7 +55,7 @@ def test_a_full_disk_loses_nothing_and_goes_on_when_there_is_room(tmp_path):
     assert "the disk is full (SQLITE_FULL)" in refused
     assert "the disk is full (SQLITE_FULL)" in refused_too
     assert lost.startswith("lost 0 of ")
-    assert lost.endswith(", and 0 that nobody was told of")
+    assert lost.endswith(", and 0 never acknowledged")
     assert int(lost.split()[3].rstrip(",")) > 5
     assert settled == "settled [None]"
     assert ran == "ran 0 more than were stored"
@@ -91,7 +91,7 @@ def put_back(backup, path):
     backup.rename(path)
 
 
-def test_a_damaged_file_is_told_when_it_is_opened(tmp_path):
+def test_a_damaged_file_is_reported_when_it_is_opened(tmp_path):
     path = tmp_path / "jobs.db"
     fill_and_damage(path, "taskharbor_meta")
     with pytest.raises(BackendUnavailable, match=r"it is damaged; restore it from a backup.*SQLITE_CORRUPT"):
@@ -169,7 +169,7 @@ def test_a_process_stopped_with_the_lock_is_named_and_waited_for(tmp_path, monke
                     BackendUnavailable, match=rf"process {child.pid} has held it for 0\.2 s: it was stop"
                 ):
                     await driver.enqueue([job(f"refused-{number}")], now())
-            assert await driver.queues() == []  # whoever reads does not wait
+            assert await driver.queues() == []  # a reader does not wait
             shared = driver.transaction_sync(None)
             with pytest.raises(BackendUnavailable, match="has held it"):
                 shared.__enter__()

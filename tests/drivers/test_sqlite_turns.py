@@ -1,4 +1,4 @@
-"""Turns at writing: one at a time, in order, without a thread for whoever waits; and none is ever lost."""
+"""Turns at writing: one at a time, in order, without a thread for each waiting call; and none is ever lost."""
 
 import asyncio
 import random
@@ -36,7 +36,7 @@ async def until(condition) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_each_turn_comes_once_in_order_whoever_gives_up(seed):
+def test_each_turn_comes_once_in_order_also_when_some_give_up(seed):
     """Threads and coroutines ask one after the other; some are cancelled or lose their place before it comes."""
     dice = random.Random(seed)
     turns = Counted("file")
@@ -81,7 +81,7 @@ def test_each_turn_comes_once_in_order_whoever_gives_up(seed):
                 loop.call_later(dice.random() / 100, turns.give_up, place)
                 continue
             else:
-                turns.ask(gone)  # whoever asked is not there any more
+                turns.ask(gone)  # its caller is gone
                 continue
             if kind != "cancelled":
                 await until(lambda before=before: turns.asked > before)
@@ -112,7 +112,7 @@ def test_each_turn_comes_once_in_order_whoever_gives_up(seed):
     assert turns.try_take(), "the last turn was never ended"
 
 
-def test_patience_is_with_whoever_has_the_turn_not_with_the_length_of_the_line():
+def test_patience_counts_for_each_turn_not_for_the_length_of_the_line():
     turns = Turns("file")
     assert turns.try_take()
 

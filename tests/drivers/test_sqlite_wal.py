@@ -93,8 +93,8 @@ def test_what_is_acknowledged_is_on_the_disk_and_reserves_do_not_wait_for_it(pat
     on(path, scenario)
 
 
-def test_a_known_job_is_told_when_it_is_on_the_disk_too(path, monkeypatch):
-    """Whoever stored it may still be waiting for that."""
+def test_a_known_job_is_acknowledged_when_it_is_on_the_disk_too(path, monkeypatch):
+    """The call that stored it may still be waiting for that."""
     disk = Disk(monkeypatch)
 
     async def scenario(driver):
@@ -157,7 +157,7 @@ def test_closing_waits_for_the_disk(path, monkeypatch):
     on(path, scenario)
 
 
-def test_what_could_not_be_synced_goes_into_the_database_before_anything_is_told(path, monkeypatch):
+def test_what_could_not_be_synced_goes_into_the_database_before_anything_is_acknowledged(path, monkeypatch):
     """A second fdatasync may say that all is well when the first has dropped what it could not write."""
     disk = Disk(monkeypatch)
 
@@ -195,7 +195,7 @@ def test_small_calls_are_worked_off_where_they_are_made(path, monkeypatch):
         here = threading.current_thread().name
         assert await driver.database.write(thread, durable=False, inline=True) == here
         assert await driver.database.write(thread, durable=False) == "taskharbor-sqlite-writer"
-        driver.database.writer.take_turn()  # somebody else writes: it is not waited for on this thread
+        driver.database.writer.take_turn()  # another writer has the turn: this thread does not wait for it
         waiting = asyncio.create_task(driver.database.write(thread, durable=False, inline=True))
         behind = asyncio.create_task(driver.database.write(thread, durable=False, inline=True))
         assert (await asyncio.wait([waiting, behind], timeout=0.05))[1] == {waiting, behind}
@@ -424,7 +424,7 @@ def test_the_log_is_begun_anew_while_calls_go_on(path, monkeypatch):
 
 
 def test_the_log_is_begun_anew_under_short_reads_that_overlap(path, monkeypatch):
-    """There is always somebody who reads, but nobody for long."""
+    """There is always a read under way, but none is long."""
     monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 50)
     monkeypatch.setattr(wal, "LARGE_PAGES", 100)
     monkeypatch.setattr(wal, "RETRY_AFTER_COMMITS", 8)
@@ -514,7 +514,7 @@ def test_the_first_commit_of_the_new_log_is_made_with_it(path):
 def test_no_commit_makes_one_and_a_single_call_has_it_made(path, monkeypatch):
     async def first(driver):
         await driver.enqueue([job("a")], NOW)
-        other = sqlite3.connect(path)  # so that the log outlives whoever wrote to it
+        other = sqlite3.connect(path)  # so that the log outlives its writer
         other.execute("SELECT count(*) FROM taskharbor_jobs").fetchone()
         return other
 

@@ -53,7 +53,7 @@ def sensitive(name: str) -> bool:
 
 
 def everything_is_met(suite: DriverCases, counted: Callable[[Callable[[], None]], set[str]]) -> None:
-    """`counted` runs a function and answers what the server was asked for meanwhile."""
+    """`counted` runs a function and returns what the server was asked for meanwhile."""
     names = [f"test_{case.theme}_{case.name}" for case in all_cases()]
 
     def run(of: list[str]) -> None:

@@ -1,9 +1,9 @@
-"""A worker on queues in different slots of a Cluster: `python -m tests.flow.cluster_worker DSN JOURNAL [forks]`.
+"""A worker on queues in different hash slots of a Cluster: `python -m tests.flow.cluster_worker DSN JOURNAL [forks]`.
 
 Each execution is a line of the journal, written when it begins: the id of the job, and the process that runs it. It
 says its name and works until it is killed. `forks`: for each number it is sent, a fork of it works until nothing is
-left, and kills itself (SIGKILL) before so many-th command that it sends to Redis after the last member began; if the
-number is below zero, it stops itself (SIGSTOP) there.
+left. It counts the commands that it sends to Redis after the last member began, and kills itself (SIGKILL) before the
+one of that number; if the number is below zero, it stops itself (SIGSTOP) there.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class Work:
         self.member, self.total, self.spread, self.same = member, total, spread, same
 
     def nested(self) -> Any:
-        """A chord in a chord. Whoever has run what is in north has left one member: the last."""
+        """A chord in a chord. A worker that has run what is in north has left one member: the last."""
         last = self.member.s(3, last=True).options(queue=SOUTH)
         inner = chord([self.member.s(2).options(queue=NORTH), last], self.total.s().options(queue=EAST))
         return chord([self.member.s(1).options(queue=NORTH), inner], self.total.s().options(queue=NORTH))

@@ -18,9 +18,10 @@ STOPPED = -signal.SIGSTOP
 
 
 def serve(child: Callable[[int], None]) -> None:
-    """For each number on stdin run `child(number)` in a fork, and tell how that ended.
+    """For each number on stdin run `child(number)` in a fork, and report how that ended.
 
-    One that stops itself (SIGSTOP) is told as STOPPED, goes on after the next line, and is told again when it ends.
+    One that stops itself (SIGSTOP) is reported as STOPPED, goes on after the next line, and is reported again at
+    its end.
     """
     for line in sys.stdin:
         pid = os.fork()

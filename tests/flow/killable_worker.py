@@ -1,8 +1,8 @@
 """A worker process for tests that kill it: `python -m tests.flow.killable_worker DSN JOURNAL [forks]`.
 
-Every execution is a line in the journal. It tells `running` when a member that is told to wait has started, and lets
+Every execution is a line in the journal. It prints `running` when a member that has to wait has started, and lets
 that one return when it is sent a line. `forks`: for each number it is sent, a fork of it works, and kills itself
-(SIGKILL) at so many-th point, where every call to the store has two, before and after it.
+(SIGKILL) at the point of that number, where every call to the store has two, before and after it.
 """
 
 import os

@@ -16,7 +16,7 @@ class Tasks:
         self.ran = ran
         self.harbor = harbor
         self.broken: set[int] = set()  # numbers at which `step` dies
-        self.again: dict[int, int] = {}  # numbers at which `step` fails so often before it succeeds
+        self.again: dict[int, int] = {}  # number → how often `step` fails there before it succeeds
 
         @harbor.task(name="number")
         def number(n: int) -> int:

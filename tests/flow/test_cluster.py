@@ -1,6 +1,6 @@
 """Flows on a Redis Cluster whose steps are in queues of different primaries: what releases one goes there by message.
 
-Real workers are killed, at random and at every command of the last member; whoever comes next delivers what they left.
+Real workers are killed, at random and at every command of the last member; the next worker delivers what they left.
 """
 
 import random
@@ -45,7 +45,7 @@ def cluster() -> str:
 
 @contextmanager
 def harbor_later(dsn: str, journal: Path, seconds: float) -> Iterator[tuple[Harbor, Work]]:
-    """A harbor whose clock is so many seconds ahead: leases of the dead are over."""
+    """A harbor whose clock is `seconds` ahead: leases of the dead are over."""
     with Harbor(dsn, queues=QUEUES, clock=ManualClock(datetime.now(UTC) + timedelta(seconds=seconds))) as harbor:
         yield harbor, Work(harbor, str(journal))
 

@@ -33,7 +33,7 @@ class Place:
 
     @contextmanager
     def harbor(self, *, later: float = 0) -> Iterator[tuple[Harbor, Work]]:
-        """A harbor here, whose clock is so many seconds ahead: leases of the dead are over."""
+        """A harbor here, whose clock is `later` seconds ahead: leases of the dead are over."""
         clock = ManualClock(datetime.now(UTC) + timedelta(seconds=later))
         with Harbor(self.dsn, clock=clock) as harbor:
             yield harbor, Work(harbor, str(self.journal))

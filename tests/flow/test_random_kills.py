@@ -1,6 +1,6 @@
 """Chords worked off by processes that are killed at random, on every durable store: one finalizer each.
 
-What a process held when it was killed is given back by `release`, as whoever saw it die would do.
+What a process held when it was killed is given back by `release`, as its supervisor would do.
 """
 
 import random

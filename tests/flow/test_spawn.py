@@ -90,7 +90,7 @@ def test_cancelling_the_job_cancels_the_workflow_that_took_its_place(harbor: Har
 
 
 def test_a_job_acked_while_it_is_being_cancelled_takes_its_workflow_along(dsn: str) -> None:
-    """Between the look and the cancel the job hands over: the cancel then meets a done job, and looks again."""
+    """Between the look and the cancel the job hands over: the cancel then meets a done job, and reads it again."""
 
     async def main() -> None:
         driver = open_driver(dsn)
@@ -103,7 +103,7 @@ def test_a_job_acked_while_it_is_being_cancelled_takes_its_workflow_along(dsn: s
         await harbor.aclose()
 
     class Handing:
-        """Before its first cancel the job is acked by somebody, with a workflow."""
+        """Before its first cancel the job is acked, with a workflow."""
 
         def __init__(self, inner: Any) -> None:
             self.inner, self.first = inner, True

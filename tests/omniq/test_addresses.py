@@ -12,7 +12,7 @@ from tests.servers import redis as servers
 
 
 def opened(address: str) -> list[str]:
-    """Publish through both kinds of clients; answers the ids."""
+    """Publish through both kinds of clients; returns the ids."""
 
     async def awaited() -> str:
         async with AsyncOmniQ(address) as q:

@@ -116,7 +116,7 @@ def test_hazard_23_a_handler_whose_lease_is_lost_is_stopped_and_nothing_acked(q,
     q.publish("jobs", {}, job_id="a", timeout_ms=60_000)
     process = consumer(colour, "drain")
     assert process.says() == "started a"
-    raw.hset(store.key("job:a"), "lease_token", "somebody else's")
+    raw.hset(store.key("job:a"), "lease_token", "another lease's")
     assert process.says() == f"interrupted a {'LeaseLost' if colour == 'sync' else 'CancelledError'} True"
     assert store.where("a") == ["active"]
     process.process.send_signal(signal.SIGTERM)
@@ -218,7 +218,7 @@ def test_hazard_23_a_handler_that_cannot_be_interrupted_is_left_behind(q, store,
     q.publish("jobs", {}, job_id="a", timeout_ms=60_000)
     with consumer_steps(q, handler, heartbeat_interval_s=0.02, grace_s=0.05):
         assert stuck.wait(WAIT)
-        raw.hset(store.key("job:a"), "lease_token", "somebody else's")
+        raw.hset(store.key("job:a"), "lease_token", "another lease's")
         q.publish("jobs", {}, job_id="b")
         until(lambda: store.where("b") == ["completed"], "the next job")
         assert store.where("a") == ["active"]

@@ -319,7 +319,7 @@ def test_hazard_18_what_is_not_json_is_refused(q, store, value):
     assert store.names() == set()
 
 
-def test_hazard_20_the_same_call_sent_again_is_answered_and_does_nothing_twice(q, store):
+def test_hazard_20_the_same_call_sent_again_returns_and_does_nothing_twice(q, store):
     run = q._runner.run
     again = operations.publish("jobs", {}, "a", 1000, 2, 0, None, None, None, NOW)
     assert run(again) == run(again) == "a"

@@ -60,7 +60,7 @@ def test_a_number_that_another_program_damaged_stops_no_client(q, store, raw, fi
     assert q.ack_fail("jobs", "a", job.lease_token)[0] == ("FAILED" if field == "max_attempts" else "RETRY")
 
 
-def test_bytes_that_are_no_text_come_and_go_as_they_are(q, store, raw):
+def test_bytes_that_are_not_text_come_and_go_unchanged(q, store, raw):
     q.publish("jobs", {}, job_id="a", gid="g")
     fields = {"id": b"\xff", "payload": b'{"n":"\xfe"}', "state": "wait", "attempt": 0, "max_attempts": 3}
     raw.hset(b"{jobs}:job:\xff", mapping=fields)

@@ -72,7 +72,7 @@ def test_a_subscriber_is_called_once_and_immediately_if_the_signal_is_set():
 
 
 class Silent(Exception):
-    """Refuses to be told of: its text cannot be read."""
+    """Cannot be described: its text cannot be read."""
 
     def __str__(self) -> str:
         raise RuntimeError

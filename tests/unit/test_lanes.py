@@ -124,7 +124,7 @@ def test_records_of_all_processes_add_up(tmp_path: Path) -> None:
     }
 
 
-def test_a_lane_above_its_ceiling_is_told_and_is_no_failure(
+def test_a_lane_above_its_ceiling_is_reported_and_does_not_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "lanes.txt").write_text("alpha 10\nbeta 20 chaos\n")

@@ -106,7 +106,7 @@ def facts(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in usual and name != "message"}
 
 
-def test_why_a_store_is_away_is_told_in_its_drivers_words_and_nothing_that_a_handler_raised(lines: Lines):
+def test_an_outage_is_logged_in_its_drivers_words_and_nothing_that_a_handler_raised(lines: Lines):
     observe = LogObserver()
     away = raised(BackendUnavailable("PostgreSQL did not answer:\n  connection refused" + "!" * 1000))
     observe(events.StoreLost("w", "reserve", away))
@@ -148,7 +148,7 @@ def test_every_fact_is_a_plain_json_value(event: Event, errors: bool, lines: Lin
         )
 
 
-def test_a_failure_is_told_by_class_and_place(lines: Lines):
+def test_a_failure_is_logged_by_class_and_place(lines: Lines):
     LogObserver()(JobFailed(JOB, "w", raised(ValueError(CANARY)), 0.25))
     (record,) = lines.records
     assert facts(record)["error"].startswith("ValueError at ")
@@ -158,7 +158,7 @@ def test_a_failure_is_told_by_class_and_place(lines: Lines):
     assert facts(lines.records[1])["error"] == "ValueError"
 
 
-def test_the_text_of_errors_is_shown_to_who_asks_for_it(lines: Lines):
+def test_the_text_of_errors_is_shown_on_request(lines: Lines):
     observer = LogObserver(errors=True)
     observer(JobFailed(JOB, "w", ValueError("no account"), 0.25))
     observer(events.JobDeadLettered(JOB, "w", 5, "gone"))
@@ -167,7 +167,7 @@ def test_the_text_of_errors_is_shown_to_who_asks_for_it(lines: Lines):
     assert [facts(record)["reason"] for record in lines.records[1:]] == ["gone", "not wanted"]
 
 
-def test_an_error_that_cannot_say_what_it_is_is_told_by_its_class(lines: Lines):
+def test_an_error_without_a_readable_text_is_logged_by_its_class(lines: Lines):
     class Mute(Exception):
         def __str__(self) -> str:
             raise SystemExit
@@ -196,7 +196,7 @@ def test_the_line_reads_as_names_and_values(lines: Lines):
     ]
 
 
-def test_progress_may_be_told_in_numbers_of_any_make(lines: Lines):
+def test_progress_may_be_reported_in_numbers_of_any_type(lines: Lines):
     LogObserver()(JobProgress(JOB, "w", Decimal("1.5"), 2, ""))  # type: ignore[arg-type]  # wrong on purpose
     assert (facts(lines.records[0])["done"], facts(lines.records[0])["total"]) == ("1.5", 2)
 

@@ -1,4 +1,4 @@
-"""Mistakes that people make who know another queue, and what they are told."""
+"""Mistakes of people who know another queue, and the errors that help them."""
 
 import copy
 import functools

@@ -138,7 +138,7 @@ def test_the_default_store_is_logged_once_with_its_whole_path(
         "$TASKHARBOR_DSN"
     )
     caplog.clear()
-    assert Harbor(DEFAULT_DSN).driver is not None, "who names it need not be told"
+    assert Harbor(DEFAULT_DSN).driver is not None, "a caller that names it is not warned"
     monkeypatch.setenv("TASKHARBOR_DSN", DEFAULT_DSN)
     assert Harbor().driver is not None
     assert not caplog.records

@@ -1,4 +1,4 @@
-"""The worker's settings: each bad one is told at once, with what was expected and what came."""
+"""The worker's settings: each invalid one is refused at once, with what was expected and what was given."""
 
 import os
 import re

@@ -368,7 +368,7 @@ def test_return_types() -> None:
 
 
 class Text:
-    """A codec of somebody else's: JSON with a mark in front, types honoured for one parameter by hand."""
+    """An application's own codec: JSON with a mark in front, types honoured for one parameter by hand."""
 
     def __init__(self, honour: bool = True) -> None:
         self.asked: list[Any] = []

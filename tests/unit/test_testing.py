@@ -163,7 +163,7 @@ def test_enqueued_reads_every_page(world: World):
     assert len(enqueued(world.harbor, world.work)) == 250
 
 
-def test_a_misspelt_argument_is_told_instead_of_matching_nothing(world: World):
+def test_a_misspelt_argument_is_refused_instead_of_matching_nothing(world: World):
     with pytest.raises(TypeError, match=r"^work has no parameter nummer: nothing could ever match$"):
         enqueued(world.harbor, world.work, nummer=1)
 
@@ -304,7 +304,7 @@ def test_a_plan_that_makes_no_sense_is_refused():
         Faults().fail("settle", times=0)
 
 
-# The fixtures, as a project of somebody else has them
+# The fixtures, as another project has them
 
 
 def test_the_fixtures_are_there_as_soon_as_the_package_is_installed(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Moments and durations: a millisecond is the resolution, `run_at` never moves down, mistakes are told."""
+"""Moments and durations: a millisecond is the resolution, `run_at` never moves down, mistakes are refused."""
 
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo

@@ -61,7 +61,7 @@ class Enqueuer:
             self.on_stored(records)
         for record, id in self._keys.conflicts(records, results):
             self._observers.emit(KeyConflict(replace(record, id=id), ""))
-        if self._observers.hears(JobEnqueued):
+        if self._observers.wants(JobEnqueued):
             for record, result in zip(records, results, strict=True):
                 stored = replace(record, id=result.id) if result.id != record.id else record
                 self._observers.emit(JobEnqueued(stored, "", result.existed))

@@ -1,7 +1,7 @@
 """Events: what happened, as typed values, and their delivery to observers that can never break the loop.
 
 An observer is any callable that takes an event; it is not awaited and must be quick. One with an attribute
-`wants(event_type) -> bool` is asked first, so that nobody pays for events that nobody hears.
+`wants(event_type) -> bool` is asked first, so that unwanted events cost nothing.
 Events carry the job record, whose repr shows no payload; what a handler's exception said is in `error`, and an
 observer that writes it down decides to.
 """
@@ -81,7 +81,7 @@ class JobStarted(JobEvent, frozen=True, gc=False):
 
 
 class JobProgress(JobEvent, frozen=True, gc=False):
-    """A handler told how far it is."""
+    """A handler reported its progress."""
 
     level = logging.DEBUG
 
@@ -220,7 +220,7 @@ class WorkerStuck(Event, frozen=True, gc=False):
 
 
 class StoreLost(Event, frozen=True, gc=True):
-    """A call to the store failed; it is tried again, for ever. Told once for each outage."""
+    """A call to the store failed; it is tried again, for ever. Emitted once for each outage."""
 
     level = logging.ERROR
 
@@ -272,11 +272,11 @@ class Observers:
         self._complained: set[tuple[int, str]] = set()
 
     def add(self, observer: Observer) -> None:
-        """Have one more observer hear what happens from now on."""
+        """Add an observer of what happens from now on."""
         self._asked = (*self._asked, (observer, getattr(observer, "wants", None)))
 
-    def hears(self, event_type: type[Event]) -> bool:
-        """Whether anybody wants events of this type: ask before building many."""
+    def wants(self, event_type: type[Event]) -> bool:
+        """Whether any observer wants events of this type: ask before building many."""
         for observer, wants in self._asked:
             if wants is None:
                 return True

@@ -127,8 +127,8 @@ class Executor:
 
         `unbound`: why a job, by the token of its lease, could not be given the results that it waits for.
         """
-        emits_reserved = self._observers.hears(JobReserved)
-        self._emits_started = self._observers.hears(JobStarted)
+        emits_reserved = self._observers.wants(JobReserved)
+        self._emits_started = self._observers.wants(JobStarted)
         self._notes_current = is_wanted()
         suspects = self._suspects
         suspects.cautious = False

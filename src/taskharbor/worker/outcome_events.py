@@ -43,6 +43,6 @@ def event_of(delivery: Delivery, outcome: Outcome, worker: str, known_types: Cal
 
 def emit_spawned(observers: Observers, jobs: Sequence[JobRecord], worker: str) -> None:
     """Report the jobs that an outcome has brought into being."""
-    if observers.hears(JobEnqueued):
+    if observers.wants(JobEnqueued):
         for job in jobs:
             observers.emit(JobEnqueued(job, worker))

@@ -184,7 +184,7 @@ class Settler(Service):
         """Report recorded and refused outcomes; return those that the store could not take for now, and why."""
         left: list[tuple[Delivery, Outcome, TaskHarborError]] = []
         held = self._held
-        emits_success = self._observers.hears(JobSucceeded)
+        emits_success = self._observers.wants(JobSucceeded)
         for (delivery, outcome), refusal in zip(batch, results, strict=True):
             if refusal is not None:
                 if isinstance(refusal, BackendUnavailable):

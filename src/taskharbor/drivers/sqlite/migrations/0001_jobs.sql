@@ -95,7 +95,7 @@ CREATE TABLE taskharbor_flows (
     cancelled INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 
--- What a join waits for is told here alone: the row of a job with ten thousand dependencies holds all their ids, and
+-- What a join waits for is stored here alone: the row of a job with ten thousand dependencies holds all their ids, and
 -- to write it costs as much as a member's whole outcome.
 CREATE TABLE taskharbor_edges (
     dependency INTEGER NOT NULL,
