@@ -111,7 +111,7 @@ MUTANTS = (
     ),
     Mutant("an enqueue lines up nobody first", "lib/80_store", "    th.move_due(q)\n", "", ("order",)),
     Mutant("a plain enqueue lines up nobody first", "enqueue_plain", "or has_due(q, now) then", "then", ("order",)),
-    Mutant("only one is lined up", "lib/50_placement", "max(FEW, floor(spare / 2))", "1", ("order",)),
+    Mutant("only one is lined up", "lib/50_placement", "max(FEW, floor(slice_left / 2))", "1", ("order",)),
     Mutant(
         "jobs of a call in the order of their kinds",
         "lib/80_store",

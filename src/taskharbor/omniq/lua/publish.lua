@@ -31,6 +31,6 @@ else
   append(id, {gid = gid ~= '' and gid or nil, pri = 0}, fields)
 end
 if not th.cluster then call('ZADD', QUEUES, now, q) end
-th.stamp(q, 'enqueue')
+th.note_step(q, 'enqueue')
 th.finish()
 return id

@@ -8,7 +8,8 @@ th.begin(now, cluster, home)
 local count, queues, at, groups = 0, {}, {}, {}
 now = n(now)
 
--- Everything is read before anything is written.
+-- Everything is read before anything is written. at: the keys of the records in order, and each of these keys → true: an id that comes
+-- twice is left to settle.lua.
 for first = 1, #acks, 4 do
   local q, id, record = acks[first], acks[first + 1], job_key(acks[first], acks[first + 1])
   local found = not at[record] and try('HMGET', record, 'state', 'lease_token', 'lock_until_ms', 'th_f')

@@ -8,27 +8,27 @@ local now, cluster, home, q, jobs, sorted_ids = unpack(cmsgpack.unpack(ARGV[1]))
 unless_full()
 local count, prefix, wait = #jobs / 7, job_key(q, ''), key(q, 'wait')
 now = n(now)
-local ids, at = {}, {}
+local ids, records = {}, {}     -- records: their keys
 for index = 1, count do
   local id = jobs[7 * index - 6]
-  ids[index], at[index] = id, prefix .. id
+  ids[index], records[index] = id, prefix .. id
 end
 local rising = sorted_ids or ids
 
 local known = 0
-for first = 1, count, 4000 do known = known + call('EXISTS', unpack(at, first, min(first + 3999, count))) end
+for first = 1, count, 4000 do known = known + call('EXISTS', unpack(records, first, min(first + 3999, count))) end
 if known > 0 then return 'SLOW' end
 
--- What can fail comes first: after it no key holds anything that it should not.
+-- What can fail comes first. Once it has succeeded, every key is known to hold a value of the right type, and the rest cannot fail.
 local bound = page_of(q, rising[1])
 if bound == nil or has_due(q, now) then return 'DUE' end
-local notes = cluster or store_new_locations(ids, q)
-if not notes then return 'SLOW' end
+local locations = cluster or store_new_locations(ids, q)     -- on a Cluster the client has stored them
+if not locations then return 'SLOW' end
 local sto = redis.pcall('INCRBY', key(q, 'th:seq'), count == 1 and '1' or count)
 local waiting = type(sto) == 'number' and try('RPUSH', wait, unpack(ids, 1, min(count, 4000)))
 if not waiting then
   if type(sto) == 'number' then call('INCRBY', key(q, 'th:seq'), -count) end
-  for where, some in pairs(cluster and {} or notes) do many('HDEL', where, some) end
+  for where, some in pairs(cluster and {} or locations) do many('HDEL', where, some) end
   return 'DUE'
 end
 for first = 4001, count, 4000 do waiting = call('RPUSH', wait, unpack(ids, first, min(first + 3999, count))) end
@@ -37,7 +37,7 @@ if not cluster then call('ZADD', QUEUES, 'NX', now, q) end
 add_ids(q, rising, bound)
 for index = 1, count do
   local first = 7 * index - 6
-  th.put_plain(at[index], ids[index], jobs[first + 1], jobs[first + 2], jobs[first + 3], jobs[first + 4], jobs[first + 5],
+  th.put_plain(records[index], ids[index], jobs[first + 1], jobs[first + 2], jobs[first + 3], jobs[first + 4], jobs[first + 5],
                jobs[first + 6], sto + index, now)
 end
 if INDEXED then index_ids('ZADD', key(q, 'idx:wait'), with_score(now, ids)) end

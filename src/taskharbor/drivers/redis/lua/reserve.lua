@@ -18,20 +18,20 @@ if repeats then
 end
 
 -- The queues that may have work, checked a few at a time: most of many queues are empty.
-local LINE = {'wait', 'th:prio', 'groups:ready', 'delayed', 'active'}
-local function is_any(first, last)
+local JOB_KEYS = {'wait', 'th:prio', 'groups:ready', 'delayed', 'active'}
+local function has_work(first, last)
   local keys = {}
   for index = first, last do
-    for _, name in ipairs(LINE) do keys[#keys + 1] = key(queues[index], name) end
+    for _, name in ipairs(JOB_KEYS) do keys[#keys + 1] = key(queues[index], name) end
   end
   return call('EXISTS', unpack(keys)) > 0
 end
 local open = {}
 for first = 1, #queues, 16 do
   local last = min(first + 15, #queues)
-  if first == last or is_any(first, last) then
+  if first == last or has_work(first, last) then
     for index = first, last do
-      if is_any(index, index) and call('EXISTS', key(queues[index], 'paused')) == 0 then open[#open + 1] = queues[index] end
+      if has_work(index, index) and call('EXISTS', key(queues[index], 'paused')) == 0 then open[#open + 1] = queues[index] end
     end
   end
 end
@@ -44,6 +44,7 @@ if #open > 1 and not th.cluster then   -- first the queue that was served longes
   end)
 end
 
+-- turns: the queues of this round; more: queue → true: it may have more than this call moved or judged
 local found, left, turns, more = {}, limit, open, {}
 while left > 0 and #turns > 0 do
   local further = {}
@@ -65,7 +66,7 @@ while left > 0 and #turns > 0 do
   turns = further
 end
 
-local result, used, marks = {}, 0, {}
+local result, used, arrivals = {}, 0, {}     -- arrivals: for each queue the key of its last arrival's number
 for index, q in ipairs(queues) do
   local taken, own = found[q] or {}, {}
   for place = 1, #taken do own[place] = tokens[used + place] end
@@ -74,12 +75,12 @@ for index, q in ipairs(queues) do
     taken = th.grant(q, taken, lease_ms, worker, own)
     if not th.cluster then redis.pcall('ZADD', QUEUES, 'NX', n(th.now), q) end
   end
-  result[index], marks[index] = {q, false, taken}, key(q, 'th:seq')
+  result[index], arrivals[index] = {q, false, taken}, key(q, 'th:seq')
 end
 th.finish()
 if left > 0 then
-  for first = 1, #marks, 4000 do
-    for index, seq in ipairs(call('MGET', unpack(marks, first, min(first + 3999, #marks)))) do
+  for first = 1, #arrivals, 4000 do
+    for index, seq in ipairs(call('MGET', unpack(arrivals, first, min(first + 3999, #arrivals)))) do
       local each = result[first + index - 1]
       each[2] = more[each[1]] and '-1' or n(finite(seq) or 0)
     end

@@ -1,4 +1,5 @@
--- Lease jobs from one queue that has only plain jobs, and where nothing has due_entries due. Nearly every reserve.
+-- Lease jobs from one queue that has only plain jobs, and where no scheduled job is due and no lease has ended. Nearly every
+-- reserve.
 -- Returns the number of the last arrival if nothing is left, or false; and for each job its values (see 45_plain_jobs) and its id, in
 -- the order of the tokens. SLOW: nothing has changed, reserve.lua has to do it.
 -- needs: 10_keys 15_omniq_stats 18_omniq_index 28_utf8 45_plain_jobs 47_plain_leases
@@ -10,7 +11,7 @@ now = n(now)
 if call('EXISTS', key(q, 'paused'), key(q, 'th:prio'), key(q, 'groups:ready')) > 0 or has_due(q, now) then return 'SLOW' end
 local ids = try('LRANGE', wait, 0, n(limit - 1))
 if not ids then return 'SLOW' end
-local marks = call('MGET', key(q, 'lane:rr'), key(q, 'th:seq'))
+local turn, last_arrival = unpack(call('MGET', key(q, 'lane:rr'), key(q, 'th:seq')))
 local granted, at, seen, prefix = {}, {}, {}, job_key(q, '')
 for index, id in ipairs(ids) do
   at[index] = prefix .. id
@@ -20,15 +21,15 @@ for index, id in ipairs(ids) do
 end
 
 if #ids > 0 then
-  local over, lease = n(th.now + lease_ms), n(lease_ms)
+  local until_ms, lease = n(th.now + lease_ms), n(lease_ms)
   call('LTRIM', wait, #ids, -1)
-  many('ZADD', active, with_score(over, ids))
+  many('ZADD', active, with_score(until_ms, ids))
   for index, values in ipairs(granted) do
-    th.lease_plain(at[index], tokens[index], over, lease, worker, now)
+    th.lease_plain(at[index], tokens[index], until_ms, lease, worker, now)
     values[#values + 1] = ids[index]
   end
-  if marks[1] ~= '0' then call('SET', key(q, 'lane:rr'), '0') end
+  if turn ~= '0' then call('SET', key(q, 'lane:rr'), '0') end
   index_plain(q, ids, 'wait', 'active', with_score(now, ids))
   stats_plain(q, now, 'reserve')
 end
-return {#ids < limit and n(finite(marks[2]) or 0), granted}
+return {#ids < limit and n(finite(last_arrival) or 0), granted}

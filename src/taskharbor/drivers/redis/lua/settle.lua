@@ -4,20 +4,21 @@
 --   f  reason, attempts, failed_at or false, error, spawn or false, needed, flows
 --   c  reason
 -- A kind after a question mark is a probe: it is not applied, and returns 5 if it could be.
--- Returns for each 0: applied, now or before; 1 to 4: refused (see 95_fence); 5: plan it again.
+-- Returns for each 0: applied, now or before; 5: plan it again; any other number: why its lease was refused (see 95_fence).
 -- without: 97_read 98_housekeeping 99_sweep
 local now, cluster, home, outcomes = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
 th.begin(now, cluster, home)
 
-local function stamped_fields(outcome)
+-- `th_st` is what a repeated outcome is known by; `th_f` = 1: the job is plain no longer.
+local function settled_fields(outcome)
   return {'th_st', outcome[4] .. outcome[3], 'th_f', '1'}
 end
 
 local apply = {}
 
 function apply.a(q, id, job, outcome)
-  local fields = stamped_fields(outcome)
+  local fields = settled_fields(outcome)
   local spawn, heir = outcome[6], outcome[9]
   if outcome[5] then add(fields, 'th_res', outcome[5]) end
   if job.th_lost then add(fields, 'th_lost', '') end
@@ -30,7 +31,7 @@ function apply.a(q, id, job, outcome)
 end
 
 function apply.r(q, id, job, outcome)
-  local fields = stamped_fields(outcome)
+  local fields = settled_fields(outcome)
   local failures = th.counters(job)
   local attempts, attempt = outcome[6], whole(job.attempt)
   if outcome[7] ~= '' then add(fields, 'last_error', outcome[7]) end
@@ -43,7 +44,7 @@ function apply.r(q, id, job, outcome)
 end
 
 function apply.f(q, id, job, outcome)
-  local fields = stamped_fields(outcome)
+  local fields = settled_fields(outcome)
   add(fields, 'th_reason', outcome[5], 'th_fail', n(outcome[6]), 'th_att', n(whole(job.attempt)), 'th_lost', '')
   if outcome[7] then add(fields, 'last_error_ms', n(outcome[7])) end
   add(fields, 'last_error', outcome[8] ~= '' and outcome[8] or outcome[5])
@@ -52,7 +53,7 @@ function apply.f(q, id, job, outcome)
 end
 
 function apply.c(q, id, job, outcome)
-  local fields = stamped_fields(outcome)
+  local fields = settled_fields(outcome)
   add(fields, 'th_reason', outcome[5], 'last_error', outcome[5], 'th_lost', '')
   th.cancelled(q, id, job, fields)
 end
@@ -67,7 +68,8 @@ end
 now = n(now)
 local results, plain = {}, {}     -- plain: queue → ids that were acked
 
--- The ack of a job that is plain, or would be without its flow and its dependents. Returns whether it was one, held by this token.
+-- Ack a job that is plain, or would be without its flow and its dependents. Returns whether it is one, leased with this token; else nothing
+-- has changed.
 local function quick_ack(q, id, token, result)
   local at = job_key(q, id)
   local found = try('HMGET', at, 'state', 'lease_token', 'lock_until_ms', 'th_f', 'gid', 'th_flow', 'th_dep')
@@ -89,28 +91,28 @@ for index, outcome in ipairs(outcomes) do
   if kind == 'a' and not outcome[6] and not outcome[9] and quick_ack(q, id, token, outcome[5]) then
     results[index] = 0
   else
-  local asking = string.sub(kind, 1, 1) == '?'
-  if asking then kind = string.sub(kind, 2) end
-  local job = th.load(q, id)
-  local refused = th.fence(job, token)
-  if refused > 0 and job and job.th_st == kind .. token then
-    refused = 0   -- the reply was lost: it was applied before
-  elseif refused == 0 then
-    if not asking and plan_holds(outcome) then
-      th.reactivate(q, id, job)
-      apply[kind](q, id, job, outcome)
-    else
-      refused = 5
+    local is_probe = string.sub(kind, 1, 1) == '?'
+    if is_probe then kind = string.sub(kind, 2) end
+    local job = th.load(q, id)
+    local refused = th.fence(job, token)
+    if refused > 0 and job and job.th_st == kind .. token then
+      refused = 0   -- the reply was lost: it was applied before
+    elseif refused == 0 then
+      if not is_probe and plan_holds(outcome) then
+        th.reactivate(q, id, job)
+        apply[kind](q, id, job, outcome)
+      else
+        refused = 5
+      end
     end
-  end
-  results[index] = refused
+    results[index] = refused
   end
 end
 for q, ids in pairs(plain) do
   many('ZREM', safe_key(q, 'active'), ids)
   many('ZADD', safe_key(q, 'th:done'), with_score(now, ids))
   for _, id in ipairs(ids) do th.index(q, id, false) end
-  th.stamp(q, 'finish')
+  th.note_step(q, 'finish')
 end
 th.finish()
 return results

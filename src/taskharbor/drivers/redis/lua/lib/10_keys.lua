@@ -59,8 +59,8 @@ local function many(command, at, list)
   if size == 0 then return 0 end
   if size <= 4000 then return call(command, at, unpack(list)) end
   for first = 1, size, 4000 do
-    local answer = call(command, at, unpack(list, first, min(first + 3999, size)))
-    if type(answer) == 'number' then sum = sum + answer end
+    local reply = call(command, at, unpack(list, first, min(first + 3999, size)))
+    if type(reply) == 'number' then sum = sum + reply end
   end
   return sum
 end

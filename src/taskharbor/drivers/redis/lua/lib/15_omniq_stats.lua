@@ -10,12 +10,12 @@ local function index_ids(command, at, list)
   local size, done = #list, 0
   for first = 1, size, 4000 do
     local last = min(first + 3999, size)
-    local answer = try(command, at, unpack(list, first, last))
-    if not answer then
+    local reply = try(command, at, unpack(list, first, last))
+    if not reply then
       call('DEL', at)
-      answer = call(command, at, unpack(list, first, last))
+      reply = call(command, at, unpack(list, first, last))
     end
-    done = done + answer
+    done = done + reply
   end
   return done
 end

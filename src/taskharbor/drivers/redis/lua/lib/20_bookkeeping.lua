@@ -3,7 +3,7 @@
 
 local moved = {}      -- queue → id → lane of OmniQ's index, or false: none
 local grouped = {}    -- queue → by how much the number of waiting grouped jobs changed
-local stamped = {}    -- queue → what happened: enqueue, reserve, finish
+local steps = {}      -- queue → what happened there: enqueue, reserve, finish → true
 local hinted = {}     -- queue → true: a reserve may find more than before
 
 function th.begin(now, cluster, home)
@@ -16,9 +16,9 @@ function th.index(q, id, lane)
   ids[id] = lane
 end
 
-function th.stamp(q, what)
-  local found = stamped[q]
-  if not found then found = {}; stamped[q] = found end
+function th.note_step(q, what)
+  local found = steps[q]
+  if not found then found = {}; steps[q] = found end
   found[what] = true
 end
 
@@ -53,7 +53,7 @@ end
 function th.finish()
   for q, ids in pairs(moved) do
     write_index(q, ids)
-    write_stats(q, n(th.now), grouped[q] or 0, stamped[q] or {})
+    write_stats(q, n(th.now), grouped[q] or 0, steps[q] or {})
   end
   for q in pairs(hinted) do call('PUBLISH', key(q, WAKE), q) end
 end

@@ -3,7 +3,7 @@
 
 local SLICE = 200      -- due and expired jobs that one call moves, up to half of them of each kind
 local FEW = 4          -- of each kind in a further queue once the slice is used up: no queue waits for another
-local spare = SLICE
+local slice_left = SLICE
 local moved_until = {}      -- queue → the time up to which this script has moved due jobs
 
 local function prio_member(id, at, seq)
@@ -27,8 +27,8 @@ function th.push_ready(q, id, gid, pri, at, seq)
 end
 
 -- The ids and times of a slice of `delayed` or `active` up to now. Changes nothing.
-local function due_entries(q, lane, count)
-  local found = call('ZRANGEBYSCORE', safe_key(q, lane), '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, count)
+local function due_entries(q, name, count)
+  local found = call('ZRANGEBYSCORE', safe_key(q, name), '-inf', n(th.now), 'WITHSCORES', 'LIMIT', 0, count)
   local ids, times = {}, {}
   for index = 1, #found, 2 do
     ids[#ids + 1] = found[index]
@@ -85,11 +85,11 @@ end
 function th.move_due(q)
   if (moved_until[q] or -1) >= th.now then return false end
   moved_until[q] = th.now
-  local count = max(FEW, floor(spare / 2))
+  local count = max(FEW, floor(slice_left / 2))
   local ids, times = due_entries(q, 'delayed', count)
   local held, ends = due_entries(q, 'active', count)
   if #ids + #held == 0 then return false end
-  spare = spare - #ids - #held
+  slice_left = slice_left - #ids - #held
   local ready, damaged, ghosts, doubtful = {}, {}, {}, {}
   for index, id in ipairs(ids) do
     local one, damage = due_job(q, id, times[index])

@@ -24,7 +24,7 @@ local function ended(q, id, job, state, fields)
   add(fields, 'state', state, 'updated_ms', n(th.now), 'th_fin', n(th.now))
   th.clear_lease(fields)
   write(q, id, fields)
-  th.stamp(q, 'finish')
+  th.note_step(q, 'finish')
 end
 
 -- Done. A job of ours is kept for the retention; a foreign client's goes where its monitors look for it.

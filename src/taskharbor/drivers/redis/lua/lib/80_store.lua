@@ -134,7 +134,7 @@ function th.store(jobs, flows)
     th.move_due(q)
     seqs[q] = th.next_arrival(q, count) - count
     plain[q] = {}
-    th.stamp(q, 'enqueue')
+    th.note_step(q, 'enqueue')
   end
   note(jobs)
   local others, stos = {}, {}

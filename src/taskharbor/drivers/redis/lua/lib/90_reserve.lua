@@ -232,7 +232,7 @@ function th.grant(q, taken, lease, worker, tokens)
     taken[index] = {id, token, v}
   end
   many('ZADD', safe_key(q, 'active'), active)
-  if #taken > 0 then th.stamp(q, 'reserve') end
+  if #taken > 0 then th.note_step(q, 'reserve') end
   return taken
 end
 
