@@ -21,7 +21,7 @@ from taskharbor.drivers.redis.pool import RedisPool
 from taskharbor.drivers.redis.resp import Address, Command
 from taskharbor.model.errors import BackendUnavailable
 
-PAUSE_S = 0.1  # between two attempts
+PAUSE_S = 0.1  # between two tries
 MAX_WAIT_S = 10.0  # for which a call waits for a new primary
 UNKNOWN_HOSTS = ("", "?")  # a node that does not know its own host, or another's: the host by which it was reached
 
@@ -119,13 +119,13 @@ class ClusterEndpoint(Endpoint):
     async def _send(self, key: str, commands: MakeCommands, *, repeat: bool, within: float | None = None) -> list[Any]:
         end = monotonic() + min(MAX_WAIT_S, self.options.timeout)
         ask_at: Address | None = None
-        late = False
+        is_repeat = False
         while True:
             address = ask_at or self._address_of(key)
             try:
                 if address is None:
                     raise ConnectionError("no primary serves the hash slot")
-                return await self._once(address, commands(late), asking=ask_at is not None, within=within)
+                return await self._once(address, commands(is_repeat), asking=ask_at is not None, within=within)
             except AskError as error:  # MovedError is one, too
                 assert address is not None  # a node replied
                 there = (error.host if error.host not in UNKNOWN_HOSTS else address[0], error.port)
@@ -136,7 +136,7 @@ class ClusterEndpoint(Endpoint):
             except NoScriptError:
                 raise
             except (*LOST, *AWAY) as error:
-                ask_at, late = None, True
+                ask_at, is_repeat = None, True
                 if address is not None:
                     await self._pool_of(address).drop_idle()
                 if monotonic() > end or (not repeat and isinstance(error, LOST) and address):

@@ -1,8 +1,8 @@
 """Where commands and scripts go: one server, and what an error of it means.
 
 A call whose reply was lost is repeated once on a fresh connection where that is harmless. If its `now` decides about
-leases and order, the time that has passed is added to it. Then the call is BackendUnavailable, with the error of the
-connection as its cause. An error text of Redis may quote what was stored, so only its first word is passed on.
+leases and order, the repeat adds the time that has passed. If the repeat fails too, the call raises BackendUnavailable
+from the error of the connection. An error text of Redis may quote what was stored, so only its first word is passed on.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ NO_SERVER = (
 MakeCommands = Callable[[bool], list[Command]]  # what to send; the argument: whether an earlier try may have arrived
 T = TypeVar("T")
 monotonic = StoreClock().monotonic
-ANCHOR = "th"  # the hash tag of the key that a script is given where it belongs to no queue
+COMMON_TAG = "th"  # the hash tag of a script that belongs to no queue
 
 
 class Endpoint:
@@ -106,7 +106,7 @@ class Endpoint:
 
     async def ask(self, *command: Any, key: str = "", repeat: bool = True) -> Any:
         """One command, at the server of a key."""
-        return (await self._send(key, lambda late: [command], repeat=repeat))[0]
+        return (await self._send(key, lambda is_repeat: [command], repeat=repeat))[0]
 
     async def write(self, *command: Any, key: str) -> Any:
         """One command that writes, at the server of a key. Unlike `ask` it works on a full server too."""
@@ -130,30 +130,30 @@ class Endpoint:
         """
         args.cluster = self.cluster
         script = script_for(args.script, self.options.omniq_index, self.options.database)
-        queue = args.home or ANCHOR
+        hash_tag = args.home or COMMON_TAG
         began = monotonic()
-        wait = self.options.durable if durable else 0
+        replicas = self.options.durable if durable else 0
         command_of, may_have_arrived = by_hash, False
 
         def commands(is_repeat: bool) -> list[Command]:
             nonlocal may_have_arrived
             may_have_arrived = may_have_arrived or is_repeat
-            late = timed and may_have_arrived
-            argument = pack(msgspec.structs.replace(args, now=args.now + elapsed_ms(began)) if late else args)
+            adds_time = timed and may_have_arrived
+            argument = pack(msgspec.structs.replace(args, now=args.now + elapsed_ms(began)) if adds_time else args)
             refuse_large(len(argument))
-            found: list[Command] = [command_of(script, queue, argument, self.cluster)]
-            if wait:
-                found.append(("WAIT", wait, round(self.options.timeout * 500)))
+            found: list[Command] = [command_of(script, hash_tag, argument, self.cluster)]
+            if replicas:
+                found.append(("WAIT", replicas, round(self.options.timeout * 500)))
             return found
 
         try:
-            replies = await self._send(f"{{{queue}}}", commands, repeat=repeat, within=within)
+            replies = await self._send(f"{{{hash_tag}}}", commands, repeat=repeat, within=within)
         except NoScriptError:
             command_of = by_text
-            replies = await self._send(f"{{{queue}}}", commands, repeat=repeat, within=within)
-        if wait and replies[1] < wait:
+            replies = await self._send(f"{{{hash_tag}}}", commands, repeat=repeat, within=within)
+        if replicas and replies[1] < replicas:
             raise BackendUnavailable(
-                f"written, but not confirmed: {replies[1]} of {wait} replica(s) have it; send the call again"
+                f"written, but not confirmed: {replies[1]} of {replicas} replica(s) have it; send the call again"
             )
         return replies[0]
 
@@ -184,19 +184,19 @@ class Endpoint:
         return await dial(self.options, self.options.hosts[0])
 
     async def _send(self, key: str, commands: MakeCommands, *, repeat: bool, within: float | None = None) -> list[Any]:
-        for attempt in range(2):
+        for is_repeat in (False, True):
             try:
-                return checked(await self._pool.call(*commands(attempt > 0), within=within))
+                return checked(await self._pool.call(*commands(is_repeat), within=within))
             except LOST as error:
                 await self._pool.drop_idle()
-                if attempt or not repeat:
+                if is_repeat or not repeat:
                     raise self.unavailable(error) from error
             except AWAY as error:
                 await self._pool.drop_idle()
                 raise self.unavailable(error) from error
             except ResponseError as error:
                 raise refused(self, error) from error
-        raise AssertionError("an attempt returns or raises")
+        raise AssertionError("the repeat returns or raises")
 
     def unavailable(self, error: BaseException) -> BackendUnavailable:
         """An error of a connection as callers get it, without any part of the login."""

@@ -18,6 +18,7 @@ DUE_CALLS = 3  # enqueues that do not try the plain script after one that met du
 
 async def enqueue(store: RedisStore, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:
     """Store jobs that were checked, at least one."""
+    # On one server the plain script does it all. On a Cluster the router has to store the locations of the ids first.
     if not store.router.divides and await _enqueue_plain(store, "", jobs, now):
         return [Enqueued(job.id, False) for job in jobs]
     if any(job.depends_on for job in jobs):
@@ -29,7 +30,7 @@ async def enqueue(store: RedisStore, jobs: Sequence[JobRecord], now: int) -> lis
             results |= {job.id: Enqueued(job.id, False) for job in part}
             continue
         done = await _enqueue_any(store, home, part, now, flows)
-        if part is jobs:
+        if part is jobs:  # one server: `done` is in the order of the call, ids that come twice included
             return done
         results |= {job.id: result for job, result in zip(part, done, strict=True)}
     await store.router.confirm(jobs, flows, now)
@@ -46,7 +47,11 @@ async def _enqueue_any(
 
 
 async def _enqueue_plain(store: RedisStore, home: str, jobs: Sequence[JobRecord], now: int) -> bool:
-    """Store jobs if all are plain and new, as nearly all are; else False, and nothing is stored."""
+    """Store jobs if all are plain and new, as nearly all are; else False, and nothing is stored.
+
+    An id that is known ("SLOW") says nothing about the next call. Due jobs ("DUE") do: the general script moves them a
+    slice at a time, so the next calls do not try this one.
+    """
     flat = plain_jobs(jobs, now) if store.try_plain("enqueue") else None
     if flat is None:
         return False

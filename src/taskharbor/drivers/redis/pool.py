@@ -27,7 +27,7 @@ class RedisPool:
         self._options = options
         self._idle: list[RespConnection] = []
         self._under_way = 0  # connections in use, or being made
-        self._room = asyncio.Semaphore(options.pool_size)
+        self._places = asyncio.Semaphore(options.pool_size)
         self._freed = asyncio.Event()  # set whenever one of them is free again
         self._closed = False
 
@@ -52,43 +52,43 @@ class RedisPool:
         usual."""
         loop = asyncio.get_running_loop()
         end = None if within is None else loop.time() + within
-        if self._idle and self._idle[-1].usable and not self._room.locked():
-            await self._room.acquire()  # at once
+        if self._idle and self._idle[-1].usable and not self._places.locked():
+            await self._places.acquire()  # at once
             connection = self._idle.pop()
         else:
-            connection = await self._waited(self._options.connect_timeout if within is None else within)
+            connection = await self._after_waiting(self._options.connect_timeout if within is None else within)
         self._under_way += 1
-        whole = False
+        is_complete = False  # whether every reply was read
         try:
             replies = await connection.call(commands, None if end is None else max(end - loop.time(), MIN_CALL_S))
-            whole = True
+            is_complete = True
             return replies
         finally:
             self._under_way -= 1
-            self._room.release()
+            self._places.release()
             self._freed.set()
-            if whole and not self._closed:
+            if is_complete and not self._closed:
                 self._idle.append(connection)
             else:
                 await connection.disconnect()
 
-    async def _waited(self, seconds: float) -> RespConnection:
+    async def _after_waiting(self, seconds: float) -> RespConnection:
         """A place in the pool, and a connection: a new one, or one that another call returns."""
         seconds = min(seconds, self._options.connect_timeout)
         entered = False
         try:
             async with asyncio.timeout(seconds):
-                entered = await self._room.acquire()
-                return await self._usable()
+                entered = await self._places.acquire()
+                return await self._idle_or_new()
         except BaseException as error:
             if entered:
-                self._room.release()
+                self._places.release()
             if isinstance(error, TimeoutError):
                 what = "no connection" if entered else f"all {self._options.pool_size} connections were in use"
                 raise TimeoutError(f"{what} within {seconds:g} s") from error
             raise
 
-    async def _usable(self) -> RespConnection:
+    async def _idle_or_new(self) -> RespConnection:
         while True:
             while self._idle:
                 connection = self._idle.pop()
@@ -96,7 +96,7 @@ class RedisPool:
                     return connection
                 await connection.disconnect()
             try:
-                return await self._dialled()
+                return await self._dial()
             except ConnectionError as error:
                 if TOO_MANY_CLIENTS not in str(error):
                     raise
@@ -108,7 +108,7 @@ class RedisPool:
                 self._freed.clear()
                 await self._freed.wait()
 
-    async def _dialled(self) -> RespConnection:
+    async def _dial(self) -> RespConnection:
         self._under_way += 1
         try:
             return await dial(self._options, self.address)

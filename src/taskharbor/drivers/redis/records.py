@@ -21,7 +21,8 @@ from taskharbor.model.lease import Lease, Reserved
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 
-PAYLOAD, TYPE, STATE, ATTEMPT, STORED, TOUCHED, GROUP, DUE, CREATED, EXTRA, REAL_MAX, MAX, ERROR, ERROR_AT = range(14)
+# Positions of the fields in `READ`. A job without STORED is a foreign client's.
+PAYLOAD, TYPE, STATE, ATTEMPT, STORED, KIND, GROUP, DUE, CREATED, EXTRA, REAL_MAX, MAX, ERROR, ERROR_AT = range(14)
 FAILURES, LAST, OFFSET, LOST, PRIORITY, KEY, FLOW, EDGES, OLD_TOKEN, OLD_END, SETTLED, AT, SEQ, END = range(14, 28)
 TOKEN, WORKER, HEIR, REASON, FINISHED, RESULT, UPDATED = range(28, 35)
 MAX_PLAIN_VALUES = 8  # that describe a plain job: see lua/lib/45_plain_jobs.lua

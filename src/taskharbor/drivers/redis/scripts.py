@@ -111,26 +111,26 @@ def wake(database: int) -> str:
     return f"th:wake:{database}" if database else "th:wake"
 
 
-def anchor(queue: str) -> str:
+def anchor(hash_tag: str) -> str:
     """The key by which a Cluster finds the node for a script. It never exists."""
-    return f"{{{queue}}}:meta"
+    return f"{{{hash_tag}}}:meta"
 
 
 @functools.lru_cache(maxsize=1024)
-def anchors(queue: str, cluster: bool) -> tuple[str, ...]:
+def anchors(hash_tag: str, cluster: bool) -> tuple[str, ...]:
     """The keys that a script is given. On a Cluster two: while a hash slot moves, a server that has only some of its
     keys refuses a script with two missing keys (TRYAGAIN), but would run one with a single key on what it has."""
-    first = anchor(queue)
-    return (first, f"{{{queue}}}:th:meta") if cluster else (first,)
+    first = anchor(hash_tag)
+    return (first, f"{{{hash_tag}}}:th:meta") if cluster else (first,)
 
 
-def by_hash(script: Script, queue: str, argument: bytes, cluster: bool = False) -> Command:
+def by_hash(script: Script, hash_tag: str, argument: bytes, cluster: bool = False) -> Command:
     """The command that runs a script which the server knows."""
-    keys = anchors(queue, cluster)
+    keys = anchors(hash_tag, cluster)
     return ("EVALSHA", script.sha, len(keys), *keys, argument)
 
 
-def by_text(script: Script, queue: str, argument: bytes, cluster: bool = False) -> Command:
+def by_text(script: Script, hash_tag: str, argument: bytes, cluster: bool = False) -> Command:
     """The command that runs a script and makes it known."""
-    keys = anchors(queue, cluster)
+    keys = anchors(hash_tag, cluster)
     return ("EVAL", script.text, len(keys), *keys, argument)

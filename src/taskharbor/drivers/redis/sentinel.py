@@ -74,8 +74,8 @@ def chosen_primary(
 class PrimaryPool(RedisPool):
     """Connections to a server that says on each of them that it is a primary."""
 
-    async def _dialled(self) -> RespConnection:
-        connection = await super()._dialled()
+    async def _dial(self) -> RespConnection:
+        connection = await super()._dial()
         try:
             (role,) = await connection.call([("ROLE",)], self._options.connect_timeout)
         except BaseException:
