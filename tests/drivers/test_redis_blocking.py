@@ -136,6 +136,18 @@ def test_a_new_primary_is_found() -> None:
     watched.settle()
 
 
+def test_a_sentinel_that_hangs_does_not_hold_up_those_that_answer() -> None:
+    watched = shared_sentinels()
+    watched.settle()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hosts = f"redis+sentinel://127.0.0.1:{silent.getsockname()[1]},"
+        dsn = f"{watched.url.replace('redis+sentinel://', hosts)}?connect_timeout=1h"
+        with blocking(dsn) as calls:
+            run(calls, lambda driver: driver.enqueue([job("a")], NOW), time.monotonic() + 20)
+            assert calls._primary is not None
+            assert [sentinel.address[1] for sentinel in calls._primary._sentinels][-1] == silent.getsockname()[1]
+
+
 def test_a_cluster_has_no_blocking_calls() -> None:
     assert RedisDriver("redis+cluster://127.0.0.1:1").blocking() is None
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redis.exceptions import AuthenticationError
+from redis.exceptions import AuthenticationError, ResponseError
 
 from taskharbor.drivers.redis.blocking_connection import BlockingPool
 from taskharbor.drivers.redis.driver import RedisDriver
@@ -190,7 +190,7 @@ class BlockingPrimary:
         try:
             if self._ask(min(deadline, monotonic() + CHECK_TIMEOUT_S)) != pool.address:
                 self.left(pool)
-        except (*LOST, *AWAY):
+        except (*LOST, *AWAY, ResponseError):
             pass  # no sentinel answers: the primary is as good as before
 
     def left(self, pool: BlockingPool) -> None:
@@ -200,21 +200,35 @@ class BlockingPrimary:
         pool.close()
 
     def _ask(self, deadline: float) -> Address:
-        """Ask one sentinel after the other, until more than half have answered."""
+        """Ask one sentinel after the other, until more than half have answered.
+
+        At first each has a moment only: one that hangs must not hold up those that answer at once. It is asked last
+        from then on. One thread at a time asks.
+        """
         answers: list[SentinelAnswer | None] = []
         failed: list[BaseException] = []
-        for sentinel in self._sentinels:
-            try:
-                where, facts = sentinel.call(sentinel_questions(self._options), None, deadline)
-                answers.append(read_answer(where, facts, sentinel.name))
-            except AuthenticationError:
-                failed.append(login_refused())
-            except (*LOST, *AWAY) as error:
-                sentinel.drop_idle()
-                failed.append(error)
-            if 2 * len(answers) > len(self._sentinels):
-                break
+        silent = list(self._sentinels)
+        for limit in (CHECK_TIMEOUT_S, threading.TIMEOUT_MAX):
+            for place, sentinel in enumerate(list(silent)):
+                now = monotonic()
+                share = (deadline - now) / (len(self._sentinels) - place)
+                try:
+                    answers.append(self._answer(sentinel, now + min(share, limit)))
+                    silent.remove(sentinel)
+                except (*LOST, *AWAY, ResponseError) as error:
+                    sentinel.drop_idle()
+                    failed.append(error)
+                if 2 * len(answers) > len(self._sentinels):
+                    self._sentinels.sort(key=silent.__contains__)
+                    return chosen_primary(answers, failed, self._options)
         return chosen_primary(answers, failed, self._options)
+
+    def _answer(self, sentinel: BlockingPool, deadline: float) -> SentinelAnswer | None:
+        try:
+            where, facts = sentinel.call(sentinel_questions(self._options), None, deadline)
+        except AuthenticationError as error:
+            raise login_refused() from error
+        return read_answer(where, facts, sentinel.name)
 
     def close(self) -> None:
         for pool in (*self._sentinels, self._pool):
