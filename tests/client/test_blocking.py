@@ -342,18 +342,50 @@ def test_a_forked_child_never_uses_or_closes_the_calls_of_its_parent() -> None:
         client.enqueue(JobRequest(type="t"))
         client._drivers._lock.acquire()           # a thread of the parent's holds it, and does not exist in the child
         client._drivers._blocking._opening.enter(0)
+        client.enqueuer._keys._lock.acquire()
         if (child := os.fork()) == 0:
-            client.enqueue(JobRequest(type="t"))
+            client.enqueue(JobRequest(type="t", idempotency_key="k"))
             client.close()
             client.enqueue(JobRequest(type="t"))
             gc.collect()
             os._exit(7)
         client._drivers._lock.release()
+        client.enqueuer._keys._lock.release()
         client._drivers._blocking._opening.inside.clear()
         _, status = os.waitpid(child, 0)
         client.enqueue(JobRequest(type="t"))
         client.close()
         print(os.waitstatus_to_exitcode(status))
+        """)
+    assert (done.stdout, done.stderr, done.returncode) == ("7\n", "", 0)
+
+
+def test_a_fork_waits_for_calls_on_memory_so_that_the_child_gets_whole_jobs_and_free_locks() -> None:
+    done = run_script("""
+        import os, threading
+        from taskharbor import Client, JobRequest
+        from taskharbor.drivers.memory import store as module
+
+        client = Client("memory://")
+        client.enqueue(JobRequest(type="t"))
+        store, begun = client.driver.store, threading.Event()
+
+        def call():
+            with store.lock:
+                begun.set()
+                while not module._forking.locked():
+                    pass
+                store.is_whole = True
+
+        store.is_whole = False
+        thread = threading.Thread(target=call)
+        thread.start()
+        begun.wait()
+        if (child := os.fork()) == 0:
+            client.enqueue(JobRequest(type="t"))
+            os._exit(7 if store.is_whole else 1)
+        client.enqueue(JobRequest(type="t"))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         """)
     assert (done.stdout, done.stderr, done.returncode) == ("7\n", "", 0)
 

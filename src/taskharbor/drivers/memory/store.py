@@ -7,7 +7,9 @@ unfinished.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -20,11 +22,16 @@ from taskharbor.drivers.wait_calls import WaitCalls
 from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
 from taskharbor.model.times import to_us
 
+_stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
+_forking = threading.Lock()
+_kept_still: list[MemoryStore] = []  # stores whose lock a fork under way holds
+
 
 class MemoryStore:
     """The state that all drivers of one DSN share."""
 
     def __init__(self) -> None:
+        _stores.add(self)
         self.lock = threading.Lock()
         self.entries: dict[str, Entry] = {}
         self.queues: dict[str, JobQueue] = {}
@@ -216,3 +223,26 @@ class MemoryStore:
         for entry in list(self.unmet.values()):
             self.set_aside(entry, now)
         self.unmet.clear()
+
+
+def _before_fork() -> None:
+    """Wait for the calls of other threads: the child gets a store with no call half done, and no lock taken."""
+    _forking.acquire()
+    for store in list(_stores):
+        store.lock.acquire()
+        _kept_still.append(store)
+
+
+def _after_fork_in_parent() -> None:
+    while _kept_still:
+        _kept_still.pop().lock.release()
+    _forking.release()
+
+
+def _after_fork_in_child() -> None:
+    for store in _kept_still:
+        store.waiters = WaitCalls()  # those that wait do so in the parent
+    _after_fork_in_parent()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
