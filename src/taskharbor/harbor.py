@@ -7,11 +7,11 @@ module can make one when it is imported.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from taskharbor.client.budget import CALL_TIMEOUT
 from taskharbor.client.client import Client
+from taskharbor.client.closing import ClosedAfterBlock
 from taskharbor.client.enqueue_middleware import EnqueueMiddleware
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.contract import Driver
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from taskharbor.worker import CallMiddleware, Middleware, Worker
 
 
-class Harbor(TaskRegistry):
+class Harbor(TaskRegistry, ClosedAfterBlock):
     """A store, the tasks that use it, and both ends of it.
 
     >>> harbor = Harbor("memory://")
@@ -163,22 +163,6 @@ class Harbor(TaskRegistry):
     async def aclose(self) -> None:
         """Close what this event loop opened, and what blocking calls did."""
         await self.client.aclose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
 
 def _calls(steps: Iterable[Step[Any]]) -> list[TaskCall]:

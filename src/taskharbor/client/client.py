@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from taskharbor.client.access import AwaitedAccess, StoreAccess, run_on_this_thread
 from taskharbor.client.budget import CALL_TIMEOUT, Budget, seconds_of
+from taskharbor.client.closing import ClosedAfterBlock
 from taskharbor.client.driver_per_loop import DriverPerLoop
 from taskharbor.client.enqueue import Enqueuer
 from taskharbor.client.enqueue_middleware import EnqueueMiddleware, PrepareRecords
@@ -39,7 +39,7 @@ T = TypeVar("T")
 PORTAL_SLACK_S = 1.0  # for a call whose budget is spent to end by itself, before its caller stops waiting for it
 
 
-class Client:
+class Client(ClosedAfterBlock):
     """Enqueues jobs and finds them again."""
 
     def __init__(
@@ -239,22 +239,6 @@ class Client:
         except TimeoutError:
             if not limit.expired():
                 raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
 
 def longest_timeout(all_options: Sequence[Options], call_timeout: Duration | None) -> Duration | None:

@@ -79,11 +79,7 @@ class ScriptRunner:
                     reply = self._client.execute_command("EVAL", script.text, *arguments, **AS_BYTES)
                 return operation.read(reply)
             except (redis.RedisError, OSError) as error:
-                if not self._cluster or not isinstance(error, _MOVING) or _monotonic() > end:
-                    meaning = _meaning(error, operation.script, self._cluster)
-                    if meaning is None:
-                        raise
-                    raise meaning from error
+                _raise_unless_moving(error, operation.script, self._cluster, end)
             time.sleep(PAUSE_S)
 
     def close(self) -> None:
@@ -121,11 +117,7 @@ class AsyncScriptRunner:
                     reply = await self._client.execute_command("EVAL", script.text, *arguments, **AS_BYTES)
                 return operation.read(reply)
             except (redis.RedisError, OSError) as error:
-                if not self._cluster or not isinstance(error, _MOVING) or _monotonic() > end:
-                    meaning = _meaning(error, operation.script, self._cluster)
-                    if meaning is None:
-                        raise
-                    raise meaning from error
+                _raise_unless_moving(error, operation.script, self._cluster, end)
             await asyncio.sleep(PAUSE_S)
 
     async def close(self) -> None:
@@ -218,6 +210,16 @@ def _watched(options: RedisOptions, settings: dict[str, Any], watching: Any, sen
     watch = watching(options.hosts, sentinel_kwargs=login(options.for_sentinels()))
     sentinels += watch.sentinels
     return watch.master_for(options.service, db=options.database, **login(options))
+
+
+def _raise_unless_moving(error: Exception, where: str, cluster: bool, end: float) -> None:
+    """Raise the error as callers get it, unless a Cluster is moving the queue and there is time to call again."""
+    if cluster and isinstance(error, _MOVING) and _monotonic() <= end:
+        return
+    meaning = _meaning(error, where, cluster)
+    if meaning is None:
+        raise error
+    raise meaning from error
 
 
 def _meaning(error: Exception, where: str, cluster: bool) -> Exception | None:

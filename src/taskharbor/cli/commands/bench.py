@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from taskharbor.cli.commands.worker import concurrency_option
 from taskharbor.cli.output import write_facts, write_json
 from taskharbor.cli.target import Target, shared
 
@@ -26,14 +27,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How many jobs to run.",
 )
-@click.option(
-    "--concurrency",
-    type=click.IntRange(1),
-    metavar="N",
-    default=16,
-    show_default=True,
-    help="Jobs that the worker runs at once.",
-)
+@concurrency_option("Jobs that the worker runs at once.")
 @shared
 def bench(target: Target, jobs: int, concurrency: int) -> None:
     """Measure how fast a store is on this machine, with jobs that do nothing and one worker in this process.

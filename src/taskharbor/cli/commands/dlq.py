@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import click
 
 from taskharbor.cli import json_output
 from taskharbor.cli.bulk import BulkResult, finish
-from taskharbor.cli.commands.list import more, tries
+from taskharbor.cli.commands.list import more, page_options, read_page, tries
 from taskharbor.cli.confirm import confirm
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import at_terminal, write_json, write_table
@@ -18,7 +19,7 @@ from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
 from taskharbor.cli.timefmt import relative
 from taskharbor.drivers.contract import Driver
-from taskharbor.model.job import Page, State
+from taskharbor.model.job import State
 
 BATCH_JOBS = 500
 COLUMNS = (
@@ -37,13 +38,10 @@ def dlq() -> None:
 
 @dlq.command("list")
 @click.option("--queue", metavar="NAME", help="Only jobs in this queue.")
-@click.option("--type", "type_", metavar="TYPE", help="Only jobs of this type.")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), metavar="N", default=50, show_default=True, help="Jobs per page."
-)
-@click.option("--cursor", metavar="CURSOR", help="Continue after the previous page.")
+@click.option("--type", metavar="TYPE", help="Only jobs of this type.")
+@page_options
 @shared
-def list_(target: Target, queue: str | None, type_: str | None, limit: int, cursor: str | None) -> None:
+def list_(target: Target, **query: Any) -> None:
     """List the dead jobs and why they died.
 
     \b
@@ -53,15 +51,7 @@ def list_(target: Target, queue: str | None, type_: str | None, limit: int, curs
 
     JSON: as for `taskharbor list`, with "last_error" for each job.
     """
-
-    async def read_page(driver: Driver, now: datetime) -> tuple[Page, datetime]:
-        try:
-            page = await driver.list(queue=queue, type=type_, state=State.DLQ, cursor=cursor, limit=limit, now=now)
-        except ValueError as error:
-            raise usage_error(f"--{error}") from error
-        return page, now
-
-    page, now = call_store(target, read_page)
+    page, now = read_page(target, state=State.DLQ, **query)
     if target.json:
         write_json({"jobs": [json_output.dead(info) for info in page.items], "cursor": page.cursor})
         return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any, TypeVar
 
 import click
 
@@ -17,6 +18,8 @@ from taskharbor.cli.timefmt import relative
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.job import JobInfo, Page, State
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 COLUMNS = (
     Column("id", whole=True),
     Column("type", tail=True),
@@ -27,27 +30,35 @@ COLUMNS = (
 )
 
 
+def page_options(command: F) -> F:
+    """Add the options of a command that lists jobs page by page."""
+    limit = click.option(
+        "--limit", type=click.IntRange(1, 10_000), metavar="N", default=50, show_default=True, help="Jobs per page."
+    )
+    return limit(click.option("--cursor", metavar="CURSOR", help="Continue after the previous page.")(command))
+
+
+def read_page(target: Target, **query: Any) -> tuple[Page, datetime]:
+    """A page of `Driver.list`, and the store's time; a usage error names the option that is wrong."""
+
+    async def read(driver: Driver, now: datetime) -> tuple[Page, datetime]:
+        try:
+            return await driver.list(now=now, **query), now
+        except ValueError as error:
+            raise usage_error(f"--{error}") from error
+
+    return call_store(target, read)
+
+
 @click.command("list")
 @click.option("--queue", metavar="NAME", help="Only jobs in this queue.")
 @click.option("--state", type=click.Choice(json_output.STATES), help="Only jobs in this state.")
-@click.option("--type", "type_", metavar="TYPE", help="Only jobs of this type.")
+@click.option("--type", metavar="TYPE", help="Only jobs of this type.")
 @click.option("--group", metavar="NAME", help="Only jobs of this group.")
 @click.option("--flow", "flow_id", metavar="ID", help="Only jobs of this workflow.")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), metavar="N", default=50, show_default=True, help="Jobs per page."
-)
-@click.option("--cursor", metavar="CURSOR", help="Continue after the previous page.")
+@page_options
 @shared
-def list_(
-    target: Target,
-    queue: str | None,
-    state: str | None,
-    type_: str | None,
-    group: str | None,
-    flow_id: str | None,
-    limit: int,
-    cursor: str | None,
-) -> None:
+def list_(target: Target, **query: Any) -> None:
     """List jobs in the order of their ids, which is the order in which they were created.
 
     \b
@@ -60,17 +71,7 @@ def list_(
     "finished_at", "group", "flow_id", "worker", "lease_expires_at", "reason"}], "cursor"}. cursor is null on the last
     page.
     """
-
-    async def read_page(driver: Driver, now: datetime) -> tuple[Page, datetime]:
-        try:
-            page = await driver.list(
-                queue=queue, state=state, type=type_, group=group, flow_id=flow_id, cursor=cursor, limit=limit, now=now
-            )
-        except ValueError as error:
-            raise usage_error(f"--{error}") from error
-        return page, now
-
-    page, now = call_store(target, read_page)
+    page, now = read_page(target, **query)
     if target.json:
         write_json({"jobs": [json_output.summary(info) for info in page.items], "cursor": page.cursor})
         return

@@ -59,6 +59,23 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
     return click.option(name, callback=timefmt.parse_duration, default=default, metavar="SECONDS", help=shown)
 
 
+def concurrency_option(text: str) -> Callable[[F], F]:
+    """`--concurrency N`, for a command that starts a worker."""
+    return click.option("--concurrency", type=click.IntRange(1), metavar="N", default=16, show_default=True, help=text)
+
+
+def _served(name: str, text: str) -> Callable[[F], F]:
+    """The options for what is served over HTTP: a port, and the interface to bind."""
+    port = click.option(f"{name}-port", type=click.IntRange(1, 65535), metavar="PORT", help=text)
+    host = click.option(
+        f"{name}-host",
+        default="127.0.0.1",
+        show_default=True,
+        help="Interface to bind; 0.0.0.0 accepts connections from other hosts.",
+    )
+    return lambda command: port(host(command))
+
+
 @worker.command()
 @click.option(
     "--queues",
@@ -66,14 +83,7 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
     metavar="A,B",
     help="Queues to serve; default: 'default' and the queues of the app's tasks.",
 )
-@click.option(
-    "--concurrency",
-    type=click.IntRange(1),
-    metavar="N",
-    default=16,
-    show_default=True,
-    help="Jobs that each process runs at once.",
-)
+@concurrency_option("Jobs that each process runs at once.")
 @click.option(
     "--processes", type=click.IntRange(1), metavar="N", default=1, show_default=True, help="Worker processes."
 )
@@ -101,25 +111,9 @@ def _span(name: str, default: str | None, text: str) -> Callable[[F], F]:
     help="Keep one more started process, ready to replace one that dies.",
 )
 @click.option("--health-file", type=click.Path(dir_okay=False), help="Write a JSON health report to this file.")
-@click.option(
-    "--health-port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve GET /live and /ready on this port."
-)
-@click.option(
-    "--health-host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Interface to bind; 0.0.0.0 accepts connections from other hosts.",
-)
+@_served("--health", "Serve GET /live and /ready on this port.")
 @_span("--health-within", "30", "Report unhealthy if a process has not polled the store for this long.")
-@click.option(
-    "--metrics-port", type=click.IntRange(1, 65535), metavar="PORT", help="Serve Prometheus metrics on this port."
-)
-@click.option(
-    "--metrics-host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Interface to bind; 0.0.0.0 accepts connections from other hosts.",
-)
+@_served("--metrics", "Serve Prometheus metrics on this port.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
