@@ -114,10 +114,14 @@ asyncio.run(main())
         assert code == 0, log
 
 
-def test_the_fastapi_pages_session_commits_order_and_job_together(tmp_path: Path) -> None:
+def write_files_of_the_fastapi_page(folder: Path) -> None:
     for step in pages.steps(ROOT / "docs" / "fastapi.md"):
         if step.file:
-            (tmp_path / step.file).write_text(step.text, encoding="utf-8")
+            (folder / step.file).write_text(step.text, encoding="utf-8")
+
+
+def test_the_fastapi_pages_session_commits_order_and_job_together(tmp_path: Path) -> None:
+    write_files_of_the_fastapi_page(tmp_path)
     asked = """
 import orders, sqlalchemy
 from taskharbor.testing import aenqueued
@@ -135,9 +139,7 @@ asyncio.run(main())
 
 
 def test_the_fastapi_pages_own_worker_runs_and_ends_with_the_application(tmp_path: Path) -> None:
-    for step in pages.steps(ROOT / "docs" / "fastapi.md"):
-        if step.file:
-            (tmp_path / step.file).write_text(step.text, encoding="utf-8")
+    write_files_of_the_fastapi_page(tmp_path)
     asked = """
 import small
 from app import send_email

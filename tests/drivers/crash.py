@@ -18,15 +18,19 @@ WORKERS, SLOTS = 3, 8
 
 
 @contextmanager
-def children(*commands):
-    """Processes of crash_child, killed at the end whatever happened."""
-    started = [spawn(*command) for command in commands]
+def killed_at_the_end(started):
+    """Around a block that uses processes: they are killed whatever happens in it."""
     try:
         yield started
     finally:
         for child in started:
             child.kill()
             child.communicate()
+
+
+def children(*commands):
+    """Processes of crash_child."""
+    return killed_at_the_end([spawn(*command) for command in commands])
 
 
 def spawn(*command):

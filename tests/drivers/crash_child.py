@@ -26,10 +26,15 @@ async def reserve_and_hang(dsn: str) -> None:
 
 async def work(dsn: str, journal: str, lease: str) -> None:
     """A worker that writes down what it runs, line by line, until it is killed."""
-    file = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     queues = ["default", "other"]
     # What kills jobs is not looked for here. On a busy machine a short lease may end once more: no job is to die of it.
     worker = Worker(open_driver(dsn), queues=queues, concurrency=8, lease=float(lease), poll_interval=0.1, max_lost=100)
+    await run_with_journal(worker, journal)
+
+
+async def run_with_journal(worker: Worker, journal: str) -> None:
+    """Run a worker whose handler writes a line into the journal for each job."""
+    file = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     async def handler(n: int) -> None:
         os.write(file, f"{n} {os.getpid()}\n".encode())

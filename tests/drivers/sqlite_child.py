@@ -15,13 +15,9 @@ from taskharbor.drivers import Ack, BackendUnavailable, DriverError, JobRecord
 from taskharbor.drivers.sqlite import SqliteDriver, schema
 from taskharbor.model.ids import new_id
 from taskharbor.model.times import from_ms
+from tests.drivers.crash_child import run_with_journal, say
 
 LEASE = timedelta(seconds=1)
-
-
-def say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def driver(path: str) -> SqliteDriver:
@@ -205,16 +201,8 @@ async def fill_the_disk(folder: str, ballast: str) -> None:
 
 async def work(path: str, journal: str) -> None:
     """A worker that writes down what it runs, line by line, until it is killed."""
-    file = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     worker = Worker(SqliteDriver(f"sqlite:///{path}"), concurrency=4, lease=1.0, poll_interval=0.1)
-
-    async def handler(n: int) -> None:
-        os.write(file, f"{n} {os.getpid()}\n".encode())
-        await asyncio.sleep(0)
-
-    worker.register("t", handler)
-    say("ready")
-    await worker.arun()
+    await run_with_journal(worker, journal)
 
 
 def _job(ballast: bytes = b"") -> Any:

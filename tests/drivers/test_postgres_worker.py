@@ -9,13 +9,12 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from taskharbor import JobContext
 from taskharbor.drivers import Ack, LeaseExpired, LeaseMismatch
 from taskharbor.drivers.postgres import PostgresDriver
 from taskharbor.events import LeaseLost, OutcomeRefused, StoreLost
-from taskharbor.policy.retry import Fixed
+from tests.drivers.test_store_worker import run_on
 from tests.servers import postgres
-from tests.worker.workbench import Bench, job, run
+from tests.worker.workbench import Bench, job
 
 pytestmark = pytest.mark.lane("postgres")
 LEASE = timedelta(seconds=30)
@@ -32,54 +31,8 @@ def address() -> str:
 
 @pytest.fixture
 def on_server() -> Callable[[Callable[[Bench], Coroutine[Any, Any, None]]], None]:
-    def go(scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
-        async def live() -> None:
-            driver = PostgresDriver(address())
-            await driver.open()
-            try:
-                await scenario(Bench(driver))
-            finally:
-                await driver.close()
-
-        run(live())
-
     postgres.empty(address())
-    return go
-
-
-@pytest.mark.parametrize("coroutine", [True, False])
-def test_a_handler_shares_a_transaction_with_its_ack(on_server, coroutine):
-    with psycopg.connect(address(), autocommit=True) as connection:
-        connection.execute("create table if not exists payments (id serial primary key)")
-        connection.execute("truncate payments")
-
-    async def scenario(bench: Bench) -> None:
-        worker = bench.worker(retry=Fixed(0))
-        tried: list[int] = []
-
-        async def pays(ctx: JobContext) -> None:
-            tried.append(1)
-            async with ctx.transaction() as connection:
-                await connection.execute("insert into payments default values")
-            if len(tried) == 1:
-                raise ValueError("after the block: everything is undone")
-
-        def pays_plainly(ctx: JobContext) -> None:
-            tried.append(1)
-            with ctx.transaction() as connection:
-                connection.execute("insert into payments default values")
-            if len(tried) == 1:
-                raise ValueError("after the block: everything is undone")
-
-        worker.register("t", pays if coroutine else pays_plainly)
-        await bench.enqueue(job("j"))
-        await worker.arun(until_empty=True)
-        assert len(tried) == 2
-        assert (await bench.info("j")).state == "done"
-
-    on_server(scenario)
-    with psycopg.connect(address()) as connection:
-        assert connection.execute("select count(*) from payments").fetchone() == (1,)
+    return functools.partial(run_on, address())
 
 
 def test_a_lost_lease_undoes_the_writes(on_server):

@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from taskharbor import Client, JobRequest, Worker
 from taskharbor.drivers import Ack, DriverError, JobRecord
 from taskharbor.drivers.sqlite import SqliteDriver, schema
 from tests import lanes
+from tests.drivers.crash import killed_at_the_end, line
 from tests.drivers.sqlite_child import LEASE, now
 
 pytestmark = pytest.mark.lane("sqlite")
@@ -26,31 +26,20 @@ EARLY = datetime(2020, 1, 1, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
 
 
-@contextmanager
 def children(*commands):
-    """Processes of sqlite_child, killed at the end whatever happened."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.drivers.sqlite_child", *map(str, command)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for command in commands
-    ]
-    try:
-        yield started
-    finally:
-        for child in started:
-            child.kill()
-            child.communicate()
-
-
-def line(child):
-    text = child.stdout.readline()
-    assert text, f"the child ended with {child.wait()}"
-    return text.strip()
+    """Processes of sqlite_child."""
+    return killed_at_the_end(
+        [
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.drivers.sqlite_child", *map(str, command)],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for command in commands
+        ]
+    )
 
 
 def opened(path, scenario):

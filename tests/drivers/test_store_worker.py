@@ -2,13 +2,18 @@
 
 import asyncio
 import functools
+import sqlite3
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from taskharbor import JobContext
+from taskharbor.conformance.environment import opened, settled
 from taskharbor.drivers import open_driver
 from taskharbor.events import JobStarted
 from taskharbor.policy.retry import Fixed
@@ -25,24 +30,28 @@ def database() -> str:
 
 
 @pytest.fixture(params=STORES)
-def on_store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """Runs a scenario with a bench on an empty store."""
+def dsn(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store."""
     if request.param == "postgres":
         postgres.empty(database())
-    dsn = database() if request.param == "postgres" else f"sqlite:///{tmp_path}/jobs.db?synchronous=normal"
+        return database()
+    return f"sqlite:///{tmp_path}/jobs.db?synchronous=normal"
 
-    def go(scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
-        async def live() -> None:
-            driver = open_driver(dsn)
-            await driver.open()
-            try:
-                await scenario(Bench(driver))
-            finally:
-                await driver.close()
 
-        run(live())
+@pytest.fixture
+def on_store(dsn: str) -> Any:
+    """Runs a scenario with a bench on an empty store."""
+    return functools.partial(run_on, dsn)
 
-    return go
+
+def run_on(dsn: str, scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+    """Run a scenario with a bench on a store."""
+
+    async def live() -> None:
+        async with opened(open_driver(dsn)) as driver:
+            await scenario(Bench(driver))
+
+    run(live())
 
 
 def test_enqueue_and_process(on_store):
@@ -57,6 +66,43 @@ def test_enqueue_and_process(on_store):
         assert await bench.driver.counts(bench.clock.now()) == {"default": {"done": 200}}
 
     on_store(scenario)
+
+
+@pytest.mark.parametrize("colour", ["coroutine", "function"])
+def test_a_handler_shares_a_transaction_with_its_ack(on_store, dsn, tmp_path, colour):
+    table = f"payments_{colour}"
+    writes = (f"create table if not exists {table} (n integer)", f"insert into {table} values (1)")
+    tried: list[int] = []
+
+    def fail_first() -> None:
+        tried.append(1)
+        if len(tried) == 1:
+            raise ValueError("after the block: everything is undone")
+
+    async def pays(ctx: JobContext) -> None:
+        async with ctx.transaction() as connection:
+            for statement in writes:
+                await settled(connection.execute(statement))
+        fail_first()
+
+    def pays_plainly(ctx: JobContext) -> None:
+        with ctx.transaction() as connection:
+            for statement in writes:
+                connection.execute(statement)
+        fail_first()
+
+    async def scenario(bench: Bench) -> None:
+        worker = bench.worker(retry=Fixed(0))
+        worker.register("t", pays if colour == "coroutine" else pays_plainly)
+        await bench.enqueue(job("j"))
+        await worker.arun(until_empty=True)
+        assert len(tried) == 2
+        assert (await bench.info("j")).state == "done"
+
+    on_store(scenario)
+    connect: Any = sqlite3.connect if dsn.startswith("sqlite") else psycopg.connect
+    with closing(connect(tmp_path / "jobs.db" if dsn.startswith("sqlite") else dsn)) as connection:
+        assert connection.execute(f"select count(*) from {table}").fetchone() == (1,)
 
 
 def test_retry_and_dlq(on_store):

@@ -14,7 +14,7 @@ import pytest
 from taskharbor import Harbor, Unrecoverable
 from taskharbor.flow import chain, chord, group
 from tests import lanes
-from tests.flow.simulated_kills import Yard
+from tests.flow.simulated_kills import Fate, Yard
 
 SEEDS = range(lanes.seed(), lanes.seed() + lanes.figure(3, 50))
 CHORDS = 1000
@@ -52,6 +52,18 @@ class Declared:
         self.member, self.last, self.spread, self.dies, self.alert = member, last, spread, dies, alert
 
 
+def random_fates(seed: int, lost: float, killed: float) -> Fate:
+    """Loses the reply of a settle, or kills the process at any call, with these probabilities."""
+    chances = random.Random(seed)
+
+    def fate(verb: str, when: str) -> bool | str:
+        if verb == "settle" and when == "after" and chances.random() < lost:
+            return "lost"
+        return verb != "wait" and chances.random() < killed
+
+    return fate
+
+
 def settled(yard: Yard) -> Counter[Any]:
     """How many jobs of each type and state the store has at the end."""
     entries = yard.store.store.entries.values()
@@ -61,14 +73,7 @@ def settled(yard: Yard) -> Counter[Any]:
 @pytest.mark.parametrize("seed", range(lanes.seed(), lanes.seed() + lanes.figure(1, 10)))
 def test_a_thousand_chords_under_random_kills(seed: int) -> None:
     ran: Counter[Any] = Counter()
-    chances = random.Random(seed)
-
-    def fate(verb: str, when: str) -> bool | str:
-        if verb == "settle" and when == "after" and chances.random() < 0.05:
-            return "lost"
-        return verb != "wait" and chances.random() < 0.02
-
-    yard = Yard(lambda harbor: Declared(harbor, ran), fate, seed=seed)
+    yard = Yard(lambda harbor: Declared(harbor, ran), random_fates(seed, lost=0.05, killed=0.02), seed=seed)
 
     async def enqueue(tasks: Declared) -> list[Any]:
         members = range(MEMBERS)
@@ -170,14 +175,7 @@ def test_chords_with_zombies_and_lost_answers(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_members_that_die_together_under_kills_release_one_failure_step(seed: int) -> None:
     ran: Counter[Any] = Counter()
-    chances = random.Random(seed)
-
-    def fate(verb: str, when: str) -> bool | str:
-        if verb == "settle" and when == "after" and chances.random() < 0.1:
-            return "lost"
-        return verb != "wait" and chances.random() < 0.03
-
-    yard = Yard(lambda harbor: Declared(harbor, ran), fate, seed=seed)
+    yard = Yard(lambda harbor: Declared(harbor, ran), random_fates(seed, lost=0.1, killed=0.03), seed=seed)
 
     async def enqueue(tasks: Declared) -> Any:
         for n in range(100):

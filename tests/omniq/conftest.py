@@ -14,6 +14,7 @@ import redis
 import redis.asyncio
 
 from taskharbor.omniq import AsyncOmniQ, OmniQ
+from tests.omniq.peers import VERSIONS, Peer, Side
 from tests.omniq.store import Store
 from tests.servers import redis as servers
 
@@ -133,3 +134,15 @@ def q(server: servers.Server) -> Iterator[OmniQ]:
 def store(raw: Any) -> Store:
     """The queue `jobs`, as the server has it."""
     return Store(raw, "jobs")
+
+
+@pytest.fixture(scope="module")
+def sides() -> Iterator[dict[str, Side]]:
+    """The three clients on one server: ours, 1.7.0, 4.0.0."""
+    server = servers.shared()
+    ours = OmniQ(url(server))
+    peers = [Peer(version, server.port, DATABASE) for version in VERSIONS]
+    yield {"ours": Side("ours", ours)} | {peer.name: Side(peer.name, peer) for peer in peers}
+    ours.close()
+    for peer in peers:
+        peer.close()

@@ -2,36 +2,26 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from taskharbor import Client, Harbor, JobRequest, Worker
+from taskharbor.conformance.environment import opened
 from taskharbor.drivers import Ack, Driver, Fail, JobInfo, JobRecord, Retry, open_driver
 from taskharbor.flow import chain
 from taskharbor.model.times import from_ms
-from taskharbor.omniq import Job, OmniQ, now_ms
-from tests.omniq.conftest import DATABASE, url
-from tests.omniq.peers import VERSIONS, Peer, Side
+from taskharbor.omniq import Job, now_ms
+from tests.omniq.conftest import url
+from tests.omniq.peers import VERSIONS, Side
 from tests.servers import redis as servers
 from tests.servers.redis import until
 
 pytestmark = pytest.mark.lane("omniq-interop")
 
 LEASE = timedelta(seconds=30)
-
-
-@pytest.fixture(scope="module")
-def sides() -> Iterator[dict[str, Side]]:
-    server = servers.shared()
-    ours = OmniQ(url(server))
-    peers = [Peer(version, server.port, DATABASE) for version in VERSIONS]
-    yield {"ours": Side("ours", ours)} | {peer.name: Side(peer.name, peer) for peer in peers}
-    ours.close()
-    for peer in peers:
-        peer.close()
 
 
 @pytest.fixture(params=["ours", *VERSIONS])
@@ -45,12 +35,8 @@ def dsn(server: servers.Server) -> str:
 
 def live(server: servers.Server, story: Callable[[Driver], Awaitable[None]]) -> None:
     async def run() -> None:
-        driver = open_driver(dsn(server))
-        await driver.open()
-        try:
+        async with opened(open_driver(dsn(server))) as driver:
             await story(driver)
-        finally:
-            await driver.close()
 
     asyncio.run(run())
 

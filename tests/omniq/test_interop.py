@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
 from itertools import permutations
 from typing import Any
 
@@ -12,22 +11,10 @@ import pytest
 
 from taskharbor.omniq import Job, OmniQ, OmniQError, now_ms
 from tests.omniq.conftest import DATABASE, url
-from tests.omniq.peers import PROGRAM, VERSIONS, Peer, Refused, Side, python_of
+from tests.omniq.peers import PROGRAM, VERSIONS, Refused, Side, python_of
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("omniq-interop")
-
-
-@pytest.fixture(scope="module")
-def sides() -> Iterator[dict[str, Side]]:
-    """The three clients on one server: ours, 1.7.0, 4.0.0."""
-    server = servers.shared()
-    ours = OmniQ(url(server))
-    peers = [Peer(version, server.port, DATABASE) for version in VERSIONS]
-    yield {"ours": Side("ours", ours)} | {peer.name: Side(peer.name, peer) for peer in peers}
-    ours.close()
-    for peer in peers:
-        peer.close()
 
 
 PAIRS = [pair for pair in permutations(("ours", *VERSIONS), 2) if "ours" in pair]

@@ -1,6 +1,5 @@
 """process=True: a child process that is really killed at the timeout."""
 
-import asyncio
 import os
 from datetime import timedelta
 
@@ -118,10 +117,7 @@ async def test_a_child_process_sees_the_cancellation_at_shutdown(bench: Bench) -
     worker = bench.worker()
     worker.register("t", handlers.waits_for_the_signal, process=True)
     await bench.enqueue(job("j"))
-    running = asyncio.create_task(worker.arun())
-    await bench.heard(JobProgress)
-    worker.stop()
-    await running
+    await bench.run_until(JobProgress, worker, worker.stop)
     assert (await bench.info("j")).job.result == b'"shutdown"'
 
 
@@ -130,9 +126,6 @@ async def test_hurry_kills_the_child_and_gives_the_job_back(bench: Bench) -> Non
     worker = bench.worker()
     worker.register("t", handlers.hangs, process=True)
     await bench.enqueue(job("j"))
-    running = asyncio.create_task(worker.arun())
-    await bench.heard(JobStarted)
-    worker.hurry()
-    await running
+    await bench.run_until(JobStarted, worker, worker.hurry)
     info = await bench.info("j")
     assert (info.state, info.job.attempts) == ("ready", 0)

@@ -53,10 +53,7 @@ async def test_what_finishes_within_the_grace_is_settled(bench: Bench) -> None:
 
     worker.register("t", handler)
     await bench.enqueue(job("j"))
-    running = asyncio.create_task(worker.arun())
-    await bench.heard(JobStarted)
-    worker.stop()
-    await running
+    await bench.run_until(JobStarted, worker, worker.stop)
     assert (await bench.info("j")).job.result == b'"just in time"'
 
 
@@ -70,10 +67,7 @@ async def test_hurry_gives_a_thread_back_without_waiting_for_it(bench: Bench) ->
 
     worker.register("t", stuck)
     await bench.enqueue(job("j"))
-    running = asyncio.create_task(worker.arun())
-    await bench.heard(JobStarted)
-    worker.hurry()
-    await running
+    await bench.run_until(JobStarted, worker, worker.hurry)
     info = await bench.info("j")
     assert (info.state, info.job.attempts) == ("ready", 0)
     release.set()

@@ -57,6 +57,13 @@ class Bench:
             await self._heard.wait()
         return found
 
+    async def run_until(self, kind: type[Event], worker: Worker, end: Callable[[], None]) -> None:
+        """Run a worker until an event of a kind was emitted, then end it by `worker.stop` or `worker.hurry`."""
+        running = asyncio.create_task(worker.arun())
+        await self.heard(kind)
+        end()
+        await running
+
     async def heard_any(self) -> None:
         """Wait for the first event."""
         while not self.events:
