@@ -20,6 +20,11 @@ class JobQuery(NamedTuple):
     after: str | None
     limit: int
 
+    def names(self) -> dict[str, str]:
+        """The names that a job must have, by the column of a SQL store."""
+        given = {"queue": self.queue, "type": self.type, "grp": self.group, "flow_id": self.flow_id}
+        return {column: name for column, name in given.items() if name is not None}
+
 
 def job_query(
     *,

@@ -25,6 +25,7 @@ from taskharbor.drivers.refusals import not_spawned, own_heir, unknown_dependenc
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
+from taskharbor.model.outcome import Ack
 from taskharbor.model.safe_repr import shown
 
 T = TypeVar("T")
@@ -247,6 +248,16 @@ def run(planning: Planning[J, T], look_up: Callable[[Lookup], Facts[J]]) -> T:
     except StopIteration as ended:
         result: T = ended.value
         return result
+
+
+def heir_of(plan: Plan[J], ack: Ack, dependents: Collection[str], look_up: Callable[[Lookup], Facts[J]]) -> str | None:
+    """The stored id of the job that takes over from an acked one, or InvalidJob; None without a handover."""
+    if ack.handover is None:
+        return None
+    heir = run(plan_heir(plan, ack.spawn, ack.lease.job_id, ack.handover), look_up)
+    if dependents:
+        run(check_handover(plan, heir, dependents), look_up)
+    return heir
 
 
 async def run_async(planning: Planning[J, T], look_up: Callable[[Lookup], Awaitable[Facts[J]]]) -> T:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
-from taskharbor.drivers import FLOW_CANCELLED_REASON, Ack, Enqueued, JobRecord, State, check_job, replace
-from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, check_handover, plan_heir, plan_jobs, run
+from taskharbor.drivers import FLOW_CANCELLED_REASON, Ack, Enqueued, JobRecord, State, check_job, planning, replace
+from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, plan_jobs, run
 from taskharbor.model.job import EPOCH
 from taskharbor_mystore.flows import link, waiting_for
 from taskharbor_mystore.store import Row, Store
@@ -29,12 +29,7 @@ def plan_of(store: Store, jobs: Sequence[JobRecord]) -> Plan[JobFacts]:
 
 def heir_of(store: Store, plan: Plan[JobFacts], ack: Ack, dependents: list[Row]) -> str | None:
     """The job that takes over from an acked one; InvalidJob if it cannot."""
-    if ack.handover is None:
-        return None
-    look_up = partial(_look_up, store)
-    heir = run(plan_heir(plan, ack.spawn, ack.lease.job_id, ack.handover), look_up)
-    run(check_handover(plan, heir, {row.record.id for row in dependents}), look_up)
-    return heir
+    return planning.heir_of(plan, ack, {row.record.id for row in dependents}, partial(_look_up, store))
 
 
 def _look_up(store: Store, lookup: Lookup) -> Facts[JobFacts]:

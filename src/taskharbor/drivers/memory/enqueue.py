@@ -12,11 +12,12 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from taskharbor.drivers import planning
 from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
 from taskharbor.drivers.memory.flows import link
 from taskharbor.drivers.memory.records import BLOCKED, CANCELLED, DONE, Entry
 from taskharbor.drivers.memory.store import MemoryStore
-from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, check_handover, plan_heir, plan_jobs, run
+from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, plan_jobs, run
 from taskharbor.model.bounds import check_job
 from taskharbor.model.job import EPOCH, JobRecord
 from taskharbor.model.lease import Enqueued
@@ -53,14 +54,9 @@ def plan_of(store: MemoryStore, jobs: Sequence[JobRecord]) -> Plan[JobFacts]:
 
 
 def heir_of(store: MemoryStore, plan: Plan[JobFacts], outcome: Ack, dependents: Sequence[Entry]) -> str | None:
-    """The stored id of the job that takes over from an acked one, or InvalidJob; None without a handover."""
-    if outcome.handover is None:
-        return None
-    look_up = partial(_look_up, store)
-    heir = run(plan_heir(plan, outcome.spawn, outcome.lease.job_id, outcome.handover), look_up)
-    if dependents:
-        run(check_handover(plan, heir, {dependent.record.id for dependent in dependents}), look_up)
-    return heir
+    """The job that takes over from an acked one: see planning.heir_of."""
+    ids = {dependent.record.id for dependent in dependents}
+    return planning.heir_of(plan, outcome, ids, partial(_look_up, store))
 
 
 def store_jobs(store: MemoryStore, jobs: Iterable[JobRecord], now: datetime) -> None:

@@ -42,17 +42,8 @@ def inspect(schema: str, id: str, now: datetime) -> Program[JobInfo]:
 
 
 def list_jobs(schema: str, now: datetime, wanted: JobQuery) -> Program[Page]:
-    conditions: list[str] = []
-    parameters: list[Any] = []
-    for column, value in (
-        ("queue", wanted.queue),
-        ("type", wanted.type),
-        ("grp", wanted.group),
-        ("flow_id", wanted.flow_id),
-    ):
-        if value is not None:
-            conditions.append(f"r.{column} = ?")
-            parameters.append(value)
+    conditions = [f"r.{column} = ?" for column in wanted.names()]
+    parameters: list[Any] = [*wanted.names().values()]
     if any(not _storable(value) for value in parameters):
         return Page(())
     if wanted.state is not None:

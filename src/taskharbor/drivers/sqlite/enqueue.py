@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from taskharbor.drivers import planning
 from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
-from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, check_handover, plan_heir, plan_jobs, run
+from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, plan_jobs, run
 from taskharbor.drivers.sqlite.records import (
     BLOCKED,
     CANCELLED,
@@ -83,14 +84,9 @@ def plan_of(session: WriteSession, jobs: Sequence[JobRecord]) -> Plan[JobFacts]:
 
 
 def heir_of(session: WriteSession, plan: Plan[JobFacts], outcome: Ack, dependents: Sequence[JobRow]) -> str | None:
-    """The stored id of the job that takes over from an acked one, or InvalidJob; None without a handover."""
-    if outcome.handover is None:
-        return None
-    look_up = partial(_look_up, session)
-    heir = run(plan_heir(plan, outcome.spawn, outcome.lease.job_id, outcome.handover), look_up)
-    if dependents:
-        run(check_handover(plan, heir, {dependent.id for dependent in dependents}), look_up)
-    return heir
+    """The job that takes over from an acked one: see planning.heir_of."""
+    ids = {dependent.id for dependent in dependents}
+    return planning.heir_of(plan, outcome, ids, partial(_look_up, session))
 
 
 def _look_up(session: WriteSession, lookup: Lookup) -> Facts[JobFacts]:

@@ -68,17 +68,9 @@ def inspect(session: ReadSession, id: str, now: datetime) -> JobInfo:
 def list_jobs(session: ReadSession, now: datetime, wanted: JobQuery) -> Page:
     """A page of jobs in the order of their ids."""
     moment = to_us(now)
-    given: dict[str, Any] = {"now": moment, "limit": wanted.limit + 1}
+    given: dict[str, Any] = {"now": moment, "limit": wanted.limit + 1, **wanted.names()}
     wheres = [_IN_STATE[wanted.state]] if wanted.state is not None else []
-    for column, value in (
-        ("queue", wanted.queue),
-        ("type", wanted.type),
-        ("grp", wanted.group),
-        ("flow_id", wanted.flow_id),
-    ):
-        if value is not None:
-            wheres.append(f"{column} = :{column}")
-            given[column] = value
+    wheres += [f"{column} = :{column}" for column in wanted.names()]
     if wanted.after is not None:
         wheres.append("id > :after")
         given["after"] = wanted.after
