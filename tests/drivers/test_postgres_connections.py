@@ -12,6 +12,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from taskharbor.conformance.environment import opened
 from taskharbor.drivers import Enqueued, InvalidJob, JobRecord
 from taskharbor.drivers.connections import Kind, kind_of
 from taskharbor.drivers.postgres import PostgresDriver
@@ -36,13 +37,9 @@ def job(id: str, **fields) -> JobRecord:
 
 
 async def stored(*ids: str) -> list[bool]:
-    driver = PostgresDriver(address())
-    await driver.open()
-    try:
+    async with opened(PostgresDriver(address())) as driver:
         infos = (await driver.list(now=NOW, limit=1000)).items
-        return [any(info.job == job(id) for info in infos) for id in ids]
-    finally:
-        await driver.close()
+    return [any(info.job == job(id) for info in infos) for id in ids]
 
 
 @pytest.fixture(autouse=True)

@@ -9,14 +9,14 @@ import re
 import sys
 import threading
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from taskharbor import Harbor
-from taskharbor.drivers import Ack, open_driver
+from taskharbor.drivers import Ack, Driver, Lease, open_driver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.flow import chain, chord, group
 from tests import lanes
@@ -51,17 +51,23 @@ def test_two_groups_of_a_thousand_in_a_row(harbor: Harbor, tasks: Tasks) -> None
     assert handle.result(1) == 1000 * sum(range(1000))
 
 
+async def with_one_member_settled(driver: Driver, members: int) -> tuple[Harbor, datetime, Lease]:
+    """A chord of which one member is settled, so that what is done once has been done; and the lease of another."""
+    harbor = Harbor(driver)
+    tasks = Tasks(harbor)
+    await chord((tasks.add.s(i) for i in range(members)), tasks.total.s()).aenqueue()
+    now = harbor.clock.now()
+    first, second, _ = await driver.reserve(["default"], now, LEASE, 3)
+    await driver.settle([Ack(first.lease, b"1")], now)
+    return harbor, now, second.lease
+
+
 def calls_to_settle_one(members: int) -> int:
     """How many functions a settle of one member calls, while most of the group is still open."""
 
     async def count() -> int:
         driver = MemoryDriver("memory://")
-        harbor = Harbor(driver)
-        tasks = Tasks(harbor)
-        await chord((tasks.add.s(i) for i in range(members)), tasks.total.s()).aenqueue()
-        now = harbor.clock.now()
-        held = await driver.reserve(["default"], now, LEASE, 3)
-        await driver.settle([Ack(held[0].lease, b"1")], now)  # whatever is done once has been done
+        harbor, now, lease = await with_one_member_settled(driver, members)
         calls = 0
 
         def note(frame: Any, event: str, argument: Any) -> None:
@@ -70,7 +76,7 @@ def calls_to_settle_one(members: int) -> int:
 
         sys.setprofile(note)
         try:
-            await driver.settle([Ack(held[1].lease, b"1")], now)
+            await driver.settle([Ack(lease, b"1")], now)
         finally:
             sys.setprofile(None)
         await harbor.aclose()
@@ -134,16 +140,11 @@ def commands_to_settle_one(members: int) -> dict[str, int]:
         dsn = STORES["redis"](Path())
         assert dsn is not None, "Redis cannot run here"
         driver = open_driver(dsn)
-        harbor = Harbor(driver)
-        tasks = Tasks(harbor)
-        await chord((tasks.add.s(i) for i in range(members)), tasks.total.s()).aenqueue()
-        now = harbor.clock.now()
-        held = await driver.reserve(["default"], now, LEASE, 3)
-        await driver.settle([Ack(held[0].lease, b"1")], now)  # whatever is done once has been done
+        harbor, now, lease = await with_one_member_settled(driver, members)
         await driver.opened.housekeeper.close()  # type: ignore[attr-defined]  # its scripts would be counted as well
         with redis.shared().client(decode_responses=True) as client:
             client.config_resetstat()
-            assert await driver.settle([Ack(held[1].lease, b"1")], now) == [None]
+            assert await driver.settle([Ack(lease, b"1")], now) == [None]
             stats = client.info("commandstats")
         await harbor.aclose()
         return {name: told["calls"] for name, told in stats.items() if not name.startswith("cmdstat_config")}

@@ -17,14 +17,8 @@ def kept_by_the_supervisor(there: Yard, cwd: Path, dsn: str) -> None:
     there.start(*SHORT, app=MOVED, cwd=cwd, dsn=dsn, before=("env", f"PYTHONPATH={ROOT}"))
     [job] = there.enqueue("gate", name="go")
     there.started(job)
-
-    def end() -> float:
-        found = there.info(job).lease_expires_at
-        assert found is not None, "the lease is kept"
-        return found.timestamp()
-
-    first = end()
-    eventually(lambda: end() > first + 3, "the lease was renewed again and again")
+    first = there.lease_end(job)
+    eventually(lambda: there.lease_end(job) > first + 3, "the lease was renewed again and again")
     there.open("go")
     there.done(job)
     assert len(there.starts(job)) == 1

@@ -68,14 +68,8 @@ def test_jobs_finish_after_their_supervisor_was_killed(here: Yard) -> None:
     program.wait()
     eventually(lambda: "the supervising process is gone" in here.log, "the worker has noticed")
     [late] = here.enqueue("note")
-
-    def end() -> float:
-        found = here.info(job).lease_expires_at
-        assert found is not None, "the lease is kept"
-        return found.timestamp()
-
-    first = end()
-    eventually(lambda: end() > first + 4, "the lease was renewed more than once")
+    first = here.lease_end(job)
+    eventually(lambda: here.lease_end(job) > first + 4, "the lease was renewed more than once")
     here.open("go")
     here.done(job)
     eventually(lambda: not exists(line.pid), "the worker has ended")

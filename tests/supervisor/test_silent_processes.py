@@ -58,19 +58,16 @@ def test_a_store_that_was_away_is_found_again_and_nothing_is_run_twice(tmp_path:
             [job] = there.enqueue("gate", name="go")
             program = there.start("--lease", "60", "--heartbeat", "0.5")
             there.started(job)
-
-            def end() -> float:
-                found = there.info(job).lease_expires_at
-                assert found is not None, "the lease is kept"
-                return found.timestamp()
-
-            taken = end()
-            eventually(lambda: end() > taken + 1, "it is renewed; until then a claim need not outlive its server")
+            taken = there.lease_end(job)
+            eventually(
+                lambda: there.lease_end(job) > taken + 1,
+                "it is renewed; until then a claim need not outlive its server",
+            )
             server.kill()
             eventually(lambda: "event=LeasesNotKept" in there.log, "the supervisor could not renew")
             server.start()
-            back = end()
-            eventually(lambda: end() > back, "the lease is renewed again")
+            back = there.lease_end(job)
+            eventually(lambda: there.lease_end(job) > back, "the lease is renewed again")
             there.open("go")
             there.done(job)
             assert len(there.starts(job)) == 1

@@ -169,6 +169,12 @@ class Yard:
             self._driver = driver
         return self._driver
 
+    def lease_end(self, job: str) -> float:
+        """When the lease of a running job ends."""
+        found = self.info(job).lease_expires_at
+        assert found is not None, "the lease is kept"
+        return found.timestamp()
+
     def info(self, job: str) -> JobInfo:
         async def look() -> JobInfo:
             driver = await self._opened()

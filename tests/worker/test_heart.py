@@ -16,7 +16,7 @@ from taskharbor.model.events import Observers
 from taskharbor.testing import Faults
 from taskharbor.worker import heart as heart_module
 from taskharbor.worker.heart import LoopWatch
-from tests.worker.workbench import Bench, bench_test, job
+from tests.worker.workbench import Bench, bench_test, job, waits_for
 
 LEASE = timedelta(seconds=30)
 
@@ -83,11 +83,7 @@ async def test_a_running_job_that_is_cancelled_stops_at_the_next_heartbeat(bench
 async def test_an_outcome_after_a_lost_lease_is_refused_and_reported(bench: Bench) -> None:
     go = asyncio.Event()
     worker = bench.worker()
-
-    async def handler() -> None:
-        await go.wait()
-
-    worker.register("t", handler)
+    worker.register("t", waits_for(go))
     await bench.enqueue(job("j"))
     async with bench.running(worker):
         await bench.heard(JobStarted)
@@ -101,11 +97,7 @@ async def test_a_failed_heartbeat_is_repeated_before_the_lease_ends(bench: Bench
     faults, go = Faults(), asyncio.Event()
     bench.driver = faults.wrap(bench.driver)
     worker = bench.worker(lease=30, heartbeat=10)
-
-    async def handler() -> None:
-        await go.wait()
-
-    worker.register("t", handler)
+    worker.register("t", waits_for(go))
     await bench.enqueue(job("j"))
     async with bench.running(worker) as task:
         await bench.heard(JobStarted)

@@ -9,7 +9,7 @@ import pytest
 from taskharbor.drivers import BackendUnavailable
 from taskharbor.events import JobReserved, JobStarted, JobSucceeded, OutcomeRefused, StoreBack, StoreLost
 from taskharbor.testing import Faults
-from tests.worker.workbench import Bench, bench_test, job
+from tests.worker.workbench import Bench, bench_test, job, waits_for
 
 
 @pytest.mark.parametrize("verb", ["reserve", "settle", "wait", "open"])
@@ -194,11 +194,7 @@ async def test_a_failed_extend_is_forgotten_once_nothing_is_held(bench: Bench) -
     faults, go = Faults(), asyncio.Event()
     bench.driver = faults.wrap(bench.driver)
     worker = bench.worker(poll_interval=0.01)
-
-    async def handler() -> None:
-        await go.wait()
-
-    worker.register("t", handler)
+    worker.register("t", waits_for(go))
     await bench.enqueue(job("j"))
     async with bench.running(worker):
         await bench.heard(JobStarted)

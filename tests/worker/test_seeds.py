@@ -9,7 +9,7 @@ from taskharbor import JobContext, Unrecoverable
 from taskharbor.drivers import JobRecord, LeaseExpired
 from taskharbor.events import JobDeadLettered, JobFailed, JobRetried, JobStarted
 from taskharbor.policy.retry import Exponential, Fixed
-from tests.worker.workbench import Bench, bench_test, job
+from tests.worker.workbench import Bench, bench_test, job, waits_for
 
 LEASE = timedelta(seconds=30)
 
@@ -208,11 +208,7 @@ async def test_an_expired_lease_is_reservable_again(bench: Bench) -> None:
 async def test_an_extended_lease_is_not_reclaimed_during_a_long_job(bench: Bench) -> None:
     go = asyncio.Event()
     worker = bench.worker(lease=30, heartbeat=10)
-
-    async def handler() -> None:
-        await go.wait()
-
-    worker.register("t", handler)
+    worker.register("t", waits_for(go))
     await bench.enqueue(job("j"))
     async with bench.running(worker) as task:
         await bench.heard(JobStarted)

@@ -24,6 +24,15 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(bounded())
 
 
+def waits_for(event: asyncio.Event) -> Callable[[], Coroutine[Any, Any, None]]:
+    """A handler that runs until an event is set."""
+
+    async def handler() -> None:
+        await event.wait()
+
+    return handler
+
+
 class Bench:
     """One store, one clock, any number of workers; every event is kept.
 
