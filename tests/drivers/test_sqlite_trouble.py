@@ -16,8 +16,9 @@ import pytest
 from taskharbor import Worker
 from taskharbor.drivers import BackendUnavailable, Enqueued, JobRecord
 from taskharbor.drivers.sqlite import SqliteDriver, database, writer
+from tests.drivers.crash import line
 from tests.drivers.sqlite_child import LEASE, now
-from tests.drivers.test_sqlite_processes import PATIENCE, ROOT, children, line, opened
+from tests.drivers.test_sqlite_processes import PATIENCE, ROOT, children, opened
 
 pytestmark = pytest.mark.lane("sqlite")
 # Without its ballast the disk has room for the file and for a log of several times its size: a worker moves every job.
