@@ -1,7 +1,7 @@
 """Entries in order: heaps from which an entry can be removed wherever it is.
 
-Removing is lazy: the item stays, and stands for its entry only while its ticket is that entry's `place`. A heap is
-rebuilt when more than half of it is stale, so it grows with the entries in it and with nothing else.
+Removing is lazy: the item stays in the heap. It counts only while its ticket is the `place` of its entry; else it is
+stale. A heap is rebuilt when more than half of it is stale, so it grows with the entries in it and with nothing else.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def grant(taken: list[Entry], now: datetime, lease_for: timedelta, worker: str) 
         if entry.queue is not queue:
             queue = entry.queue
             calendar, counts, name = queue.calendar, queue.counts, queue.name
-            bucket = calendar.bucket(expires)
+            bucket = calendar.bucket(expires)  # the leases that end at this moment
         if entry.moment is not None:
             calendar.remove(entry)
             bucket = calendar.bucket(expires)  # again: a bucket that was left empty is gone

@@ -27,7 +27,8 @@ def settle(
     for outcome in outcomes:
         lease, kind = outcome.lease, type(outcome)
         entry = find(lease.job_id)
-        # Nearly every outcome has a valid lease, which this decides. `refusal` says what is wrong with the others.
+        # Nearly every outcome has a valid lease: that is checked here. Any other was applied before (a repeat), has a
+        # lease that expired only for a caller whose clock is ahead, or is refused: `refusal` says why.
         if (
             entry is None
             or entry.standing != INFLIGHT
@@ -49,7 +50,7 @@ def settle(
                 if outcome.result is not None and type(outcome.result) is not bytes:
                     check_outcome(outcome)
                 record = replace(entry.record, result=outcome.result, finished_at=now, lost=0)
-                if entry.standing != INFLIGHT:  # expired for a caller whose clock is ahead
+                if entry.standing != INFLIGHT:  # EXPIRED, but only for a caller whose clock is ahead
                     store.finish(entry, DONE, record, moment)
                 else:
                     store.finish_leased(entry, record, moment)

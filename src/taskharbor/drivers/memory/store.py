@@ -40,7 +40,7 @@ class MemoryStore:
         self.workers: dict[str, WorkerInfo] = {}
         self.waiters = WaitCalls()
         self.number = 0  # the last number given; everything that has an order of arrival takes one
-        self.unmet: dict[str, Entry] = {}  # damaged so that no queue would ever reach them; see damage.py
+        self.unmet: dict[str, Entry] = {}  # damaged (by a test) so that no queue would ever reach them
         self.time = EPOCH
         self._ids: list[str] | None = []  # sorted, some of them gone; None: to be made again
         self._gone = 0
@@ -125,7 +125,7 @@ class MemoryStore:
     # Transitions
 
     def join(self, entry: Entry, record: JobRecord, now: int) -> None:
-        """Out of whatever it is in, and due again from its `run_at` on."""
+        """Take a job out of where it is, and let it join its queue: due from its `run_at` on."""
         self._leave(entry)
         entry.record = record
         entry.queue.join(entry, now, self.next_number())
@@ -143,10 +143,10 @@ class MemoryStore:
                 self.close(entry)
 
     def finish_leased(self, entry: Entry, record: JobRecord, now: int) -> None:
-        """`finish` as DONE for a job that is leased: the same in one piece, because nearly every job takes this way."""
+        """`finish` as DONE for an INFLIGHT job, without the calls of its queue: nearly every job ends here."""
         queue, moment = entry.queue, entry.moment
         assert moment is not None
-        leases = queue.calendar.ahead  # the lease is valid at the moment where the queue stands
+        leases = queue.calendar.ahead  # INFLIGHT: its lease ends after the moment at which the queue stands
         bucket = leases[moment]
         del bucket[entry]
         if not bucket:
@@ -164,7 +164,7 @@ class MemoryStore:
             self.close(entry)
 
     def take_out(self, entry: Entry, record: JobRecord, standing: int) -> None:
-        """Out of whatever it is in, to a standing that no queue orders."""
+        """Take a job out of where it is, to a standing that no queue orders."""
         self._leave(entry)
         entry.record = record
         entry.queue.set_standing(entry, standing)
