@@ -154,8 +154,8 @@ class ClusterRouter(Router):
     # Locations of ids
 
     async def claim(self, pairs: Iterable[tuple[str, str]], operation: str = "claim") -> dict[str, str]:
-        """Store the queues of ids; returns the ids that are stored in another queue already. `operation`: "spawn" for
-        jobs of an outcome, which a full server does not refuse."""
+        """Store the queues of ids; returns the ids of jobs that are in another queue already, with that queue.
+        `operation`: "spawn" for jobs of an outcome, which a full server does not refuse."""
         wanted = dict(pairs)
         parts: dict[str, list[str]] = {}
         for id, queue in wanted.items():
@@ -166,7 +166,7 @@ class ClusterRouter(Router):
         elsewhere: dict[str, str] = {}
         unnoted: list[tuple[str, str]] = []
         for values, found in zip(parts.values(), replies, strict=True):
-            if found is None:  # the node is away
+            if found is None:  # the node that stores these locations is away
                 unnoted += [(wanted[id], id) for id in values[::2]]
                 continue
             for id, location in zip(values[::2], found, strict=True):

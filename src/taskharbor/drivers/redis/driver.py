@@ -168,7 +168,7 @@ class RedisDriver(ListVerb, SingleVerbs):
         moment, housekeeper = to_ms(now), self.opened.housekeeper
         housekeeper.serve(names, moment)
         granted = await self._reserve(names, moment, lease_for, limit, worker)
-        if not granted and await housekeeper.wait_for_first_round():
+        if not granted and await housekeeper.wait_for_first_round():  # it may have delivered a job
             granted = await self._reserve(names, moment, lease_for, limit, worker)
         return granted
 

@@ -13,7 +13,7 @@ from taskharbor.drivers.redis.store import RedisStore
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 
-DUE_CALLS = 3  # enqueues that do not try the plain script after one that met due jobs
+DUE_CALLS = 3  # for how many enqueues the plain script is not tried, after one that met due jobs
 
 
 async def enqueue(store: RedisStore, jobs: Sequence[JobRecord], now: int) -> list[Enqueued]:

@@ -74,7 +74,7 @@ def plain_jobs(jobs: Sequence[JobRecord], now: int) -> list[Any] | None:
 
 
 def _limits(job: JobRecord) -> tuple[int, int, Any]:
-    """The timeout in milliseconds or 0, max_attempts, and th_x or False."""
+    """The timeout in milliseconds or 0, max_attempts, and the field `th_x` (what only Python reads) or False."""
     timeout = job.timeout
     if timeout is None and not job.group_limit and not job.metadata:
         return 0, job.max_attempts, False
@@ -233,7 +233,7 @@ def _record(id: str, queue: str, values: Values, run_at: datetime | None) -> Job
 
 
 def counters(values: Values) -> tuple[int, int]:
-    """Failures and deliveries: th.counters, in Python."""
+    """Failures and deliveries: th.counters, in Python. `abroad`: a foreign client has it under a lease now."""
     attempt, last, offset, failures = (whole(values[name]) for name in (ATTEMPT, LAST, OFFSET, FAILURES))
     abroad = values[STATE] == b"active" and attempt != last
     if attempt < last:

@@ -48,7 +48,7 @@ class QueueGrants(NamedTuple):
 class Admission(NamedTuple):
     """A call that may store jobs: the jobs of each home, those that are known elsewhere, and the flows they enter."""
 
-    parts: Sequence[tuple[str, Sequence[JobRecord]]]
+    parts: Sequence[tuple[str, Sequence[JobRecord]]]  # on one server a single part: the jobs as they were given
     elsewhere: Mapping[str, Enqueued]
     flows: Flows
 
@@ -115,7 +115,7 @@ class Router:
     # Around storing jobs: on one server a script does all of it
 
     async def admit(self, jobs: Sequence[JobRecord]) -> Admission:
-        """Before jobs without dependencies are stored."""
+        """Before jobs without dependencies are stored: divide them by home; on a Cluster also store their locations."""
         return Admission([("", jobs)], {}, {})
 
     async def admit_planned(self, jobs: Sequence[JobRecord], needed: Iterable[str], *, spawned: bool = False) -> Flows:

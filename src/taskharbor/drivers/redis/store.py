@@ -14,7 +14,7 @@ from taskharbor.drivers.redis.router import Router
 if TYPE_CHECKING:
     from taskharbor.drivers.redis.endpoint import Endpoint
 
-SLOW_CALLS = 20  # that do not try the plain script after one that it could not do
+SLOW_CALLS = 20  # for how many calls the plain script is not tried, after one that it could not do
 
 
 class RedisStore:
