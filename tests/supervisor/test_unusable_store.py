@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from taskharbor.drivers.postgres.attempts import _is_lasting
+from taskharbor.drivers.postgres.tries import _is_lasting
 from tests.servers import postgres, redis
 from tests.supervisor.test_usage_errors import run
 

@@ -3,7 +3,7 @@
 Any number of threads may call; at most `pool_size` connections are open, and a call waits for a free one until its
 deadline. A call waits for the server with poll(), so that its deadline and Ctrl-C end it: the connection is then in the
 middle of an exchange, and is closed. The calls and their retries are those of the awaited driver (client_calls.py,
-attempts.py).
+tries.py).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from taskharbor.drivers.postgres.attempts import Attempts, unavailable
 from taskharbor.drivers.postgres.driver import PostgresDriver
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import BEGIN, connect_arguments, limit_of, session_settings, warn_of_pooler
 from taskharbor.drivers.postgres.statement import Program, Statement
+from taskharbor.drivers.postgres.tries import Tries, unavailable
 from taskharbor.drivers.signal_safe import ClosedFlag, DeferredSignals, Places
 from taskharbor.model.errors import BackendUnavailable
 
@@ -122,7 +122,7 @@ class PostgresBlocking:
     def until(self, deadline: float) -> PostgresDriver:
         if self._closed.is_set():
             raise BackendUnavailable("the store's blocking calls were closed")
-        return self._driver.over(_Deadlined(self, deadline))
+        return self._driver.with_runner(_DeadlineRunner(self, deadline))
 
     def close(self) -> None:
         self._closed.set()
@@ -169,7 +169,7 @@ class PostgresBlocking:
                 self._idle.pop().close()
 
 
-class _Deadlined:
+class _DeadlineRunner:
     """Runs programs until a deadline, without ever suspending: a `Runner` for one call of the client."""
 
     __slots__ = ("_calls", "_deadline")
@@ -203,20 +203,20 @@ class _Deadlined:
 
         calls, began = self._calls, time.monotonic()
         limit = min(calls.limit, self._deadline - began, calls.limit if within is None else within)
-        attempts = Attempts(calls._options, max(limit, 0), repeat, transaction or calls.sets_isolation)
+        tries = Tries(calls._options, max(limit, 0), repeat, transaction or calls.sets_isolation)
         while True:
             try:
-                return self._attempt(make(), attempts, began + limit, not repeat)
+                return self._try_once(make(), tries, began + limit, not repeat)
             except (psycopg.Error, TimeoutError) as error:
-                after = attempts.after(error)
+                after = tries.after(error)
                 if after.drop_idle:
                     calls.drop_idle()
                 if after.error is not None:
                     raise after.error from error
-                calls.sets_isolation = calls.sets_isolation or (attempts.in_transaction and not transaction)
+                calls.sets_isolation = calls.sets_isolation or (tries.in_transaction and not transaction)
 
-    def _attempt(self, program: Program[T], attempts: Attempts, deadline: float, check: bool) -> T:
-        attempts.sent = attempts.late = False
+    def _try_once(self, program: Program[T], tries: Tries, deadline: float, check: bool) -> T:
+        tries.sent = tries.late = False
         try:
             first = next(program)
         except StopIteration as stop:
@@ -228,14 +228,14 @@ class _Deadlined:
             connection = self._calls.take(first.sql, deadline)
             if check:
                 connection.ask("select 1", (), deadline)
-            attempts.sent = True
-            if attempts.in_transaction:
+            tries.sent = True
+            if tries.in_transaction:
                 return _drive_in_transaction(connection, program, first, deadline)
             return _drive(connection, program, first, deadline)
         finally:
             places.inside.discard(me)
             if connection is not None:
-                attempts.late = connection.late
+                tries.late = connection.late
                 self._calls.give(connection)
             places.wake()
 
@@ -262,28 +262,28 @@ class _BlockingDriver(PostgresDriver):
 
     def __init__(self, dsn: str) -> None:
         super().__init__(dsn)
-        self._over: _Deadlined | None = None
+        self._current_runner: _DeadlineRunner | None = None
 
     @property
     def options(self) -> PostgresOptions:
         return self._options
 
-    def over(self, runner: _Deadlined) -> _BlockingDriver:
+    def with_runner(self, runner: _DeadlineRunner) -> _BlockingDriver:
         """This driver, for one call of the client."""
         made = object.__new__(_BlockingDriver)
         made.__dict__.update(self.__dict__)
-        made._over = runner
+        made._current_runner = runner
         return made
 
     def _runner(self) -> Any:
-        return self._over
+        return self._current_runner
 
     async def open(self) -> None:
         """Check the server and the schema, once in a process, on an awaited connection of its own.
 
         It runs in a thread: this one may be an event loop's, and creating a schema is written for a loop.
         """
-        assert self._over is not None
+        assert self._current_runner is not None
         raised: list[BaseException] = []
         ended = ClosedFlag()
 
@@ -303,7 +303,7 @@ class _BlockingDriver(PostgresDriver):
         thread = threading.Thread(target=work, name="taskharbor-postgres-open", daemon=True)
         with DeferredSignals():
             thread.start()
-        ended.wait(self._over.left)
+        ended.wait(self._current_runner.left)
         if not ended.is_set():
             raise unavailable(self._options, TimeoutError("the deadline has passed"))
         if raised:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from taskharbor.drivers.connections import in_transaction, in_transaction_async, run, run_sync
 from taskharbor.drivers.postgres import schema
-from taskharbor.drivers.postgres.attempts import unavailable, unusable
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import connect_arguments
+from taskharbor.drivers.postgres.tries import unavailable, unusable
 from taskharbor.model.errors import WrongConnection
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ import msgspec
 from taskharbor.drivers.connections import expect
 from taskharbor.drivers.contract import WORKER_FORGOTTEN_AFTER, SingleVerbs, within_lease
 from taskharbor.drivers.postgres import caller_connection, reading, schema
-from taskharbor.drivers.postgres.attempts import unavailable, unusable
 from taskharbor.drivers.postgres.client_calls import PostgresClientCalls
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.enqueue import enqueue
@@ -36,6 +35,7 @@ from taskharbor.drivers.postgres.transaction import (
     drive_async,
     drive_sync,
 )
+from taskharbor.drivers.postgres.tries import unavailable, unusable
 from taskharbor.drivers.postgres.wait import HintListener
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.model.bounds import check_name

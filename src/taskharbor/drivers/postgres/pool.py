@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from taskharbor.drivers.postgres.attempts import Attempts
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.statement import Program, Statement
+from taskharbor.drivers.postgres.tries import Tries
 
 if TYPE_CHECKING:
     from taskharbor.drivers.postgres.connection import FastConnection
@@ -135,7 +135,7 @@ class PostgresPool:
         repeat: bool = True,
         within: float | None = None,
     ) -> T:
-        """Run a program, made anew by `make` for each attempt.
+        """Run a program, made anew by `make` for each try.
 
         `transaction`: between begin and commit; a result that is an exception rolls back. `within`: it is given up
         after this many seconds, if that is sooner than usual. `repeat`: the call may be sent again when its reply was
@@ -145,20 +145,20 @@ class PostgresPool:
         import psycopg
 
         limit = self.limit if within is None else min(within, self.limit)
-        attempts = Attempts(self._options, limit, repeat, transaction or self._sets_isolation)
+        tries = Tries(self._options, limit, repeat, transaction or self._sets_isolation)
         while True:
             try:
-                return await self._attempt(make(), attempts, limit, not repeat)
+                return await self._try_once(make(), tries, limit, not repeat)
             except (psycopg.Error, TimeoutError) as error:
-                after = attempts.after(error)
+                after = tries.after(error)
                 if after.drop_idle:
                     await self._drop_idle()
                 if after.error is not None:
                     raise after.error from error
-                self._sets_isolation = self._sets_isolation or (attempts.in_transaction and not transaction)
+                self._sets_isolation = self._sets_isolation or (tries.in_transaction and not transaction)
 
-    async def _attempt(self, program: Program[T], attempts: Attempts, limit: float, check: bool) -> T:
-        attempts.sent = completed = False
+    async def _try_once(self, program: Program[T], tries: Tries, limit: float, check: bool) -> T:
+        tries.sent = completed = False
         try:
             first = next(program)
         except StopIteration as stop:
@@ -166,19 +166,19 @@ class PostgresPool:
             return result
         connection = await self._take(first.sql)
         connection.until = asyncio.get_running_loop().time() + limit
-        connection.awaits_stop = attempts.in_transaction  # it needs the connection for a rollback
+        connection.awaits_stop = tries.in_transaction  # it needs the connection for a rollback
         try:
             if check:
                 await connection.ask("select 1")
-            attempts.sent = True
-            if attempts.in_transaction:
+            tries.sent = True
+            if tries.in_transaction:
                 result = await _drive_in_transaction(connection, program, first)
             else:
                 result = await drive(connection, program, first)
             completed = True
             return result
         finally:
-            attempts.late, connection.until = connection.late, None
+            tries.late, connection.until = connection.late, None
             await self._give(connection, completed)
 
     # Connections

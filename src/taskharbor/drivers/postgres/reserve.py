@@ -53,7 +53,7 @@ class ReserveRequest:
         self._place, self._is_sent = place, False
 
     def program(self) -> Program[Any]:
-        """The program of the next attempt."""
+        """The program of the next try."""
         statement = self._statement()
         self._is_sent = True
         return rows_of(statement)

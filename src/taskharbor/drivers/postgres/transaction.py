@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from taskharbor.drivers.connections import run, run_sync
 from taskharbor.drivers.contract import aborted
-from taskharbor.drivers.postgres.attempts import unavailable
 from taskharbor.drivers.postgres.deadline import Deadline, ThreadDeadline
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.pool import PostgresPool, connect_arguments, limit_of
 from taskharbor.drivers.postgres.settle import is_plain, settle_alone
 from taskharbor.drivers.postgres.spawn import spawn_alone
 from taskharbor.drivers.postgres.statement import Program, Statement
+from taskharbor.drivers.postgres.tries import unavailable
 from taskharbor.model.errors import JobNotFound, TaskHarborError, TransactionFailed
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Ack

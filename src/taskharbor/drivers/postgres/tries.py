@@ -1,4 +1,4 @@
-"""The attempts of one call: after each that failed, whether to try again, and what the caller gets otherwise.
+"""The tries of one call: after each that failed, whether to try again, and what the caller gets otherwise.
 
 A call in doubt (its reply was lost) is repeated once on a fresh connection; ids and tokens make that harmless. A
 transaction that lost against another is begun again. Everything else that keeps the server from answering is
@@ -27,7 +27,7 @@ _REFUSED = re.compile(
 
 
 class AfterFailure(NamedTuple):
-    """What to do after an attempt failed."""
+    """What to do after a try that failed."""
 
     error: DriverError | None = None  # raise this; None: try again
     drop_idle: bool = False  # the other connections are suspect, too: close those that are idle
@@ -36,11 +36,11 @@ class AfterFailure(NamedTuple):
         return shown(self, "drop_idle")
 
 
-class Attempts:
-    """The state of one call over its attempts. The runner sets `sent` and `late`."""
+class Tries:
+    """The state of one call over its tries. The runner sets `sent` and `late`."""
 
-    # Defaults of the class, not of each instance: nearly every call has one attempt.
-    sent = False  # whether the call may have reached the server in this attempt
+    # Defaults of the class, not of each instance: nearly every call needs one try.
+    sent = False  # whether the call may have reached the server in this try
     late = False  # whether its connection was cut because the time was over
     _conflicts = 0
     _is_repeated = False
