@@ -18,14 +18,14 @@ FIRST_PAUSE_S = 0.05  # doubled each time, plus up to as much again: about 1.5 s
 
 async def with_retries(call: Callable[[ClientDriver], Awaitable[T]], budget: Budget) -> T:
     """Make a call that may be repeated, until it succeeds, fails five times, or has spent its budget."""
-    return await budget.access.within(budget, _attempts, call, budget)
+    return await budget.access.within(budget, _tries, call, budget)
 
 
-async def _attempts(call: Callable[[ClientDriver], Awaitable[T]], budget: Budget) -> T:
+async def _tries(call: Callable[[ClientDriver], Awaitable[T]], budget: Budget) -> T:
     access = budget.access
     closings = access.closings()
     pause = FIRST_PAUSE_S
-    for attempt in range(1, MAX_TRIES + 1):
+    for number in range(1, MAX_TRIES + 1):
         budget.tries += 1
         try:
             driver = await access.driver(budget.deadline)
@@ -35,7 +35,7 @@ async def _attempts(call: Callable[[ClientDriver], Awaitable[T]], budget: Budget
             if budget.is_spent():
                 raise budget.spent() from budget.cause(error)
             budget.last = error
-            if attempt == MAX_TRIES or access.closings() != closings:
+            if number == MAX_TRIES or access.closings() != closings:
                 raise budget.refused(error) from budget.cause(error)
         await access.sleep(min(pause + pause * random.random(), budget.left()))
         if access.closings() != closings:

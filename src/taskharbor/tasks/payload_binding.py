@@ -22,7 +22,7 @@ def binder(signature: Signature) -> Callable[[bytes, JobContext], Bound]:
     layout = signature.layout
     if not layout.names:
         return _bind_nothing(signature)
-    read, otherwise = layout.read, signature.otherwise
+    read, otherwise = layout.read, signature.values_of_other_shape
     if layout.contexts == {layout.order[0].name} and layout.positional == layout.names:
 
         def bind_context_first(payload: bytes, context: JobContext) -> Bound:

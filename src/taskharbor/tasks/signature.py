@@ -112,9 +112,9 @@ class Signature:
         try:
             return layout.read(payload)
         except Exception as error:
-            return self.otherwise(payload, error)
+            return self.values_of_other_shape(payload, error)
 
-    def otherwise(self, payload: bytes, error: Exception) -> tuple[Any, ...]:
+    def values_of_other_shape(self, payload: bytes, error: Exception) -> tuple[Any, ...]:
         """The values of a payload that is not an object of the parameters: the only argument, or names that **kwargs
         collects; otherwise PayloadMismatch."""
         layout = self.layout

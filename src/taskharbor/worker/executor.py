@@ -136,14 +136,14 @@ class Executor:
         # An idle worker that finds a suspect runs it at once, and gives back what came with it. Waiting beside the
         # suspect, those jobs would be blamed for its crash. Run before it, one might crash, and the suspect be blamed.
         only_suspects = not self._held and any(reserved.job.lost >= alone_from for reserved in batch)
-        is_plain = not (emits_reserved or self._stopping or unbound or only_suspects)  # once, not for each job
+        skips_admission = not (emits_reserved or self._stopping or unbound or only_suspects)  # once, not for each job
         held, handler_of = self._held, self._handlers.get
         for reserved in batch:
             job, lease = reserved.job, reserved.lease
             handler = handler_of(job.type)
             delivery = held[lease.token] = Delivery(job, lease, handler)
             try:
-                if is_plain and handler is not None and job.lost < alone_from:
+                if skips_admission and handler is not None and job.lost < alone_from:
                     self._launch(delivery, handler)
                 else:
                     if emits_reserved:

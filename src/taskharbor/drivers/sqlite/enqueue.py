@@ -74,7 +74,7 @@ def enqueue(session: WriteSession, jobs: Sequence[JobRecord], now: datetime, max
 def _known_ids(session: WriteSession, jobs: Sequence[JobRecord]) -> set[str]:
     """Which of the jobs' ids are stored."""
     if len(jobs) == 1:  # as nearly always
-        return {jobs[0].id} if session.is_stored(jobs[0].id, jobs[0].queue) else set()
+        return {jobs[0].id} if session.load_for_enqueue(jobs[0].id, jobs[0].queue) else set()
     return {id for (id,) in session.all(KNOWN_IDS, ids_json([job.id for job in jobs]))} if jobs else set()
 
 

@@ -190,8 +190,8 @@ class WriteSession(ReadSession):
             queue = self._queues[name] = QueueRow(name, *row)
         return queue
 
-    def is_stored(self, id: str, queue: str) -> bool:
-        """Whether a job is stored. Loads what its enqueue into `queue` needs as well."""
+    def load_for_enqueue(self, id: str, queue: str) -> bool:
+        """Load what the enqueue of one job needs to know; returns whether its id is stored."""
         self.execute(BEFORE_ENQUEUE, (id, queue))
         is_stored, of_meta, of_jobs, *columns = self.fetchall()[0]
         if self._number is None:
