@@ -65,7 +65,7 @@ HOPELESS: dict[Address, str] = {
     no_role: 'role "…" does not exist',
     a_wrong_password: "Redis refused the login",
     no_such_number: "no database of the number",
-    no_cluster: "part of no Cluster",
+    no_cluster: "not part of a Cluster",
 }
 
 
