@@ -163,7 +163,7 @@ def test_doctor_names_what_is_missing():
 
     emptied()
     code, told = doctor()
-    assert (code, "ok rights the user may do what the driver needs" in told) == (0, True), told
+    assert (code, "ok rights the user has the permissions that the driver needs" in told) == (0, True), told
     code, told = doctor("-ping", "-lrem")
     assert code == 1
     assert "problem rights this user may not run every command that is needed: allow +lrem +ping" in told
