@@ -17,7 +17,8 @@ _AT = re.compile(r"(.*) - at (?:`?key`? in )?`(\$[^`]*)`", re.DOTALL)
 _PARAMETER = re.compile(r"\$\.([^.\[`]+)")
 _NULL = re.compile(r"\bnull\b")
 _FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
-_WITHOUT_A_VALUE = re.compile(
+# The two long ones stay text until an error needs them: compiling them was 1 % of what importing a worker costs.
+_WITHOUT_A_VALUE = (
     r"Expected `[^`]+`"
     r"(?:, got `(?:int|float|str|bool|null|bytes|array|object|list|tuple|dict|set|NoneType)`"
     r"| [<>]=? [-+.\de]+| that's a multiple of [\d.]+| with (?:a|no) timezone component| matching regex .*"
@@ -25,10 +26,9 @@ _WITHOUT_A_VALUE = re.compile(
     r"|Invalid (?:UUID(?: bytes)?|decimal string|epoch timestamp|ISO8601 duration|base64 encoded string"
     r"|RFC3339 encoded (?:datetime|date|time))"
     r"|(?:Integer value|Number|Timestamp is|Duration is) out of range ?"
-    r"|Only units 'D', 'H', 'M', and 'S' are supported when parsing ISO8601 durations",
-    re.DOTALL,
+    r"|Only units 'D', 'H', 'M', and 'S' are supported when parsing ISO8601 durations"
 )
-_MALFORMED = re.compile(
+_MALFORMED = (
     r"Input data was truncated"
     r"|JSON is malformed: (?:invalid (?:number|character|escaped character|utf-16 surrogate pair)"
     r"|invalid (?:character in unicode escape|escape character in string)"
@@ -78,7 +78,7 @@ def _what_is_wrong(error: msgspec.ValidationError, text: str) -> str:
         return f"refused with {type(cause).__name__}"  # the user's own check: its text may quote the value
     if text.startswith(("Invalid enum value", "Invalid value")):
         return "not one of the expected values"  # the message goes on with the value
-    if _WITHOUT_A_VALUE.fullmatch(text) is None:
+    if re.fullmatch(_WITHOUT_A_VALUE, text, re.DOTALL) is None:
         return "does not fit its type"
     return _NULL.sub("None", text.replace("`", "").replace("Expected", "expected", 1)).rstrip()
 
@@ -88,6 +88,6 @@ def _unreadable(error: BaseException) -> str:
         return "nested too deeply"
     if isinstance(error, UnicodeDecodeError):
         return f"not UTF-8 (byte {error.start})"
-    if isinstance(error, msgspec.DecodeError) and _MALFORMED.fullmatch(str(error)) is not None:
+    if isinstance(error, msgspec.DecodeError) and re.fullmatch(_MALFORMED, str(error)) is not None:
         return f"not readable: {error}"
     return f"not readable: {type(error).__name__}"
