@@ -3,6 +3,7 @@
 import functools
 import os
 import signal
+import socket
 import threading
 import time
 from datetime import UTC, datetime
@@ -133,6 +134,15 @@ def test_a_deadline_ends_the_wait_for_a_free_connection():
         thread.join()
     assert store.call("inspect", "first", NOW).state == "ready"
     store.calls.close()
+
+
+def test_a_call_whose_time_is_over_does_not_connect_again():
+    """libpq gives a connection two seconds at least: a second attempt would hold the caller up for two more."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        calls = PostgresDriver(f"postgresql://u@127.0.0.1:{silent.getsockname()[1]}/x").blocking()
+        driver = calls.until(time.monotonic() + 0.1)
+        with pytest.raises(BackendUnavailable, match="no time left to connect"):
+            run_on_this_thread(driver.server_time)
 
 
 def test_an_interrupt_ends_a_call_and_its_connection_is_not_used_again():

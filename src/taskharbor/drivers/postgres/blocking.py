@@ -36,6 +36,8 @@ class ThreadConnection:
         from taskharbor.drivers.postgres.exchange import Exchange
 
         left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no time left to connect")
         given = connect_arguments(options)
         given["connect_timeout"] = max(2, min(given["connect_timeout"], round(left)))  # libpq: at least two seconds
         self._connection = psycopg.Connection.connect(**given)
