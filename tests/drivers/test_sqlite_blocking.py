@@ -148,7 +148,7 @@ def test_a_deadline_ends_the_wait_for_another_writer(path):
         assert [one.id for one in run(calls, lambda driver: driver.enqueue([job("a")], NOW))] == ["a"]
 
 
-def test_an_interrupt_ends_the_wait_and_leaves_no_turn_behind(path):
+def test_an_interrupt_ends_the_wait_and_leaves_no_turn_and_no_log_line_behind(path, caplog):
     with blocking(path) as calls:
         writer = opened(calls).writer
         writer.take_turn()
@@ -158,6 +158,7 @@ def test_an_interrupt_ends_the_wait_and_leaves_no_turn_behind(path):
             run(calls, lambda driver: driver.enqueue([job("a")], NOW), time.monotonic() + 60)
         timer.join()
         assert not writer.turns._line
+        assert caplog.records == []
         writer.end_turn()
         assert [one.id for one in run(calls, lambda driver: driver.enqueue([job("b")], NOW))] == ["b"]
 

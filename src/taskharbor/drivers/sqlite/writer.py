@@ -206,6 +206,8 @@ class Writer:
             finally:
                 self.end_turn()
         except BaseException as error:
+            if is_interrupted is not None and is_interrupted():
+                raise  # the caller gets what the signal handler raised, and the store has not failed
             failure = self._failure(error)
             if failure is error:
                 raise
