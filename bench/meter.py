@@ -117,12 +117,12 @@ _on_job = _nothing
 
 
 def job(*_: object, **__: object) -> None:
-    """The job of those who run plain functions."""
+    """The job of queues that run plain functions."""
     _on_job()
 
 
 async def ajob(*_: object, **__: object) -> None:
-    """The job of those who run coroutines."""
+    """The job of queues that run coroutines."""
     _on_job()
 
 

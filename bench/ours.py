@@ -126,7 +126,7 @@ async def _first_of(jobs: int, backlog: list[JobRecord]) -> Sample:
     backlog.clear()
     with Stopwatch() as watch:
         await worker.arun()
-    return watch.sample(jobs - left)  # with those that ran before the worker heard of it
+    return watch.sample(jobs - left)  # with those that ran before the worker stopped
 
 
 async def _enqueue(driver: Driver, records: list[JobRecord]) -> None:

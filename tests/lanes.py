@@ -6,8 +6,8 @@ and replace the directory's). `tests/conftest.py` writes down what ran and how l
 It also holds the knobs of the other runs:
 
     TASKHARBOR_LANE  unset in `make test`; quick, matrix, chaos or soak in the target of that name → `run()`, `figure()`
-    TASKHARBOR_SEED  what seeded tests begin at (0 unless told)                                    → `seed()`
-    TASKHARBOR_PART  which of the rotating tests `make test` runs (from the commit unless told)    → `part()`
+    TASKHARBOR_SEED  what seeded tests begin at (default 0)                                    → `seed()`
+    TASKHARBOR_PART  which of the rotating tests `make test` runs (default: from the commit)    → `part()`
     SECONDS          how long a soak lasts                                                         → `seconds()`
 """
 

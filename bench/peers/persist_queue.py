@@ -1,7 +1,7 @@
 """persist-queue's SQLiteAckQueue: a queue of one process and no worker, so the loop around it is ours: get, run, ack.
 
 It leaves `synchronous` at SQLite's default, FULL, and has no option for it. It keeps its state in the process, so that
-a second one does not hear of jobs: no figure for picking up.
+a second one does not notice new jobs: no figure for picking up.
 """
 
 from __future__ import annotations

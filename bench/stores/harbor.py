@@ -60,8 +60,8 @@ async def _worked_off(order: Order, worker: Worker) -> Measured:
 
 
 async def backlog(order: Order) -> Measured:
-    """The first jobs of a queue in which more wait behind them. Those that run before the worker has heard that it is
-    to stop are counted as well."""
+    """The first jobs of a queue in which more wait behind them. Those that run before the worker stops are
+    counted as well."""
     async with _client(order) as client:
         await _fill(client, order.jobs)
     worker, ran = Worker(_dsn(order)), 0

@@ -274,7 +274,7 @@ OTHERS = (
         "    if entry.standing != UNKNOWN:\n        return None\n",
     ),
     one(
-        "wait hears nothing of an ack",
+        "an ack wakes no wait",
         "driver",
         "            results = settle(self.store, outcomes, now, self._max_payload)\n            self._wake()\n",
         "            results = settle(self.store, outcomes, now, self._max_payload)\n",

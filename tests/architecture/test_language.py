@@ -19,10 +19,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PATTERNS = {
     r"what is no (?!longer)": "what is not an X; an invalid X",
     r"(?:for|to|of|by|from|with) who": "the caller, the worker, another process",
-    r"whoever|somebody|of nobody|to nobody|by nobody": "the caller, the worker, another process",
+    r"whoever|(?:some|any|every)body|of nobody|to nobody|by nobody": "the caller, the worker, another process",
     r"so (?:long|many|often)(?! as| that)": "the name of the parameter; this long, at most N",
-    r"(?:is|are|was|were|be|been|being) told": "is reported, is logged; the caller learns",
-    r"(?:is|are|was|were|be|been|being|ever) heard": "sent a heartbeat, was received",
+    r"(?:is|are|was|were|be|been|being|when|unless|as|never|not) told|told (?:to|in|so|of|that|once|apart)":
+        "is reported, is logged; the caller learns; asked to; by default",
+    r"heard (?:of|that|nothing|by|the)|hears|(?:is|are|was|were|be|been|being|ever|not) heard":
+        "receives, learns, notices",
     r"look(?:s|ed)? again": "checks again, polls",
     r"in no time": "at once; in less than N ms",
     r"(?:that|which|what) (?:is|are) none": "that is not one",
@@ -47,6 +49,7 @@ WRITTEN = [
     "CONTRIBUTING.md",
     "ROADMAP.md",
     "SECURITY.md",
+    "CHANGELOG.md",
     "Makefile",
 ]
 QUOTES = {Path(__file__), ROOT / "docs/glossary.md"}
@@ -129,6 +132,9 @@ def test_an_allowance_is_for_a_room_that_exists():
         ("the caller is told", "is told"),
         ("no worker was\nheard", "was heard"),
         ("that is no failure", "is no failure"),
+        ("a third of it unless told otherwise", "unless told"),
+        ("everybody waits", "everybody"),
+        ("before the worker hears of it", "hears"),
     ],
 )
 def test_the_patterns_find_what_they_are_for(text: str, phrase: str):

@@ -1,4 +1,4 @@
-"""`worker run` says what it works on, and warns of a worker that looks alive and can be of no use to anybody."""
+"""`worker run` says what it works on, and warns of a worker that looks alive and can run nothing."""
 
 import os
 import pty

@@ -58,7 +58,7 @@ def test_dlq_list_has_pages(dead: str):
     assert "--cursor" in taskharbor("dlq", "list", "--dsn", dead, "--cursor", "x").line
 
 
-def test_requeue_gives_all_attempts_again_unless_told_not_to(dead: str):
+def test_requeue_gives_all_attempts_again_unless_asked_not_to(dead: str):
     answer = taskharbor("dlq", "requeue", "d1", "--dsn", dead)
     assert (answer.code, answer.out) == (0, "d1 was requeued\n")
     assert (look(dead, "d1").state, look(dead, "d1").job.attempts) == (State.READY, 0)

@@ -155,7 +155,7 @@ def test_a_given_store_wins_over_the_apps_own(app: str, dsn: str, tmp_path: Path
     assert not Path(dsn.removeprefix("sqlite:///")).exists()
 
 
-def test_an_app_is_sent_through_its_own_middleware_and_heard_by_its_observers(
+def test_an_app_is_sent_through_its_own_middleware_and_seen_by_its_observers(
     app: str, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     module = tmp_path / f"{app.partition(':')[0]}.py"

@@ -60,7 +60,7 @@ def test_pause_and_resume(busy: str):
     assert not within(busy, lambda driver, now: driver.is_paused("mail"))
 
 
-def test_pausing_a_queue_that_nobody_uses_is_done_and_told(busy: str):
+def test_pausing_an_unused_queue_is_done_and_reported(busy: str):
     answer = taskharbor("queue", "pause", "mial", "--dsn", busy)
     assert (answer.code, answer.out) == (0, "mial is paused\n")
     assert "the queue mial holds no jobs yet" in answer.err

@@ -53,7 +53,7 @@ def test_an_opening_that_fails_is_tried_again_by_the_next() -> None:
 
     async def main() -> None:
         told: list[str] = []
-        for _ in range(3):  # those who come together open once, and hear the same
+        for _ in range(3):  # calls that come together open once, and get the same error
             answers = await asyncio.gather(*(client.aenqueue(REQUEST) for _ in range(2)), return_exceptions=True)
             told += [type(answer).__name__ for answer in answers]
         assert told == ["OSError"] * 4 + ["JobHandle"] * 2

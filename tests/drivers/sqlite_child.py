@@ -84,7 +84,7 @@ async def store_and_die(path: str, id: str) -> None:
 
 
 async def open_when_told(path: str) -> None:
-    """Open the file when told to, together with others; `die` in the middle of the migration if asked."""
+    """Open the file on request, together with others; `die` in the middle of the migration if asked."""
     store = driver(path)
     say("ready")
     sys.stdin.readline()

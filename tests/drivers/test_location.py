@@ -1,4 +1,4 @@
-"""Where a driver's store is, told so that a process in another folder and environment finds the same one."""
+"""Where a driver's store is, in a form by which a process in another folder and environment finds the same one."""
 
 import os
 from pathlib import Path

@@ -256,7 +256,7 @@ MUTANTS = (
     Mutant(
         "what was needed is never pruned", "lib/60_flows", "if left == 0 then unpark(q, id) end", "", ("retention",)
     ),
-    Mutant("release takes everybody's", "lib/90_reserve", "found[1] ~= worker or ", "", ("release",)),
+    Mutant("release takes the leases of all workers", "lib/90_reserve", "found[1] ~= worker or ", "", ("release",)),
     Mutant("release takes what is kept", "lib/90_reserve", "or kept[found[5] or '']", "", ("release",)),
     Mutant(
         "damaged records handed out",

@@ -17,7 +17,7 @@ QUEUES = ("north", "east", "south")
 NAMED = {
     "by address": {"cluster-preferred-endpoint-type": "ip"},
     "by host name": {"cluster-preferred-endpoint-type": "hostname", "cluster-announce-hostname": "localhost"},
-    "by a host name that nobody told": {"cluster-preferred-endpoint-type": "hostname"},
+    "by a host name that the nodes do not know": {"cluster-preferred-endpoint-type": "hostname"},
     "as you reached me": {"cluster-preferred-endpoint-type": "unknown-endpoint"},
 }
 USUAL = {"cluster-preferred-endpoint-type": "ip", "cluster-announce-hostname": ""}
@@ -37,7 +37,7 @@ def cluster(request):
     configure({**USUAL, **NAMED[request.param]})
     try:
         hosts = {"localhost"} if request.param == "by host name" else None
-        servers.until(lambda: hosts is None or told(shared) == hosts, "the nodes to hear of their names")
+        servers.until(lambda: hosts is None or told(shared) == hosts, "the nodes to learn their names")
         yield shared
     finally:
         configure(USUAL)

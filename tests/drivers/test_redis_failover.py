@@ -34,8 +34,8 @@ def test_a_manual_failover_under_load_loses_nothing(tmp_path):
 
 
 def test_a_lost_primary():
-    """Its replica hears nothing for a while, then it dies. In durable mode nothing that was acknowledged is lost; else
-    exactly what was acknowledged while the replica heard nothing."""
+    """Its replica receives nothing for a while, then it dies. In durable mode nothing that was acknowledged is lost;
+    else exactly what was acknowledged while the replica received nothing."""
     cluster = servers.Cluster(node_timeout=2000)
     first, second = cluster.nodes[:2]
     try:

@@ -149,7 +149,7 @@ def test_a_transaction_that_has_only_begun_takes_the_lock_before_it_reads(driver
     with_open(driver, scenario)
 
 
-def test_a_waiting_worker_hears_of_the_callers_commit(driver, path):
+def test_a_waiting_worker_notices_the_callers_commit(driver, path):
     async def scenario():
         assert await driver.reserve(["default"], NOW, LEASE, 1) == []
         waiting = asyncio.create_task(driver.wait(["default"], 20))

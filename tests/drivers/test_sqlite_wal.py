@@ -46,7 +46,7 @@ async def ids(driver):
 
 
 class Disk:
-    """Stands for fdatasync: counts, waits while it is stopped, fails when told to."""
+    """Stands for fdatasync: counts, waits while it is stopped, fails on request."""
 
     def __init__(self, monkeypatch):
         self.syncs = 0
@@ -485,7 +485,7 @@ def test_a_read_that_does_not_end_is_waited_for_less_and_less_often(path, monkey
         other.execute("BEGIN")
         other.execute("SELECT count(*) FROM taskharbor_jobs").fetchone()
         await driver.enqueue([job("second")], NOW)
-        made.clear()  # the first ones were made before anybody read
+        made.clear()  # the first ones were made before the first read
         for number in range(200):
             await driver.enqueue([job(f"j{number}")], NOW)
         assert made[0] is False

@@ -20,7 +20,7 @@ from taskharbor.conformance import DriverCases, all_cases
 THEMES = {
     "concurrency": "locks, isolation, and what is served first",
     "races": "two calls at the same moment",
-    "wait": "notifications: LISTEN, SUBSCRIBE, and who hears them",
+    "wait": "notifications: LISTEN, SUBSCRIBE, and which connections receive them",
     "shutdown": "connections that end in the middle of a call",
     "server_time": "the server's clock",
     "text": "encodings and collations",

@@ -21,7 +21,7 @@ from tests.simulation.loop import VirtualLoop
 from tests.simulation.machine import START, Process, machines
 
 Fate = Callable[[str, str], bool | str]
-"""Whether the process dies at this call: (verb, "before" or "after"). "lost": it lives, but hears no answer; "frozen":
+"""Whether the process dies at this call: (verb, "before" or "after"). "lost": it lives, but gets no reply; "frozen":
 it is stopped for longer than its leases, and comes back as a zombie."""
 
 DRAIN = 3600.0  # virtual seconds after which a run is stuck

@@ -44,7 +44,7 @@ Story = list[JobEvent]
 
 
 class Listener(world.Listener):
-    """Hears everything, and tells the world what it wants to know."""
+    """Receives everything, and reports what the world wants to know."""
 
     stories: ClassVar[dict[tuple[str, int, str], Story]] = defaultdict(list)
 
@@ -71,7 +71,7 @@ def objection(story: Story) -> str:
     if isinstance(last, JobRetried | JobDeadLettered):
         crashed = isinstance(last, JobDeadLettered) and last.reason.startswith("crashed")
         if crashed is (JobFailed in kinds):
-            return "a failure that was not told, or one that was none"
+            return "a failure without its event, or an event without a failure"
         if last.attempts != last.job.attempts + (not crashed):
             return f"attempts {last.attempts} after {last.job.attempts}"
     elif JobFailed in kinds and not isinstance(last, JobFailed | OutcomeRefused):

@@ -172,7 +172,7 @@ def test_label_sets_are_bounded_and_nothing_goes_uncounted(registry: CollectorRe
     for number in range(500):
         for _ in range(2):
             observer(events.JobStarted(JobRecord(id="j", type=f"t{number}", queue="q"), "w"))
-    observer(events.JobStarted(JobRecord(id="j", type="t3", queue="q"), "w"))  # known ones stay told apart
+    observer(events.JobStarted(JobRecord(id="j", type="t3", queue="q"), "w"))  # known ones keep their own labels
     found = only(read(registry), "taskharbor_jobs_started_total")
     assert len(found) == 11
     assert found[(OTHER, OTHER)] == 490 * 2

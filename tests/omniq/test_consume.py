@@ -21,7 +21,7 @@ WAIT = 60
 
 
 class Consumer:
-    """A consumer process, heard line by line."""
+    """A consumer process, read line by line."""
 
     def __init__(self, *arguments: str) -> None:
         command = [sys.executable, str(PROGRAM), *arguments]

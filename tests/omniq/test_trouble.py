@@ -96,7 +96,7 @@ def test_a_payload_that_redis_cannot_take_is_refused(q, store, monkeypatch):
 
 
 def test_a_cancelled_call_leaves_its_reply_to_no_other_call(server):
-    """At every step of a call: the next one hears its own answer."""
+    """At every step of a call: the next one gets its own reply."""
 
     async def story() -> None:
         async with AsyncOmniQ(url(server)) as q:

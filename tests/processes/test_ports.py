@@ -1,4 +1,4 @@
-"""Ports that anybody may connect to: idle connections and a lack of descriptors end nothing, and fill no log."""
+"""Ports that any program may connect to: idle connections and a lack of descriptors end nothing, and fill no log."""
 
 import asyncio
 import os
@@ -110,7 +110,7 @@ async def test_a_request_that_is_not_http_gets_no_response() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", number)
         writer.write(said)
         writer.write_eof()
-        with suppress(ConnectionResetError):  # more was said than anybody listened to
+        with suppress(ConnectionResetError):  # more was sent than was read
             assert b"answered" not in await reader.read()
         writer.close()
     port.close()

@@ -1,6 +1,6 @@
 """The repr of everything that can hold a secret: made with a canary in every field, and searched for it.
 
-A repr ends up in logs, tracebacks and test reports without anybody having decided so. So each class of the package
+A repr ends up in logs, tracebacks and test reports without a decision. So each class of the package
 that has fields is found, an instance is made whose texts all tell the field they stand in, and only fields that are
 listed here may show. A new field that shows is a failure until it is listed.
 """
@@ -136,7 +136,7 @@ MAY_SHOW = {
     "HandlerStuck.reason": "our own words",
     "Health.store_error": "what a driver says of a store that is away holds no secret",
     "JobGivenBack.reason": "our own words",
-    "JobProgress.note": "what a handler tells everybody about its progress",
+    "JobProgress.note": "what a handler reports about its progress, for every reader",
     "DemoResult.dead": "an id of the demonstration",
     "DemoResult.dsn": "the file of the demonstration",
     "DemoResult.scheduled": "an id of the demonstration",
@@ -182,7 +182,7 @@ def test_a_repr_shows_only_allowed_fields():
     every = set().union(*(shown(made(kind)) for kind in classes()))
     showing = {name for name in every if name.partition(".")[2] not in NAMES}
     new = sorted(showing - set(MAY_SHOW))
-    assert not new, "hide them with taskharbor.model.safe_repr, or say above why everybody may see them"
+    assert not new, "hide them with taskharbor.model.safe_repr, or say above why every reader may see them"
 
 
 def test_every_allowance_is_needed():

@@ -10,7 +10,7 @@ KEPT = {
     504: "an innocent job, held beside three fresh poisons one after the other, was called crashed",
     11408: "a worker stopped while its store was away reserved all the same, with a clock that followed nobody",
     12100: "a settle given up by the lease it knew, while an extend of that lease was on its way",
-    10636: "a clock stepped there and back: leases given up come back to life without anybody who knows of them",
+    10636: "a clock stepped there and back: leases given up come back to life, and no process knows of them",
     14970: "the same with a suspect that ran while the lease given up lived on in the store",
     15088: "the same with a process that died meanwhile",
     734: "a pause that was slow enough to arrive after the resume",

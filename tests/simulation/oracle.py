@@ -108,7 +108,7 @@ def why_expired(last: Delivery, plan: Plan, now: float) -> str:
     """What explains that a lease ended without an outcome; empty: nothing does."""
     process, since = last.process, last.renewed - SLACK
     if not last.heard:
-        return "its reserve was not heard"
+        return "the reply to its reserve was lost"
     if last.given_up:  # and an extend that was on its way has kept the lease since
         return "its outcome was given up" if _troubled(last, plan) else ""
     if process.died_at is not None and last.expires_at > process.died_at:
@@ -205,7 +205,7 @@ def overdue(held: Delivery, execution: Execution, plan: Plan) -> str:
     if process.suffered("frozen", "thawed", since=execution.started):
         return ""
     if held.told is not None and ended - held.told > 1.0:
-        return f"went on for {ended - held.told:.1f} s after its worker had heard that the lease was lost"
+        return f"went on for {ended - held.told:.1f} s after its worker had learned that the lease was lost"
     timeout = held.known.record.timeout
     if timeout is not None and not plan.own_clock and ended - execution.started > timeout.total_seconds() + 1.0:
         return f"ran for {ended - execution.started:.1f} s, its timeout is {timeout.total_seconds():.1f} s"

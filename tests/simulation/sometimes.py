@@ -20,7 +20,7 @@ SOMETIMES = (
     "worker cancelled",
     "stopped gracefully",
     # Each was noticed and survived
-    "takeover: its reserve was not heard",
+    "takeover: the reply to its reserve was lost",
     "takeover: killed by the world",
     "takeover: killed by poison",
     "takeover: frozen",

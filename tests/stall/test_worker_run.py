@@ -36,7 +36,7 @@ def test_it_ends_while_a_handler_runs(store: Store, signals: int, tmp_path: Path
             begun = time.monotonic()
             program.terminate()
             if signals == 2:
-                eventually(lambda: "event=SupervisorStopping" in here.log, "it has heard the first signal")
+                eventually(lambda: "event=SupervisorStopping" in here.log, "it has received the first signal")
                 program.send_signal(signal.SIGINT)
             assert here.ended(program) == 0
             took = time.monotonic() - begun

@@ -44,7 +44,7 @@ def note(ctx: JobContext) -> int:
 
 @harbor.task(name="outlive", timeout=0.2)
 def outlive(ctx: JobContext) -> None:
-    """A plain function that goes on after its timeout, and hears nothing."""
+    """A plain function that goes on after its timeout, and checks nothing."""
     journal("start", ctx)
     threading.Event().wait()
 

@@ -75,7 +75,7 @@ def test_a_lease_is_not_reported_as_gone_before_its_delivery_exists(line: Line) 
     line.channel.taken([taken("a")])
     assert line.channel._gone() == []
     line.channel.deliveries_exist()
-    assert line.channel._gone() == ["a"]  # it was settled before anybody looked
+    assert line.channel._gone() == ["a"]  # it was settled before the first check
 
 
 def test_a_parent_that_does_not_read_blocks_nothing_and_gets_the_full_state_later(line: Line) -> None:

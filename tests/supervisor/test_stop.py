@@ -21,7 +21,7 @@ def given_back(yard: Yard, *jobs: str) -> None:
 
 
 def stopping(yard: Yard, times: int = 1) -> None:
-    eventually(lambda: yard.log.count("event=SupervisorStopping") >= times, "it has heard the signal")
+    eventually(lambda: yard.log.count("event=SupervisorStopping") >= times, "it has received the signal")
 
 
 def ended_well(yard: Yard, program: subprocess.Popen[bytes], workers: list[int]) -> None:

@@ -28,7 +28,7 @@ def signal_handlers() -> Iterator[None]:
 @pytest.mark.parametrize("name", OURS)
 def test_a_subject_runs_every_job(name: str) -> None:
     sample = SUBJECTS[name].run(JOBS, BACKLOG)
-    # A worker that its handler stops runs a few more before it hears of it; they are counted as well.
+    # A worker that its handler stops runs a few more before it stops; they are counted as well.
     assert JOBS <= sample.jobs <= JOBS + (BACKLOG if name == "before-ready" else 0)
     assert len(sample.latencies) == (JOBS if name == "latency" else 0)
     assert name == "latency" or sample.wall > 0

@@ -1,4 +1,4 @@
-"""Observers: heard, asked first, and never able to break who tells them."""
+"""Observers: called, asked first, and never able to break the code that emits."""
 
 import asyncio
 import functools
@@ -166,7 +166,7 @@ def test_the_public_events_are_all_there_are():
         return {kind}.union(*(kinds(below) for below in kind.__subclasses__()))
 
     exported = {getattr(events, name) for name in events.__all__} - {events.Observer}
-    # A supervisor has events of its own, which only its log and its metrics hear.
+    # A supervisor has events of its own, which only its log and its metrics receive.
     assert exported == {kind for kind in kinds(Event) if kind.__module__ == "taskharbor.model.events"}
     others = {kind.__module__ for kind in kinds(Event) if kind.__module__.startswith("taskharbor.")}
     assert others <= {"taskharbor.model.events", "taskharbor.model.process_events"}

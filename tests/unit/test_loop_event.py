@@ -1,4 +1,4 @@
-"""The sign that something has changed: everybody who waits hears it, once it is cleared it is for the next one."""
+"""The sign that something has changed: it wakes every waiting task; once it is cleared it is for the next one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from taskharbor.worker.loop_event import LoopEvent
 
 
-def test_everybody_who_waits_hears_it() -> None:
+def test_it_wakes_every_waiting_task() -> None:
     async def scenario() -> None:
         event = LoopEvent()
         waiting = [asyncio.ensure_future(event.wait()) for _ in range(3)]

@@ -107,7 +107,7 @@ def test_what_is_for_later_stays_until_the_clock_is_moved(world: World):
     assert dead.status() == "dlq"
 
 
-def test_the_harbors_own_observers_hear_what_drain_does(world: World):
+def test_the_harbors_own_observers_receive_the_events_of_drain(world: World):
     world.work.enqueue(1)
     drain(world.harbor)
     assert [event.job.type for event in world.of(JobStarted)] == ["work"]
@@ -203,7 +203,7 @@ def test_a_delivery_whose_end_is_lost_runs_twice(world: World):
     assert len(world.of(OutcomeRefused)) == 1
 
 
-def test_a_lease_ends_when_told_to(world: World):
+def test_a_lease_ends_on_request(world: World):
     async def scenario() -> None:
         ids: list[str] = []
 
@@ -242,7 +242,7 @@ def test_only_the_lease_that_was_named_ends():
 
 
 def test_a_lease_that_ends_takes_nothing_with_it_whose_reply_is_on_its_way():
-    """The store has done the reserve, the worker has not heard of it, and another job of the worker's is expired."""
+    """The store has done the reserve, the worker has not got its reply, and another job of the worker's is expired."""
 
     class Late(MemoryDriver):
         async def reserve(self, *given: Any, **named: Any) -> list[Reserved]:
@@ -271,7 +271,7 @@ def test_a_lease_that_ends_takes_nothing_with_it_whose_reply_is_on_its_way():
 
 # reserve and settle look at their arguments first: the scenarios above have them.
 @pytest.mark.parametrize("verb", sorted(set(VERBS) - {"reserve", "settle"}))
-def test_every_call_of_the_contract_can_fail_as_often_as_told(verb: str):
+def test_every_call_of_the_contract_can_fail_as_often_as_asked(verb: str):
     async def scenario() -> None:
         faults = Faults()
         driver = faults.wrap("memory://")

@@ -142,7 +142,7 @@ def test_a_call_that_nobody_waits_for_any_more_is_thrown_away():
 
         def fail() -> None:
             gate.wait(30)
-            raise ValueError("nobody hears this")
+            raise ValueError("lost")
 
         complaints: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))

@@ -32,7 +32,7 @@ async def test_a_lost_lease_cancels_its_job_and_its_outcome_is_thrown_away(bench
         except asyncio.CancelledError:
             assert ctx.cancelled.reason == "lease lost"
             stopped.set()
-            return "nobody hears this"
+            return "thrown away"
         return ""
 
     worker.register("t", handler)

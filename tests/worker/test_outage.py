@@ -161,7 +161,7 @@ async def test_a_driver_that_returns_too_few_results_does_not_end_the_worker(ben
     worker.register("t", lambda: None)
     await bench.enqueue(job("a"), job("b"))
     async with bench.running(worker):
-        await bench.heard(OutcomeRefused, 2)  # as far as anybody knows
+        await bench.heard(OutcomeRefused, 2)  # as far as the worker knows
         driver.settle = settle  # type: ignore[method-assign]  # replaced for the test
         await bench.enqueue(job("c"))
         await bench.heard(JobSucceeded)

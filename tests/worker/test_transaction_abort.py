@@ -1,6 +1,6 @@
 """Jobs that are decided while their handlers go on inside ctx.transaction(): it is undone first, then they are settled.
 
-On SQLite an open transaction keeps everybody else from writing, the worker's own outcomes included. A function in a
+On SQLite an open transaction keeps all others from writing, the worker's own outcomes included. A function in a
 thread cannot be ended, so its transaction has to be.
 """
 

@@ -36,7 +36,7 @@ def waits_for(event: asyncio.Event) -> Callable[[], Coroutine[Any, Any, None]]:
 class Bench:
     """One store, one clock, any number of workers; every event is kept.
 
-    `deaf_to`: what nobody wants to hear. A worker goes a shorter way when nobody listens to its reserves, as in
+    `deaf_to`: events that no observer wants. A worker takes a shorter path when no observer wants its reserves, as in
     production, so most tests must hold on both.
     """
 

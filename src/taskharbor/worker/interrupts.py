@@ -1,8 +1,8 @@
 """Interrupts: what ends a handler from outside, a timeout or a lost lease.
 
     timeout ──► coroutine or process: interrupted, and decided 5 s later if it has not ended by then
-           └──► thread: told to stop, and decided at once
-    lost lease, cancelled job ──► told to stop and interrupted; its outcome is thrown away
+           └──► thread: asked to stop, and decided at once
+    lost lease, cancelled job ──► asked to stop and interrupted; its outcome is thrown away
     still running 5 s after it was decided ──► reported as stuck
 
 A handler whose transaction is being ended has met its timeout: the end of the transaction gets 5 s as well, and is

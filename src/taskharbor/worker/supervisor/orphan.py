@@ -1,6 +1,6 @@
 """The end of a worker process whose supervisor is gone, whatever its handlers do.
 
-    the socket closes ──► told to stop ──► stopped, or the grace period and 5 s ──► 3 s to exit ──► killed
+    the socket closes ──► asked to stop ──► stopped, or the grace period and 5 s ──► 3 s to exit ──► killed
          └── a handler holds the interpreter, so no Python runs ──► ended by the kernel after about a minute
 
 The second way needs no Python. The kernel signals the death of the parent, and the handler of that signal is the C

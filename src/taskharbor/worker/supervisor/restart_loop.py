@@ -2,7 +2,7 @@
 
 start ──► serving ──died──► wait (0, 0.5, 1, 2 … 30 s) ──► start
              │ tired (--max-jobs, --max-memory): the next one starts, and when it serves this one retires
-             └ told to restart (--reload): stop in a hurry, then start at once
+             └ asked to restart (--reload): stop in a hurry, then start at once
 """
 
 from __future__ import annotations
