@@ -297,6 +297,13 @@ def copied(mutant: Mutant | None, folder: Path) -> Iterator[Any]:
         for shared in SHARED:
             text = text.replace(f"{drivers.__name__}.{shared} ", f"{name}.{shared} ")
         file.write_text(text, encoding="utf-8")
+    with imported_from(folder, name) as package:
+        yield package
+
+
+@contextmanager
+def imported_from(folder: Path, name: str) -> Iterator[Any]:
+    """A package in a folder, imported; forgotten at the end of the block."""
     sys.path.insert(0, str(folder))
     try:
         importlib.invalidate_caches()

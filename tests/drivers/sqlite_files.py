@@ -83,7 +83,7 @@ def on(path: Path | str, scenario: Callable[[SqliteDriver], Awaitable[T]], **opt
         driver = SqliteDriver(f"sqlite:///{path}?{query}")
         await driver.open()
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 return await scenario(driver)
         finally:
             await driver.close()

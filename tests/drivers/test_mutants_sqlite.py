@@ -4,9 +4,7 @@ The cases of the themes named with a mistake are run on a copy of the driver tha
 all of them. A text that is no longer there is an error of its own: say the mistake again in the new words.
 """
 
-import importlib
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 from taskharbor.conformance import run
 from taskharbor.conformance.machine import check_machine
 from taskharbor.drivers import sqlite
+from tests.architecture.mutants import imported_from
 from tests.drivers.sqlite_files import damage, fast_folder
 
 pytestmark = pytest.mark.lane("mutants-sqlite")
@@ -162,14 +161,8 @@ def copied(mutant: Mutant | None, folder: Path) -> Iterator[Any]:
         file.write_text(text.replace(old, new), encoding="utf-8")
     for file in target.glob("*.py"):
         file.write_text(file.read_text(encoding="utf-8").replace(sqlite.__name__, name), encoding="utf-8")
-    sys.path.insert(0, str(folder))
-    try:
-        importlib.invalidate_caches()
-        yield importlib.import_module(name)
-    finally:
-        sys.path.remove(str(folder))
-        for module in [module for module in sys.modules if module.split(".")[0] == name]:
-            del sys.modules[module]
+    with imported_from(folder, name) as package:
+        yield package
 
 
 def cases(package: Any, folder: Path, **how: Any) -> Any:

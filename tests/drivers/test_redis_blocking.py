@@ -1,22 +1,22 @@
 """Blocking calls of the Redis driver: the same results as awaited ones, without an event loop, from many threads."""
 
 import asyncio
-import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
-from taskharbor.client.access import run_on_this_thread
-from taskharbor.drivers import Ack, BackendUnavailable, JobNotFound, JobRecord
+from taskharbor.conformance.environment import opened
+from taskharbor.drivers import Ack, BackendUnavailable
 from taskharbor.drivers.redis import RedisDriver, blocking_connection
 from taskharbor.drivers.redis.blocking import RedisBlocking
+from tests.drivers.blocking_calls import LATER, NOW, job, make_every_call, run
 from tests.drivers.interrupts import check_interrupted_calls
 from tests.drivers.redis_stores import emptied
 from tests.drivers.test_redis_tls import address as tls_address
@@ -25,13 +25,6 @@ from tests.servers import redis as servers
 from tests.servers.sentinel import SERVICE, shared_sentinels
 
 pytestmark = pytest.mark.lane("redis")
-T = TypeVar("T")
-NOW = datetime(2030, 1, 1, tzinfo=UTC)
-LATER = math.inf
-
-
-def job(id: str, **fields: Any) -> JobRecord:
-    return JobRecord(id=id, type="t", queue="q", **fields)
 
 
 @contextmanager
@@ -44,45 +37,14 @@ def blocking(dsn: str) -> Iterator[RedisBlocking]:
         made.close()
 
 
-def run(calls: RedisBlocking, call: Callable[[RedisDriver], Coroutine[Any, Any, T]], deadline: float = LATER) -> T:
-    return run_on_this_thread(call, calls.until(deadline))
-
-
-def settled(dsn: str) -> None:
-    """A worker acks what is there, with a result."""
-
+def whole_life(dsn: str) -> None:
     async def work() -> None:
-        driver = RedisDriver(dsn)
-        await driver.open()
-        try:
+        async with opened(RedisDriver(dsn)) as driver:
             held = await driver.reserve(["q"], NOW, timedelta(minutes=1), 10, "w")
             assert await driver.settle([Ack(one.lease, b"done") for one in held], NOW) == [None] * len(held)
-        finally:
-            await driver.close()
 
-    asyncio.run(work())
-
-
-def whole_life(dsn: str) -> None:
-    """Every call that a client makes, in one story."""
     with blocking(dsn) as calls:
-        run(calls, lambda driver: driver.open())
-        assert abs(run(calls, lambda driver: driver.server_time()) - datetime.now(UTC)) < timedelta(hours=1)
-        first = run(calls, lambda driver: driver.enqueue([job("a"), job("b", depends_on=("a",), flow_id="f")], NOW))
-        assert [(one.id, one.existed) for one in first] == [("a", False), ("b", False)]
-        (again,) = run(calls, lambda driver: driver.enqueue([job("a")], NOW))
-        assert again.existed
-        assert run(calls, lambda driver: driver.inspect("b", NOW)).state.value == "blocked"
-        with pytest.raises(JobNotFound, match="no job c"):
-            run(calls, lambda driver: driver.inspect("c", NOW))
-        settled(dsn)
-        assert run(calls, lambda driver: driver.results(["a", "c"])) == {"a": b"done", "c": None}
-        assert len(run(calls, lambda driver: driver.flow("f", NOW)).nodes) == 1
-        assert [one.job.id for one in run(calls, lambda driver: driver.list(now=NOW)).items] == ["a", "b"]
-        assert run(calls, lambda driver: driver.cancel_flow("f", NOW)) == 1
-        assert run(calls, lambda driver: driver.requeue(["b"], NOW)) == [None]
-        assert run(calls, lambda driver: driver.cancel(["b"], NOW)) == [None]
-        assert run(calls, lambda driver: driver.workers(NOW)) == []
+        make_every_call(calls, lambda: asyncio.run(work()))
 
 
 def test_a_whole_life_on_one_server() -> None:

@@ -1,34 +1,26 @@
 """Blocking calls of the SQLite driver: the calling thread writes and syncs by itself, without an event loop."""
 
 import asyncio
-import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
-from taskharbor.client.access import run_on_this_thread
-from taskharbor.drivers import Ack, BackendUnavailable, JobNotFound, JobRecord
+from taskharbor.drivers import Ack, BackendUnavailable
 from taskharbor.drivers.sqlite import SqliteDriver, wal
 from taskharbor.drivers.sqlite.blocking import SqliteBlocking
 from taskharbor.drivers.sqlite.database import Database
+from tests.drivers.blocking_calls import LATER, NOW, job, make_every_call, run
 from tests.drivers.interrupts import check_interrupted_calls
 
 pytestmark = pytest.mark.lane("sqlite")
-T = TypeVar("T")
-NOW = datetime(2030, 1, 1, tzinfo=UTC)
-LATER = math.inf
-
-
-def job(id: str, **fields: Any) -> JobRecord:
-    return JobRecord(id=id, type="t", queue="q", **fields)
 
 
 @pytest.fixture
@@ -46,10 +38,6 @@ def blocking(path: Path) -> Iterator[SqliteBlocking]:
         calls.close()
 
 
-def run(calls: SqliteBlocking, call: Callable[[Any], Coroutine[Any, Any, T]], deadline: float = LATER) -> T:
-    return run_on_this_thread(call, calls.until(deadline))
-
-
 def opened(calls: SqliteBlocking) -> Database:
     assert calls._database is not None
     return calls._database
@@ -62,23 +50,7 @@ def ours() -> set[str]:
 def test_every_call_of_a_client_works_without_a_loop_or_a_thread(path):
     before = ours()
     with blocking(path) as calls:
-        assert abs(run(calls, lambda driver: driver.server_time()) - datetime.now(UTC)) < timedelta(hours=1)
-        first = run(calls, lambda driver: driver.enqueue([job("a"), job("b", depends_on=("a",), flow_id="f")], NOW))
-        assert [(one.id, one.existed) for one in first] == [("a", False), ("b", False)]
-        (again,) = run(calls, lambda driver: driver.enqueue([job("a")], NOW))
-        assert again.existed
-        assert run(calls, lambda driver: driver.inspect("b", NOW)).state.value == "blocked"
-        with pytest.raises(JobNotFound, match="no job c"):
-            run(calls, lambda driver: driver.inspect("c", NOW))
-        with pytest.raises(JobNotFound):
-            run(calls, lambda driver: driver.inspect("\ud800", NOW))
-        assert run(calls, lambda driver: driver.results(["a", "c"])) == {"a": None, "c": None}
-        assert len(run(calls, lambda driver: driver.flow("f", NOW)).nodes) == 1
-        assert [one.job.id for one in run(calls, lambda driver: driver.list(now=NOW)).items] == ["a", "b"]
-        assert run(calls, lambda driver: driver.cancel(["a"], NOW)) == [None]
-        assert run(calls, lambda driver: driver.requeue(["a"], NOW)) == [None]
-        assert run(calls, lambda driver: driver.cancel_flow("f", NOW)) == 1
-        assert run(calls, lambda driver: driver.workers(NOW)) == []
+        make_every_call(calls)
         assert ours() <= before  # a thread of an earlier test may end meanwhile
 
 

@@ -11,29 +11,14 @@ from functools import partial
 import pytest
 
 from taskharbor.drivers import Ack, BackendUnavailable, Enqueued, JobRecord
-from taskharbor.drivers.sqlite import SqliteDriver, wal, writer
-from tests.drivers.sqlite_files import LEASE, NOW
+from taskharbor.drivers.sqlite import wal, writer
+from tests.drivers.sqlite_files import LEASE, NOW, on
 
 pytestmark = pytest.mark.lane("sqlite")
 
 
 def job(id, **fields):
     return JobRecord(id=id, type="t", **fields)
-
-
-def on(path, scenario, query=""):
-    """Run a scenario on an opened driver."""
-
-    async def live():
-        driver = SqliteDriver(f"sqlite:///{path}{query}")
-        await driver.open()
-        try:
-            async with asyncio.timeout(60):
-                return await scenario(driver)
-        finally:
-            await driver.close()
-
-    return asyncio.run(live())
 
 
 @pytest.fixture
@@ -137,7 +122,7 @@ def test_a_power_cut_leaves_what_was_acknowledged(path, monkeypatch, tmp_path):
 
 def test_normal_waits_for_no_disk(path, monkeypatch):
     disk = Disk(monkeypatch)
-    on(path, lambda driver: driver.enqueue([job("a")], NOW), "?synchronous=normal")
+    on(path, lambda driver: driver.enqueue([job("a")], NOW), synchronous="normal")
     assert disk.syncs == 0
 
 
