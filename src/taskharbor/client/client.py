@@ -121,15 +121,15 @@ class Client(ClosedAfterBlock):
         return await self.aenqueue_calls(_to_calls(requests, self.codec), call_timeout)
 
     def enqueue_calls(
-        self, calls: Sequence[TaskCall], who: str, call_timeout: Duration | None = None
+        self, calls: Sequence[TaskCall], method: str, call_timeout: Duration | None = None
     ) -> list[JobHandle[Any]]:
-        """Store calls of tasks. `who` names the blocking call in errors."""
+        """Store calls of tasks. `method` is how errors name the blocking method, such as "client.enqueue"."""
         if not calls:
-            refuse_on_loop(who)
+            refuse_on_loop(method)
             return []
         options = [call.options for call in calls]
         prepare = partial(prepare_all, calls, self.default_queue)
-        results = self.store(prepare, one_connection(options), who, longest_timeout(options, call_timeout))
+        results = self.store(prepare, one_connection(options), method, longest_timeout(options, call_timeout))
         return self._handles(calls, results)
 
     async def aenqueue_calls(
@@ -144,13 +144,13 @@ class Client(ClosedAfterBlock):
         return self._handles(calls, results)
 
     def store(
-        self, prepare: PrepareRecords, connection: Any, who: str, call_timeout: Duration | None = None
+        self, prepare: PrepareRecords, connection: Any, method: str, call_timeout: Duration | None = None
     ) -> list[Enqueued]:
         """Store the records that `prepare` returns; blocks until they are stored. With a `connection` of the caller's,
         on that one and within its transaction."""
         if connection is None:
-            return self.blocking(lambda access: self._store(access, prepare, call_timeout), who, call_timeout)
-        refuse_on_loop(who)
+            return self.blocking(lambda access: self._store(access, prepare, call_timeout), method, call_timeout)
+        refuse_on_loop(method)
         return self.enqueuer.store_on_sync(connection, self._drivers.unopened(), prepare)
 
     async def astore(
@@ -197,7 +197,7 @@ class Client(ClosedAfterBlock):
     def blocking(
         self,
         call: Callable[[StoreAccess], Coroutine[Any, Any, T]],
-        who: str,
+        method: str,
         call_timeout: Duration | None = None,
         *,
         polls: bool = False,
@@ -207,12 +207,12 @@ class Client(ClosedAfterBlock):
         The call ends by its own budget. If a driver on the portal does not end then, the caller stops waiting for it
         shortly afterwards. For a call that `polls` there is no such limit.
         """
-        refuse_on_loop(who)
+        refuse_on_loop(method)
         access = self._drivers.blocking()
         if access is not None:
             return run_on_this_thread(call, access)
         limit = None if polls else seconds_of(call_timeout, self._call_timeout) + PORTAL_SLACK_S
-        return self.portal.call(lambda: call(self.awaited), who, limit)
+        return self.portal.call(lambda: call(self.awaited), method, limit)
 
     # Closing -------------------------------------------------------------------------------------------------
 

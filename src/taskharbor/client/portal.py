@@ -43,18 +43,18 @@ class Portal:
         """The loop while it runs; None when idle."""
         return self._loop
 
-    def call(self, make: Callable[[], Coroutine[Any, Any, T]], who: str, limit: float | None = None) -> T:
+    def call(self, make: Callable[[], Coroutine[Any, Any, T]], method: str, limit: float | None = None) -> T:
         """Run a coroutine to its end and return its result. An interrupt (Ctrl-C) cancels it.
 
         After `limit` seconds it is cancelled and left to itself: BackendUnavailable. On a running event loop the call
-        is refused; `who` names it in that error, together with its awaitable twin.
+        is refused; `method` names it in that error, together with its awaitable twin.
         """
-        refuse_on_loop(who)
+        refuse_on_loop(method)
         call = _Call(make)
         try:
             with self._lock:
                 future = asyncio.run_coroutine_threadsafe(call.run(), self._running())
-            return _result(future, who, limit)
+            return _result(future, method, limit)
         except BaseException:  # its own error, or the caller was interrupted, perhaps before `future` was there
             call.cancel(self._loop)
             stay_at_exit()
@@ -113,7 +113,7 @@ class _Call(Generic[T]):
             self._task.cancel()
 
 
-def _result(future: concurrent.futures.Future[T], who: str, limit: float | None) -> T:
+def _result(future: concurrent.futures.Future[T], method: str, limit: float | None) -> T:
     """Wait for the result. A signal just before a wait does not end that wait: so waits are short."""
     left = math.inf if limit is None else limit
     while True:
@@ -121,7 +121,7 @@ def _result(future: concurrent.futures.Future[T], who: str, limit: float | None)
             return future.result(min(LONGEST_WAIT_S, left))
         except concurrent.futures.CancelledError:
             raise BackendUnavailable(
-                f"{who}: the client was closed meanwhile; whether the call was carried out is not known"
+                f"{method}: the client was closed meanwhile; whether the call was carried out is not known"
             ) from None
         except TimeoutError:
             if future.done():  # the TimeoutError is its own
@@ -129,20 +129,20 @@ def _result(future: concurrent.futures.Future[T], who: str, limit: float | None)
             left -= LONGEST_WAIT_S
             if left <= 0:
                 raise BackendUnavailable(
-                    f"{who}: the store did not answer within {limit:g} s, and its driver does not end the call; "
+                    f"{method}: the store did not answer within {limit:g} s, and its driver does not end the call; "
                     "whether it was carried out is not known"
                 ) from None
     return future.result()
 
 
-def refuse_on_loop(who: str) -> None:
+def refuse_on_loop(method: str) -> None:
     """BlockingCall if this thread runs an event loop: blocking it would freeze everything on it."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    owner, _, method = who.rpartition(".")
-    raise BlockingCall(f"{who}() would block the running event loop; use: await {owner}.a{method}(...)")
+    owner, _, name = method.rpartition(".")
+    raise BlockingCall(f"{method}() would block the running event loop; use: await {owner}.a{name}(...)")
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

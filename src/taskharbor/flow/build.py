@@ -27,7 +27,7 @@ R_co = TypeVar("R_co", covariant=True)
 Any_: TypeAlias = "Step[Any] | Flow[Any]"
 """What a flow is made of."""
 
-WHO = "flow.enqueue"  # the blocking call, as errors name it
+METHOD = "flow.enqueue"  # how errors name the blocking method
 
 
 class Flow(Workflow, Generic[R_co]):
@@ -69,12 +69,12 @@ class Flow(Workflow, Generic[R_co]):
         """Store all jobs of the flow in one call, all or none; blocks until they are stored."""
         client, connection, limit = self._client(), self._connection(), self._longest_timeout(call_timeout)
         prepared = _Prepared(self, client.default_queue)
-        results = client.store(prepared.records, connection, WHO, limit)
+        results = client.store(prepared.records, connection, METHOD, limit)
         known = prepared.known(results)
         if carries_steps(known):
-            records = client.blocking(lambda access: self._failure_steps(access, known, limit), WHO, limit)
+            records = client.blocking(lambda access: self._failure_steps(access, known, limit), METHOD, limit)
             if records:
-                client.store(lambda now: records, connection, WHO, limit)
+                client.store(lambda now: records, connection, METHOD, limit)
         return prepared.handle(client, results)
 
     async def aenqueue(self, *, call_timeout: Duration | None = None) -> FlowHandle[R_co]:

@@ -28,9 +28,9 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class TaskClient(Protocol):
-    """The part of the client that a task uses: it stores calls. `who` is how errors name the blocking call."""
+    """The part of the client that a task uses: it stores calls. `method` names the blocking method in errors."""
 
-    def enqueue_calls(self, calls: Sequence[TaskCall], who: str) -> list[JobHandle[Any]]:
+    def enqueue_calls(self, calls: Sequence[TaskCall], method: str) -> list[JobHandle[Any]]:
         """Store the calls, blocking."""
 
     async def aenqueue_calls(self, calls: Sequence[TaskCall]) -> list[JobHandle[Any]]:
