@@ -230,8 +230,8 @@ class ChildChannel:
         except OSError:
             pass
         self._orphan = True
+        self._order("stop")  # before the line is logged: a job enqueued after it is not taken
         logger.warning("the supervising process is gone: this worker stops")
-        self._order("stop")
         self._orphaned(self._left)
 
     def _receive(self, message: messages.ToChild) -> None:
