@@ -36,13 +36,15 @@ def check(dsn: str, graph: Any) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("cut", [False, True], ids=["as it is", "cut by joins"])
 def test_a_flow_returns_what_its_graph_says(name: str, cut: bool) -> None:
-    limits: dict[str, Any] = {"MANY_EDGES": 1, "LONG_SHAPE": 1} if cut else {"MANY_EDGES": 256}
+    bounds: dict[str, Any] = (
+        {"MAX_EDGES_WITHOUT_JOIN": 1, "MAX_SHAPE_BYTES": 1} if cut else {"MAX_EDGES_WITHOUT_JOIN": 256}
+    )
 
     @settings(max_examples=EXAMPLES.get(name, lanes.figure(15, 300)))
     @given(graph=graphs(before=False))
     def run(graph: Any) -> None:
         assume(jobs_in(graph) > 0)
-        with TemporaryDirectory() as folder, patch.multiple(compiling, **limits):
+        with TemporaryDirectory() as folder, patch.multiple(compiling, **bounds):
             dsn = STORES[name](Path(folder))
             assert dsn is not None
             check(dsn, graph)
