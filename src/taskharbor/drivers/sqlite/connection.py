@@ -182,9 +182,10 @@ def network_mount(path: str, mounts: str = "/proc/mounts") -> str | None:
     best, kind = "", ""
     for row in rows:
         if len(row) > 2:
-            point = row[1].encode().decode("unicode_escape", errors="replace")
+            _, escaped, kind_here, *_ = row
+            point = escaped.encode().decode("unicode_escape", errors="replace")
             if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-                best, kind = point, row[2]
+                best, kind = point, kind_here
     return kind if kind.startswith(_NETWORK) else None
 
 

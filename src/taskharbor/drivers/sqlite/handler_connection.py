@@ -158,28 +158,34 @@ class HandlerCursor(sqlite3.Cursor):
     """A cursor of such a connection: each step of a statement under its lock."""
 
     def execute(self, sql: str, parameters: Any = (), /) -> HandlerCursor:
-        return self.connection.guarded(super().execute, sql, parameters)  # type: ignore[attr-defined,no-any-return]  # a HandlerConnection
+        return _owner(self).guarded(super().execute, sql, parameters)
 
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> HandlerCursor:
-        rows = parameters if isinstance(parameters, list | tuple) else self.connection.unguarded(parameters)  # type: ignore[attr-defined]  # a HandlerConnection
-        return self.connection.guarded(super().executemany, sql, rows)  # type: ignore[attr-defined,no-any-return]  # a HandlerConnection
+        rows = parameters if isinstance(parameters, list | tuple) else _owner(self).unguarded(parameters)
+        return _owner(self).guarded(super().executemany, sql, rows)
 
     def executescript(self, sql_script: str, /) -> sqlite3.Cursor:
         return self.connection.executescript(sql_script)
 
     def fetchone(self) -> Any:
-        return self.connection.guarded(super().fetchone)  # type: ignore[attr-defined]  # a HandlerConnection
+        return _owner(self).guarded(super().fetchone)
 
     def fetchmany(self, size: int | None = None) -> list[Any]:
         step = super().fetchmany
         size = self.arraysize if size is None else size
-        return self.connection.guarded(step, size)  # type: ignore[attr-defined,no-any-return]  # a HandlerConnection
+        return _owner(self).guarded(step, size)
 
     def fetchall(self) -> list[Any]:
-        return self.connection.guarded(super().fetchall)  # type: ignore[attr-defined,no-any-return]  # a HandlerConnection
+        return _owner(self).guarded(super().fetchall)
 
     def __next__(self) -> Any:
-        return self.connection.guarded(super().__next__)  # type: ignore[attr-defined]  # a HandlerConnection
+        return _owner(self).guarded(super().__next__)
+
+
+def _owner(cursor: HandlerCursor) -> HandlerConnection:
+    connection = cursor.connection
+    assert isinstance(connection, HandlerConnection)
+    return connection
 
 
 def undo(connection: sqlite3.Connection) -> None:

@@ -42,7 +42,8 @@ def extend(
     for lease in leases:
         row = session.one(EXTEND, until, lease.job_id, lease.token, moment)
         if row is not None:
-            results.append(Lease(lease.job_id, row[0], lease.token, from_us(row[1])))
+            queue, end = row
+            results.append(Lease(lease.job_id, queue, lease.token, from_us(end)))
             continue
         job = session.load(lease.job_id)
         refused = refusal(job, lease, moment)
@@ -52,8 +53,8 @@ def extend(
         assert job is not None
         # A worker with a faster clock saw it expire; by this caller's clock it holds, and stays so.
         move_clock(session, session.queue(job.queue), moment)
-        row = session.one(EXTEND, until, lease.job_id, lease.token, moment)
-        results.append(Lease(lease.job_id, job.queue, lease.token, from_us(row[1])))
+        queue, end = session.one(EXTEND, until, lease.job_id, lease.token, moment)
+        results.append(Lease(lease.job_id, queue, lease.token, from_us(end)))
     return results
 
 

@@ -26,6 +26,7 @@ from taskharbor.model.times import to_us
 
 READY = statement("ready")
 BY_NUM = statement("by_num")
+NUM, IS_PLAIN = 0, -1  # the first column of both, and the last of ready.sql
 GROUP_HEAD = statement("group_head")
 NEXT_GROUP = statement("next_group")
 TAKE_GROUP_PLACE = statement("take_group_place")
@@ -57,16 +58,16 @@ class Grants:
     def take_rows(self, rows: Sequence[Sequence[Any]], queue: str) -> int:
         """Take the jobs of rows of ready.sql; returns how many were undamaged."""
         before = len(self.taken)
-        special = [row[0] for row in rows if not row[-1]]
-        whole = {row[0]: row for row in self.session.all(BY_NUM, _encode(special).decode())} if special else {}
+        special = [row[NUM] for row in rows if not row[IS_PLAIN]]
+        whole = {row[NUM]: row for row in self.session.all(BY_NUM, _encode(special).decode())} if special else {}
         for row in rows:
             record = None if self.session.reads_any_text else plain_record(row, queue)
             if record is None:
-                job = JobRow(*(whole.get(row[0]) or self.session.one(BY_NUM, f"[{row[0]}]")))
+                job = JobRow(*(whole.get(row[NUM]) or self.session.one(BY_NUM, f"[{row[NUM]}]")))
                 record = self.record_under_lease(job)
                 if record is None:
                     continue
-            self.take(row[0], record)
+            self.take(row[NUM], record)
         return len(self.taken) - before
 
     def write(self) -> None:

@@ -251,8 +251,10 @@ class FileLock:
         except OSError:
             return "another process"
         for row in rows:
-            if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(f":{inode}") and row[4].isdigit():
-                return f"process {row[4]}"
+            if len(row) > 5:  # shorter, or without a number: a line that the kernel writes another way
+                _, kind, _, _, pid, place, *_ = row
+                if kind == "FLOCK" and place.endswith(f":{inode}") and pid.isdigit():
+                    return f"process {pid}"
         return "another process"
 
     def release(self) -> None:

@@ -205,11 +205,13 @@ class WalSync:
         item = self._waiting.get()
         if item is None:
             return None
-        wals, results = {item[0]}, list(item[1])
+        wal, first = item
+        wals, results = {wal}, list(first)
         try:
             while (item := self._waiting.get_nowait()) is not None:
-                wals.add(item[0])
-                results += item[1]
+                wal, more = item
+                wals.add(wal)
+                results += more
             self._waiting.put(None)
         except queue.Empty:
             pass
@@ -293,7 +295,8 @@ class Checkpointer:
 
     def _move_most(self, connection: sqlite3.Connection) -> bool:
         """While others write. False: another process makes one."""
-        return not connection.execute(CHECKPOINT).fetchone()[0]
+        busy, _, _ = connection.execute(CHECKPOINT).fetchone()
+        return not busy
 
     def _move_rest(self, connection: sqlite3.Connection) -> bool:
         """While no one may write."""

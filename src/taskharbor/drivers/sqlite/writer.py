@@ -254,8 +254,8 @@ class Writer:
         if wal is None:
             deliver(results)
             return
-        deliver([pair for pair in results if not pair[0].durable])
-        durable = [pair for pair in results if pair[0].durable]
+        deliver([(call, result) for call, result in results if not call.durable])
+        durable = [(call, result) for call, result in results if call.durable]
         if durable:
             self.wal_sync.submit(wal, durable)
 
