@@ -79,7 +79,7 @@ def waits_for_rows_to_write(connection: Any, step: Step) -> None:
 
 
 def writes_in_another_thread(connection: Any, step: Step) -> None:
-    told: list[BaseException] = []
+    refused: list[BaseException] = []
 
     def write() -> None:
         try:
@@ -87,12 +87,12 @@ def writes_in_another_thread(connection: Any, step: Step) -> None:
                 connection.execute("INSERT INTO orders VALUES (2)")
                 step.begun.set()
         except sqlite3.Error as error:
-            told.append(error)
+            refused.append(error)
 
     thread = threading.Thread(target=write)
     thread.start()
     thread.join(LONG)
-    raise told[0]
+    raise refused[0]
 
 
 def commits(connection: Any, step: Step) -> None:
@@ -148,13 +148,13 @@ def test_a_plain_function(tmp_path, doing):
             running = asyncio.create_task(asyncio.to_thread(handler))
             assert await asyncio.to_thread(step.begun.wait, LONG)
             await asyncio.to_thread(transaction.abort, "it took longer than its timeout of 1 s")
-            await driver.fail(lease, NOW, "timed out", attempts=1)  # nobody is in the way
+            await driver.fail(lease, NOW, "timed out", attempts=1)  # nothing is in the way
             step.go_on.set()
-            with pytest.raises(sqlite3.Error) as told:
+            with pytest.raises(sqlite3.Error) as refused:
                 await running
             if doing is not fetches_with_a_cursor_of_its_own:
-                assert isinstance(told.value, sqlite3.InterfaceError)
-                assert "job a was rolled back, because it took longer than its timeout of 1 s" in str(told.value)
+                assert isinstance(refused.value, sqlite3.InterfaceError)
+                assert "job a was rolled back, because it took longer than its timeout of 1 s" in str(refused.value)
             assert isinstance(transaction.commit(Ack(lease), NOW), TransactionFailed)
             transaction.rollback()
             transaction.abort("again")
@@ -195,7 +195,7 @@ def test_a_coroutine(tmp_path, doing):
 @pytest.mark.parametrize("behind", ["another transaction", "another process"])
 @pytest.mark.parametrize("coroutine", [True, False])
 def test_while_it_waits_to_begin(tmp_path, behind, coroutine):
-    """It never begins, and its place in the line is nobody's."""
+    """It never begins, and its place in the line is given up."""
 
     async def live():
         async with opened(tmp_path / "jobs.db") as (driver, lease):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import threading
 import time
@@ -17,6 +18,7 @@ from taskharbor.drivers import Ack, BackendUnavailable
 from taskharbor.drivers.sqlite import SqliteDriver, wal
 from taskharbor.drivers.sqlite.blocking import SqliteBlocking
 from taskharbor.drivers.sqlite.database import Database
+from taskharbor.drivers.sqlite.wait import FileWatch
 from tests.drivers.blocking_calls import LATER, NOW, job, make_every_call, run
 from tests.drivers.interrupts import check_interrupted_calls
 
@@ -54,7 +56,9 @@ def test_every_call_of_a_client_works_without_a_loop_or_a_thread(path):
         assert ours() <= before  # a thread of an earlier test may end meanwhile
 
 
-def test_a_driver_on_a_loop_sees_what_was_enqueued_and_is_woken(path):
+def test_a_driver_on_a_loop_sees_what_was_enqueued_and_is_woken(path, monkeypatch):
+    monkeypatch.setattr(FileWatch, "_check", lambda self: True)  # as for another process: it would wake the call too
+
     async def live() -> None:
         driver = SqliteDriver(f"sqlite:///{path}")
         await driver.open()
@@ -113,8 +117,11 @@ def test_a_deadline_ends_the_wait_for_another_writer(path):
     with blocking(path) as calls:
         opened(calls).writer.take_turn()
         try:
-            with pytest.raises(BackendUnavailable, match="has held its write lock"):
+            with pytest.raises(BackendUnavailable, match="has held its write lock") as refused:
                 run(calls, lambda driver: driver.enqueue([job("a")], NOW), time.monotonic() + 0.01)
+            waited = re.search(r"for (\S+) s\.", str(refused.value))  # the time that the call was given
+            assert waited is not None
+            assert float(waited[1]) <= 0.01
         finally:
             opened(calls).writer.end_turn()
         assert [one.id for one in run(calls, lambda driver: driver.enqueue([job("a")], NOW))] == ["a"]
@@ -126,9 +133,10 @@ def test_an_interrupt_ends_the_wait_and_leaves_no_turn_and_no_log_line_behind(pa
         writer.take_turn()
         timer = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT])
         timer.start()
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as raised:
             run(calls, lambda driver: driver.enqueue([job("a")], NOW), time.monotonic() + 60)
         timer.join()
+        assert "interrupted while waiting" in str(raised.value.__context__)  # and not because it waited long enough
         assert not writer.turns._line
         assert caplog.records == []
         writer.end_turn()
@@ -140,10 +148,13 @@ def test_an_interrupt_amid_a_call_takes_effect_when_it_is_stored(path, monkeypat
 
         def sync(file: int) -> None:
             signal.raise_signal(signal.SIGINT)
+            synced.append(file)
 
+        synced: list[int] = []
         monkeypatch.setattr(wal, "sync_file", sync)
         with pytest.raises(KeyboardInterrupt):
             run(calls, lambda driver: driver.enqueue([job("a")], NOW))
+        assert len(synced) == 1
         monkeypatch.undo()
         (again,) = run(calls, lambda driver: driver.enqueue([job("a")], NOW))
         assert again.existed

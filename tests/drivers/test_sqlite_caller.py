@@ -215,13 +215,13 @@ def test_a_lost_lease_refuses_both(driver, path, how):
 
 def test_others_wait_and_a_long_hold_is_logged(driver, monkeypatch):
     monkeypatch.setattr(transaction, "LONG_TRANSACTION_S", 0.01)
-    told = threading.Event()
+    warned = threading.Event()
     words: list[str] = []
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             words.append(record.getMessage())
-            told.set()
+            warned.set()
 
     listener = Listener()
     transaction.logger.addHandler(listener)
@@ -233,7 +233,7 @@ def test_others_wait_and_a_long_hold_is_logged(driver, monkeypatch):
             waiting = asyncio.create_task(driver.enqueue([job("b")], NOW))
             assert (await asyncio.wait([waiting], timeout=0.05))[1] == {waiting}
             assert (await driver.inspect("a", NOW)).state == "inflight"
-            assert await asyncio.to_thread(told.wait, 20)
+            assert await asyncio.to_thread(warned.wait, 20)
         await shared.rollback()
         assert await waiting == [Enqueued("b", False)]
         assert "job a has held the write lock" in words[0]

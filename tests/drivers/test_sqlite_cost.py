@@ -206,7 +206,7 @@ def test_prune_is_bounded_beside_an_open_run(fast_sqlite_folder, monkeypatch):
     assert large <= 2 * asyncio.run(scenario(100)) + 20
 
 
-def test_queues_that_nobody_asked_for_cost_nothing(fast_sqlite_folder):
+def test_queues_that_a_reserve_does_not_name_cost_nothing(fast_sqlite_folder):
     """A thousand queues with a few jobs each, beside the two that a call is about."""
     path = fast_sqlite_folder / "queues.db"
 
@@ -276,8 +276,8 @@ PAGE = 4096
 def moved():
     """Bytes that this process has read and written with system calls, whatever cache of the system served them."""
     with open("/proc/self/io", encoding="ascii") as file:
-        told = dict(line.split(": ") for line in file)
-    return int(told["rchar"]) + int(told["wchar"])
+        counters = dict(line.split(": ") for line in file)
+    return int(counters["rchar"]) + int(counters["wchar"])
 
 
 async def settled(path, size, analyze):
@@ -299,7 +299,7 @@ async def settled(path, size, analyze):
         await driver.database.write(lambda session: session.all("ANALYZE"))
     await driver.database.write(lambda session: session.all("PRAGMA cache_size = 1"))
     steps, began = 0, moved()
-    for lease in last[::5][:ASKED]:  # of groups of ten, one each: nobody is released
+    for lease in last[::5][:ASKED]:  # of groups of ten, one each: no job is released
         taken, answers = await Meter(driver).of(driver.settle([Ack(lease, b"1")], NOW))
         assert answers == [None]
         steps += taken

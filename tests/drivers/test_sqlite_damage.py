@@ -1,4 +1,4 @@
-"""Records that another program damaged: nobody else pays for them."""
+"""Records that another program damaged: no other job suffers from them."""
 
 import sqlite3
 
@@ -16,7 +16,7 @@ def path(tmp_path):
 
 @pytest.mark.parametrize("column", ["created_at", "failed_at", "finished_at", "run_at", "timeout", "time", "moment"])
 @pytest.mark.parametrize("value", [2**62, -(2**62), "soon", 1.5])
-def test_a_damaged_moment_costs_nobody_else_a_lease(path, column, value):
+def test_a_damaged_moment_costs_no_other_job_its_lease(path, column, value):
     async def scenario(driver):
         await driver.enqueue([job("a"), job("damaged"), job("b")], NOW)
         connection = sqlite3.connect(path, isolation_level=None)

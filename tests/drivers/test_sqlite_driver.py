@@ -56,12 +56,12 @@ def test_no_parameter_is_numbered():
 def test_errors_are_described_in_words():
     error = sqlite3.OperationalError("attempt to write a readonly database")
     error.sqlite_errorname = "SQLITE_READONLY"
-    told = unavailable("/x/jobs.db", error)
-    assert str(told) == "/x/jobs.db: it may only be read (SQLITE_READONLY)"
-    assert told.__cause__ is error
+    error_shown = unavailable("/x/jobs.db", error)
+    assert str(error_shown) == "/x/jobs.db: it may only be read (SQLITE_READONLY)"
+    assert error_shown.__cause__ is error
 
 
-def test_a_read_that_sqlite_rolled_back_itself_tells_its_own_cause(path):
+def test_a_read_that_sqlite_rolled_back_itself_reports_its_own_cause(path):
     def fails(session):
         session.execute("ROLLBACK")  # as SQLite does after some errors
         raise sqlite3.OperationalError("disk I/O error")
@@ -171,10 +171,10 @@ def test_a_forked_child_opens_the_file_anew(path):
                 os.write(writing, said)
                 os._exit(0)
         os.close(writing)
-        told = await asyncio.to_thread(os.read, reading, 1000)
+        written = await asyncio.to_thread(os.read, reading, 1000)
         os.close(reading)
         await asyncio.to_thread(os.waitpid, child, 0)
-        assert told == b"refused, then reserved a"
+        assert written == b"refused, then reserved a"
         held = await driver.inspect("a", NOW)
         assert held.worker == "child"
         await driver.enqueue([job("b")], NOW)

@@ -229,8 +229,8 @@ def test_a_file_that_was_replaced_is_used(path, tmp_path):
     on(path, scenario)
 
 
-def test_a_restored_file_is_never_overlaid_by_an_old_log(path, tmp_path):
-    """Also where nobody took the old -wal file away; also by a process that starts afterwards."""
+def test_a_restored_file_is_never_overlaid_by_an_old_wal_file(path, tmp_path):
+    """Also if the old -wal file was left there; also by a process that starts afterwards."""
     on(tmp_path / "backup.db", lambda driver: driver.enqueue([job("restored")], NOW))
 
     async def scenario(driver):
@@ -251,7 +251,7 @@ def test_a_restored_file_is_never_overlaid_by_an_old_log(path, tmp_path):
     assert on(path, lambda driver: driver.counts(NOW)) == {"default": {"ready": 2}}
 
 
-def test_a_file_that_was_moved_with_its_log_is_used(path, tmp_path):
+def test_a_file_that_was_moved_with_its_wal_file_is_used(path, tmp_path):
     async def scenario(driver):
         await driver.enqueue([job("a")], NOW)
         elsewhere = tmp_path / "elsewhere"
@@ -261,7 +261,7 @@ def test_a_file_that_was_moved_with_its_log_is_used(path, tmp_path):
     assert on(on(path, scenario), lambda driver: driver.counts(NOW)) == {"default": {"ready": 1}}
 
 
-def test_the_log_of_a_killed_process_is_for_its_own_file_only(path, tmp_path):
+def test_the_wal_file_of_a_killed_process_is_for_its_own_database_only(path, tmp_path):
     on(tmp_path / "backup.db", lambda driver: driver.enqueue([job("restored")], NOW))
     for id in ("first", "second"):  # the second finds the log of the first
         subprocess.run([sys.executable, "-m", "tests.drivers.sqlite_child", "store_and_die", path, id], cwd=ROOT)

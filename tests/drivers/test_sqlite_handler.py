@@ -1,5 +1,5 @@
 """What a handler may do on the connection of `ctx.transaction()`: whatever it does, its writes and its job's ack are
-committed together or not at all, and nobody but core ends the transaction."""
+committed together or not at all, and only the worker ends the transaction."""
 
 import asyncio
 import sqlite3

@@ -13,7 +13,7 @@ from taskharbor.drivers.sqlite import SqliteDriver, driver, writer
 pytestmark = pytest.mark.lane("sqlite")
 NOW = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
 LEASE = timedelta(seconds=60)
-LANE = "taskharbor-sqlite-writer"
+WRITER_THREAD = "taskharbor-sqlite-writer"
 
 
 def job(id, **fields):
@@ -46,7 +46,7 @@ FINISHED: dict[str, tuple[Any, bool]] = {
 
 
 @pytest.mark.parametrize("case", FINISHED)
-def test_outcomes_that_take_long_are_settled_by_the_lane(tmp_path, threads, case):
+def test_outcomes_that_take_long_are_settled_by_the_writer_thread(tmp_path, threads, case):
     outcome, here = FINISHED[case]
 
     async def live():
@@ -58,7 +58,7 @@ def test_outcomes_that_take_long_are_settled_by_the_lane(tmp_path, threads, case
         await store.close()
 
     asyncio.run(live())
-    assert threads == ([threading.current_thread().name] if here else [LANE])
+    assert threads == ([threading.current_thread().name] if here else [WRITER_THREAD])
 
 
 def test_a_call_that_turns_out_to_be_large_is_left_to_the_writer(tmp_path, threads):
@@ -75,10 +75,10 @@ def test_a_call_that_turns_out_to_be_large_is_left_to_the_writer(tmp_path, threa
         await store.close()
 
     asyncio.run(live())
-    assert threads == [threading.current_thread().name, LANE]
+    assert threads == [threading.current_thread().name, WRITER_THREAD]
 
 
-def test_a_statement_that_takes_too_long_is_left_to_the_lane(tmp_path, monkeypatch):
+def test_a_statement_that_takes_too_long_goes_to_the_writer_thread(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "INLINE_BUDGET_S", 0.0)
     monkeypatch.setattr(writer, "STEPS_BETWEEN_CHECKS", 100)
     monkeypatch.setattr(writer, "INLINE_PAUSE_S", 0.0)
@@ -100,10 +100,10 @@ def test_a_statement_that_takes_too_long_is_left_to_the_lane(tmp_path, monkeypat
         await store.close()
 
     asyncio.run(live())
-    assert threads == [threading.current_thread().name, LANE]
+    assert threads == [threading.current_thread().name, WRITER_THREAD]
 
 
-def test_after_a_statement_that_took_too_long_the_lane_does_it(tmp_path, monkeypatch):
+def test_after_a_statement_that_took_too_long_the_writer_thread_does_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "STEPS_BETWEEN_CHECKS", 100)
     monkeypatch.setattr(writer, "INLINE_PAUSE_S", 3600.0)
     threads = []
@@ -123,4 +123,4 @@ def test_after_a_statement_that_took_too_long_the_lane_does_it(tmp_path, monkeyp
         await store.close()
 
     asyncio.run(live())
-    assert threads == [threading.current_thread().name, LANE, LANE]
+    assert threads == [threading.current_thread().name, WRITER_THREAD, WRITER_THREAD]

@@ -193,7 +193,7 @@ def test_a_job_of_a_killed_process_runs_after_its_lease(tmp_path):
 
 
 @pytest.mark.parametrize("inotify", [True, False])
-def test_another_process_wakes_who_waits(tmp_path, monkeypatch, inotify):
+def test_another_process_wakes_a_waiting_call(tmp_path, monkeypatch, inotify):
     if not inotify:
         monkeypatch.setattr("taskharbor.drivers.sqlite.wait.inotify", lambda: None)
 

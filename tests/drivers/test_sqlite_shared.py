@@ -1,5 +1,5 @@
 """One file and several owners: forks inside transactions, lost locks, and second names. Nothing that was acknowledged
-is lost, and nobody waits for himself."""
+is lost, and no process waits for itself."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from taskharbor.drivers.sqlite import SqliteDriver
 pytestmark = pytest.mark.lane("sqlite")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=60)
-LARGE = b"x" * 10_000  # which the lane's thread writes
+LARGE = b"x" * 10_000  # which the writer's thread writes
 
 
 def job(id, **fields):
@@ -44,22 +44,22 @@ async def taken(driver):
 
 
 async def until_it_waits(driver):
-    """Until the lane's thread has a call in hand."""
+    """Wait until the writer's thread has a call in hand."""
     while not driver.database.writer.thread._is_busy:
         await asyncio.sleep(0)
 
 
 def forked(work):
-    """A child that does this in a thread and says what came of it in one line; the child and its line."""
+    """Fork a child that does this in a thread and writes the outcome in one line; returns the child and its line."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            told = []
-            thread = threading.Thread(target=lambda: told.append(work()))
+            outcomes = []
+            thread = threading.Thread(target=lambda: outcomes.append(work()))
             thread.start()
             thread.join()
-            os.write(writing, str(told).encode())
+            os.write(writing, str(outcomes).encode())
         finally:
             os._exit(0)
     os.close(writing)
@@ -116,11 +116,11 @@ def test_a_fork_inside_a_transaction_does_not_wait(tmp_path, coroutine, wait):
             waiting = asyncio.create_task(driver.enqueue([job("b", payload=LARGE)], NOW))
             await until_it_waits(driver)
             child = forked(lambda: uses(path))
-            told = said(*child) if wait else None
+            reported = said(*child) if wait else None
             refused = shared.commit(Ack(lease), NOW)
             assert (await refused if coroutine else refused) is None
             assert await waiting == [Enqueued("b", False)]
-            assert "forked while a transaction of a handler" in (told or said(*child))
+            assert "forked while a transaction of a handler" in (reported or said(*child))
 
     asyncio.run(live())
     assert stored(path) == ["a", "b"]
@@ -154,7 +154,7 @@ def test_a_child_of_a_fork_inside_a_transaction_may_end_as_it_likes(tmp_path):
     assert stored(path) == ["a"]
 
 
-def test_a_fork_inside_the_applications_own_transaction_waits_for_nobody(tmp_path):
+def test_a_fork_inside_the_applications_own_transaction_does_not_wait(tmp_path):
     path = tmp_path / "jobs.db"
 
     async def live():
@@ -202,9 +202,9 @@ def removed(path):
 
 
 @pytest.mark.parametrize("how", [copied, removed])
-@pytest.mark.parametrize("how_written", ["at once", "by the lane", "in a transaction"])
-def test_what_goes_to_a_log_that_was_removed_is_not_acknowledged(tmp_path, how, how_written):
-    """Once a process has lost its locks, SQLite goes on in a file that nobody else sees; here it says so."""
+@pytest.mark.parametrize("how_written", ["at once", "by the thread", "in a transaction"])
+def test_a_commit_to_a_removed_wal_file_is_not_acknowledged(tmp_path, how, how_written):
+    """Once a process has lost its locks, SQLite goes on in a file that no other process sees; the driver reports it."""
     path = tmp_path / "jobs.db"
 
     async def live():
@@ -216,12 +216,12 @@ def test_what_goes_to_a_log_that_was_removed_is_not_acknowledged(tmp_path, how, 
                     connection.execute("CREATE TABLE orders (id INTEGER)")
                 written = partial(asyncio.to_thread, shared.commit, Ack(lease), NOW)
             else:
-                payload = LARGE if how_written == "by the lane" else b""
+                payload = LARGE if how_written == "by the thread" else b""
                 written = partial(driver.enqueue, [job("b", payload=payload)], NOW)
             how(path)
-            with pytest.raises(BackendUnavailable, match="-wal file was removed while this process used it") as told:
+            with pytest.raises(BackendUnavailable, match="-wal file was removed while this process used it") as refused:
                 await written()
-            assert told.value.lasting
+            assert refused.value.lasting
             for call in (driver.counts(NOW), driver.enqueue([job("c")], NOW), driver.sibling().open()):
                 with pytest.raises(BackendUnavailable, match="restart it"):
                     await call
@@ -266,9 +266,9 @@ def test_a_hard_link_is_refused(tmp_path):
             os.link(path, other)
             for name in (path, other):
                 for way in ("open", "open_existing"):
-                    with pytest.raises(BackendUnavailable, match="has 2 names") as told:
+                    with pytest.raises(BackendUnavailable, match="has 2 names") as refused:
                         await getattr(SqliteDriver(f"sqlite:///{name}"), way)()
-                    assert told.value.lasting
+                    assert refused.value.lasting
             await driver.enqueue([job("b")], NOW)  # a process that has it open goes on: no other can open it
         other.unlink()
         async with opened(path) as driver:

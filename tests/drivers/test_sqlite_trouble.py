@@ -66,7 +66,7 @@ def test_a_full_disk_loses_nothing_and_goes_on_when_there_is_room(tmp_path):
 
 
 def fill_and_damage(path, *tables):
-    """A file with jobs in it, and the first page of each of these tables and indexes overwritten; answers a backup."""
+    """A file with jobs in it, and the first page of each of these tables and indexes overwritten; returns a backup."""
 
     async def fill(driver):
         await driver.enqueue([job(f"j{number:03}", payload=b"{}") for number in range(500)], now())

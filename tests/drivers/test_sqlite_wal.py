@@ -1,4 +1,4 @@
-"""Who writes, who waits for the disk, who moves pages: small calls at once, one sync for all, checkpoints beside."""
+"""Which thread writes, syncs and makes checkpoints: small calls at once, one sync for all, checkpoints beside."""
 
 import asyncio
 import errno
@@ -31,7 +31,7 @@ async def ids(driver):
 
 
 class Disk:
-    """Stands for fdatasync: counts, waits while it is stopped, fails on request."""
+    """Stands for fdatasync: counts, waits while it is stopped, fails with `error`."""
 
     def __init__(self, monkeypatch):
         self.syncs = 0
@@ -120,7 +120,7 @@ def test_a_power_cut_leaves_what_was_acknowledged(path, monkeypatch, tmp_path):
     on(path, scenario)
 
 
-def test_normal_waits_for_no_disk(path, monkeypatch):
+def test_synchronous_normal_waits_for_no_disk(path, monkeypatch):
     disk = Disk(monkeypatch)
     on(path, lambda driver: driver.enqueue([job("a")], NOW), synchronous="normal")
     assert disk.syncs == 0
@@ -166,14 +166,14 @@ def test_what_could_not_be_synced_goes_into_the_database_before_anything_is_ackn
     on(path, scenario)
 
 
-# Who does it
+# Which thread writes
 
 
 def thread(session):
     return threading.current_thread().name
 
 
-def test_small_calls_are_worked_off_where_they_are_made(path, monkeypatch):
+def test_small_calls_run_on_the_thread_that_makes_them(path, monkeypatch):
     monkeypatch.setattr(writer, "INLINE_BUDGET_S", 60.0)
 
     async def scenario(driver):
@@ -190,9 +190,9 @@ def test_small_calls_are_worked_off_where_they_are_made(path, monkeypatch):
     on(path, scenario)
 
 
-def test_the_first_commit_of_a_log_which_waits_for_the_disk_is_the_lanes(path, monkeypatch):
+def test_the_first_commit_of_a_wal_file_is_the_writer_threads(path, monkeypatch):
     monkeypatch.setattr(writer, "INLINE_BUDGET_S", 60.0)
-    on(path, lambda driver: driver.enqueue([job("a")], NOW))  # the last to close the file takes its log along
+    on(path, lambda driver: driver.enqueue([job("a")], NOW))  # the last to close the file removes its -wal file
 
     def writes(session):
         session.execute("UPDATE taskharbor_meta SET number = number + 1")
@@ -205,7 +205,7 @@ def test_the_first_commit_of_a_log_which_waits_for_the_disk_is_the_lanes(path, m
     on(path, scenario)
 
 
-def test_after_a_slow_one_the_lane_does_it(path, monkeypatch):
+def test_after_a_slow_call_the_writer_thread_does_the_next(path, monkeypatch):
     monkeypatch.setattr(writer, "INLINE_BUDGET_S", 0.0)
     monkeypatch.setattr(writer, "INLINE_PAUSE_S", 3600.0)
 
@@ -383,7 +383,7 @@ def test_a_call_that_waited_for_a_failed_sync_is_saved_in_another_way_too(path, 
 # Checkpoints
 
 
-def test_the_log_is_begun_anew_while_calls_go_on(path, monkeypatch):
+def test_the_wal_file_starts_over_while_calls_go_on(path, monkeypatch):
     monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 100)
     made = []
     make = wal.Checkpointer.make
@@ -408,7 +408,7 @@ def test_the_log_is_begun_anew_while_calls_go_on(path, monkeypatch):
     on(path, scenario)
 
 
-def test_the_log_is_begun_anew_under_short_reads_that_overlap(path, monkeypatch):
+def test_the_wal_file_starts_over_under_short_reads_that_overlap(path, monkeypatch):
     """There is always a read under way, but none is long."""
     monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 50)
     monkeypatch.setattr(wal, "LARGE_PAGES", 100)
@@ -470,7 +470,7 @@ def test_a_read_that_does_not_end_is_waited_for_less_and_less_often(path, monkey
         other.execute("BEGIN")
         other.execute("SELECT count(*) FROM taskharbor_jobs").fetchone()
         await driver.enqueue([job("second")], NOW)
-        made.clear()  # the first ones were made before the first read
+        made.clear()  # the first ones were made before the read began
         for number in range(200):
             await driver.enqueue([job(f"j{number}")], NOW)
         assert made[0] is False
@@ -483,7 +483,7 @@ def test_a_read_that_does_not_end_is_waited_for_less_and_less_often(path, monkey
     on(path, scenario)
 
 
-def test_the_first_commit_of_the_new_log_is_made_with_it(path):
+def test_a_checkpoint_makes_the_first_commit_of_the_new_wal_file(path):
     async def scenario(driver):
         await driver.enqueue([job(f"j{number}") for number in range(300)], NOW)
         assert await asyncio.to_thread(driver.database.writer.checkpoint.make)
@@ -496,7 +496,7 @@ def test_the_first_commit_of_the_new_log_is_made_with_it(path):
     on(path, scenario)
 
 
-def test_no_commit_makes_one_and_a_single_call_has_it_made(path, monkeypatch):
+def test_no_commit_makes_a_checkpoint_and_a_single_call_has_it_made(path, monkeypatch):
     async def first(driver):
         await driver.enqueue([job("a")], NOW)
         other = sqlite3.connect(path)  # so that the log outlives its writer
@@ -518,7 +518,7 @@ def test_no_commit_makes_one_and_a_single_call_has_it_made(path, monkeypatch):
     assert made == [True]
 
 
-def test_a_checkpoint_that_cannot_be_made_harms_nobody(path, monkeypatch):
+def test_a_checkpoint_that_cannot_be_made_does_no_harm(path, monkeypatch):
     monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 1)
     monkeypatch.setattr(wal, "COMMITS_BETWEEN_CHECKS", 1)
     monkeypatch.setattr(wal, "RETRY_AFTER_COMMITS", 1)
