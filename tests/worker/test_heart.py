@@ -6,11 +6,14 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from types import FrameType
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from taskharbor import JobContext
 from taskharbor.drivers import LeaseMismatch
+from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.events import HandlerBlocked, JobCancelled, JobStarted, JobSucceeded, LeaseLost, OutcomeRefused
 from taskharbor.model.events import Observers
 from taskharbor.testing import Faults
@@ -111,6 +114,29 @@ async def test_a_failed_heartbeat_is_repeated_before_the_lease_ends(bench: Bench
         worker.stop()
         await task
     assert (await bench.info("j")).job.deliveries == 1
+
+
+@bench_test
+async def test_the_time_that_a_renewal_takes_is_part_of_the_interval(bench: Bench) -> None:
+    go, extend = asyncio.Event(), MemoryDriver.extend
+
+    async def slow_extend(driver: MemoryDriver, *args: Any) -> Any:
+        results = await extend(driver, *args)
+        bench.clock.advance(4)
+        return results
+
+    worker = bench.worker(lease=30, heartbeat=10)
+    worker.register("t", waits_for(go))
+    await bench.enqueue(job("j"))
+    with patch.object(MemoryDriver, "extend", slow_extend):
+        async with bench.running(worker):
+            await bench.heard(JobStarted)
+            start = bench.clock.now()
+            bench.clock.advance(10)
+            await bench.extended("j", to=start + timedelta(seconds=10) + LEASE)
+            bench.clock.advance(6)  # and 4 that the renewal took
+            await bench.extended("j", to=start + timedelta(seconds=20) + LEASE)
+            go.set()
 
 
 @bench_test

@@ -88,7 +88,7 @@ class Heart:
         else:
             self.outage.answered("extend")  # nothing to renew: an earlier failure no longer matters
         self._backoff.reset()
-        return self.every
+        return max(self.every - (self._clock.monotonic() - moment), 0)  # a slow store must not stretch the interval
 
 
 class LoopHeart:
