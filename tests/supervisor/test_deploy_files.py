@@ -216,7 +216,7 @@ def test_the_command_of_the_unit_works(deployed: Deployed) -> None:
 
 def test_times_and_responses_on_the_page_are_right() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
-    shown = json.loads(page.partition("The body is the same for all:\n\n```text\n")[2].partition("```")[0])
+    shown = json.loads(page.partition("The JSON is the same for all:\n\n```text\n")[2].partition("```")[0])
     assert shown.keys() == set(probes.HealthReport.__struct_fields__)
     assert shown["processes"][0].keys() == set(probes.ProcessReport.__struct_fields__)
     steps = supervisor.SETTLE_S + supervisor.HURRY_S + supervisor.RETURN_S + supervisor.CLOSE_S
