@@ -40,7 +40,7 @@ def test_settings_of_the_connection(path):
         mode = await shared.write(lambda session: session.one("PRAGMA journal_mode"))
         return mode, await shared.write(lambda session: session.one("PRAGMA synchronous")), shared.writer.durable
 
-    # With full too: then the flusher syncs, see test_sqlite_wal.
+    # With full too: then WalSync syncs, see test_sqlite_wal.
     assert on(path, scenario) == (("wal",), (1,), True)
     assert on(path, scenario, synchronous="normal") == (("wal",), (1,), False)
 

@@ -37,8 +37,8 @@ from taskharbor.drivers.sqlite.connection import BUSY_MS, connect, unavailable
 from taskharbor.drivers.sqlite.threads import Failed, PendingResult, deliver
 from taskharbor.model.errors import BackendUnavailable, DriverError
 
-INLINE_SYNC_BUDGET_S = 0.002  # after a longer sync on an event loop's thread, the sync thread does them for a while
-SLOW_SYNC_SHARE = 0.02  # the while: so long that such syncs take at most this share of an event loop's time
+INLINE_SYNC_BUDGET_S = 0.002  # after a longer sync on an event loop's thread, the sync thread does the next ones
+SLOW_SYNC_SHARE = 0.02  # until such syncs have taken at most this share of the event loop's time
 CROWD_S = 0.01  # the sync thread also does them for this long after several calls came at the same time
 
 sync_file: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
