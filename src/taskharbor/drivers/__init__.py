@@ -13,11 +13,24 @@ from taskharbor.drivers.contract import (
     TransactionSync,
     open_existing,
 )
+from taskharbor.drivers.features import (
+    ALL_FEATURES,
+    AmendDriver,
+    AttemptsDriver,
+    FiguresDriver,
+    FiltersDriver,
+    FlowsDriver,
+    UpcomingDriver,
+    features_of,
+    offers,
+)
 from taskharbor.drivers.registry import open_driver
+from taskharbor.model.amendment import Amend
 from taskharbor.model.bounds import check_job, check_name, check_record, check_spawn, clean_error
 from taskharbor.model.errors import (
     BackendUnavailable,
     DriverError,
+    FeatureMissing,
     InvalidJob,
     JobNotFound,
     JobNotInflight,
@@ -29,25 +42,47 @@ from taskharbor.model.errors import (
     WrongConnection,
     WrongState,
 )
-from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, JobRecord, Page, State, WorkerInfo, flow_status, replace
-from taskharbor.model.lease import Enqueued, Lease, Reserved
+from taskharbor.model.job import (
+    Figures,
+    FlowInfo,
+    FlowPage,
+    FlowStatus,
+    JobInfo,
+    JobRecord,
+    Page,
+    State,
+    WorkerInfo,
+    flow_status,
+    replace,
+)
+from taskharbor.model.lease import Enqueued, Lease, Lost, Reserved
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
 __all__ = [
+    "ALL_FEATURES",
     "CANCELLED_REASON",
     "DAMAGED_PREFIX",
     "DEFAULT_RETENTION",
     "FLOW_CANCELLED_REASON",
     "WORKER_SILENCE",
     "Ack",
+    "Amend",
+    "AmendDriver",
+    "AttemptsDriver",
     "BackendUnavailable",
     "Cancelled",
     "Driver",
     "DriverError",
     "Enqueued",
     "Fail",
+    "FeatureMissing",
+    "Figures",
+    "FiguresDriver",
+    "FiltersDriver",
     "FlowInfo",
+    "FlowPage",
     "FlowStatus",
+    "FlowsDriver",
     "InvalidJob",
     "JobInfo",
     "JobNotFound",
@@ -56,6 +91,7 @@ __all__ = [
     "Lease",
     "LeaseExpired",
     "LeaseMismatch",
+    "Lost",
     "Outcome",
     "Page",
     "Reserved",
@@ -68,6 +104,7 @@ __all__ = [
     "Transaction",
     "TransactionFailed",
     "TransactionSync",
+    "UpcomingDriver",
     "WorkerInfo",
     "WrongConnection",
     "WrongState",
@@ -76,7 +113,9 @@ __all__ = [
     "check_record",
     "check_spawn",
     "clean_error",
+    "features_of",
     "flow_status",
+    "offers",
     "open_driver",
     "open_existing",
     "replace",

@@ -63,6 +63,24 @@ class ClientDriver(Protocol):
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         """Cancel what is not terminal in a flow, and whatever is stored in it from now on."""
 
+    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
+        """Forget jobs, in any state, that no unfinished job depends on."""
+
+    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
+        """How many jobs are in which state, by queue; zeros left out."""
+
+    async def queues(self) -> list[str]:
+        """The queues that hold a job or are paused, in the order of their names."""
+
+    async def pause(self, queue: str) -> None:
+        """Stop new reservations from a queue."""
+
+    async def resume(self, queue: str) -> None:
+        """Allow reservations again."""
+
+    async def is_paused(self, queue: str) -> bool:
+        """Whether the queue is paused."""
+
     # Last, because it hides the type of the same name from the annotations that follow it.
     async def list(
         self,
@@ -147,27 +165,7 @@ class Driver(ClientDriver, Protocol):
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         """Return True as soon as work may have arrived, False after `timeout` seconds. Only a hint."""
 
-    # Pause ---------------------------------------------------------------------------------------------------
-
-    async def pause(self, queue: str) -> None:
-        """Stop new reservations from a queue."""
-
-    async def resume(self, queue: str) -> None:
-        """Allow reservations again."""
-
-    async def is_paused(self, queue: str) -> bool:
-        """Whether the queue is paused."""
-
-    # Admin ---------------------------------------------------------------------------------------------------
-
-    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
-        """How many jobs are in which state, by queue; zeros left out."""
-
-    async def queues(self) -> list[str]:
-        """The queues that hold a job or are paused, in the order of their names."""
-
-    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
-        """Forget jobs, in any state, that no unfinished job depends on."""
+    # Administration -------------------------------------------------------------------------------------------
 
     async def prune(self, before: datetime, limit: int) -> int:
         """Forget up to `limit` done and cancelled jobs that finished before a moment."""

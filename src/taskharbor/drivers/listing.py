@@ -1,4 +1,4 @@
-"""`Driver.list`, written once: its arguments are checked here, and a driver gets them as a `JobQuery`."""
+"""`list` and `flows`, written once: their arguments are checked here, and a driver gets them as a value."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from datetime import datetime
 from typing import NamedTuple
 
 from taskharbor.drivers.cursor import decode_cursor
-from taskharbor.model.job import Page, State
+from taskharbor.model.bounds import check_moment
+from taskharbor.model.job import FlowPage, FlowStatus, JobRecord, Page, State, replace
 
 
 class JobQuery(NamedTuple):
-    """Which jobs to list. None stands for any; `after` is the id behind which the page begins."""
+    """Which jobs to list. None stands for any; `after` is the id behind which the page begins.
+
+    `since` and `until` (exclusive) are compared with `finished_at` of a job that has ended, else with `created_at`.
+    """
 
     queue: str | None
     state: State | None
@@ -19,11 +23,43 @@ class JobQuery(NamedTuple):
     flow_id: str | None
     after: str | None
     limit: int
+    error_class: str | None = None
+    fingerprint: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    newest: bool = False  # the last id first
+    payloads: bool = True  # False: payload, result and trail of each record are left empty
 
     def names(self) -> dict[str, str]:
         """The names that a job must have, by the column of a SQL store."""
-        given = {"queue": self.queue, "type": self.type, "grp": self.group, "flow_id": self.flow_id}
+        given = {
+            "queue": self.queue,
+            "type": self.type,
+            "grp": self.group,
+            "flow_id": self.flow_id,
+            "error_class": self.error_class,
+            "fingerprint": self.fingerprint,
+        }
         return {column: name for column, name in given.items() if name is not None}
+
+    def fits(self, job: JobRecord, state: State) -> bool:
+        """Whether a job is one of those: for stores that find it by other means."""
+        at = job.finished_at if state.terminal and job.finished_at is not None else job.created_at
+        return (
+            (self.queue is None or job.queue == self.queue)
+            and (self.state is None or state is self.state)
+            and (self.type is None or job.type == self.type)
+            and (self.group is None or job.group == self.group)
+            and (self.flow_id is None or job.flow_id == self.flow_id)
+            and (self.error_class is None or job.error_class == self.error_class)
+            and (self.fingerprint is None or job.fingerprint == self.fingerprint)
+            and (self.since is None or at >= self.since)
+            and (self.until is None or at < self.until)
+        )
+
+    def shown(self, job: JobRecord) -> JobRecord:
+        """The record as the page shows it."""
+        return job if self.payloads else replace(job, payload=b"", result=None, trail=b"")
 
 
 def job_query(
@@ -35,16 +71,75 @@ def job_query(
     flow_id: str | None,
     cursor: str | None,
     limit: int,
+    error_class: str | None = None,
+    fingerprint: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    order: str = "id",
+    payloads: bool = True,
 ) -> JobQuery:
-    """The arguments of `Driver.list` as a value; ValueError for an unknown state, a damaged cursor or a limit below 1.
+    """The arguments of `Driver.list` as a value; ValueError for an unknown state or order, a naive moment, a damaged
+    cursor or a limit below 1.
 
     >>> job_query(queue="mail", state="dlq", type=None, group=None, flow_id=None, cursor=None, limit=10).state
     <State.DLQ: 'dlq'>
     """
+    after, newest = _place(since, until, order, cursor, limit)
+    return JobQuery(
+        queue,
+        State(state) if state is not None else None,
+        type,
+        group,
+        flow_id,
+        after,
+        limit,
+        error_class,
+        fingerprint,
+        since,
+        until,
+        newest,
+        payloads,
+    )
+
+
+class FlowQuery(NamedTuple):
+    """Which flows to list. `since` and `until` (exclusive) are compared with `created_at` of the flow's first job in
+    the order of ids."""
+
+    status: FlowStatus | None
+    since: datetime | None
+    until: datetime | None
+    newest: bool
+    after: str | None
+    limit: int
+
+
+def flow_query(
+    *,
+    status: FlowStatus | str | None,
+    since: datetime | None,
+    until: datetime | None,
+    order: str,
+    cursor: str | None,
+    limit: int,
+) -> FlowQuery:
+    """The arguments of `flows` as a value, checked as those of `list`."""
+    after, newest = _place(since, until, order, cursor, limit)
+    return FlowQuery(FlowStatus(status) if status is not None else None, since, until, newest, after, limit)
+
+
+def _place(
+    since: datetime | None, until: datetime | None, order: str, cursor: str | None, limit: int
+) -> tuple[str | None, bool]:
+    """The id behind which the page begins, and whether the last id comes first."""
     if limit < 1:
         raise ValueError(f"limit: expected at least 1, got {limit}")
-    after = decode_cursor(cursor) if cursor is not None else None
-    return JobQuery(queue, State(state) if state is not None else None, type, group, flow_id, after, limit)
+    if order not in ("id", "-id"):
+        raise ValueError(f"order: expected 'id' or '-id', got {order!r}")
+    for name, moment in (("since", since), ("until", until)):
+        if moment is not None:
+            check_moment(moment, name)
+    return (decode_cursor(cursor) if cursor is not None else None), order == "-id"
 
 
 class ListVerb:
@@ -63,10 +158,50 @@ class ListVerb:
         type: str | None = None,
         group: str | None = None,
         flow_id: str | None = None,
+        error_class: str | None = None,
+        fingerprint: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        order: str = "id",
+        payloads: bool = True,
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page:
         wanted = job_query(
-            queue=queue, state=state, type=type, group=group, flow_id=flow_id, cursor=cursor, limit=limit
+            queue=queue,
+            state=state,
+            type=type,
+            group=group,
+            flow_id=flow_id,
+            cursor=cursor,
+            limit=limit,
+            error_class=error_class,
+            fingerprint=fingerprint,
+            since=since,
+            until=until,
+            order=order,
+            payloads=payloads,
         )
         return await self.list_jobs(now, wanted)
+
+
+class FlowsVerb:
+    """The verb `flows`, on top of `list_flows`: a driver inherits it and implements `list_flows`."""
+
+    async def list_flows(self, now: datetime, wanted: FlowQuery) -> FlowPage:
+        """The page that `wanted` describes: flows in the order of their ids, without nodes and edges."""
+        raise NotImplementedError
+
+    async def flows(
+        self,
+        *,
+        now: datetime,
+        status: FlowStatus | str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        order: str = "id",
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> FlowPage:
+        wanted = flow_query(status=status, since=since, until=until, order=order, cursor=cursor, limit=limit)
+        return await self.list_flows(now, wanted)

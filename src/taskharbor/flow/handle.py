@@ -31,7 +31,7 @@ EXTERNALS_PER_POLL = 20  # jobs outside of the flow that one poll inspects
 POLLS_PER_WHOLE_READ = 30  # about every fifteen seconds, once the pauses are long
 
 
-class Progress(msgspec.Struct, frozen=True):
+class FlowProgress(msgspec.Struct, frozen=True):
     """How many jobs of a flow are done, of how many it has by now. A flow that grows while it runs has more later."""
 
     done: int
@@ -79,13 +79,13 @@ class FlowHandle(Generic[R_co]):
         """The same, awaited."""
         return await self._status(self._client.awaited, call_timeout)
 
-    def progress(self, *, call_timeout: Duration | None = None) -> Progress:
+    def progress(self, *, call_timeout: Duration | None = None) -> FlowProgress:
         """How many of its jobs are done, of how many; joins and failure steps are not counted."""
         return self._client.blocking(
             lambda access: self._progress(access, call_timeout), "handle.progress", call_timeout
         )
 
-    async def aprogress(self, *, call_timeout: Duration | None = None) -> Progress:
+    async def aprogress(self, *, call_timeout: Duration | None = None) -> FlowProgress:
         """The same, awaited."""
         return await self._progress(self._client.awaited, call_timeout)
 
@@ -134,8 +134,8 @@ class FlowHandle(Generic[R_co]):
     async def _status(self, access: StoreAccess, call_timeout: Duration | None) -> FlowStatus:
         return (await self._info(self._client.budget(access, call_timeout, "status"))).status
 
-    async def _progress(self, access: StoreAccess, call_timeout: Duration | None) -> Progress:
-        return Progress(*progress_of(await self._info(self._client.budget(access, call_timeout, "progress"))))
+    async def _progress(self, access: StoreAccess, call_timeout: Duration | None) -> FlowProgress:
+        return FlowProgress(*progress_of(await self._info(self._client.budget(access, call_timeout, "progress"))))
 
     async def _cancel(self, access: StoreAccess, call_timeout: Duration | None) -> int:
         return await self._client.lookup.cancel_flow(self.id, self._client.budget(access, call_timeout, "cancel"))

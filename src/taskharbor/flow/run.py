@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from taskharbor.flow.handle import FlowHandle, Progress
+from taskharbor.flow.handle import FlowHandle, FlowProgress
 from taskharbor.flow.mermaid import mermaid
 from taskharbor.flow.summary import durations_of, progress_of
 from taskharbor.model.job import FlowInfo
@@ -33,9 +33,9 @@ class FlowRun(FlowInfo, frozen=True):
         return durations_of(self)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> FlowProgress:
         """How many jobs were done, of how many."""
-        return Progress(*progress_of(self))
+        return FlowProgress(*progress_of(self))
 
     def mermaid(self) -> str:
         """The graph as Mermaid text."""

@@ -10,8 +10,9 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from taskharbor.model.amendment import Amend
 from taskharbor.model.errors import InvalidJob
-from taskharbor.model.job import JobRecord, replace
+from taskharbor.model.job import Figures, JobRecord, replace
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
 
 MAX_NAME_BYTES = 255
@@ -21,8 +22,12 @@ MAX_METADATA_BYTES = 16 * 1024
 MAX_PAYLOAD_BYTES = 1024 * 1024
 MAX_RESULT_BYTES = 64 * 1024
 MAX_ERROR_BYTES = 8 * 1024
+MAX_TRAIL_BYTES = 16 * 1024
+MAX_NOTE_BYTES = 1024
+MAX_FIGURES_PER_MINUTE = 64
 MAX_DEPENDENCIES = 20_000
 MAX_SPAWN_JOBS = 10_000
+MAX_KEEP_FOR = timedelta(days=3650)
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 
 _BAD_IN_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f{}]")
@@ -103,6 +108,8 @@ def check_job(job: JobRecord, max_payload: int = MAX_PAYLOAD_BYTES) -> None:
     check_moment(job.created_at, "created_at")
     if job.timeout is not None:
         _check_timeout(job.timeout)
+    if job.keep_for is not None:
+        _check_keep_for(job.keep_for)
     if job.idempotency_key is not None:
         size = _text_bytes(job.idempotency_key, "idempotency_key")
         if not 1 <= size <= MAX_KEY_BYTES:
@@ -126,11 +133,15 @@ def check_record(job: JobRecord, *, shown: bool = False) -> None:
     `shown`: as `inspect` and `list` show it, where a field that cannot be read is left empty.
     """
     check_job(replace(job, type=job.type or "unknown") if shown else job, INT_MAX)
-    for name in ("failed_at", "finished_at"):
+    for name in ("failed_at", "finished_at", "began_at"):
         if getattr(job, name) is not None:
             check_moment(getattr(job, name), name)
-    for name in ("last_error", "reason"):
+    for name in ("last_error", "reason", "ran_on", "error_class", "fingerprint"):
         _text_bytes(getattr(job, name), name)
+    for name in ("trail", "note"):
+        if type(getattr(job, name)) is not bytes:
+            raise InvalidJob(f"{name}: expected bytes, got {type(getattr(job, name)).__name__}")
+    check_number(job.edits, "edits", 0)
     if job.handed_to is not None:
         check_name(job.handed_to, "handed_to")
     if job.result is not None and type(job.result) is not bytes:
@@ -158,12 +169,63 @@ def check_outcome(outcome: Outcome, max_payload: int = MAX_PAYLOAD_BYTES) -> Non
             check_moment(outcome.failed_at, "failed_at")
         if isinstance(outcome, Retry) and outcome.run_at is not None:
             check_moment(outcome.run_at, "run_at")
+        for name in ("error_class", "fingerprint"):
+            if getattr(outcome, name):
+                check_label(getattr(outcome, name), name)
     elif not isinstance(outcome, Cancelled):
         raise InvalidJob(f"outcome: expected Ack, Retry, Fail or Cancelled, got {type(outcome).__name__}")
+    if outcome.trail:
+        check_bytes(outcome.trail, "trail", MAX_TRAIL_BYTES)
     if isinstance(outcome, Ack | Fail) and outcome.spawn:
         check_spawn(outcome.spawn)
         for job in outcome.spawn:
             check_job(job, max_payload)
+
+
+def check_amend(change: Amend, max_payload: int = MAX_PAYLOAD_BYTES) -> None:
+    """Raise InvalidJob unless every new value may be stored; the job may still refuse the change."""
+    if not isinstance(change, Amend):
+        raise InvalidJob(f"amend: expected an Amend, got {type(change).__name__}")
+    check_name(change.id, "id")
+    check_number(change.deliveries, "deliveries", 0)
+    check_number(change.edits, "edits", 0)
+    check_job(replace(_ANY_JOB, **change.changes()), max_payload)
+
+
+_ANY_JOB = JobRecord(id="any", type="any")
+
+
+def check_figures(rows: Sequence[Figures]) -> None:
+    """Raise InvalidJob unless the rows may be added to what a store holds."""
+    for row in rows:
+        check_moment(row.minute, "minute")
+        if row.minute.second or row.minute.microsecond:
+            raise InvalidJob(f"minute: expected a whole minute, got {row.minute}")
+        check_name(row.queue, "queue")
+        if len(row.counts) > MAX_FIGURES_PER_MINUTE:
+            raise InvalidJob(f"counts: expected at most {MAX_FIGURES_PER_MINUTE} names, got {len(row.counts)}")
+        for name, number in row.counts.items():
+            if type(name) is not str or not _FIGURE_NAME(name):
+                raise InvalidJob("counts: expected names of 1 to 32 small letters, digits and _")
+            check_number(number, name, 0)
+
+
+_FIGURE_NAME = re.compile(r"[a-z0-9_]{1,32}").fullmatch
+
+
+def check_bytes(value: object, what: str, most: int) -> None:
+    """Bytes of at most this size."""
+    if type(value) is not bytes:
+        raise InvalidJob(f"{what}: expected bytes, got {type(value).__name__}")
+    if len(value) > most:
+        raise InvalidJob(f"{what}: expected at most {most} bytes, got {len(value)}")
+
+
+def check_label(value: object, what: str) -> None:
+    """The class or the fingerprint of an error: at most 255 bytes of text without NUL."""
+    size = _text_bytes(value, what)
+    if size > MAX_NAME_BYTES or "\x00" in str(value):
+        raise InvalidJob(f"{what}: expected at most {MAX_NAME_BYTES} bytes of text without NUL, got {size}")
 
 
 def clean_error(text: str) -> str:
@@ -199,6 +261,13 @@ def _check_timeout(timeout: timedelta) -> None:
         raise InvalidJob(f"timeout: expected a timedelta, got {type(timeout).__name__}")
     if not timedelta(milliseconds=1) <= timeout <= timedelta(milliseconds=INT_MAX):
         raise InvalidJob(f"timeout: expected 1 ms to 24 days, got {timeout}; use None for no limit")
+
+
+def _check_keep_for(keep_for: timedelta) -> None:
+    if not isinstance(keep_for, timedelta):
+        raise InvalidJob(f"keep_for: expected a timedelta, got {type(keep_for).__name__}")
+    if not timedelta() <= keep_for <= MAX_KEEP_FOR:
+        raise InvalidJob(f"keep_for: expected 0 to {MAX_KEEP_FOR.days} days, got {keep_for}")
 
 
 def _check_dependencies(depends_on: Sequence[str]) -> None:

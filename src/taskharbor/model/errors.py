@@ -12,6 +12,7 @@
         ├── LeaseMismatch               another worker has the lease
         ├── LeaseExpired                the lease was the caller's, and has expired
         ├── WrongState                  the operation does not apply to its state
+        ├── FeatureMissing              the driver of this store does not offer what the call needs
         ├── StoreMissing                there is no store yet, and this call does not create one
         ├── TransactionFailed           a handler's transaction was rolled back instead of committed
         └── BackendUnavailable          the store cannot be reached; try again
@@ -119,6 +120,10 @@ class LeaseExpired(DriverError):
 
 class WrongState(DriverError):
     """The operation does not apply to a job in this state."""
+
+
+class FeatureMissing(DriverError):
+    """The driver of this store has only the verbs that every driver has, and the call needs one more."""
 
 
 class StoreMissing(DriverError):

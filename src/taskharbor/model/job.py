@@ -79,6 +79,14 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     created_at: datetime = EPOCH
     finished_at: datetime | None = None
     result: bytes | None = None
+    began_at: datetime | None = None  # the newest reservation, also after its end
+    ran_on: str = ""  # the worker of that reservation; `JobInfo.worker` is the one that has the lease now
+    trail: bytes = b""  # earlier executions, written by core: see model/attempts.py
+    error_class: str = ""  # the class of the last recorded failure
+    fingerprint: str = ""  # failures with the same one have the same cause, as far as can be seen
+    note: bytes = b""  # the last progress that the handler reported, written by core
+    edits: int = 0  # how often it was amended
+    keep_for: timedelta | None = None  # how long it is kept after its end; None: as long as the store keeps jobs
 
     def __repr__(self) -> str:
         # Payload, result, metadata, key and error text are the user's data: a log must not show them.
@@ -106,7 +114,10 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class FlowInfo(msgspec.Struct, frozen=True):
-    """A flow: its jobs and the edges (dependency, dependent) between them."""
+    """A flow: its jobs and the edges (dependency, dependent) between them.
+
+    In a listing of flows `nodes` and `edges` are empty, and `updated_at` is the `created_at` of its newest job.
+    """
 
     id: str
     status: FlowStatus
@@ -114,6 +125,25 @@ class FlowInfo(msgspec.Struct, frozen=True):
     updated_at: datetime
     nodes: tuple[JobInfo, ...]
     edges: tuple[tuple[str, str], ...]
+
+
+class FlowPage(msgspec.Struct, frozen=True):
+    """One page of a listing of flows; `cursor` is None on the last one."""
+
+    items: tuple[FlowInfo, ...]
+    cursor: str | None = None
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What happened in one queue in one minute: numbers by name, which stores add up.
+
+    >>> Figures(EPOCH, "mail", {"done": 3, "failed": 1}).counts["done"]
+    3
+    """
+
+    minute: datetime
+    queue: str
+    counts: dict[str, int]
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):

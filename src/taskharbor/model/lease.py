@@ -21,11 +21,20 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
         return f"Lease(job_id={self.job_id!r}, queue={self.queue!r}, token='…', expires_at={self.expires_at!r})"
 
 
+class Lost(msgspec.Struct, frozen=True, gc=False):
+    """An execution that ended without an outcome: its lease expired, or was given back for a dead worker."""
+
+    worker: str
+    began_at: datetime | None
+    ended_at: datetime
+
+
 class Reserved(msgspec.Struct, frozen=True, gc=False):
-    """One reservation: the job as it is now, and the lease on it."""
+    """One reservation: the job as it is now, and the lease on it. `lost_by`: the execution before, if it was lost."""
 
     job: JobRecord
     lease: Lease
+    lost_by: Lost | None = None
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):

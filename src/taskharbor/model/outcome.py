@@ -1,4 +1,7 @@
-"""Outcomes: the four ways in which a delivery is settled. Illegal mixes cannot be built."""
+"""Outcomes: the four ways in which a delivery is settled. Illegal mixes cannot be built.
+
+`trail` replaces the record's list of earlier executions; an empty one leaves it as it is.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     result: bytes | None = None
     spawn: tuple[JobRecord, ...] = ()
     handover: str | None = None
+    trail: bytes = b""
 
     def __repr__(self) -> str:
         return shown(self, "lease", "spawn", "handover")
@@ -32,6 +36,9 @@ class Retry(msgspec.Struct, frozen=True, gc=False):
     attempts: int
     last_error: str = ""
     failed_at: datetime | None = None
+    error_class: str = ""
+    fingerprint: str = ""
+    trail: bytes = b""
 
     def __repr__(self) -> str:
         return shown(self, "lease", "run_at", "attempts")
@@ -46,6 +53,9 @@ class Fail(msgspec.Struct, frozen=True, gc=False):
     failed_at: datetime | None
     last_error: str = ""
     spawn: tuple[JobRecord, ...] = ()
+    error_class: str = ""
+    fingerprint: str = ""
+    trail: bytes = b""
 
     def __repr__(self) -> str:
         return shown(self, "lease", "attempts", "spawn")
@@ -56,6 +66,7 @@ class Cancelled(msgspec.Struct, frozen=True, gc=False):
 
     lease: Lease
     reason: str
+    trail: bytes = b""
 
     def __repr__(self) -> str:
         return shown(self, "lease")
