@@ -237,7 +237,10 @@ def test_a_query_checks_the_arguments_of_list():
 
     assert asked(cursor=encode_cursor("j7")).after == "j7"
     assert asked(state="ready").state is State.READY
+    assert (asked().newest, asked(order="-id").newest) == (False, True)
     for wrong, said in (
+        ({"order": "time"}, "order: expected 'id' or '-id', got 'time'"),
+        ({"since": datetime(2030, 1, 1)}, "since: expected a datetime with a time zone"),
         ({"limit": 0}, "limit: expected at least 1, got 0"),
         ({"state": "lost"}, "lost"),
         ({"cursor": "x"}, "cursor: expected one that list returned"),
@@ -245,6 +248,24 @@ def test_a_query_checks_the_arguments_of_list():
     ):
         with pytest.raises(ValueError, match=said):
             asked(**wrong)
+
+
+def test_a_query_fits_jobs_by_the_time_of_their_end_or_of_their_creation():
+    def fits(state: State, **given: object) -> bool:
+        nothing: dict[str, object] = dict.fromkeys(("queue", "state", "type", "group", "flow_id", "cursor"))
+        wanted = job_query(**(nothing | {"limit": 1} | given))  # type: ignore[arg-type]  # arguments of list
+        job = JobRecord(id="j", type="t", created_at=NOW, finished_at=NOW + timedelta(hours=1), error_class="E")
+        return wanted.fits(job, state)
+
+    hour = timedelta(hours=1)
+    assert fits(State.DONE, since=NOW + hour)
+    assert not fits(State.DONE, until=NOW + hour)
+    assert not fits(State.READY, since=NOW + hour)
+    assert fits(State.READY, until=NOW + hour)
+    assert fits(State.DLQ, error_class="E")
+    assert not fits(State.DLQ, error_class="F")
+    assert not fits(State.DLQ, fingerprint="ab")
+    assert not fits(State.DLQ, state="ready")
 
 
 def test_options_have_defaults_and_say_what_was_expected():

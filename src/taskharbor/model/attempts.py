@@ -184,6 +184,5 @@ def _entry(attempt: Attempt) -> _Entry:
 
 
 def _cut(text: str, most: int) -> str:
-    """The text, cut between characters to this many bytes."""
-    data = text.encode(errors="replace")
-    return text if len(data) <= most else data[:most].decode(errors="ignore")
+    """The text, cut between characters to this many bytes; lone surrogates, which UTF-8 cannot hold, are replaced."""
+    return text.encode(errors="replace")[:most].decode(errors="ignore")

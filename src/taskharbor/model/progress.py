@@ -54,8 +54,7 @@ def write_note(progress: Progress) -> bytes:
     >>> read_note(write_note(Progress(done=1, total=2, note="pages"))).note
     'pages'
     """
-    words = progress.note.encode(errors="replace")
-    text = progress.note if len(words) <= _ROOM_BYTES else words[:_ROOM_BYTES].decode(errors="ignore")
+    text = progress.note.encode(errors="replace")[:_ROOM_BYTES].decode(errors="ignore")
     at_ms = None if progress.at is None else to_ms(progress.at)
     return _encode(_Note(float(progress.done), progress.total, text, at_ms))
 
