@@ -16,7 +16,17 @@ from taskharbor.drivers.memory.store import MemoryStore
 Damage: TypeAlias = Literal["type", "payload", "number", "state"]
 KINDS: tuple[Damage, ...] = ("type", "payload", "number", "state")
 
-_PLACES = {"run_at", "idempotency_key", "group", "depends_on", "flow_id", "handed_to", "finished_at", "priority"}
+_PLACES = {
+    "run_at",
+    "idempotency_key",
+    "group",
+    "depends_on",
+    "flow_id",
+    "handed_to",
+    "finished_at",
+    "priority",
+    "keep_for",
+}
 _VALUES: dict[str, Any] = {
     "missing": None,
     "empty": "",
@@ -66,6 +76,9 @@ def damage_field(driver: MemoryDriver, id: str, field: str, kind: str) -> bool:
 def _lose_state(store: MemoryStore, entry: Entry) -> None:
     if finished(entry):
         store.reopen(entry)
-    store.take_out(entry, entry.record, UNKNOWN)
+    store.take_out(entry, entry.record)
+    entry.queue.set_standing(entry, UNKNOWN)
+    if entry.record.flow_id is not None:
+        store.flows[entry.record.flow_id].dead[entry] = None
     entry.tampered = True
     store.unmet[entry.record.id] = entry

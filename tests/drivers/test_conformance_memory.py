@@ -3,6 +3,7 @@
 import pytest
 
 from taskharbor.conformance import DriverCases
+from taskharbor.drivers import ALL_FEATURES
 from taskharbor.drivers.memory import MemoryDriver
 from tests import lanes
 from tests.drivers.memory_damage import damage, damage_field
@@ -10,6 +11,7 @@ from tests.drivers.memory_damage import damage, damage_field
 
 @pytest.mark.lane("conformance-memory")
 class TestMemory(DriverCases):
+    features = ALL_FEATURES
     damage_samples = lanes.figure(test=40, chaos=1_000)
 
     def make_driver(self):

@@ -27,13 +27,13 @@ def model():
     return made
 
 
-def reserved(model, *ids, token="t"):
+def reserved(model, *ids, token="t", now=NOW):
     """What a driver returns that reserves these jobs in this order."""
     taken = []
     for number, id in enumerate(ids):
         record = model.jobs[id].record
         lease = Lease(id, record.queue, f"{token}-{id}-{number}", UNTIL)
-        taken.append(Reserved(replace(record, deliveries=record.deliveries + 1), lease))
+        taken.append(Reserved(replace(record, deliveries=record.deliveries + 1, began_at=now, ran_on="w"), lease))
     return taken
 
 
@@ -66,8 +66,8 @@ def test_a_job_under_a_lease_is_not_reserved_again_before_the_lease_is_over(mode
     follow(model, reserved(model, "h1"))
     with pytest.raises(AssertionError, match="allowed are"):
         follow(model, reserved(model, "h1"))
-    (again,) = reserved(model, "h1", token="second")
-    model.follow([replace(again, job=replace(again.job, lost=1))], QUEUES, UNTIL, UNTIL, 1, "v")
+    (again,) = reserved(model, "h1", token="second", now=UNTIL)
+    model.follow([replace(again, job=replace(again.job, lost=1))], QUEUES, UNTIL, UNTIL, 1, "w")
     assert model.jobs["h1"].record.lost == 1
 
 

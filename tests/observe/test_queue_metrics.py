@@ -43,13 +43,13 @@ class Watched(MemoryDriver):
         self.parent.open_ones -= 1
         await super().close()
 
-    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
+    async def counts(self, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
         self.parent.asked.append(("counts",))
         if self.parent.error is not None:
             raise self.parent.error
         if self.parent.before_counting is not None:
             await self.parent.before_counting()
-        return await super().counts(now)
+        return await super().counts(now, cap)
 
     async def list(self, **options: Any) -> Page:
         self.parent.asked.append(("list", options["queue"], options["limit"]))

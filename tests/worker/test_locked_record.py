@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from taskharbor import JobContext
-from taskharbor.drivers import BackendUnavailable, Driver, DriverError, Lease, Outcome, TaskHarborError
+from taskharbor.drivers import BackendUnavailable, Driver, Lease, Outcome, TaskHarborError
 from taskharbor.events import JobStarted, JobSucceeded, LeaseLost, OutcomeRefused, StoreLost
 from taskharbor.worker import settler
 from tests.worker.workbench import Bench, bench_test, job
@@ -40,7 +40,9 @@ class Locking:
         answers = iter(await self._inner.settle(free, now))
         return [next(answers) if each in free else NOT_NOW for each in outcomes]
 
-    async def extend(self, leases: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Lease | DriverError]:
+    async def extend(
+        self, leases: Sequence[Lease], now: datetime, lease_for: timedelta
+    ) -> list[Lease | TaskHarborError]:
         free = [each for each in leases if each.job_id not in self._locked]
         self._asked += [each.job_id for each in leases if each.job_id in self._locked]
         answers = iter(await self._inner.extend(free, now, lease_for))

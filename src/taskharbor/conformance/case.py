@@ -7,7 +7,7 @@ Cases register themselves in the order in which they are written; their theme is
 from __future__ import annotations
 
 import importlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -61,11 +61,17 @@ class Case:
     name: str
     sentences: tuple[str, ...]
     function: CaseFunction
+    needs: tuple[str, ...] = ()
+    """The features that a driver must offer for it: see `taskharbor.drivers.features`."""
 
     @property
     def title(self) -> str:
         """The theme and the name: `lease.equality_is_expired`."""
         return f"{self.theme}.{self.name}"
+
+    def missing(self, features: Collection[str]) -> str:
+        """The feature for want of which a driver with these cannot be asked; empty if it can."""
+        return next((feature for feature in self.needs if feature not in features), "")
 
 
 class Skipped(Exception):
@@ -75,12 +81,16 @@ class Skipped(Exception):
 _REGISTERED: dict[str, Case] = {}
 
 
-def case(*sentences: str) -> Callable[[CaseFunction], CaseFunction]:
-    """Register a case for the sentences of docs/driver-contract.md that it guards, given word by word."""
+def case(*sentences: str, needs: str | tuple[str, ...] = ()) -> Callable[[CaseFunction], CaseFunction]:
+    """Register a case for the sentences of docs/driver-contract.md that it guards, given word by word.
+
+    `needs`: the feature, or features, without which it is not run.
+    """
+    needed = (needs,) if isinstance(needs, str) else needs
 
     def register(function: CaseFunction) -> CaseFunction:
         theme, name = function.__module__.rsplit(".", 1)[1], function.__name__
-        found = Case(theme, name, sentences, function)
+        found = Case(theme, name, sentences, function, needed)
         if found.title in _REGISTERED:
             raise ValueError(f"two cases are called {found.title}")
         _REGISTERED[found.title] = found

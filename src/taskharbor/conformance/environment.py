@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 from taskharbor.conformance.case import Skipped
 from taskharbor.drivers import (
@@ -31,7 +31,9 @@ from taskharbor.drivers import (
     Retry,
     State,
     TaskHarborError,
+    features_of,
 )
+from taskharbor.drivers.features import ATTEMPTS, FullDriver
 
 T = TypeVar("T")
 Damage: TypeAlias = Callable[[Any, str, Any], Awaitable[None] | None]
@@ -84,6 +86,9 @@ class Environment:
         dsn: str = "",
     ) -> None:
         self.driver = driver
+        self.full = cast(FullDriver, driver)
+        """The same with the verbs of every feature, for cases that need one."""
+        self.features = features_of(driver)
         self.now = now
         self.exclusive = exclusive
         self.dsn = dsn
@@ -96,6 +101,10 @@ class Environment:
         self._seed = seed
         self._made = 0
         self._siblings: list[Driver] = []
+
+    def offers(self, feature: str) -> bool:
+        """Whether the driver offers a feature."""
+        return feature in self.features
 
     # Names and times
 
@@ -218,9 +227,14 @@ class Environment:
         """Settle as cancelled."""
         await self.done(Cancelled(held.lease, reason), at)
 
-    async def extend(self, *held: Lease | Reserved, at: float = 0, lease: float = LEASE) -> list[Lease | DriverError]:
-        span = timedelta(milliseconds=round(lease * 1000))
-        return await self.driver.extend([lease_of(item) for item in held], self.at(at), span)
+    async def extend(
+        self, *held: Lease | Reserved, at: float = 0, lease: float = LEASE, notes: Mapping[str, bytes] | None = None
+    ) -> list[Lease | TaskHarborError]:
+        """Extend leases. `notes` need a driver with the feature `attempts`."""
+        span, leases = timedelta(milliseconds=round(lease * 1000)), [lease_of(item) for item in held]
+        if notes is None:
+            return list(await self.driver.extend(leases, self.at(at), span))
+        return list(await self.full.extend(leases, self.at(at), span, notes))
 
     async def dead(self, *, at: float = 0, **fields: Any) -> JobRecord:
         """A job in the dead letter queue. The case's queue must hold nothing runnable."""
@@ -235,6 +249,10 @@ class Environment:
         return job
 
     # Reading
+
+    def ran(self, at: float = 0, worker: str = "") -> dict[str, Any]:
+        """What a reservation writes into the record besides its deliveries."""
+        return {"began_at": self.at(at), "ran_on": worker} if self.offers(ATTEMPTS) else {}
 
     async def info(self, job: JobRecord | Reserved | str, at: float = 0) -> JobInfo:
         id = job if isinstance(job, str) else job.id if isinstance(job, JobRecord) else job.job.id

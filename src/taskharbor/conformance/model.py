@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from taskharbor.drivers import (
+    ALL_FEATURES,
     Ack,
     Cancelled,
     Enqueued,
@@ -98,6 +99,8 @@ class ContractModel:
     paused: set[str] = field(default_factory=set)
     cancelled_flows: set[str] = field(default_factory=set)
     number: int = 0
+    features: frozenset[str] = ALL_FEATURES
+    """Those of the driver that it is compared with."""
 
     def next_number(self) -> int:
         self.number += 1
@@ -246,7 +249,7 @@ class ContractModel:
             assert queue in queues, f"{id} is in {queue}, which was not asked for"
             assert id in self.runnable(queue, now), f"{id} was reserved, allowed are {self.runnable(queue, now)}"
             assert each.lease == Lease(id, queue, each.lease.token, until)
-            self.grant(self.jobs[id], replace(each.lease, expires_at=FAR), worker)
+            self.grant(self.jobs[id], replace(each.lease, expires_at=FAR), now, worker)
             assert each.job == self.jobs[id].record
         if len(taken) < limit:
             left = [id for queue in queues for id in self.runnable(queue, now)]
@@ -254,8 +257,10 @@ class ContractModel:
         for each in taken:  # not before, because a lease may last no time at all
             self.jobs[each.job.id].lease = each.lease
 
-    def grant(self, job: ModelJob, lease: Lease, worker: str) -> None:
+    def grant(self, job: ModelJob, lease: Lease, now: datetime, worker: str) -> None:
         changes: dict[str, Any] = {"deliveries": job.record.deliveries + 1}
+        if "attempts" in self.features:
+            changes |= {"began_at": now, "ran_on": worker}
         if job.lease is not None:  # expired: its worker was lost
             changes |= {"lost": job.record.lost + 1, "run_at": None}
         job.record = replace(job.record, **changes)

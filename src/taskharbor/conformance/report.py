@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,11 +16,13 @@ class Verdict(StrEnum):
     OK = "ok"
     FAILED = "failed"
     SKIPPED = "skipped"
+    NOT_OFFERED = "not offered"
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One case and how it ended. `text` is the error of a failed case, or why one was skipped."""
+    """One case and how it ended. `text` is the error of a failed case, why one was skipped, or the feature that the
+    driver does not offer."""
 
     case: Case
     verdict: Verdict
@@ -53,6 +56,11 @@ class Report:
         """The cases that could not be run here, each with the reason."""
         return [result for result in self.results if result.verdict is Verdict.SKIPPED]
 
+    @property
+    def not_offered(self) -> list[CaseResult]:
+        """The cases of features that the driver does not offer. They were not run."""
+        return [result for result in self.results if result.verdict is Verdict.NOT_OFFERED]
+
     def lines(self) -> Iterator[str]:
         """The report as text: a line for each theme, then what failed, with the sentence it breaks."""
         themes: dict[str, list[CaseResult]] = {}
@@ -60,21 +68,24 @@ class Report:
             themes.setdefault(result.case.theme, []).append(result)
         width = max((len(theme) for theme in themes), default=0)
         for theme, results in themes.items():
-            passed = sum(result.verdict is Verdict.OK for result in results)
-            mark = "FAILED" if any(result.verdict is Verdict.FAILED for result in results) else "ok"
+            verdicts = [result.verdict for result in results]
+            passed = verdicts.count(Verdict.OK)
+            mark = "FAILED" if Verdict.FAILED in verdicts else "ok"
+            if set(verdicts) == {Verdict.NOT_OFFERED}:
+                mark = "not offered"
             yield f"  {theme:<{width}}  {passed:>3} of {len(results):>3}  {mark}"
         for result in self.failed:
             yield ""
             yield f"FAILED {result.case.title}"
             yield from (f"  the contract says: {sentence}" for sentence in result.case.sentences)
             yield from (f"  {line}" for line in result.text.splitlines())
-        reasons: dict[str, int] = {}
-        for result in self.skipped:
-            reasons[result.text] = reasons.get(result.text, 0) + 1
         yield ""
-        yield from (f"skipped {number}: {reason}" for reason, number in reasons.items())
-        passed = len(self.results) - len(self.failed) - len(self.skipped)
-        yield f"{passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
+        for results, word in ((self.skipped, "skipped"), (self.not_offered, "not offered")):
+            reasons = Counter(result.text for result in results)
+            yield from (f"{word} {number}: {reason}" for reason, number in reasons.items())
+        passed = sum(result.verdict is Verdict.OK for result in self.results)
+        last = f"{passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
+        yield f"{last}, {len(self.not_offered)} not offered" if self.not_offered else last
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

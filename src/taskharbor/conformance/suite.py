@@ -9,7 +9,7 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 try:
@@ -27,12 +27,15 @@ if (
 
 from taskharbor.conformance.case import Case, Skipped, all_cases
 from taskharbor.conformance.environment import SAMPLES, Environment, settled
-from taskharbor.drivers import Driver
+from taskharbor.drivers import Driver, features_of
 
 
 class DriverHooks:
     """What the test class of a driver provides."""
 
+    features: Collection[str] = frozenset()
+    """The features that the driver offers: its attribute of the same name. Without it, the cases of a feature are no
+    tests of the class."""
     damage_samples = SAMPLES
     """How many pairs of field and damage each case of the theme `damaged_fields` tries; there are some two hundred."""
     damage_seed = 0
@@ -64,8 +67,70 @@ class DriverHooks:
         return None
 
 
+def _name_of(case: Case) -> str:
+    return f"test_{case.theme}_{case.name}"
+
+
+def _test_of(case: Case) -> Callable[[DriverCases], None]:
+    def test(self: DriverCases) -> None:
+        async def live() -> None:
+            driver = await settled(self.make_driver())
+            await driver.open()
+            try:
+                env = Environment(
+                    driver,
+                    damage=self.damage,
+                    damage_field=self.damage_field,
+                    samples=self.damage_samples,
+                    seed=self.damage_seed,
+                )
+                try:
+                    await case.function(env)
+                finally:
+                    await env.close()
+                    await settled(self.clean(driver))
+            finally:
+                await driver.close()
+
+        try:
+            asyncio.run(live())
+        except Skipped as reason:
+            pytest.skip(str(reason))
+
+    test.__name__ = _name_of(case)
+    test.__qualname__ = f"DriverCases.{test.__name__}"
+    test.__doc__ = "\n".join(case.sentences)
+    return test
+
+
 class DriverCases(DriverHooks):
     """The cases alone, without the state machine. Each case is a test `test_<theme>_<name>`."""
+
+    def __init_subclass__(cls, **how: Any) -> None:
+        super().__init_subclass__(**how)
+        for case in all_cases():
+            if case.missing(cls.features):
+                setattr(cls, _name_of(case), None)  # pytest collects functions
+            elif getattr(cls, _name_of(case)) is None:
+                setattr(cls, _name_of(case), _test_of(case))
+
+    def test_features(self) -> None:
+        """The class names the features of the driver, so that no case is left out by mistake."""
+
+        async def offered() -> frozenset[str]:
+            driver = await settled(self.make_driver())
+            await driver.open()
+            try:
+                return features_of(driver)
+            finally:
+                await settled(self.clean(driver))
+                await driver.close()
+
+        assert asyncio.run(offered()) == frozenset(self.features), "give your test class the `features` of your driver"
+
+
+for _case in all_cases():
+    setattr(DriverCases, _name_of(_case), None if _case.needs else _test_of(_case))
 
 
 class DriverMachine(DriverHooks):
@@ -114,44 +179,3 @@ class DriverConformance(DriverCases, DriverMachine):
         async def damage(self, driver, id, how):
             await break_record(id, how)
     """
-
-
-def _test_of(case: Case) -> Callable[[DriverCases], None]:
-    def test(self: DriverCases) -> None:
-        async def live() -> None:
-            driver = await settled(self.make_driver())
-            await driver.open()
-            try:
-                env = Environment(
-                    driver,
-                    damage=self.damage,
-                    damage_field=self.damage_field,
-                    samples=self.damage_samples,
-                    seed=self.damage_seed,
-                )
-                try:
-                    await case.function(env)
-                finally:
-                    await env.close()
-                    await settled(self.clean(driver))
-            finally:
-                await driver.close()
-
-        try:
-            asyncio.run(live())
-        except Skipped as reason:
-            pytest.skip(str(reason))
-
-    test.__name__ = f"test_{case.theme}_{case.name}"
-    test.__qualname__ = f"DriverCases.{test.__name__}"
-    test.__doc__ = "\n".join(case.sentences)
-    return test
-
-
-def _add_tests(target: Any) -> None:
-    for case in all_cases():
-        test = _test_of(case)
-        setattr(target, test.__name__, test)
-
-
-_add_tests(DriverCases)

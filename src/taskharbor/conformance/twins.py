@@ -27,6 +27,7 @@ from taskharbor.drivers import (
     Lease,
     Outcome,
     TaskHarborError,
+    features_of,
 )
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ class Twins:
 
     def __init__(self, subject: Driver, queues: Sequence[str], flows: Sequence[str], now: datetime) -> None:
         self.subject = subject
-        self.model = ContractModel()
+        self.model = ContractModel(features=features_of(subject))
         self.oracle = Oracle()
         self.queues = list(queues)
         self.flows = list(flows)

@@ -121,7 +121,9 @@ class Driver(ClientDriver, Protocol):
     ) -> list[Reserved]:
         """Take up to `limit` runnable jobs, each under a lease. Never blocks."""
 
-    async def extend(self, leases: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Lease | DriverError]:
+    async def extend(
+        self, leases: Sequence[Lease], now: datetime, lease_for: timedelta
+    ) -> Sequence[Lease | TaskHarborError]:
         """Move the end of leases to `now + lease_for`, never earlier than it was."""
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.amendment import Amend
-from taskharbor.model.errors import DriverError, FeatureMissing, TaskHarborError
+from taskharbor.model.errors import FeatureMissing, TaskHarborError
 from taskharbor.model.job import Figures, FlowPage, FlowStatus, Page, State
 from taskharbor.model.lease import Lease
 
@@ -62,7 +62,7 @@ class AttemptsDriver(Driver, Protocol):
         now: datetime,
         lease_for: timedelta,
         notes: Mapping[str, bytes] | None = None,
-    ) -> list[Lease | DriverError]:
+    ) -> Sequence[Lease | TaskHarborError]:
         """Extend leases, and store the note of each whose token is in `notes`, if its lease holds."""
 
 
@@ -134,3 +134,7 @@ class FiguresDriver(Driver, Protocol):
 
     async def figures(self, since: datetime, until: datetime, queue: str | None = None) -> list[Figures]:
         """The figures of the minutes from `since` to before `until`, in the order of minutes, then queues."""
+
+
+class FullDriver(AttemptsDriver, FiltersDriver, UpcomingDriver, AmendDriver, FlowsDriver, FiguresDriver, Protocol):
+    """A driver with every feature."""

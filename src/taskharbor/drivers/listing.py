@@ -142,6 +142,12 @@ def _place(
     return (decode_cursor(cursor) if cursor is not None else None), order == "-id"
 
 
+def check_cap(cap: int | None) -> None:
+    """ValueError unless the argument of `counts` is None or at least 1."""
+    if cap is not None and cap < 1:
+        raise ValueError(f"cap: expected at least 1, got {cap}")
+
+
 class ListVerb:
     """The verb `list`, on top of `list_jobs`: a driver inherits it and implements `list_jobs`."""
 

@@ -1,4 +1,4 @@
-"""Why a driver refuses a lease, an edge, a requeue, a cancel or a delete: the same errors and sentences everywhere."""
+"""Why a driver refuses a lease, an edge, a requeue, a cancel, a delete or an amend: the same sentences everywhere."""
 
 from __future__ import annotations
 
@@ -97,3 +97,13 @@ def wrong_state(id: str, state: str, verb: Literal["requeue", "cancel"]) -> Wron
 def still_needed(id: str, dependents: int) -> WrongState:
     """A job cannot be deleted while unfinished jobs depend on it."""
     return WrongState(f"job {id} is needed: {dependents} unfinished job(s) depend on it")
+
+
+def not_amendable(id: str, state: str) -> WrongState:
+    """A job is done, or under a lease: it may be running, or what ran it may be lost and not yet replaced."""
+    return WrongState(f"job {id} is {state}; amend takes what is neither done nor under a lease")
+
+
+def amended_since(id: str) -> WrongState:
+    """A job is not as the editor saw it."""
+    return WrongState(f"job {id} was reserved or amended since; read it again")

@@ -22,7 +22,7 @@ D = TypeVar("D", bound=type)
 MAX_LIMIT_JOBS = 10_000  # a lease token is made for each before the store is called
 _VERBS = (
     "reserve", "extend", "settle", "results", "release", "wait", "is_paused", "inspect", "list", "requeue", "cancel",
-    "delete", "flow", "cancel_flow",
+    "delete", "flow", "cancel_flow", "upcoming", "figures",
 )  # fmt: skip
 
 
@@ -31,14 +31,14 @@ def accepts_any_name(driver: D) -> D:
     for verb in _VERBS:
         if hasattr(driver, verb):  # blocking calls have a client's verbs only
             setattr(driver, verb, _guarded(getattr(driver, verb)))
-    for verb, place in (("reserve", 3), ("list", None), ("prune", 1)):
+    for verb, place in (("reserve", 3), ("list", None), ("flows", None), ("prune", 1)):
         if hasattr(driver, verb):
             setattr(driver, verb, _bounded(getattr(driver, verb), place))
     return driver
 
 
 def _guarded(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    filters = verb.__name__ == "list"  # its texts are names to filter by
+    filters = verb.__name__ in ("list", "figures")  # their texts are names to filter by
 
     @functools.wraps(verb)
     async def call(self: Any, *args: Any, **named: Any) -> Any:

@@ -189,7 +189,10 @@ def check_amend(change: Amend, max_payload: int = MAX_PAYLOAD_BYTES) -> None:
     check_name(change.id, "id")
     check_number(change.deliveries, "deliveries", 0)
     check_number(change.edits, "edits", 0)
-    check_job(replace(_ANY_JOB, **change.changes()), max_payload)
+    changes = change.changes()
+    if not changes:
+        raise InvalidJob("amend: expected at least one change, got none; name the fields to change")
+    check_job(replace(_ANY_JOB, **changes), max_payload)
 
 
 _ANY_JOB = JobRecord(id="any", type="any")

@@ -66,7 +66,7 @@ async def requeue_dead(env: Environment) -> None:
     assert await env.driver.requeue([job.id], env.at(5)) == [None]
     info = await env.info(job, 5)
     assert info.state == "ready"
-    assert info.job == replace(job, attempts=3, last_error="trace", failed_at=env.at(1), deliveries=1)
+    assert info.job == replace(job, attempts=3, last_error="trace", failed_at=env.at(1), deliveries=1, **env.ran())
     assert (await env.take_one(at=5)).job.deliveries == 2
 
 

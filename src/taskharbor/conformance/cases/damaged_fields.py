@@ -28,6 +28,7 @@ from taskharbor.drivers import (
     TaskHarborError,
     check_record,
 )
+from taskharbor.drivers.features import AMEND, ATTEMPTS
 
 ALONE = (
     "Whatever another program put into a field of one record, no call raises because of it, and no other record is "
@@ -35,6 +36,7 @@ ALONE = (
 )
 KINDS = ("missing", "empty", "word", "bytes", "negative", "huge", "fraction", "infinite", "nested")
 FIELDS = (*(name for name in JobRecord.__struct_fields__ if name not in ("id", "queue")), "state")
+OF_ATTEMPTS = {"began_at", "ran_on", "trail", "error_class", "fingerprint", "note", "keep_for"}
 STANDING = {"group", "run_at", "depends_on", "flow_id", "state"}
 RICH: dict[str, Any] = {
     "payload": b"{}",
@@ -130,7 +132,9 @@ async def beside(pair: Pair, broken: JobRecord, neighbours: Sequence[JobRecord],
 
 
 async def in_every_place(env: Environment, place: Place) -> None:
-    pairs = [(field, kind) for field in FIELDS for kind in KINDS]
+    fields = [name for name in FIELDS if env.offers(ATTEMPTS) or name not in OF_ATTEMPTS]
+    fields = [name for name in fields if env.offers(AMEND) or name != "edits"]
+    pairs = [(field, kind) for field in fields for kind in KINDS]
     for number, (field, kind) in enumerate(env.draw(pairs)):
         try:
             await place(env, Pair(env, number, field, kind))

@@ -47,7 +47,7 @@ async def record_comes_back_from_reserve_and_list(env: Environment) -> None:
     job = full(env)
     await env.put(job)
     assert [item.job for item in (await env.driver.list(now=env.now, queue=env.queue)).items] == [job]
-    assert replace((await env.take_one()).job, deliveries=0) == job
+    assert (await env.take_one()).job == replace(job, deliveries=1, **env.ran())
 
 
 @case(AS_GIVEN)

@@ -81,7 +81,7 @@ async def journey(env: Environment, number: int, field: str, value: Any) -> None
     assert (await env.info(extreme)).job == extreme
     held = await take(env, queue, 0, worker)
     assert held.keys() == names
-    assert held[extreme.id].job == replace(extreme, deliveries=1)
+    assert held[extreme.id].job == replace(extreme, deliveries=1, **env.ran(0, worker))
     assert all(isinstance(answer, Lease) for answer in await env.extend(*held.values()))
     again = [Retry(item.lease, None, item.job.attempts, "snoozed") for item in held.values()]
     assert await env.settle(*again) == [None] * 3

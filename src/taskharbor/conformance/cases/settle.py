@@ -37,6 +37,7 @@ async def begin(env: Environment) -> tuple[JobRecord, Lease]:
         "last_error": "first error",
         "failed_at": env.at(1),
         "deliveries": 2,
+        **env.ran(4, env.name("w")),
     }
     assert again.job == replace(job, **expected)
     return again.job, again.lease
@@ -107,7 +108,8 @@ async def each_of_the_two_alone(env: Environment) -> None:
     await becomes(env, job, 6, "ready", run_at=None, attempts=2, last_error="second")
     lease = (await env.take_one(at=6)).lease
     await env.done(Retry(lease, None, 3, "", env.at(7)), at=7)
-    await becomes(env, job, 7, "ready", run_at=None, attempts=3, last_error="second", failed_at=env.at(7), deliveries=3)
+    changes = {"attempts": 3, "last_error": "second", "failed_at": env.at(7), "deliveries": 3, **env.ran(6)}
+    await becomes(env, job, 7, "ready", run_at=None, **changes)
 
 
 @case(GIVE_BACK)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
 from taskharbor.drivers.memory.flows import link
-from taskharbor.drivers.memory.records import BLOCKED, CANCELLED, Entry, finished, state_at
+from taskharbor.drivers.memory.heaps import OrderedEntries
+from taskharbor.drivers.memory.records import CANCELLED, MICROSECOND, Entry, finished, state_at
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
 from taskharbor.model.bounds import check_moment, check_name
@@ -37,14 +38,16 @@ def requeue(
         state = state_at(entry, moment)
         if state is not State.DLQ and state is not State.CANCELLED:
             return wrong_state(entry.record.id, state, "requeue")
-        record = replace(entry.record, reason="", finished_at=None, lost=0, run_at=run_at)
+        record = replace(entry.record, reason="", finished_at=None, lost=0, run_at=run_at, note=b"")
         if reset_attempts:
             record = replace(record, attempts=0)
         if record.flow_id is not None:
             store.flows[record.flow_id].cancelled = False
         was_finished = finished(entry)
-        store.take_out(entry, record, BLOCKED)
+        store.take_out(entry, record)
+        store.block(entry)
         store.unmet.pop(record.id, None)
+        entry.lost_at = None
         if was_finished:
             store.reopen(entry)
         if record.depends_on:
@@ -98,14 +101,18 @@ def delete(store: MemoryStore, ids: Sequence[str]) -> list[DriverError | None]:
     return _for_each(store, ids, act)
 
 
-def prune(store: MemoryStore, before: datetime, limit: int) -> int:
-    """Forget up to `limit` jobs that finished before a moment, the oldest first."""
-    moment, pruned = to_us(before), 0
-    while pruned < limit and (entry := store.finished.peek()) is not None:
-        assert entry.record.finished_at is not None
-        if to_us(entry.record.finished_at) >= moment:
-            break
-        store.finished.pop()
+def prune(store: MemoryStore, before: datetime, limit: int, retention: timedelta) -> int:
+    """Forget up to `limit` jobs that are kept no longer, the oldest first."""
+    moment = to_us(before)
+    pruned = _prune(store, store.finished, moment, limit)
+    return pruned + _prune(store, store.kept, moment + retention // MICROSECOND, limit - pruned)
+
+
+def _prune(store: MemoryStore, ended: OrderedEntries, moment: int, limit: int) -> int:
+    pruned = 0
+    while pruned < limit and (first := ended.first()) is not None and first < moment:
+        entry = ended.pop()
+        assert entry is not None
         flow = store.flows[entry.record.flow_id] if entry.record.flow_id is not None else None
         if entry.holds or (flow is not None and flow.open):
             # Parked until what needs it has finished, or each prune would wade through all of these again.

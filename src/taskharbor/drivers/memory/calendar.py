@@ -50,6 +50,22 @@ class Calendar:
         if not bucket:
             del side[moment]
 
+    def next(self) -> int | None:
+        """The earliest moment ahead that has an entry."""
+        while self._next and self._next[0] not in self.ahead:
+            heappop(self._next)
+        return self._next[0] if self._next else None
+
+    def size(self) -> int:
+        """How many entries it has."""
+        return sum(map(len, self.ahead.values())) + sum(map(len, self.behind.values()))
+
+    def entries(self) -> Iterator[Entry]:
+        """All entries, on both sides of the present."""
+        for side in (self.ahead, self.behind):
+            for bucket in side.values():
+                yield from bucket
+
     def forward(self, now: int) -> Iterator[Entry]:
         """Move on to a later moment; yields the entries that are behind it now."""
         self.now = now

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.listing import JobQuery, ListVerb
-from taskharbor.drivers.memory import admin, reading
+from taskharbor.drivers.features import ALL_FEATURES
+from taskharbor.drivers.listing import FlowQuery, FlowsVerb, JobQuery, ListVerb
+from taskharbor.drivers.memory import admin, listing, reading
+from taskharbor.drivers.memory.amend import amend
 from taskharbor.drivers.memory.blocking import MemoryBlocking
 from taskharbor.drivers.memory.enqueue import enqueue
 from taskharbor.drivers.memory.leases import extend, release
@@ -23,9 +25,10 @@ from taskharbor.drivers.memory.reserve import reserve
 from taskharbor.drivers.memory.settle import settle
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.wait_calls import WaitCall
-from taskharbor.model.bounds import check_name
+from taskharbor.model.amendment import Amend
+from taskharbor.model.bounds import check_figures, check_name
 from taskharbor.model.errors import DriverError, TaskHarborError
-from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, WorkerInfo
+from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import from_ms
@@ -34,12 +37,14 @@ _STORES: dict[str, MemoryStore] = {}  # memory://name: kept for the life of the 
 _STORES_LOCK = threading.Lock()
 
 
-class MemoryDriver(ListVerb, SingleVerbs):
+class MemoryDriver(ListVerb, FlowsVerb, SingleVerbs):
     """Jobs in memory.
 
     >>> MemoryDriver("memory://").retention
     datetime.timedelta(days=1)
     """
+
+    features = ALL_FEATURES
 
     def __init__(self, dsn: str = "memory://") -> None:
         name, self._retention, self._max_payload = parse(dsn)
@@ -96,9 +101,15 @@ class MemoryDriver(ListVerb, SingleVerbs):
                     self._drained[name] = queue.arrived
             return reserved
 
-    async def extend(self, leases: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Lease | DriverError]:
+    async def extend(
+        self,
+        leases: Sequence[Lease],
+        now: datetime,
+        lease_for: timedelta,
+        notes: Mapping[str, bytes] | None = None,
+    ) -> list[Lease | TaskHarborError]:
         with self.store.lock:
-            return extend(self.store, leases, now, lease_for)
+            return extend(self.store, leases, now, lease_for, notes)
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         with self.store.lock:
@@ -164,9 +175,13 @@ class MemoryDriver(ListVerb, SingleVerbs):
         with self.store.lock:
             return reading.inspect(self.store, id, now)
 
-    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
+    async def counts(self, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
         with self.store.lock:
-            return reading.counts(self.store, now)
+            return reading.counts(self.store, now, cap)
+
+    async def upcoming(self, queues: Sequence[str], now: datetime) -> datetime | None:
+        with self.store.lock:
+            return reading.upcoming(self.store, queues, now)
 
     async def queues(self) -> list[str]:
         with self.store.lock:
@@ -194,7 +209,13 @@ class MemoryDriver(ListVerb, SingleVerbs):
 
     async def prune(self, before: datetime, limit: int) -> int:
         with self.store.lock:
-            return admin.prune(self.store, before, limit)
+            return admin.prune(self.store, before, limit, self._retention)
+
+    async def amend(self, changes: Sequence[Amend], now: datetime) -> list[TaskHarborError | None]:
+        with self.store.lock:
+            results = amend(self.store, changes, now, self._max_payload)
+            self._wake()
+            return results
 
     async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
         with self.store.lock:
@@ -216,7 +237,22 @@ class MemoryDriver(ListVerb, SingleVerbs):
 
     async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         with self.store.lock:
-            return reading.list_jobs(self.store, now, wanted)
+            return listing.list_jobs(self.store, now, wanted)
+
+    async def list_flows(self, now: datetime, wanted: FlowQuery) -> FlowPage:
+        with self.store.lock:
+            return listing.list_flows(self.store, wanted)
+
+    # Figures
+
+    async def add_figures(self, rows: Sequence[Figures], now: datetime) -> None:
+        check_figures(rows)
+        with self.store.lock:
+            self.store.figures.add(rows, now)
+
+    async def figures(self, since: datetime, until: datetime, queue: str | None = None) -> list[Figures]:
+        with self.store.lock:
+            return self.store.figures.read(since, until, queue)
 
 
 def _store_named(name: str) -> MemoryStore:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from taskharbor.drivers import planning
 from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
 from taskharbor.drivers.memory.flows import link
-from taskharbor.drivers.memory.records import BLOCKED, CANCELLED, DONE, Entry
+from taskharbor.drivers.memory.records import CANCELLED, DONE, Entry
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.planning import Facts, JobFacts, Lookup, Plan, plan_jobs, run
 from taskharbor.model.bounds import check_job
@@ -75,7 +75,7 @@ def _place(store: MemoryStore, entry: Entry, now: datetime, moment: int) -> None
         record = replace(record, reason=FLOW_CANCELLED_REASON, finished_at=now)
         store.finish(entry, CANCELLED, record, moment)
     elif entry.open:
-        entry.queue.set_standing(entry, BLOCKED)
+        store.block(entry)
     else:
         entry.queue.join(entry, moment, entry.stored)
 
@@ -105,18 +105,35 @@ def _as_new(job: JobRecord, now: datetime) -> JobRecord:
         or job.result is not None
         or job.last_error
         or job.reason
+        or job.began_at is not None
+        or job.ran_on
+        or job.trail
+        or job.error_class
+        or job.fingerprint
+        or job.note
+        or job.edits
         or job.metadata
     ):
-        job = replace(
-            job,
-            deliveries=0,
-            lost=0,
-            handed_to=None,
-            failed_at=None,
-            finished_at=None,
-            result=None,
-            last_error="",
-            reason="",
-            metadata=dict(job.metadata),  # the caller's dict stays the caller's
-        )
+        # A copy of the metadata: the caller's dict stays the caller's.
+        job = replace(job, **_FRESH, metadata=dict(job.metadata))
     return replace(job, created_at=now) if job.created_at == EPOCH else job
+
+
+_FRESH = {
+    "deliveries": 0,
+    "lost": 0,
+    "handed_to": None,
+    "failed_at": None,
+    "finished_at": None,
+    "result": None,
+    "last_error": "",
+    "reason": "",
+    "began_at": None,
+    "ran_on": "",
+    "trail": b"",
+    "error_class": "",
+    "fingerprint": "",
+    "note": b"",
+    "edits": 0,
+}
+"""What only the store writes, as it is at the start."""

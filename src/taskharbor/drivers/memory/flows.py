@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from taskharbor.drivers.memory.records import BLOCKED, DONE, Entry, finished
+from taskharbor.drivers.memory.records import BLOCKED, CANCELLED, DLQ, DONE, UNKNOWN, Entry, finished
+from taskharbor.model.job import FlowStatus
 
 if TYPE_CHECKING:
     from taskharbor.drivers.memory.store import MemoryStore
@@ -20,13 +21,59 @@ if TYPE_CHECKING:
 class StoredFlow:
     """One flow. It exists as long as a record of it does."""
 
-    __slots__ = ("cancelled", "members", "open", "parked")
+    __slots__ = ("_ends", "cancelled", "dead", "members", "open", "parked", "stopped")
 
     def __init__(self) -> None:
         self.members: dict[Entry, None] = {}
         self.open = 0  # members neither done nor cancelled
         self.cancelled = False
         self.parked: dict[Entry, None] = {}  # finished members that prune met while the flow was open
+        self.dead: dict[Entry, None] = {}  # members that are, or once were, dead
+        self.stopped: dict[Entry, None] = {}  # the same of those cancelled
+        self._ends: tuple[Entry, Entry] | None = None  # the first and the last member by id; None: to be found again
+
+    def add(self, entry: Entry) -> None:
+        """A new member."""
+        if not self.members:
+            self._ends = (entry, entry)
+        elif self._ends is not None:
+            first, last = self._ends
+            id = entry.record.id
+            self._ends = (entry if id < first.record.id else first, entry if id > last.record.id else last)
+        self.members[entry] = None
+        self.open += 1
+
+    def remove(self, entry: Entry) -> None:
+        """A member is forgotten."""
+        for entries in (self.members, self.dead, self.stopped):
+            entries.pop(entry, None)
+        if self._ends is not None and entry in self._ends:
+            self._ends = None
+
+    def ends(self) -> tuple[Entry, Entry]:
+        """The first and the last member in the order of ids."""
+        if self._ends is None:
+            self._ends = min(self.members, key=_id), max(self.members, key=_id)
+        return self._ends
+
+
+def status_of(flow: StoredFlow) -> FlowStatus:
+    """The status of a flow, without a look at each member."""
+    if _any_stands(flow.dead, (DLQ, UNKNOWN)):
+        return FlowStatus.FAILED
+    if _any_stands(flow.stopped, (CANCELLED,)):
+        return FlowStatus.CANCELLED
+    return FlowStatus.RUNNING if flow.open else FlowStatus.SUCCEEDED
+
+
+def _any_stands(entries: dict[Entry, None], standings: tuple[int, ...]) -> bool:
+    """Whether one of the entries has one of the standings; those before it that no longer have one are dropped."""
+    while entries:
+        entry = next(iter(entries))
+        if entry.standing in standings:
+            return True
+        del entries[entry]
+    return False
 
 
 def dependencies(store: MemoryStore, entry: Entry) -> list[Entry]:
@@ -133,3 +180,7 @@ def _one_less(store: MemoryStore, dependent: Entry, now: int) -> None:
 
 def _stored(entry: Entry) -> int:
     return entry.stored
+
+
+def _id(entry: Entry) -> str:
+    return entry.record.id

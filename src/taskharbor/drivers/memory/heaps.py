@@ -127,6 +127,14 @@ class OrderedEntries(EntryHeap):
                 return entry
             self.stale -= 1
 
+    def first(self) -> int | None:
+        """What orders the first entry: the number that it was appended with."""
+        if self.peek() is None:
+            return None
+        in_order, heap = self.in_order, self.heap
+        order: int = heap[0][0] if not in_order or (heap and heap[0] < in_order[0]) else in_order[0][0]
+        return order
+
     def pop_many(self, limit: int) -> list[Entry]:
         """Up to `limit` entries, which leave. Costs half as much as calls of `pop` while the heap is empty."""
         popped: list[Entry] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
 
@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from taskharbor.drivers.memory.records import EXPIRED, INFLIGHT, LEASED, Entry
 from taskharbor.drivers.memory.store import MemoryStore
+from taskharbor.drivers.notes import bad_notes
 from taskharbor.drivers.refusals import check_lease
-from taskharbor.model.errors import DriverError
+from taskharbor.model.errors import DriverError, TaskHarborError
 from taskharbor.model.lease import Lease
 from taskharbor.model.times import to_us
 
@@ -30,16 +31,21 @@ def refusal(entry: Entry | None, lease: Lease, now: datetime) -> DriverError | N
 
 
 def extend(
-    store: MemoryStore, leases: Sequence[Lease], now: datetime, lease_for: timedelta
-) -> list[Lease | DriverError]:
-    """Move the ends of leases, never to an earlier moment."""
+    store: MemoryStore,
+    leases: Sequence[Lease],
+    now: datetime,
+    lease_for: timedelta,
+    notes: Mapping[str, bytes] | None = None,
+) -> list[Lease | TaskHarborError]:
+    """Move the ends of leases, never to an earlier moment, and store the notes of those that hold."""
     moment = to_us(now)
     wanted = now + lease_for
     until = to_us(wanted)
-    results: list[Lease | DriverError] = []
-    for lease in leases:
+    bad = bad_notes(leases, notes) if notes else {}
+    results: list[Lease | TaskHarborError] = []
+    for place, lease in enumerate(leases):
         entry = store.entries.get(lease.job_id)
-        refused = refusal(entry, lease, now)
+        refused: TaskHarborError | None = bad.get(place) or refusal(entry, lease, now)
         if refused is not None:
             results.append(refused)
             continue
@@ -52,6 +58,8 @@ def extend(
             queue.calendar.remove(entry)
             queue.calendar.add(entry, until)
             entry.lease = Lease(lease.job_id, queue.name, lease.token, wanted)
+        if notes and lease.token in notes:
+            entry.record = replace(entry.record, note=notes[lease.token])
         assert entry.lease is not None
         results.append(entry.lease)
     return results
@@ -73,4 +81,5 @@ def release(store: MemoryStore, worker: str, now: datetime, keep: Sequence[str])
         lost = entry.record.lost
         lost = lost + 1 if type(lost) is int else lost  # a damaged record is kept as it was found
         store.join(entry, replace(entry.record, lost=lost, run_at=None), moment)
+        entry.lost_at = now
     return len(held)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
 
 from taskharbor.drivers.contract import WORKER_SILENCE
-from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.listing import JobQuery
+from taskharbor.drivers.listing import check_cap
 from taskharbor.drivers.memory.flows import last_in_place, waiting_for
 from taskharbor.drivers.memory.records import STATES, Entry, damage_of, outward, readable, state_at
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.refusals import no_flow, no_job
-from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo
-from taskharbor.model.times import to_us
+from taskharbor.model.job import FlowInfo, JobInfo, State, WorkerInfo
+from taskharbor.model.times import from_us, to_us
 
 
 def info(store: MemoryStore, entry: Entry, now: int) -> JobInfo:
@@ -41,33 +39,9 @@ def inspect(store: MemoryStore, id: str, now: datetime) -> JobInfo:
     return info(store, entry, to_us(now))
 
 
-def list_jobs(store: MemoryStore, now: datetime, wanted: JobQuery) -> Page:
-    """A page of jobs in the order of their ids."""
-    moment = to_us(now)
-    if wanted.flow_id is None:
-        ids = store.sorted_ids()
-    else:
-        flow = store.flows.get(wanted.flow_id)
-        ids = sorted(entry.record.id for entry in flow.members) if flow is not None else []
-    items: list[JobInfo] = []
-    for index in range(bisect_right(ids, wanted.after) if wanted.after is not None else 0, len(ids)):
-        entry = store.entries.get(ids[index])
-        if (
-            entry is None
-            or (wanted.queue is not None and entry.record.queue != wanted.queue)
-            or (wanted.type is not None and entry.record.type != wanted.type)
-            or (wanted.group is not None and entry.record.group != wanted.group)
-            or (wanted.state is not None and state_at(entry, moment) is not wanted.state)
-        ):
-            continue
-        if len(items) == wanted.limit:
-            return Page(tuple(items), encode_cursor(items[-1].job.id))
-        items.append(info(store, entry, moment))
-    return Page(tuple(items))
-
-
-def counts(store: MemoryStore, now: datetime) -> dict[str, dict[str, int]]:
-    """How many jobs each queue has in each state."""
+def counts(store: MemoryStore, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
+    """How many jobs each queue has in each state; `cap` stands for that many or more."""
+    check_cap(cap)
     moment = to_us(now)
     by_queue: dict[str, dict[str, int]] = {}
     for name, queue in sorted(store.queues.items()):
@@ -76,10 +50,23 @@ def counts(store: MemoryStore, now: datetime) -> dict[str, dict[str, int]]:
         for standing, number in enumerate(queue.counts):
             if number:
                 state = STATES[standing].value
-                states[state] = states.get(state, 0) + number
+                number += states.get(state, 0)
+                states[state] = number if cap is None else min(number, cap)
         if states:
             by_queue[name] = states
     return by_queue
+
+
+def upcoming(store: MemoryStore, names: Sequence[str], now: datetime) -> datetime | None:
+    """When the next job becomes due in these queues, or the next lease ends, though nothing is called."""
+    moment, found = to_us(now), []
+    for name in names:
+        queue = store.queues.get(name)
+        if queue is not None and not queue.paused:
+            queue.move(moment)
+            if (due := queue.calendar.next()) is not None:
+                found.append(due)
+    return from_us(min(found)) if found else None
 
 
 def queues(store: MemoryStore) -> list[str]:

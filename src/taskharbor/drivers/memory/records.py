@@ -12,7 +12,7 @@ Moments are whole microseconds since 1970 (`to_us`): exact for any datetime, and
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -46,7 +46,9 @@ LEASED = frozenset({INFLIGHT, EXPIRED})
 WAITING = frozenset({READY, SCHEDULED})
 _FINISHED = frozenset({DONE, CANCELLED})
 
-_MICROSECOND = timedelta(microseconds=1)
+LISTED = (BLOCKED, DLQ, CANCELLED)
+
+MICROSECOND = timedelta(microseconds=1)
 
 
 class Entry(msgspec.Struct, eq=False, gc=False):
@@ -69,10 +71,12 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     worker: str = ""  # the worker that has that lease
     settled: str | None = None  # the token of its last outcome, until it is reserved again
     settled_as: type = Ack  # the kind of that outcome
+    lost_at: datetime | None = None  # when it was released, until it is reserved or requeued
     open: int = 0  # how many dependencies are not done, while it is blocked
     dependents: dict[Entry, bool] | None = None  # each job that depends on it → whether that one is unfinished
     holds: int = 0  # how many of its dependents are unfinished
     parked: bool = False  # finished, but something unfinished keeps it from being pruned
+    plain: bool = True  # no group, flow, dependencies or keep_for: nothing but its queue cares how it ends
     tampered: bool = False  # a test damaged its record: check it before it is run
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from taskharbor.drivers.memory.queue import JobQueue
 from taskharbor.drivers.memory.records import EXPIRED, INFLIGHT, Entry, outward
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.model.ids import new_tokens
-from taskharbor.model.lease import Lease, Reserved
+from taskharbor.model.lease import Lease, Lost, Reserved
 from taskharbor.model.times import to_us
 
 _NO_TIME = timedelta(0)
@@ -67,12 +67,12 @@ def grant(taken: list[Entry], now: datetime, lease_for: timedelta, worker: str) 
         if entry.moment is not None:
             calendar.remove(entry)
             bucket = calendar.bucket(expires)  # again: a bucket that was left empty is gone
-        record, standing = entry.record, entry.standing
-        if standing == EXPIRED:
-            record = replace(record, deliveries=record.deliveries + 1, lost=record.lost + 1, run_at=None)
-        else:
-            record = replace(record, deliveries=record.deliveries + 1)
-        counts[standing] -= 1
+        record, lost_by = entry.record, None
+        if record.deliveries:
+            lost_by = _look_back(entry)
+            record = entry.record
+        record = replace(record, deliveries=record.deliveries + 1, began_at=now, ran_on=worker)
+        counts[entry.standing] -= 1
         counts[INFLIGHT] += 1
         lease = Lease(record.id, name, token, expires_at)
         entry.standing = INFLIGHT
@@ -80,11 +80,22 @@ def grant(taken: list[Entry], now: datetime, lease_for: timedelta, worker: str) 
         entry.lease = lease
         entry.worker = worker
         entry.moment = expires
-        if entry.settled:
-            entry.settled = None
         bucket[entry] = None
-        granted.append(Reserved(outward(record) if record.metadata else record, lease))
+        granted.append(Reserved(outward(record) if record.metadata else record, lease, lost_by))
     if lease_for <= _NO_TIME:
         for entry in taken:
             entry.queue.expire(entry)
     return granted
+
+
+def _look_back(entry: Entry) -> Lost | None:
+    """A job is reserved again: forget how its last delivery was settled. If it was lost, return how."""
+    entry.settled = None
+    record, released_at = entry.record, entry.lost_at
+    if entry.standing == EXPIRED and entry.lease is not None:
+        entry.record = replace(record, lost=record.lost + 1, run_at=None)
+        return Lost(record.ran_on, record.began_at, entry.lease.expires_at)
+    if released_at is not None:
+        entry.lost_at = None
+        return Lost(record.ran_on, record.began_at, released_at)
+    return None

@@ -11,13 +11,27 @@ import os
 import threading
 import weakref
 from datetime import datetime
+from functools import partial
 
 from msgspec.structs import replace
 
+from taskharbor.drivers.memory.figures import StoredFigures
 from taskharbor.drivers.memory.flows import StoredFlow, hold, unhold, unlink
 from taskharbor.drivers.memory.heaps import OrderedEntries
+from taskharbor.drivers.memory.names import OrderedNames
 from taskharbor.drivers.memory.queue import JobQueue
-from taskharbor.drivers.memory.records import DLQ, DONE, INFLIGHT, UNKNOWN, Entry, damaged_reason, finished
+from taskharbor.drivers.memory.records import (
+    BLOCKED,
+    DLQ,
+    DONE,
+    INFLIGHT,
+    LISTED,
+    MICROSECOND,
+    UNKNOWN,
+    Entry,
+    damaged_reason,
+    finished,
+)
 from taskharbor.drivers.wait_calls import WaitCalls
 from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
 from taskharbor.model.times import to_us
@@ -37,13 +51,17 @@ class MemoryStore:
         self.queues: dict[str, JobQueue] = {}
         self.flows: dict[str, StoredFlow] = {}
         self.finished = OrderedEntries()  # done and cancelled jobs by the time they finished, for prune
+        self.kept = OrderedEntries()  # those with a `keep_for`, by the end of that
+        self.figures = StoredFigures()
         self.workers: dict[str, WorkerInfo] = {}
         self.waiters = WaitCalls()
         self.number = 0  # the last number given; everything that has an order of arrival takes one
         self.unmet: dict[str, Entry] = {}  # damaged (by a test) so that no queue would ever reach them
         self.time = EPOCH
-        self._ids: list[str] | None = []  # sorted, some of them gone; None: to be made again
-        self._gone = 0
+        self.ids = OrderedNames(self.entries.__contains__)
+        self.flow_ids = OrderedNames(self.flows.__contains__)
+        # Jobs that are, or once were, in a state that few of many are in: so that they can be listed by it.
+        self.ids_in = {standing: OrderedNames(partial(_stands, self.entries, standing)) for standing in LISTED}
 
     def __del__(self) -> None:
         # Queues and entries refer to each other, and the garbage collector does not see entries: separate them by hand.
@@ -73,6 +91,8 @@ class MemoryStore:
         queue = self.queue(record.queue)
         entry = self.entries[record.id] = Entry(record, queue, self.next_number())
         queue.counts[UNKNOWN] += 1
+        if record.group is not None or record.flow_id is not None or record.depends_on or record.keep_for is not None:
+            entry.plain = False
         if record.idempotency_key is not None:
             queue.keys[record.idempotency_key] = record.id
         if (
@@ -85,14 +105,9 @@ class MemoryStore:
             flow = self.flows.get(record.flow_id)
             if flow is None:
                 flow = self.flows[record.flow_id] = StoredFlow()
-            flow.members[entry] = None
-            flow.open += 1
-        ids = self._ids
-        if ids is not None:
-            if not ids or record.id > ids[-1]:
-                ids.append(record.id)
-            else:
-                self._ids = None
+                self.flow_ids.add(record.flow_id)
+            flow.add(entry)
+        self.ids.add(record.id)
         return entry
 
     def remove(self, entry: Entry) -> None:
@@ -109,18 +124,10 @@ class MemoryStore:
             del queue.keys[record.idempotency_key]
         if record.flow_id is not None:
             flow = self.flows[record.flow_id]
-            del flow.members[entry]
+            flow.remove(entry)
             if not flow.members:
                 del self.flows[record.flow_id]
         self.forget_if_empty(queue)
-        self._gone += 1
-
-    def sorted_ids(self) -> list[str]:
-        """All ids in order. Some may be gone from `entries` since."""
-        if self._ids is None or self._gone * 2 > len(self._ids):
-            self._ids = sorted(self.entries)
-            self._gone = 0
-        return self._ids
 
     # Transitions
 
@@ -137,8 +144,10 @@ class MemoryStore:
             queue.arrived = self.next_number()
         entry.record = record
         queue.set_standing(entry, standing)
+        if standing != DONE:
+            self._note_trouble(entry, standing)
         if standing != DLQ:
-            self.finished.append(now, entry)
+            self._await_prune(entry, now)
             if record.flow_id is not None or record.depends_on:
                 self.close(entry)
 
@@ -157,22 +166,45 @@ class MemoryStore:
         counts = queue.counts
         counts[INFLIGHT] -= 1
         counts[DONE] += 1
-        self.finished.append(now, entry)
+        if entry.plain:
+            self.finished.append(now, entry)
+            return
+        self._await_prune(entry, now)
         if record.group is not None and queue.groups.free(record.group):
             queue.arrived = self.next_number()
         if record.flow_id is not None or record.depends_on:
             self.close(entry)
 
-    def take_out(self, entry: Entry, record: JobRecord, standing: int) -> None:
-        """Take a job out of where it is, to a standing that no queue orders."""
+    def _await_prune(self, entry: Entry, finished_at: int) -> None:
+        """It is done or cancelled: prune may forget it."""
+        keep_for = entry.record.keep_for
+        if keep_for is None:
+            self.finished.append(finished_at, entry)
+        else:
+            self.kept.append(finished_at + keep_for // MICROSECOND, entry)
+
+    def _note_trouble(self, entry: Entry, standing: int) -> None:
+        """It is dead or cancelled, which listings ask for."""
+        flow_id = entry.record.flow_id
+        self.ids_in[standing].add(entry.record.id)
+        if flow_id is not None:
+            flow = self.flows[flow_id]
+            (flow.dead if standing == DLQ else flow.stopped)[entry] = None
+
+    def block(self, entry: Entry) -> None:
+        """It waits for its dependencies."""
+        self.ids_in[BLOCKED].add(entry.record.id)
+        entry.queue.set_standing(entry, BLOCKED)
+
+    def take_out(self, entry: Entry, record: JobRecord) -> None:
+        """Take a job out of where it is. A standing that no queue orders has to follow."""
         self._leave(entry)
         entry.record = record
-        entry.queue.set_standing(entry, standing)
 
     def _leave(self, entry: Entry) -> None:
         if finished(entry):
             if entry.place is not None:
-                self.finished.discard(entry)
+                (self.finished if entry.record.keep_for is None else self.kept).discard(entry)
             elif entry.parked:
                 self._forget_parked(entry)
         elif entry.queue.leave(entry):
@@ -204,7 +236,7 @@ class MemoryStore:
         """What kept it from being pruned is gone: prune may take it again."""
         if entry.parked and entry.record.finished_at is not None:
             self._forget_parked(entry)
-            self.finished.push((to_us(entry.record.finished_at),), entry)
+            self._await_prune(entry, to_us(entry.record.finished_at))
 
     def _forget_parked(self, entry: Entry) -> None:
         entry.parked = False
@@ -223,6 +255,11 @@ class MemoryStore:
         for entry in list(self.unmet.values()):
             self.set_aside(entry, now)
         self.unmet.clear()
+
+
+def _stands(entries: dict[str, Entry], standing: int, id: str) -> bool:
+    entry = entries.get(id)
+    return entry is not None and entry.standing == standing
 
 
 def _before_fork() -> None:
