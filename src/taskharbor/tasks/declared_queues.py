@@ -6,7 +6,6 @@ it; without one its jobs wait for ever. So the log warns of it, once. A program 
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -35,6 +34,8 @@ class Queues:
             return
         known = self._declared() | self.listed
         if queue not in known:
+            import difflib
+
             near = difflib.get_close_matches(queue, known, 1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise ValueError(

@@ -5,7 +5,6 @@ The check is the one that a store makes, so that a wrong option fails in its own
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
@@ -210,6 +209,8 @@ def _refuse_unknown(given: Mapping[str, Any], task: str) -> None:
         if name not in KNOWN:
             if name in OF_OPTIONS:
                 raise TypeError(f"{task}: unknown option {name!r}; {OF_OPTIONS[name]}")
+            import difflib
+
             near = difflib.get_close_matches(name, KNOWN, 1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise TypeError(f"{task}: unknown option {name!r}; {hint}expected one of: {', '.join(KNOWN)}")

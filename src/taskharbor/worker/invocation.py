@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskharbor.drivers.contract import SqlDriver
 from taskharbor.model.events import JobProgress, Observers
@@ -21,11 +21,13 @@ from taskharbor.model.job import JobRecord
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler
 from taskharbor.tasks.options import PROCESS_KEY
-from taskharbor.worker.child_processes import ChildProcesses
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.middleware import CallMiddleware, Middleware, await_within, call_within, wrap
 from taskharbor.worker.threads import Threads, unwrap
 from taskharbor.worker.transaction import HandlerTransaction
+
+if TYPE_CHECKING:
+    from taskharbor.worker.child_processes import ChildProcesses
 
 NO_CONTEXT = JobContext(JobRecord(id="none", type="none"))  # for handlers that take no context: nothing reads it
 
@@ -51,7 +53,7 @@ class Invocation:
         self._running = running
         self._transactions = transactions
         self._threads = Threads("taskharbor-job")
-        self._children = ChildProcesses(self._threads)
+        self._children: ChildProcesses | None = None  # made for the first job that needs one
 
     def call(self, delivery: Delivery, handler: Handler) -> Awaitable[Any]:
         """Return what to await for the handler's result.
@@ -70,7 +72,8 @@ class Invocation:
 
     def close(self) -> None:
         """End idle threads and child processes; busy ones end with what they are doing."""
-        self._children.close()
+        if self._children is not None:
+            self._children.close()
         self._threads.close()
 
     async def _invoke(self, delivery: Delivery, handler: Handler, context: JobContext) -> Any:
@@ -79,7 +82,7 @@ class Invocation:
         wanted = delivery.job.metadata.get(PROCESS_KEY)
         if handler.process if wanted is None else wanted == "1":
             try:
-                return await self._children.run(delivery, handler, context, self._call_middleware)
+                return await self._child_processes().run(delivery, handler, context, self._call_middleware)
             finally:
                 delivery.kill = None  # what middleware does from here on can only be cancelled
         args, kwargs = handler.bind(delivery.job.payload, context)
@@ -89,6 +92,14 @@ class Invocation:
         if self._call_middleware:
             call = partial(call_within, self._call_middleware, context, call)
         return await self._in_thread(delivery, call)
+
+    def _child_processes(self) -> ChildProcesses:
+        """Imported here: `multiprocessing` is a twentieth of what importing a worker costs, and few jobs need it."""
+        if self._children is None:
+            from taskharbor.worker.child_processes import ChildProcesses
+
+            self._children = ChildProcesses(self._threads)
+        return self._children
 
     async def _in_thread(self, delivery: Delivery, call: partial[Any]) -> Any:
         """Call a plain function in a thread, and raise what it raised as if it had been called here."""
