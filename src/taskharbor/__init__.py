@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from taskharbor.client import Client, JobHandle, JobRequest
+    from taskharbor.client.flows import Flows
+    from taskharbor.client.jobs import Count, Jobs
+    from taskharbor.client.queue_info import QueueInfo
     from taskharbor.harbor import Harbor
+    from taskharbor.model.attempts import Attempt, AttemptKind
     from taskharbor.model.clock import Clock
     from taskharbor.model.codec import Codec, JsonCodec
     from taskharbor.model.errors import (
@@ -34,36 +38,48 @@ if TYPE_CHECKING:
         WrongConnection,
         WrongState,
     )
-    from taskharbor.model.job import State
+    from taskharbor.model.job import FlowInfo, FlowStatus, JobInfo, JobRecord, State, WorkerInfo
+    from taskharbor.model.progress import Progress
     from taskharbor.policy.retry import Exponential, Fixed, Linear
     from taskharbor.tasks.context import JobContext
     from taskharbor.tasks.task import Step, Task
     from taskharbor.worker import Worker
 
 __all__ = [
+    "Attempt",
+    "AttemptKind",
     "BackendUnavailable",
     "BlockingCall",
     "Cancel",
     "Client",
     "Clock",
     "Codec",
+    "Count",
     "DriverError",
     "Exponential",
     "FeatureMissing",
     "Fixed",
+    "FlowInfo",
+    "FlowStatus",
+    "Flows",
     "Harbor",
     "InvalidJob",
     "JobCancelled",
     "JobContext",
     "JobDead",
     "JobHandle",
+    "JobInfo",
     "JobNotFound",
     "JobNotInflight",
+    "JobRecord",
     "JobRequest",
+    "Jobs",
     "JsonCodec",
     "LeaseExpired",
     "LeaseMismatch",
     "Linear",
+    "Progress",
+    "QueueInfo",
     "RetryLater",
     "Snooze",
     "State",
@@ -74,6 +90,7 @@ __all__ = [
     "TransactionFailed",
     "Unrecoverable",
     "Worker",
+    "WorkerInfo",
     "WrongConnection",
     "WrongState",
     "__version__",
@@ -83,10 +100,15 @@ __version__: str
 
 _HOMES = {
     "taskharbor.client": ("Client", "JobHandle", "JobRequest"),
+    "taskharbor.client.flows": ("Flows",),
+    "taskharbor.client.jobs": ("Count", "Jobs"),
+    "taskharbor.client.queue_info": ("QueueInfo",),
     "taskharbor.harbor": ("Harbor",),
+    "taskharbor.model.attempts": ("Attempt", "AttemptKind"),
     "taskharbor.model.clock": ("Clock",),
     "taskharbor.model.codec": ("Codec", "JsonCodec"),
-    "taskharbor.model.job": ("State",),
+    "taskharbor.model.job": ("FlowInfo", "FlowStatus", "JobInfo", "JobRecord", "State", "WorkerInfo"),
+    "taskharbor.model.progress": ("Progress",),
     "taskharbor.policy.retry": ("Exponential", "Fixed", "Linear"),
     "taskharbor.tasks.context": ("JobContext",),
     "taskharbor.tasks.task": ("Step", "Task"),

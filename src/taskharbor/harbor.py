@@ -14,6 +14,7 @@ from taskharbor.client.client import Client
 from taskharbor.client.closing import ClosedAfterBlock
 from taskharbor.client.enqueue_middleware import EnqueueMiddleware
 from taskharbor.client.handle import JobHandle
+from taskharbor.client.store_calls import StoreCalls
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from taskharbor.worker import CallMiddleware, Middleware, Worker
 
 
-class Harbor(TaskRegistry, ClosedAfterBlock):
+class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
     """A store, the tasks that use it, and both ends of it.
 
     >>> harbor = Harbor("memory://")
@@ -43,6 +44,8 @@ class Harbor(TaskRegistry, ClosedAfterBlock):
     >>> send_email("ada")
     'sent to ada'
     """
+
+    _called = "harbor"
 
     def __init__(
         self,
@@ -97,7 +100,11 @@ class Harbor(TaskRegistry, ClosedAfterBlock):
         return self.client.codec
 
     @property
-    def queues(self) -> tuple[str, ...]:
+    def _caller(self) -> Client:
+        return self.client
+
+    @property
+    def declared_queues(self) -> tuple[str, ...]:
         """The queues of all tasks, the default queue, and those of `Harbor(queues=…)`: what `worker()` serves."""
         return tuple(sorted(self._declared_queues() | (self._queues.listed or frozenset())))
 
@@ -128,7 +135,7 @@ class Harbor(TaskRegistry, ClosedAfterBlock):
         options.setdefault("codec", self.codec)
         options.setdefault("clock", self.clock)
         if options.get("queues") is None:
-            options["queues"] = self.queues
+            options["queues"] = self.declared_queues
         return Worker(self.driver, handlers=self.handlers, **options)
 
     def enqueue_many(self, steps: Iterable[Step[Any]], *, call_timeout: Duration | None = None) -> list[JobHandle[Any]]:

@@ -7,11 +7,12 @@ import sys
 import taskharbor
 
 NAMES = {
-    "BackendUnavailable", "BlockingCall", "Cancel", "Client", "Clock", "Codec", "DriverError", "Exponential", "Fixed",
-    "Harbor", "InvalidJob", "JobCancelled", "JobContext", "JobDead", "JobHandle", "JobNotFound", "JobNotInflight",
-    "JobRequest", "JsonCodec", "LeaseExpired", "LeaseMismatch", "Linear", "RetryLater", "Snooze", "State", "Step",
-    "StoreMissing", "Task", "TaskHarborError", "TransactionFailed", "Unrecoverable", "Worker", "WrongConnection",
-    "WrongState", "__version__",
+    "Attempt", "AttemptKind", "BackendUnavailable", "BlockingCall", "Cancel", "Client", "Clock", "Codec", "Count",
+    "DriverError", "Exponential", "FeatureMissing", "Fixed", "FlowInfo", "FlowStatus", "Flows", "Harbor",
+    "InvalidJob", "JobCancelled", "JobContext", "JobDead", "JobHandle", "JobInfo", "JobNotFound", "JobNotInflight",
+    "JobRecord", "JobRequest", "Jobs", "JsonCodec", "LeaseExpired", "LeaseMismatch", "Linear", "Progress",
+    "QueueInfo", "RetryLater", "Snooze", "State", "Step", "StoreMissing", "Task", "TaskHarborError",
+    "TransactionFailed", "Unrecoverable", "Worker", "WorkerInfo", "WrongConnection", "WrongState", "__version__",
 }  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def test_a_listed_queue_is_served_without_a_warning(caplog: pytest.LogCaptureFix
 
     with Harbor("memory://", queues=["mail", Name.VIP]) as harbor:
         work = declare(harbor)
-        assert harbor.queues == ("default", "mail", "vip")
+        assert harbor.declared_queues == ("default", "mail", "vip")
         handles = [work.options(queue="vip").enqueue(1), work.enqueue(2)]
         harbor.worker().run(until_empty=True)
         assert [handle.result(1) for handle in handles] == [1, 2]

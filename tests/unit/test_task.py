@@ -17,6 +17,7 @@ from taskharbor.model.ids import new_id
 from taskharbor.tasks.decorator import TaskRegistry
 from taskharbor.tasks.options import KNOWN, UNSET, change
 from taskharbor.tasks.prepare import TaskCall, prepare
+from taskharbor.tasks.signature import Signature
 from taskharbor.tasks.task import default_name
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -37,6 +38,9 @@ class Kept:
     async def aenqueue_calls(self, calls: Sequence[TaskCall]) -> Any:
         self.calls += calls
         return list(calls)
+
+    def task_handle(self, id: str, type: str, signature: Signature) -> Any:
+        return id, type, signature.return_type
 
 
 def declaring() -> tuple[TaskRegistry, Kept]:
@@ -276,7 +280,7 @@ def test_a_harbor_keeps_the_tasks_it_declares() -> None:
     mail = harbor.task(queue="mail")(send_email)
     harbor.task(fetch)
     assert isinstance(mail, Task)
-    assert harbor.queues == ("home", "mail")
+    assert harbor.declared_queues == ("home", "mail")
 
 
 @pytest.mark.parametrize("name", ["taskharbor.join", "taskharbor.", "taskharbor.anything"])
@@ -296,3 +300,10 @@ def test_reserved_names_are_refused(name: str) -> None:
         with pytest.raises(InvalidJob, match=r"names that begin with 'taskharbor\.' belong to the core"):
             ask()
     assert fine.enqueue().status() == "ready"
+
+
+def test_a_job_of_a_task_is_found_by_its_id_and_typed_by_the_task() -> None:
+    registry, _ = declaring()
+    task = registry.task(name="mail")(send_email)
+    assert task.job("01J") == ("01J", "mail", str)
+    assert task.options(name="other").job("01J") == ("01J", "other", str)

@@ -35,7 +35,9 @@ def offer_of(target: Target, queues: tuple[str, ...] | None) -> messages.Offer:
         return messages.Offer(target.place, queues or (DEFAULT_QUEUE,), TYPES, (), target.in_memory)
     default = harbor.client.default_queue
     used = tuple(sorted({task.queue or default for task in harbor.tasks.values()}))
-    return messages.Offer(target.place, queues or harbor.queues, harbor.handlers.types(), used, target.in_memory)
+    return messages.Offer(
+        target.place, queues or harbor.declared_queues, harbor.handlers.types(), used, target.in_memory
+    )
 
 
 @dataclass(frozen=True)

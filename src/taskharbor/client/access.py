@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -112,6 +112,13 @@ class BlockingAccess:
 
     async def within(self, budget: Budget, call: Callable[..., Awaitable[T]], *args: Any) -> T:
         return await call(*args)  # the driver ends each of its calls by the budget's deadline
+
+    def has(self, verbs: Sequence[str]) -> bool:
+        """Whether the driver's blocking calls have these verbs: those of an older driver may lack some."""
+        if self._closed.is_set():
+            return True  # the call itself says so
+        driver = self._calls.until(time.monotonic())
+        return all(hasattr(driver, verb) for verb in verbs)
 
     def closings(self) -> int:
         return int(self._closed.is_set())

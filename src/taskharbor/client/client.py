@@ -21,6 +21,7 @@ from taskharbor.client.handle import JobHandle
 from taskharbor.client.lookup import JobLookup
 from taskharbor.client.portal import Portal, refuse_on_loop
 from taskharbor.client.request import JobRequest
+from taskharbor.client.store_calls import StoreCalls
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.bounds import check_name
 from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock
@@ -33,14 +34,17 @@ from taskharbor.model.validation import callables, with_methods
 from taskharbor.observe.log import logged
 from taskharbor.tasks.options import Options
 from taskharbor.tasks.prepare import TaskCall, prepare_all
+from taskharbor.tasks.signature import Signature
 
 T = TypeVar("T")
 
 PORTAL_SLACK_S = 1.0  # for a call whose budget is spent to end by itself, before its caller stops waiting for it
 
 
-class Client(ClosedAfterBlock):
+class Client(StoreCalls, ClosedAfterBlock):
     """Enqueues jobs and finds them again."""
+
+    _called = "client"
 
     def __init__(
         self,
@@ -68,6 +72,10 @@ class Client(ClosedAfterBlock):
 
     def __repr__(self) -> str:
         return f"Client({self._drivers!r})"
+
+    @property
+    def _caller(self) -> Client:
+        return self
 
     @property
     def enqueue_middleware(self) -> Sequence[EnqueueMiddleware]:
@@ -168,7 +176,10 @@ class Client(ClosedAfterBlock):
 
     def _handles(self, calls: Sequence[TaskCall], results: list[Enqueued]) -> list[JobHandle[Any]]:
         pairs = zip(calls, results, strict=True)
-        return [JobHandle(self, result.id, result.existed, call.returns) for call, result in pairs]
+        return [
+            JobHandle(self, result.id, result.existed, call.returns, call.type, call.signature)
+            for call, result in pairs
+        ]
 
     # Finding again -------------------------------------------------------------------------------------------
 
@@ -176,6 +187,11 @@ class Client(ClosedAfterBlock):
         """The handle of a job enqueued earlier or elsewhere. `returns`: the type to read its result as."""
         check_name(id, "id")
         return JobHandle(self, id, True, returns)
+
+    def task_handle(self, id: str, type: str, signature: Signature) -> JobHandle[Any]:
+        """The handle of a job of a task: its result is read as what the function returns."""
+        check_name(id, "id")
+        return JobHandle(self, id, True, signature.return_type, type, signature)
 
     def flow(self, id: str, *, call_timeout: Duration | None = None) -> FlowInfo:
         """A workflow run by its id; blocks for one read of the store."""
@@ -201,15 +217,18 @@ class Client(ClosedAfterBlock):
         call_timeout: Duration | None = None,
         *,
         polls: bool = False,
+        needs: Sequence[str] = (),
+        instead: str = "",
     ) -> T:
         """Run a call for a caller that blocks: on this thread if the driver can, otherwise on the portal.
 
         The call ends by its own budget. If a driver on the portal does not end then, the caller stops waiting for it
-        shortly afterwards. For a call that `polls` there is no such limit.
+        shortly afterwards. For a call that `polls` there is no such limit. `needs`: verbs of the call that blocking
+        calls of an older driver may lack. `instead`: what to use on an event loop, if it is not the awaitable twin.
         """
-        refuse_on_loop(method)
+        refuse_on_loop(method, instead)
         access = self._drivers.blocking()
-        if access is not None:
+        if access is not None and (not needs or access.has(needs)):
             return run_on_this_thread(call, access)
         limit = None if polls else seconds_of(call_timeout, self._call_timeout) + PORTAL_SLACK_S
         return self.portal.call(lambda: call(self.awaited), method, limit)

@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from taskharbor.client.budget import Budget
-from taskharbor.client.external_jobs import failed_externals, read_flow, waits_for_externals
+from taskharbor.client.external_jobs import failed_externals, read_flow
+from taskharbor.client.requeue import Again, requeue_flow
 from taskharbor.client.retries import with_retries
 from taskharbor.drivers.contract import ClientDriver
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec, type_name
-from taskharbor.model.errors import JobNotFound
+from taskharbor.model.errors import WrongState
 from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, State
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
 from taskharbor.tasks.payload_errors import describe
 from taskharbor.tasks.results import Results, compose
 
-PAGE_JOBS = 1000
 CANCEL_IN_DOUBT = "It may or may not be cancelled; cancel it again: that does no harm"
-REQUEUE_IN_DOUBT = "Some of its jobs may be back already; requeue it again: that does no harm"
+REQUEUE_IN_DOUBT = "It, or some of its jobs, may be back already; requeue it again: that does no harm"
 
 
 class JobLookup:
@@ -114,33 +114,35 @@ class JobLookup:
         budget.doubt = lambda: CANCEL_IN_DOUBT
         return await with_retries(lambda driver: driver.cancel_flow(id, self._clock.now()), budget)
 
-    async def requeue_flow(self, id: str, budget: Budget) -> int:
-        """Bring the dead jobs of a flow back, with all their attempts; returns their number. It goes on exactly there.
+    async def requeue_job(self, id: str, again: Again, budget: Budget) -> None:
+        """Bring a dead or cancelled job back; if a workflow took its place and failed, the dead jobs of that one.
 
-        Also the dead jobs outside of the flow that it waits for, because a step of it was found to be one of them by
-        its key.
+        A try whose reply was lost may have brought it back: the next try finds it so, and that is a success.
         """
+        was_ended = False
 
-        async def requeue(driver: ClientDriver) -> int:
-            now = self._clock.now()
-            dead: list[str] = []
-            cursor: str | None = None
-            while True:
-                page = await driver.list(flow_id=id, state=State.DLQ, cursor=cursor, limit=PAGE_JOBS, now=now)
-                dead += [info.job.id for info in page.items]
-                cursor = page.cursor
-                if cursor is None:
-                    break
-            try:
-                externals = await failed_externals(driver, waits_for_externals(await driver.flow(id, now)), now)
-            except JobNotFound:
-                externals = []
-            dead += [info.job.id for info in externals if info.state is State.DLQ]
-            errors = await driver.requeue(dead, now, reset_attempts=True)
-            return sum(error is None for error in errors)
+        async def requeue(driver: ClientDriver) -> None:
+            nonlocal was_ended
+            own, last = await self._follow(driver, id)
+            now, is_repeated = self._clock.now(), was_ended
+            if _is_own_flow(own.job, last.job):
+                flow_id = last.job.flow_id or ""
+                was_ended = was_ended or await self._failed_in(driver, flow_id) is not None
+                if not await requeue_flow(driver, flow_id, again, now) and not is_repeated:
+                    raise WrongState(f"job {id}: no job is dead in the workflow that took its place")
+                return
+            was_ended = was_ended or last.state in (State.DLQ, State.CANCELLED)
+            error = (await driver.requeue([last.job.id], now, again.run_at(now), again.reset_attempts))[0]
+            if error is not None and not (is_repeated and isinstance(error, WrongState)):
+                raise error
 
         budget.doubt = lambda: REQUEUE_IN_DOUBT
-        return await with_retries(requeue, budget)
+        await with_retries(requeue, budget)
+
+    async def requeue_flow(self, id: str, budget: Budget) -> int:
+        """Bring the dead jobs of a flow back, with all their attempts; returns their number."""
+        budget.doubt = lambda: REQUEUE_IN_DOUBT
+        return await with_retries(lambda driver: requeue_flow(driver, id, Again(), self._clock.now()), budget)
 
     async def _follow(self, driver: ClientDriver, id: str) -> tuple[JobInfo, JobInfo]:
         """A job, and the one that stands for it in the end."""

@@ -33,40 +33,54 @@ class Late(Exception):
         self.info = info
 
 
-async def until_ended(
-    access: StoreAccess,
-    read: Callable[[], Awaitable[JobInfo]],
-    timeout: Duration | None,
-    what: str,
-    *,
-    in_handler: bool,
-) -> JobInfo:
-    """Call `read` again and again until it returns a job that has ended; Late when the time is over.
+class PollPauses:
+    """The pauses between polls, which grow, and the end of the caller's time.
 
     In a handler, waiting for a job that has not ended needs a timeout: the handler keeps its slot meanwhile, and when
-    all slots are kept by handlers that wait, the jobs that they wait for never run.
+    all slots are kept by handlers that wait, the jobs that they wait for never run. `method` is what the caller called,
+    `what` the job or flow that it waits for.
     """
-    seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
-    deadline = None if seconds is None else access.time() + seconds
-    pause = FIRST_PAUSE_S
+
+    def __init__(self, timeout: Duration | None, method: str, what: str, *, in_handler: bool) -> None:
+        self._seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
+        self._deadline: float | None = None
+        self._method = method
+        self._what = what
+        self._in_handler = in_handler
+        self._pause = FIRST_PAUSE_S
+
+    def start(self, access: StoreAccess) -> None:
+        """Begin a series of polls. The caller's time runs from the first one on."""
+        self._pause = FIRST_PAUSE_S
+        if self._seconds is not None and self._deadline is None:
+            self._deadline = access.time() + self._seconds
+
+    async def pause(self, access: StoreAccess, info: JobInfo) -> None:
+        """Wait until the next poll; Late, with the job as it was read last, when the time is over."""
+        if self._deadline is None and self._in_handler:
+            raise BlockingCall(
+                f"{self._method}() in a handler would wait for {self._what} and keep its slot meanwhile: when all "
+                "slots wait, nothing runs; let a workflow hand the result on (return chain(…), or enqueue it), or give "
+                f"{self._method}(timeout=…)"
+            )
+        left = self._pause if self._deadline is None else self._deadline - access.time()
+        if left < RESOLUTION_S:
+            assert self._seconds is not None
+            raise Late(info, self._seconds)
+        await access.sleep(min(self._pause, left))
+        if access.is_closed():
+            raise BackendUnavailable(f"{self._method}: the client was closed while it waited for {self._what}")
+        self._pause = min(self._pause * PAUSE_GROWTH, LONGEST_PAUSE_S)
+
+
+async def until_ended(access: StoreAccess, read: Callable[[], Awaitable[JobInfo]], waiting: PollPauses) -> JobInfo:
+    """Call `read` again and again until it returns a job that has ended; Late when the time is over."""
+    waiting.start(access)
     while True:
         info = await read()
         if info.state.terminal:
             return info
-        if deadline is None and in_handler:
-            raise BlockingCall(
-                f"result() in a handler would wait for {what} and keep its slot meanwhile: when all slots wait, "
-                "nothing runs; let a workflow hand the result on (return chain(…), or enqueue it), or give "
-                "result(timeout=…)"
-            )
-        left = pause if deadline is None else deadline - access.time()
-        if left < RESOLUTION_S:
-            assert seconds is not None
-            raise Late(info, seconds)
-        await access.sleep(min(pause, left))
-        if access.is_closed():
-            raise BackendUnavailable(f"result: the client was closed while it waited for {what}")
-        pause = min(pause * PAUSE_GROWTH, LONGEST_PAUSE_S)
+        await waiting.pause(access, info)
 
 
 async def why_not_ended(client: Client, access: StoreAccess, info: JobInfo) -> str:

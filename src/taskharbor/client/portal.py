@@ -135,14 +135,16 @@ def _result(future: concurrent.futures.Future[T], method: str, limit: float | No
     return future.result()
 
 
-def refuse_on_loop(method: str) -> None:
-    """BlockingCall if this thread runs an event loop: blocking it would freeze everything on it."""
+def refuse_on_loop(method: str, instead: str = "") -> None:
+    """BlockingCall if this thread runs an event loop: blocking it would freeze everything on it. `instead`: what to use
+    there, if it is not the awaitable twin."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
     owner, _, name = method.rpartition(".")
-    raise BlockingCall(f"{method}() would block the running event loop; use: await {owner}.a{name}(...)")
+    instead = instead or f"await {owner}.a{name}(...)"
+    raise BlockingCall(f"{method}() would block the running event loop; use: {instead}")
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

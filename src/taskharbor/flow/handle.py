@@ -156,7 +156,8 @@ class FlowHandle(Generic[R_co]):
             end, externals = self._end, list(self._externals)
         poll = _Poll(self, end, externals, budget)
         try:
-            info = await polling.until_ended(access, poll, timeout, f"flow {self.id}", in_handler=in_handler)
+            waiting = polling.PollPauses(timeout, "result", f"flow {self.id}", in_handler=in_handler)
+            info = await polling.until_ended(access, poll, waiting)
         except JobNotFound:
             raise self._gone() from None
         except polling.Late as late:

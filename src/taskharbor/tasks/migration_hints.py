@@ -41,18 +41,30 @@ OF_TASKS = {
     "using": "{0}.options(…) changes options",
 }
 _STATUS, _RESULT, _CANCEL = "{0}.status()", "{0}.result(timeout=…)", "{0}.cancel()"
+_ERROR = "{0}.attempts() lists what it raised, {0}.info().job.last_error is the newest"
 OF_HANDLES = {
     "abort": _CANCEL,
+    "edit": "{0}.amend(…)",
+    "error": _ERROR,
+    "exc_info": _ERROR,
+    "exception": _ERROR,
     "failed": _STATUS,
+    "forget": "{0}.delete()",
     "get": _RESULT,
     "get_result": _RESULT,
     "get_status": _STATUS,
+    "history": "{0}.attempts()",
     "join": _RESULT,
+    "meta": "{0}.info().job.metadata",
     "ready": _STATUS,
+    "refresh": "{0}.info()",
+    "retry": "{0}.requeue()",
     "return_value": _RESULT,
     "revoke": _CANCEL,
     "state": _STATUS,
     "successful": _STATUS,
+    "traceback": _ERROR,
+    "update": "{0}.amend(…)",
     "wait_result": _RESULT,
 }
 OF_OPTIONS = {
@@ -81,9 +93,10 @@ OF_OPTIONS = {
     "task_id": "idempotency_key= keeps a second job from being stored",
     "time_limit": "use timeout=",
 }
-_HANDLE, _RUN = "harbor.client.handle(id) is the handle of a job", "harbor.worker().run() runs jobs"
+_HANDLE, _RUN = "harbor.job(id) is the handle of a job", "harbor.worker().run() runs jobs"
 _DECLARE, _BY_TASK = "@harbor.task declares a task", "a task stores its own jobs: task.enqueue(…)"
 _BY_NAME = "harbor.client.enqueue(JobRequest(type=…, payload=…)) stores a job by the name of its task"
+_LIST = "harbor.jobs(state=…, queue=…, …) lists jobs"
 _PERIODIC = "there are no periodic jobs"
 OF_HARBORS = {
     "AsyncResult": _HANDLE,
@@ -96,13 +109,18 @@ OF_HARBORS = {
     "enqueue_in": "task.options(delay=…).enqueue(…) stores a job for later",
     "fetch_job": _HANDLE,
     "get_job": _HANDLE,
-    "job": f"{_DECLARE}; {_HANDLE}",
+    "get_jobs": _LIST,
+    "handle": _HANDLE,
+    "inspect": f"{_HANDLE}: harbor.job(id).info()",
+    "list": _LIST,
+    "list_jobs": _LIST,
     "periodic": _PERIODIC,
     "periodic_task": _PERIODIC,
     "run": _RUN,
     "run_worker": _RUN,
     "send": _BY_TASK,
     "send_task": _BY_NAME,
+    "stats": "harbor.counts() and harbor.queues() say how many jobs there are",
     "work": _RUN,
 }
 _NOT_YET = "a step is a part of a workflow; {0}.enqueue(…) stores a job, and chain({0}.s(…)).enqueue() a workflow"

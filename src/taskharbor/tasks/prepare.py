@@ -16,16 +16,19 @@ from taskharbor.model.ids import new_id
 from taskharbor.model.job import JobRecord
 from taskharbor.model.times import round_up, to_ms
 from taskharbor.tasks.options import Options, record_of
+from taskharbor.tasks.signature import Signature
 
 
 class TaskCall(msgspec.Struct, frozen=True):
-    """One call of a task, to be enqueued: arguments encoded, options checked. `returns` is the type of its result."""
+    """One call of a task, to be enqueued: arguments encoded, options checked. `returns` is the type of its result;
+    without a task there is no `signature`."""
 
     type: str
     payload: bytes
     options: Options
     returns: Any = Any
     id: str | None = None
+    signature: Signature | None = None
 
     def __repr__(self) -> str:
         return f"TaskCall({self.type!r}, {self.options!r})"

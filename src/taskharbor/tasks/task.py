@@ -18,6 +18,7 @@ from taskharbor.tasks.handler import Handler, check_importable
 from taskharbor.tasks.migration_hints import OF_STEPS, OF_TASKS, below_a_decorator, missing, own_method
 from taskharbor.tasks.options import CallOptions, Options, change
 from taskharbor.tasks.prepare import TaskCall
+from taskharbor.tasks.signature import Signature
 
 if TYPE_CHECKING:
     from taskharbor.client.handle import JobHandle
@@ -28,13 +29,17 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class TaskClient(Protocol):
-    """The part of the client that a task uses: it stores calls. `method` names the blocking method in errors."""
+    """The part of the client that a task uses: it stores calls and finds jobs. `method` names the blocking method in
+    errors."""
 
     def enqueue_calls(self, calls: Sequence[TaskCall], method: str) -> list[JobHandle[Any]]:
         """Store the calls, blocking."""
 
     async def aenqueue_calls(self, calls: Sequence[TaskCall]) -> list[JobHandle[Any]]:
         """Store the calls."""
+
+    def task_handle(self, id: str, type: str, signature: Signature) -> JobHandle[Any]:
+        """The handle of a job of a task."""
 
 
 class Task(Generic[P, R]):
@@ -98,13 +103,18 @@ class Task(Generic[P, R]):
         """Store a job that calls the function with these arguments."""
         return (await self._client.aenqueue_calls((self._call(args, kwargs),)))[0]
 
+    @own_method
+    def job(self, id: str) -> JobHandle[R]:
+        """The handle of a job of this task, enqueued earlier or elsewhere. Reads nothing yet."""
+        return self._client.task_handle(id, self.name, self.handler.signature)
+
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall:
         signature = self.handler.signature
         payload = signature.encode(signature.bind(args, kwargs))
-        return TaskCall(self.name, payload, self._options, signature.return_type)
+        return TaskCall(self.name, payload, self._options, signature.return_type, None, signature)
 
 
-_BELOW_A_DECORATOR = {name: below_a_decorator(name) for name in ("options", "s", "enqueue", "aenqueue")}
+_BELOW_A_DECORATOR = {name: below_a_decorator(name) for name in ("options", "s", "enqueue", "aenqueue", "job")}
 
 
 class Step(Generic[R_co]):
@@ -136,7 +146,8 @@ class Step(Generic[R_co]):
         """The call to enqueue; TypeError if an argument is missing or does not fit."""
         task, signature = self.task, self.task.handler.signature
         signature.complete(self.arguments)
-        return TaskCall(task.name, signature.encode(self.arguments), task._options, signature.return_type)
+        payload = signature.encode(self.arguments)
+        return TaskCall(task.name, payload, task._options, signature.return_type, None, signature)
 
 
 def default_name(function: Callable[..., Any]) -> str:

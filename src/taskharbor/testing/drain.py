@@ -64,7 +64,7 @@ async def adrain(harbor: Drainable) -> int:
             await worker.arun(until_empty=True)
         if started == before:
             break
-    strange = sorted(ran - set(getattr(harbor, "queues", ran)))
+    strange = sorted(ran - set(getattr(harbor, "declared_queues", ran)))
     if strange:
         warnings.warn(
             f"drain ran jobs of the queues {', '.join(map(repr, strange))}, which no task declares: harbor.worker() "

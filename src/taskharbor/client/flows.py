@@ -1,0 +1,86 @@
+"""Flows by filter: `harbor.flows(…)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from taskharbor.client.listing import Listing, one_of
+from taskharbor.client.retries import with_retries
+from taskharbor.drivers.features import FLOWS, require
+from taskharbor.model.job import FlowInfo, FlowStatus
+from taskharbor.model.times import Duration, moment
+
+if TYPE_CHECKING:
+    from taskharbor.client.access import StoreAccess
+    from taskharbor.client.client import Client
+
+PAGE_FLOWS = 100
+
+
+class Flows(Listing[FlowInfo], msgspec.Struct, frozen=True, kw_only=True):
+    """A filter for flows: a value, which reads nothing until it is iterated.
+
+    Each `FlowInfo` has an id, a status and times, without nodes and edges: `harbor.flow(id)` reads those. A job outside
+    of a flow that the flow waits for does not count for its status here.
+    """
+
+    _client: Client
+    status: FlowStatus | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    newest: bool = False
+    call_timeout: Duration | None = None
+
+    def __repr__(self) -> str:
+        names = [name for name in self.__struct_fields__[1:] if getattr(self, name) not in (None, False)]
+        return f"Flows({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+    def _verb(self) -> tuple[str, str, int]:
+        return "flows", "flows", PAGE_FLOWS
+
+    async def _page(
+        self, access: StoreAccess, cursor: str | None, limit: int, call_timeout: Duration | None, whole: bool
+    ) -> tuple[Sequence[FlowInfo], str | None]:
+        client = self._client
+        require(client.driver, FLOWS, "flows")
+
+        async def read(driver: Any) -> tuple[Sequence[FlowInfo], str | None]:
+            page = await driver.flows(
+                now=client.clock.now(),
+                status=self.status,
+                since=self.since,
+                until=self.until,
+                order="-id" if self.newest else "id",
+                cursor=cursor,
+                limit=limit,
+            )
+            return page.items, page.cursor
+
+        timeout = self.call_timeout if call_timeout is None else call_timeout
+        return await with_retries(read, client.budget(access, timeout, "flows"))
+
+
+def checked_flows(
+    client: Client,
+    *,
+    status: FlowStatus | str | None,
+    since: datetime | None,
+    until: datetime | None,
+    newest: bool,
+    call_timeout: Duration | None,
+) -> Flows:
+    """What a caller gave, as a filter; TypeError or ValueError for a value that makes no sense."""
+    if not isinstance(newest, bool):
+        raise TypeError(f"newest: expected True or False, got {type(newest).__name__}")
+    return Flows(
+        _client=client,
+        status=None if status is None else one_of(FlowStatus, status, "status"),
+        since=None if since is None else moment(since, "since"),
+        until=None if until is None else moment(until, "until"),
+        newest=newest,
+        call_timeout=call_timeout,
+    )

@@ -1,0 +1,197 @@
+"""Jobs by filter: `harbor.jobs(…)`."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from taskharbor.client.listing import Listing, at_least_one, one_of
+from taskharbor.client.retries import with_retries
+from taskharbor.drivers.features import ATTEMPTS, FILTERS, offers, require
+from taskharbor.drivers.listing import JobQuery
+from taskharbor.model.bounds import check_label, check_name
+from taskharbor.model.job import JobInfo, State
+from taskharbor.model.times import Duration, moment
+from taskharbor.tasks.task import Task
+
+if TYPE_CHECKING:
+    from taskharbor.client.access import StoreAccess
+    from taskharbor.client.client import Client
+
+PAGE_JOBS = 100  # whole records, with their payloads
+PAGE_IDS = 1000  # records without payloads
+COUNT_CAP_JOBS = 10_000
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How many there are. `capped`: counting stopped, and there may be more.
+
+    >>> print(Count(12, False), Count(10_000, True))
+    12 10000+
+    """
+
+    n: int
+    capped: bool
+
+    def __str__(self) -> str:
+        return f"{self.n}+" if self.capped else str(self.n)
+
+
+class Jobs(Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=True):
+    """A filter for jobs: a value, which reads nothing until it is asked. None stands for any.
+
+    >>> from taskharbor import Harbor
+    >>> with Harbor("memory://") as harbor:
+    ...     @harbor.task(name="ping", queue="net")
+    ...     def ping(host: str) -> None: ...
+    ...     handles = harbor.enqueue_many([ping.s("a"), ping.s("b")])
+    ...     waiting = harbor.jobs(type=ping, state="ready")
+    ...     print(waiting.count(), [info.job.queue for info in waiting], len(waiting.ids(1)))
+    2 ['net', 'net'] 1
+    """
+
+    _client: Client
+    state: State | None = None
+    queue: str | None = None
+    type: str | None = None
+    group: str | None = None
+    flow: str | None = None
+    error: str | None = None
+    fingerprint: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    newest: bool = False
+    call_timeout: Duration | None = None
+
+    def __repr__(self) -> str:
+        names = [name for name in self.__struct_fields__[1:] if getattr(self, name) not in (None, False)]
+        return f"Jobs({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+    def count(self, cap: int = COUNT_CAP_JOBS, *, call_timeout: Duration | None = None) -> Count:
+        """How many there are; counting stops at `cap`."""
+        at_least_one(cap, "cap")
+        return self._client.blocking(
+            lambda access: self._count(access, cap, call_timeout), "jobs.count", polls=True, needs=("list",)
+        )
+
+    async def acount(self, cap: int = COUNT_CAP_JOBS, *, call_timeout: Duration | None = None) -> Count:
+        """The same, awaited."""
+        at_least_one(cap, "cap")
+        return await self._count(self._client.awaited, cap, call_timeout)
+
+    def ids(self, limit: int, *, call_timeout: Duration | None = None) -> list[str]:
+        """The ids of the first `limit` jobs."""
+        at_least_one(limit, "limit")
+        return self._client.blocking(
+            lambda access: self._ids(access, limit, call_timeout), "jobs.ids", polls=True, needs=("list",)
+        )
+
+    async def aids(self, limit: int, *, call_timeout: Duration | None = None) -> list[str]:
+        """The same, awaited."""
+        at_least_one(limit, "limit")
+        return await self._ids(self._client.awaited, limit, call_timeout)
+
+    def preview(self, limit: int = 20, *, call_timeout: Duration | None = None) -> list[JobInfo]:
+        """The first `limit` jobs, without their payloads, results and trails."""
+        at_least_one(limit, "limit")
+        return self._client.blocking(
+            lambda access: self._preview(access, limit, call_timeout), "jobs.preview", polls=True, needs=("list",)
+        )
+
+    async def apreview(self, limit: int = 20, *, call_timeout: Duration | None = None) -> list[JobInfo]:
+        """The same, awaited."""
+        at_least_one(limit, "limit")
+        return await self._preview(self._client.awaited, limit, call_timeout)
+
+    async def _count(self, access: StoreAccess, cap: int, call_timeout: Duration | None) -> Count:
+        found, more = await self._some(access, cap, PAGE_IDS, call_timeout)
+        return Count(len(found), more)
+
+    async def _ids(self, access: StoreAccess, limit: int, call_timeout: Duration | None) -> list[str]:
+        found, _ = await self._some(access, limit, PAGE_IDS, call_timeout)
+        return [info.job.id for info in found]
+
+    async def _preview(self, access: StoreAccess, limit: int, call_timeout: Duration | None) -> list[JobInfo]:
+        found, _ = await self._some(access, limit, PAGE_IDS, call_timeout)
+        return found
+
+    def _verb(self) -> tuple[str, str, int]:
+        return "jobs", "list", PAGE_JOBS
+
+    async def _page(
+        self, access: StoreAccess, cursor: str | None, limit: int, call_timeout: Duration | None, whole: bool
+    ) -> tuple[Sequence[JobInfo], str | None]:
+        client = self._client
+        names = {"queue": self.queue, "state": self.state, "type": self.type, "group": self.group, "flow_id": self.flow}
+        if offers(client.driver, FILTERS):
+            names |= {"error_class": self.error, "fingerprint": self.fingerprint}
+            more: dict[str, Any] = {"since": self.since, "until": self.until, "payloads": whole}
+            given = {**names, **more, "order": "-id" if self.newest else "id"}
+        else:
+            self._check_features()
+            given = names
+
+        async def read(driver: Any) -> tuple[Sequence[JobInfo], str | None]:
+            page = await driver.list(now=client.clock.now(), cursor=cursor, limit=limit, **given)
+            return page.items, page.cursor
+
+        timeout = self.call_timeout if call_timeout is None else call_timeout
+        items, following = await with_retries(read, client.budget(access, timeout, "jobs"))
+        if given is names and (self.since is not None or self.until is not None):
+            wanted = JobQuery(None, None, None, None, None, None, limit, since=self.since, until=self.until)
+            items = [info for info in items if wanted.fits(info.job, info.state)]
+        return items, following
+
+    def _check_features(self) -> None:
+        """FeatureMissing for what a driver without `filters` cannot list, and what cannot be sorted out here."""
+        driver = self._client.driver
+        if self.newest:
+            require(driver, FILTERS, "newest=True")
+        if self.error is not None or self.fingerprint is not None:
+            require(driver, ATTEMPTS if not offers(driver, ATTEMPTS) else FILTERS, "error= and fingerprint=")
+
+
+def checked_jobs(
+    client: Client,
+    *,
+    state: State | str | None,
+    queue: str | None,
+    type: str | Task[..., Any] | None,
+    group: str | None,
+    flow: str | None,
+    error: str | builtins.type[BaseException] | None,
+    fingerprint: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    newest: bool,
+    call_timeout: Duration | None,
+) -> Jobs:
+    """What a caller gave, as a filter; TypeError or ValueError for a value that makes no sense."""
+    job_type = type.name if isinstance(type, Task) else type
+    for what, name in {"queue": queue, "type": job_type, "group": group, "flow": flow}.items():
+        if name is not None:
+            check_name(name, what)
+    error_class = error.__qualname__ if isinstance(error, builtins.type) else error
+    for what, name in {"error": error_class, "fingerprint": fingerprint}.items():
+        if name is not None:
+            check_label(name, what)
+    if not isinstance(newest, bool):
+        raise TypeError(f"newest: expected True or False, got {builtins.type(newest).__name__}")
+    return Jobs(
+        _client=client,
+        state=None if state is None else one_of(State, state, "state"),
+        queue=queue,
+        type=job_type,
+        group=group,
+        flow=flow,
+        error=error_class,
+        fingerprint=fingerprint,
+        since=None if since is None else moment(since, "since"),
+        until=None if until is None else moment(until, "until"),
+        newest=newest,
+        call_timeout=call_timeout,
+    )

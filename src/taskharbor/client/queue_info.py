@@ -1,0 +1,71 @@
+"""Queues, counts and workers of a store, as `harbor.queues()` and its neighbours return them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from taskharbor.client.retries import with_retries
+from taskharbor.client.store_calls import COUNTS_CAP_JOBS
+from taskharbor.drivers.features import FILTERS, offers
+from taskharbor.model.job import JobRecord, State
+
+if TYPE_CHECKING:
+    from taskharbor.client.budget import Budget
+    from taskharbor.client.client import Client
+
+SAMPLE_JOBS = 10  # ready jobs of a queue, in the order of their ids, among which the oldest is taken
+
+
+class QueueInfo(msgspec.Struct, frozen=True):
+    """A queue as it is now: whether it is paused, and how many jobs it has in which state (zeros left out).
+
+    `oldest_ready_at`: since when the oldest ready job waits, looking at the ten with the lowest ids, which are those
+    that were enqueued first; None if no job is ready.
+    """
+
+    name: str
+    paused: bool
+    counts: dict[str, int]
+    oldest_ready_at: datetime | None = None
+
+
+async def read_counts(client: Client, cap: int | None, budget: Budget) -> dict[str, dict[str, int]]:
+    """How many jobs are in which state, by queue; with a cap, it stands for "that many or more"."""
+    return await with_retries(lambda driver: _counts(client, driver, cap), budget)
+
+
+async def read_queues(client: Client, budget: Budget) -> list[QueueInfo]:
+    """The queues that hold a job or are paused, in the order of their names."""
+
+    async def read(driver: Any) -> list[QueueInfo]:
+        counts = await _counts(client, driver, COUNTS_CAP_JOBS)
+        names = sorted({*await driver.queues(), *counts})
+        return [await _queue(client, driver, name, counts.get(name, {})) for name in names]
+
+    return await with_retries(read, budget)
+
+
+async def _counts(client: Client, driver: Any, cap: int | None) -> dict[str, dict[str, int]]:
+    now = client.clock.now()
+    if cap is not None and offers(client.driver, FILTERS):
+        capped: dict[str, dict[str, int]] = await driver.counts(now, cap)
+        return capped
+    exact: dict[str, dict[str, int]] = await driver.counts(now)
+    return exact
+
+
+async def _queue(client: Client, driver: Any, name: str, counts: dict[str, int]) -> QueueInfo:
+    oldest = None
+    if counts.get(State.READY):
+        more = {"payloads": False} if offers(client.driver, FILTERS) else {}
+        page = await driver.list(queue=name, state=State.READY, limit=SAMPLE_JOBS, now=client.clock.now(), **more)
+        oldest = min((_waits_since(info.job) for info in page.items), default=None)
+    return QueueInfo(name, await driver.is_paused(name), counts, oldest)
+
+
+def _waits_since(job: JobRecord) -> datetime:
+    """Since when a ready job waits: it was enqueued, became due or failed, whichever was last."""
+    return max(moment for moment in (job.created_at, job.run_at, job.failed_at) if moment is not None)

@@ -1,0 +1,238 @@
+"""What a harbor and a client offer to look at a store and to run it: jobs, flows, queues, counts, workers.
+
+Everything here is for operators, so its parts are loaded by the first call: a program that only enqueues never pays.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from taskharbor.client.listing import at_least_one
+from taskharbor.client.retries import with_retries
+from taskharbor.model.bounds import check_name
+from taskharbor.model.job import FlowStatus, State, WorkerInfo
+from taskharbor.model.times import Duration
+
+if TYPE_CHECKING:
+    import builtins
+
+    from taskharbor.client.access import StoreAccess
+    from taskharbor.client.client import Client
+    from taskharbor.client.flows import Flows
+    from taskharbor.client.handle import JobHandle
+    from taskharbor.client.jobs import Jobs
+    from taskharbor.client.queue_info import QueueInfo
+    from taskharbor.tasks.task import Task
+
+PAUSE_IN_DOUBT = "The queue may or may not be paused; call again: that does no harm"
+COUNTS_CAP_JOBS = 100_000
+
+
+class StoreCalls:
+    """Looking at a store and running it. `_called` is how errors name the object."""
+
+    _called: ClassVar[str]
+
+    @property
+    def _caller(self) -> Client:
+        raise NotImplementedError
+
+    # Jobs and flows ------------------------------------------------------------------------------------------
+
+    def job(self, id: str) -> JobHandle[Any]:
+        """The handle of a job by its id; reads nothing yet. `task.job(id)` is typed by the task."""
+        return self._caller.handle(id)
+
+    def jobs(
+        self,
+        *,
+        state: State | str | None = None,
+        queue: str | None = None,
+        type: str | Task[..., Any] | None = None,
+        group: str | None = None,
+        flow: str | None = None,
+        error: str | builtins.type[BaseException] | None = None,
+        fingerprint: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        newest: bool = False,
+        call_timeout: Duration | None = None,
+    ) -> Jobs:
+        """Jobs by filter: a value to iterate or to count; reads nothing yet.
+
+        `type` is a task or the name of one, `flow` the id of a flow, `error` the class of the last failure. `since` and
+        `until` (exclusive) are compared with the end of a job that has ended, else with its enqueueing. Listed are the
+        oldest ids first, with `newest=True` the newest. `call_timeout` is for each page that is read.
+        """
+        from taskharbor.client.jobs import checked_jobs
+
+        return checked_jobs(
+            self._caller,
+            state=state,
+            queue=queue,
+            type=type,
+            group=group,
+            flow=flow,
+            error=error,
+            fingerprint=fingerprint,
+            since=since,
+            until=until,
+            newest=newest,
+            call_timeout=call_timeout,
+        )
+
+    def flows(
+        self,
+        *,
+        status: FlowStatus | str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        newest: bool = False,
+        call_timeout: Duration | None = None,
+    ) -> Flows:
+        """Flows by filter: a value to iterate, `for` or `async for`; reads nothing yet.
+
+        `since` and `until` (exclusive) are compared with the enqueueing of a flow's first job. A `FlowInfo` of a
+        listing has no nodes and edges; `flow(id)` reads them.
+        """
+        from taskharbor.client.flows import checked_flows
+
+        return checked_flows(
+            self._caller, status=status, since=since, until=until, newest=newest, call_timeout=call_timeout
+        )
+
+    # Counts and workers --------------------------------------------------------------------------------------
+
+    def counts(
+        self, *, cap: int | None = COUNTS_CAP_JOBS, call_timeout: Duration | None = None
+    ) -> dict[str, dict[str, int]]:
+        """How many jobs are in which state, by queue; zeros left out. Blocks for one read of the store.
+
+        A number that reaches `cap` stands for "that many or more". With `cap=None` all are counted.
+        """
+        _check_cap(cap)
+        return self._caller.blocking(
+            lambda access: self._counts(access, cap, call_timeout),
+            f"{self._called}.counts",
+            call_timeout,
+            needs=("counts",),
+        )
+
+    async def acounts(
+        self, *, cap: int | None = COUNTS_CAP_JOBS, call_timeout: Duration | None = None
+    ) -> dict[str, dict[str, int]]:
+        """The same, awaited."""
+        _check_cap(cap)
+        return await self._counts(self._caller.awaited, cap, call_timeout)
+
+    def workers(self, *, call_timeout: Duration | None = None) -> list[WorkerInfo]:
+        """The workers that sent a heartbeat in the last minute, in the order of their names."""
+        return self._caller.blocking(
+            lambda access: self._workers(access, call_timeout), f"{self._called}.workers", call_timeout
+        )
+
+    async def aworkers(self, *, call_timeout: Duration | None = None) -> list[WorkerInfo]:
+        """The same, awaited."""
+        return await self._workers(self._caller.awaited, call_timeout)
+
+    # Queues --------------------------------------------------------------------------------------------------
+
+    def queues(self, *, call_timeout: Duration | None = None) -> list[QueueInfo]:
+        """The queues that hold a job or are paused, in the order of their names, with their counts.
+
+        Two or three reads, and one or two more for each queue.
+        """
+        return self._caller.blocking(
+            lambda access: self._read_queues(access, call_timeout),
+            f"{self._called}.queues",
+            call_timeout,
+            needs=("counts", "queues", "is_paused", "list"),
+        )
+
+    async def aqueues(self, *, call_timeout: Duration | None = None) -> list[QueueInfo]:
+        """The same, awaited."""
+        return await self._read_queues(self._caller.awaited, call_timeout)
+
+    def pause(self, queue: str, *, call_timeout: Duration | None = None) -> None:
+        """Stop workers from taking jobs of a queue. What runs goes on; pausing twice does nothing."""
+        check_name(queue, "queue")
+        self._caller.blocking(
+            lambda access: self._pause(access, queue, call_timeout),
+            f"{self._called}.pause",
+            call_timeout,
+            needs=("pause",),
+        )
+
+    async def apause(self, queue: str, *, call_timeout: Duration | None = None) -> None:
+        """The same, awaited."""
+        check_name(queue, "queue")
+        await self._pause(self._caller.awaited, queue, call_timeout)
+
+    def resume(self, queue: str, *, call_timeout: Duration | None = None) -> None:
+        """Let workers take jobs of a queue again."""
+        check_name(queue, "queue")
+        self._caller.blocking(
+            lambda access: self._resume(access, queue, call_timeout),
+            f"{self._called}.resume",
+            call_timeout,
+            needs=("resume",),
+        )
+
+    async def aresume(self, queue: str, *, call_timeout: Duration | None = None) -> None:
+        """The same, awaited."""
+        check_name(queue, "queue")
+        await self._resume(self._caller.awaited, queue, call_timeout)
+
+    def is_paused(self, queue: str, *, call_timeout: Duration | None = None) -> bool:
+        """Whether a queue is paused."""
+        check_name(queue, "queue")
+        return self._caller.blocking(
+            lambda access: self._is_paused(access, queue, call_timeout),
+            f"{self._called}.is_paused",
+            call_timeout,
+            needs=("is_paused",),
+        )
+
+    async def ais_paused(self, queue: str, *, call_timeout: Duration | None = None) -> bool:
+        """The same, awaited."""
+        check_name(queue, "queue")
+        return await self._is_paused(self._caller.awaited, queue, call_timeout)
+
+    # Both colours ----------------------------------------------------------------------------------------------
+
+    async def _counts(
+        self, access: StoreAccess, cap: int | None, call_timeout: Duration | None
+    ) -> dict[str, dict[str, int]]:
+        from taskharbor.client.queue_info import read_counts
+
+        return await read_counts(self._caller, cap, self._caller.budget(access, call_timeout, "counts"))
+
+    async def _workers(self, access: StoreAccess, call_timeout: Duration | None) -> list[WorkerInfo]:
+        clock = self._caller.clock
+        budget = self._caller.budget(access, call_timeout, "workers")
+        return await with_retries(lambda driver: driver.workers(clock.now()), budget)
+
+    async def _read_queues(self, access: StoreAccess, call_timeout: Duration | None) -> list[QueueInfo]:
+        from taskharbor.client.queue_info import read_queues
+
+        return await read_queues(self._caller, self._caller.budget(access, call_timeout, "queues"))
+
+    async def _pause(self, access: StoreAccess, queue: str, call_timeout: Duration | None) -> None:
+        budget = self._caller.budget(access, call_timeout, "pause")
+        budget.doubt = lambda: PAUSE_IN_DOUBT
+        await with_retries(lambda driver: driver.pause(queue), budget)
+
+    async def _resume(self, access: StoreAccess, queue: str, call_timeout: Duration | None) -> None:
+        budget = self._caller.budget(access, call_timeout, "resume")
+        budget.doubt = lambda: PAUSE_IN_DOUBT
+        await with_retries(lambda driver: driver.resume(queue), budget)
+
+    async def _is_paused(self, access: StoreAccess, queue: str, call_timeout: Duration | None) -> bool:
+        budget = self._caller.budget(access, call_timeout, "is_paused")
+        return await with_retries(lambda driver: driver.is_paused(queue), budget)
+
+
+def _check_cap(cap: int | None) -> None:
+    if cap is not None:
+        at_least_one(cap, "cap")
