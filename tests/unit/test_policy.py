@@ -16,6 +16,7 @@ from taskharbor.model.errors import Cancel, RetryLater, Snooze, Unrecoverable
 from taskharbor.model.times import LONGEST
 from taskharbor.policy.decide import POLICY_FAILED_DELAY, Terms, after, crashed, give_back, on_error, refuse
 from taskharbor.policy.describe import describe, summary
+from taskharbor.policy.fingerprint import cause_of
 from taskharbor.policy.retry import Exponential, Fixed, Linear
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -24,7 +25,7 @@ FIVE = Terms(Fixed(7), 5)
 
 
 def record(**fields: Any) -> JobRecord:
-    return JobRecord(id="j", type="t", **fields)
+    return JobRecord(**{"id": "j", "type": "t", **fields})
 
 
 def decided(error: BaseException, terms: Terms = FIVE, **fields: Any) -> Any:
@@ -40,6 +41,8 @@ def test_raised_anything_is_a_retry_after_the_policys_delay():
     assert (outcome.lease, outcome.run_at, outcome.attempts) == (LEASE, NOW + timedelta(seconds=7), 2)
     assert outcome.failed_at == NOW
     assert outcome.last_error.startswith("ValueError: broken")
+    assert outcome.error_class == "ValueError"
+    assert outcome.fingerprint == cause_of("t", ValueError("else")).fingerprint
 
 
 @pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
@@ -49,7 +52,9 @@ def test_exceptions_of_any_kind_are_failures_alike(kind: type[BaseException]):
 
 def test_the_failure_that_brings_attempts_to_the_limit_is_final():
     outcome = decided(ValueError("broken"), attempts=4)
-    assert outcome == Fail(LEASE, "failed 5 of 5 attempts", 5, NOW, describe(ValueError("broken")))
+    known = cause_of("t", ValueError("broken"))
+    text = describe(ValueError("broken"))
+    assert outcome == Fail(LEASE, "failed 5 of 5 attempts", 5, NOW, text, (), known.error_class, known.fingerprint)
 
 
 def test_the_jobs_own_limit_wins_over_the_workers():
@@ -115,11 +120,18 @@ def test_cancel_cancels_with_its_reason():
 
 
 def test_a_lease_lost_too_often_is_a_failure_without_counting_an_attempt():
-    assert crashed(record(attempts=2, lost=3), LEASE, NOW) == Fail(LEASE, "crashed 3 times", 2, NOW)
+    outcome = crashed(record(attempts=2, lost=3), LEASE, NOW)
+    assert (outcome.reason, outcome.attempts, outcome.failed_at) == ("crashed 3 times", 2, NOW)
+    assert outcome.error_class == "taskharbor.Crashed"
+    assert outcome.fingerprint == crashed(record(lost=5), LEASE, NOW).fingerprint
+    assert outcome.fingerprint != crashed(record(type="other", lost=3), LEASE, NOW).fingerprint
 
 
 def test_a_refusal_counts_an_attempt_and_a_give_back_none():
-    assert refuse(record(attempts=2), LEASE, "no such parameter", NOW) == Fail(LEASE, "no such parameter", 3, NOW)
+    outcome = refuse(record(attempts=2), LEASE, "no such parameter", NOW)
+    assert (outcome.reason, outcome.attempts, outcome.failed_at) == ("no such parameter", 3, NOW)
+    assert outcome.error_class == "taskharbor.Refusal"
+    assert outcome.fingerprint == refuse(record(), LEASE, "no such file", NOW).fingerprint
     assert give_back(record(attempts=2), LEASE) == Retry(LEASE, None, 2)
 
 

@@ -97,12 +97,17 @@ class JobSucceeded(JobEvent, frozen=True, gc=False):
 
 
 class JobFailed(JobEvent, frozen=True, gc=True):
-    """A handler failed; JobRetried or JobDeadLettered reports what follows from it."""
+    """A handler failed; JobRetried or JobDeadLettered reports what follows from it.
+
+    `error_class` and `fingerprint` are what the record keeps: failures with the same cause share the fingerprint.
+    """
 
     level = logging.WARNING
 
     error: BaseException
     seconds: float
+    error_class: str = ""
+    fingerprint: str = ""
 
 
 class JobRetried(JobEvent, frozen=True, gc=False):

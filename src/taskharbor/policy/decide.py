@@ -20,9 +20,11 @@ from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
 from taskharbor.model.naming import lineage
 from taskharbor.model.outcome import Cancelled, Fail, Outcome, Retry
+from taskharbor.model.refusal import Refusal
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import Duration, duration, round_up
 from taskharbor.policy.describe import describe, summary
+from taskharbor.policy.fingerprint import CRASHED_CLASS, Cause, cause_named, cause_of
 from taskharbor.policy.metadata import RETRY_KEY, UNRECOVERABLE_KEY, is_unrecoverable, read_retry
 from taskharbor.policy.retry import RetryPolicy
 
@@ -64,8 +66,10 @@ class Decision(msgspec.Struct, frozen=True):
         return shown(self, "outcome")
 
 
-def on_error(job: JobRecord, lease: Lease, error: BaseException, terms: Terms, now: datetime) -> Decision:
-    """What becomes of a job whose handler raised."""
+def on_error(
+    job: JobRecord, lease: Lease, error: BaseException, terms: Terms, now: datetime, cause: Cause | None = None
+) -> Decision:
+    """What becomes of a job whose handler raised. `cause`: of the error, if it is known already."""
     # By the class alone, here and below: isinstance would believe an exception's own `__class__`.
     kind = type(error)
     if issubclass(kind, Snooze):
@@ -75,28 +79,36 @@ def on_error(job: JobRecord, lease: Lease, error: BaseException, terms: Terms, n
     attempts = job.attempts + 1
     limit = job.max_attempts or terms.max_attempts
     text = describe(error)
+    cause = cause or cause_of(job.type, error)
+
+    def dead(reason: str) -> Fail:
+        return Fail(lease, reason, attempts, now, text, (), cause.error_class, cause.fingerprint)
+
     if issubclass(kind, Unrecoverable):
-        return Decision(Fail(lease, _reason(error, "unrecoverable"), attempts, now, text))
+        return Decision(dead(_reason(error, "unrecoverable")))
     final, problem = _is_one_of(terms.unrecoverable, error)
     if final:
-        return Decision(Fail(lease, clean_error(f"unrecoverable {summary(error)}"), attempts, now, text))
+        return Decision(dead(clean_error(f"unrecoverable {summary(error)}")))
     if attempts >= limit:
-        return Decision(Fail(lease, f"failed {attempts} of {limit} attempts", attempts, now, text), problem)
+        return Decision(dead(f"failed {attempts} of {limit} attempts"), problem)
     delay, policy_error = _delay(error, attempts, terms.retry)
     if delay is None:
-        reason = f"its retry policy gave up after attempt {attempts}"
-        return Decision(Fail(lease, reason, attempts, now, text), problem)
-    return Decision(Retry(lease, after(now, delay), attempts, text, now), policy_error or problem)
+        return Decision(dead(f"its retry policy gave up after attempt {attempts}"), problem)
+    again = Retry(lease, after(now, delay), attempts, text, now, cause.error_class, cause.fingerprint)
+    return Decision(again, policy_error or problem)
 
 
-def refuse(job: JobRecord, lease: Lease, reason: str, now: datetime) -> Fail:
+def refuse(job: JobRecord, lease: Lease, reason: str, now: datetime, cause: Cause | None = None) -> Fail:
     """An unrecoverable failure that core itself found, such as a payload that does not fit the handler."""
-    return Fail(lease, clean_error(reason), job.attempts + 1, now)
+    known = cause or cause_of(job.type, Refusal(reason))
+    return Fail(lease, clean_error(reason), job.attempts + 1, now, "", (), known.error_class, known.fingerprint)
 
 
 def crashed(job: JobRecord, lease: Lease, now: datetime) -> Fail:
     """The end of a job that crashed its worker too often: no attempt is counted, because none was reported."""
-    return Fail(lease, f"crashed {job.lost} times", job.attempts, now)
+    known = cause_named(job.type, CRASHED_CLASS)
+    reason = f"crashed {job.lost} times"
+    return Fail(lease, reason, job.attempts, now, "", (), known.error_class, known.fingerprint)
 
 
 def give_back(job: JobRecord, lease: Lease, run_at: datetime | None = None) -> Retry:

@@ -15,6 +15,7 @@ import os
 import pickle
 import signal
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -30,6 +31,7 @@ from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import truncate
 from taskharbor.observe.formatting import Configuration, configure_like
 from taskharbor.policy.describe import describe, summary
+from taskharbor.policy.fingerprint import origin_of
 from taskharbor.policy.metadata import UNRECOVERABLE_KEY, is_unrecoverable
 from taskharbor.tasks.context import JobContext, report_early_end
 from taskharbor.tasks.handler import Handler, PayloadMismatch, load_reference
@@ -148,8 +150,10 @@ def _perform(pipe: _Pipe, request: Request) -> tuple[Any, ...]:
     context = JobContext(request.job, deadline=request.deadline, _progress=progress)
     pipe.begin(context)
     CURRENT.set(request.job)
+    function: Callable[..., Any] | None = None
     try:
-        handler = Handler(request.job.type, load_reference(*request.reference), codec=request.codec)
+        function = load_reference(*request.reference)
+        handler = Handler(request.job.type, function, codec=request.codec)
         handler.results_to_check = 0  # the parent checks them
         args, kwargs = handler.bind(request.job.payload, context)
 
@@ -166,7 +170,8 @@ def _perform(pipe: _Pipe, request: Request) -> tuple[Any, ...]:
         return ("returned", handler.encode_result(value), (), None)
     except BaseException as error:
         travels = _pickled(error) or _pickled(_stand_in(error, request))
-        return ("raised", travels, issubclass(type(error), PayloadMismatch), describe(error))
+        mismatch = issubclass(type(error), PayloadMismatch)
+        return ("raised", travels, mismatch, describe(error), *origin_of(error, function))
     finally:
         CURRENT.set(None)
 

@@ -20,6 +20,7 @@ from taskharbor.model.codec import JsonCodec
 from taskharbor.model.errors import Unrecoverable
 from taskharbor.model.job import JobRecord
 from taskharbor.observe.formatting import configuration
+from taskharbor.policy.fingerprint import note_origin
 from taskharbor.policy.metadata import write_unrecoverable
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler, PayloadMismatch
@@ -221,10 +222,14 @@ def _value_of(message: tuple[Any, ...], handler: Handler) -> Any:
         if handover is not None:
             return _Compiled(Spawned(jobs, handover))
         return None if result is None else _read(result, handler.signature)
-    _, pickled, mismatch, description = message
-    if mismatch:
-        raise PayloadMismatch(description.split("\n", 1)[0].removeprefix("PayloadMismatch: "))
-    raise _remote(pickled, description)
+    _, pickled, mismatch, description, error_class, place = message
+    error = _mismatch(description) if mismatch else _remote(pickled, description)
+    note_origin(error, error_class, place)
+    raise error
+
+
+def _mismatch(description: str) -> PayloadMismatch:
+    return PayloadMismatch(description.split("\n", 1)[0].removeprefix("PayloadMismatch: "))
 
 
 def _remote(pickled: bytes | None, description: str) -> BaseException:

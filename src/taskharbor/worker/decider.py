@@ -26,7 +26,8 @@ from taskharbor.model.naming import class_name
 from taskharbor.model.outcome import Ack, Outcome
 from taskharbor.model.refusal import Refusal
 from taskharbor.policy import decide
-from taskharbor.worker.delivery import SHUTDOWN, TIMEOUT, Delivery
+from taskharbor.policy.trail import OutcomeT, with_trail
+from taskharbor.worker.delivery import SHUTDOWN, SNOOZED, TIMEOUT, Delivery
 from taskharbor.worker.outcome_events import emit_spawned
 from taskharbor.worker.outcome_queue import OutcomeQueue
 from taskharbor.worker.outcomes import WORKFLOW_REFUSED, OutcomeBuilder
@@ -57,12 +58,28 @@ class Decider:
         self._aborts: set[asyncio.Task[None]] = set()  # asyncio itself keeps no reference to a task
 
     def decide(self, delivery: Delivery, outcome: Outcome) -> None:
-        """Set the outcome of a delivery. While its transaction is being rolled back, the outcome waits for that."""
+        """Set the outcome of a delivery. While its transaction is being rolled back, the outcome waits for that.
+
+        Every outcome goes through here, except an ack that is committed with a transaction.
+        """
         delivery.decided = True
+        if type(outcome) is not Ack or delivery.lost_by is not None:  # most jobs: neither
+            outcome = self._with_trail(delivery, outcome)
         if delivery.ending:
             delivery.pending = outcome
         else:
             self._outcomes.submit(delivery, outcome)
+
+    def _with_trail(self, delivery: Delivery, outcome: OutcomeT) -> OutcomeT:
+        return with_trail(
+            delivery.job,
+            outcome,
+            self._clock.now(),
+            lost_by=delivery.lost_by,
+            timed_out=delivery.stop_reason == TIMEOUT,
+            snoozed=delivery.why == SNOOZED,
+            why=delivery.why,
+        )
 
     def returned(self, delivery: Delivery, value: Any) -> None:
         """Its handler returned."""
@@ -140,6 +157,8 @@ class Decider:
             self.decide(delivery, outcome)
             return await self.undo(delivery, transaction)
         delivery.decided = True
+        if delivery.lost_by is not None:
+            outcome = self._with_trail(delivery, outcome)
         refused: TaskHarborError | None
         try:
             refused = await transaction.commit(outcome, self._clock.now())

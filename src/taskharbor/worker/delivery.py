@@ -17,7 +17,7 @@ from datetime import datetime
 import msgspec
 
 from taskharbor.model.job import JobRecord
-from taskharbor.model.lease import Lease
+from taskharbor.model.lease import Lease, Lost
 from taskharbor.model.outcome import Outcome
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler
@@ -33,6 +33,7 @@ class Delivery(msgspec.Struct, eq=False):
     job: JobRecord
     lease: Lease  # the heart replaces it after each extend
     handler: Handler | None
+    lost_by: Lost | None = None  # the execution before, if it was lost
     context: JobContext | None = None
     task: asyncio.Task[None] | None = None
     kill: Callable[[], None] | None = None  # ends the child process of a process=True job

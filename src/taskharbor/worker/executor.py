@@ -140,7 +140,7 @@ class Executor:
         for reserved in batch:
             job, lease = reserved.job, reserved.lease
             handler = handler_of(job.type)
-            delivery = held[lease.token] = Delivery(job, lease, handler)
+            delivery = held[lease.token] = Delivery(job, lease, handler, reserved.lost_by)
             try:
                 if skips_admission and handler is not None and job.lost < alone_from:
                     self._launch(delivery, handler)

@@ -18,6 +18,7 @@ from taskharbor.model.outcome import Ack, Fail, Outcome
 from taskharbor.model.refusal import Refusal
 from taskharbor.policy import decide
 from taskharbor.policy.describe import summary
+from taskharbor.policy.fingerprint import cause_of
 from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.failure_step import ON_FAILURE_KEY, with_failure_steps
 from taskharbor.tasks.handler import PayloadMismatch
@@ -60,10 +61,13 @@ class OutcomeBuilder:
         """The handler raised, or the job cannot be run."""
         job, now, handler = delivery.job, self._clock.now(), delivery.handler
         kind = type(error)  # not isinstance: that would use a `__class__` of its own, which may even raise
+        cause = None
         if not issubclass(kind, Snooze | Cancel):
-            self._observers.emit(JobFailed(job, self._settings.name, error, delivery.seconds))
+            cause = cause_of(job.type, error, None if handler is None else handler.function)
+            failed = JobFailed(job, self._settings.name, error, delivery.seconds, cause.error_class, cause.fingerprint)
+            self._observers.emit(failed)
         if issubclass(kind, PayloadMismatch | Refusal):
-            return self.final(delivery, decide.refuse(job, delivery.lease, _text(error), now))
+            return self.final(delivery, decide.refuse(job, delivery.lease, _text(error), now, cause))
         if issubclass(kind, Snooze):
             delivery.why = SNOOZED
         declared = decide.Terms(
@@ -72,7 +76,7 @@ class OutcomeBuilder:
             handler.unrecoverable if handler else (),
         )
         terms, unreadable = decide.terms_of(job, declared, error)
-        decision = decide.on_error(job, delivery.lease, error, terms, now)
+        decision = decide.on_error(job, delivery.lease, error, terms, now, cause)
         for problem in (unreadable, decision.policy_error):
             if problem is not None:
                 self._observers.emit(PolicyFailed(job, self._settings.name, problem))

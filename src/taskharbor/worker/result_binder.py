@@ -76,7 +76,9 @@ class ResultBinder:
                     if together is None:
                         together = await self._together(batch, wanted)
                     results = together if together.found or together.joins else await self._alone(reserved.job, *wants)
-                    reserved = Reserved(self._completed(reserved.job, *wants, results), reserved.lease)
+                    reserved = Reserved(
+                        self._completed(reserved.job, *wants, results), reserved.lease, reserved.lost_by
+                    )
                 except Unbindable as error:
                     problems[reserved.lease.token] = error
                 except Exception as error:

@@ -104,6 +104,7 @@ class Services:
             outcomes=self._outcomes,
             on_settled=self.executor.on_settled,
             on_put_off=self.fetcher.expect,
+            refuse=self.executor.decider.refuse,
             known_types=handlers.types,
         )
         self._upkeep = Upkeep(settings=settings, driver=driver, clock=clock, outage=outage, capacity=self.capacity)

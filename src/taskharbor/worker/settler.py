@@ -17,18 +17,19 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob, LeaseExpired, TaskHarborError
-from taskharbor.model.events import JobFailed, JobSucceeded, Observers, OutcomeRefused
+from taskharbor.model.events import JobSucceeded, Observers, OutcomeRefused
 from taskharbor.model.outcome import Ack, Fail, Outcome, Retry
 from taskharbor.model.refusal import Refusal
-from taskharbor.policy.decide import refuse
-from taskharbor.tasks.failure_step import with_failure_steps
 from taskharbor.worker.delivery import SNOOZED, Delivery
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.outcome_events import emit_spawned, event_of
 from taskharbor.worker.outcome_queue import Decided, OutcomeQueue
+from taskharbor.worker.outcomes import WORKFLOW_REFUSED
 from taskharbor.worker.service import Service
 from taskharbor.worker.stop_budget import StopBudget
 
@@ -55,6 +56,7 @@ class Settler(Service):
         outcomes: OutcomeQueue,
         on_settled: Callable[[], None],
         on_put_off: Callable[[datetime], None],
+        refuse: Callable[[Delivery, Refusal], None],
         known_types: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         super().__init__()
@@ -67,6 +69,7 @@ class Settler(Service):
         self._outcomes = outcomes
         self._on_settled = on_settled
         self._on_put_off = on_put_off  # called with the time at which a job that was put off is due again
+        self._refuse = refuse  # decides a delivery anew, as one that cannot be stored as it was
         self._known_types = known_types
         self._flushing: list[Decided] = []  # the last batch that was taken from the queue
         self._retrying: dict[asyncio.Task[None], Decided] = {}  # outcomes that are retried by themselves
@@ -210,19 +213,14 @@ class Settler(Service):
 
     def _refused(self, delivery: Delivery, outcome: Outcome, error: TaskHarborError) -> None:
         if isinstance(error, InvalidJob) and isinstance(outcome, Ack | Fail) and outcome.spawn:
-            self._outcomes.submit(delivery, self._without_workflow(delivery, outcome, error))
-            return
+            return self._without_workflow(delivery, outcome, error)
         self._held.pop(delivery.lease.token, None)
         self._observers.emit(OutcomeRefused(delivery.job, self._worker, error))
-        self._on_settled()
+        return self._on_settled()
 
-    def _without_workflow(self, delivery: Delivery, outcome: Ack | Fail, error: InvalidJob) -> Outcome:
+    def _without_workflow(self, delivery: Delivery, outcome: Ack | Fail, error: InvalidJob) -> None:
         """The outcome brought a workflow that cannot be stored. Nothing was stored: the job itself fails instead."""
-        now, reason = self._clock.now(), f"its workflow cannot be stored: {error}"
         if isinstance(outcome, Fail):  # its failure step cannot be stored: it dies without that
-            return Fail(delivery.lease, outcome.reason, outcome.attempts, outcome.failed_at, outcome.last_error)
-        failed = refuse(delivery.job, delivery.lease, reason, now)
-        if delivery.handler is None:
-            return failed
-        self._observers.emit(JobFailed(delivery.job, self._worker, Refusal(reason), delivery.seconds))
-        return with_failure_steps(delivery.job, failed, delivery.handler.signature.codec, now)
+            self._outcomes.submit(delivery, replace(outcome, lease=delivery.lease, spawn=()))
+        else:
+            self._refuse(delivery, Refusal(f"{WORKFLOW_REFUSED}: {error}"))

@@ -98,7 +98,8 @@ class HandoverDriver:
         [extended] = await self._driver.extend([lease], self._clock.now(), lease_for)
         batch = []
         if isinstance(extended, Lease):
-            batch = [Reserved((await self._driver.inspect(lease.job_id, self._clock.now())).job, extended)]
+            job = (await self._driver.inspect(lease.job_id, self._clock.now())).job
+            batch = [Reserved(job, extended, messages.read_lost(handed.lost_by))]
         self._channel.suspect = None  # this process has nothing more to do: it retires
         self._channel.jobs_left = len(batch)
         self._channel.taken([self._taken(reserved) for reserved in batch])
@@ -115,4 +116,5 @@ class HandoverDriver:
             to_ms(lease.expires_at),
             job.attempts,
             None if timeout is None else timeout.total_seconds(),
+            messages.write_lost(reserved.lost_by),
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from taskharbor.drivers.contract import Driver, open_existing
@@ -24,6 +24,7 @@ from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Retry
 from taskharbor.model.process_events import JobsReleased, LeasesNotKept, StoreDiffers
 from taskharbor.model.times import to_ms
+from taskharbor.policy.trail import with_trail
 from taskharbor.worker.outage import Backoff
 from taskharbor.worker.supervisor.process import HeldLease, Process
 from taskharbor.worker.upkeep import ROUND_INTERVAL_S
@@ -157,9 +158,8 @@ class FleetHeart:
 
         async def settle() -> int:
             now = self._clock.now()
-            [refusal] = await self._driver.settle(
-                [Retry(held.lease, now + timedelta(seconds=seconds), held.attempts)], now
-            )
+            outcome = await self._returned(held, now + timedelta(seconds=seconds), "no process could run it alone")
+            [refusal] = await self._driver.settle([outcome], now)
             return int(refusal is None)
 
         await self._until_done(settle)
@@ -193,11 +193,21 @@ class FleetHeart:
         """Give back the jobs of a process that we killed as at any shutdown: a slow handler is not the job's fault."""
         given = 0
         if process.killed and process.leases:
-            outcomes = [Retry(held.lease, None, held.attempts) for held in process.leases.values()]
+            leases = list(process.leases.values())
+            outcomes = [await self._returned(held, None, "its process was killed") for held in leases]
             answers = await self._driver.settle(outcomes, self._clock.now())
             given = sum(answer is None for answer in answers)
             process.leases.clear()
         return given + await self._release(process.worker)
+
+    async def _returned(self, held: HeldLease, run_at: datetime | None, why: str) -> Retry:
+        """The outcome that gives a job back, with its trail: the process that held it cannot write that any more."""
+        outcome, now = Retry(held.lease, run_at, held.attempts), self._clock.now()
+        try:
+            job = (await self._driver.inspect(held.lease.job_id, now)).job
+        except JobNotFound:
+            return outcome
+        return with_trail(job, outcome, now, lost_by=held.lost_by, why=why)
 
     async def _release(self, worker: str) -> int:
         return await self._driver.release(worker, self._clock.now(), list(self._held_elsewhere(worker)))

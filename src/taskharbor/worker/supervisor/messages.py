@@ -13,7 +13,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from taskharbor.model.lease import Lost
 from taskharbor.model.safe_repr import shown
+from taskharbor.model.times import from_ms, to_ms
 
 MAX_LINE_BYTES = 64 * 1024 * 1024  # more than a hundred thousand leases
 
@@ -43,6 +45,10 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return shown(self, "app", "queues", "concurrency", "alone", "waits")
 
 
+LostBy: TypeAlias = tuple[str, int | None, int]
+"""The execution before, if it was lost: its worker, its beginning (None: not known) and its end in milliseconds."""
+
+
 class TakenLease(msgspec.Struct, frozen=True, array_like=True):
     """A lease with what is needed to give its job back without counting a failure."""
 
@@ -52,6 +58,7 @@ class TakenLease(msgspec.Struct, frozen=True, array_like=True):
     expires_ms: int
     attempts: int
     limit: float | None  # seconds that the job may run
+    lost_by: LostBy | None = None
 
     def __repr__(self) -> str:
         return shown(self, "job_id", "queue", "expires_ms")
@@ -171,6 +178,22 @@ _encoder = msgspec.json.Encoder()
 _setup = msgspec.json.Decoder(Setup)
 _to_child: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)
 _to_parent: msgspec.json.Decoder[ToParent] = msgspec.json.Decoder(ToParent)
+
+
+def write_lost(lost_by: Lost | None) -> LostBy | None:
+    """An execution that was lost, as a message has it."""
+    if lost_by is None:
+        return None
+    began = lost_by.began_at
+    return lost_by.worker, None if began is None else to_ms(began), to_ms(lost_by.ended_at)
+
+
+def read_lost(lost_by: LostBy | None) -> Lost | None:
+    """The reverse of `write_lost`."""
+    if lost_by is None:
+        return None
+    worker, began_ms, ended_ms = lost_by
+    return Lost(worker, None if began_ms is None else from_ms(began_ms), from_ms(ended_ms))
 
 
 def line(message: Setup | ToChild | ToParent) -> bytes:

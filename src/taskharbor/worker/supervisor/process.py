@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from taskharbor.model.clock import Clock
-from taskharbor.model.lease import Lease
+from taskharbor.model.lease import Lease, Lost
 from taskharbor.model.times import from_ms
 from taskharbor.worker.heart import OVERDUE_S
 from taskharbor.worker.supervisor import messages, process_session
@@ -38,13 +38,14 @@ class HeldLease(msgspec.Struct):
     lease: Lease
     attempts: int
     until: float | None
+    lost_by: Lost | None = None  # the execution before, if it was lost
 
 
 def held_lease(taken: messages.TakenLease, now: float) -> HeldLease:
     """A lease as its worker reported it."""
     until = None if taken.limit is None else now + taken.limit + OVERDUE_S
     lease = Lease(taken.job_id, taken.queue, taken.token, from_ms(taken.expires_ms))
-    return HeldLease(lease, taken.attempts, until)
+    return HeldLease(lease, taken.attempts, until, messages.read_lost(taken.lost_by))
 
 
 class Process:
