@@ -8,7 +8,7 @@ _SLACK = 64  # below this many names that are gone rebuilding costs more than it
 
 
 class OrderedNames:
-    """Names in the order of their code points. Some may be gone: whoever reads them looks each up anyway.
+    """Names in the order of their code points. Some may be gone: a reader looks each of them up anyway.
 
     Nearly every new name is the greatest, because ids are ordered by time: it is appended. The rest waits until the
     next listing. Names that are gone are dropped when the list has doubled, so it grows with what is there.
