@@ -14,8 +14,8 @@ STORED = (
     "none."
 )
 STAYS = (
-    "A note replaces the one before, also by an empty one, and stays over retries, releases and takeovers and after the "
-    "end of the job; requeue empties it."
+    "A note replaces the one before, also by an empty one, and stays over retries, releases and takeovers and after "
+    "the end of the job; requeue empties it."
 )
 BOUND = (
     "A note over 1 KiB, or one that is not bytes, is `InvalidJob` in the place of its lease, whatever the lease: that "
