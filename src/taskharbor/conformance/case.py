@@ -41,6 +41,8 @@ THEMES = (
     "attempts",
     "notes",
     "keep_for",
+    "upcoming",
+    "amend",
     "field_bounds",
     "argument_bounds",
     "extremes",
