@@ -1,10 +1,17 @@
 """Fixtures of the client's tests."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from taskharbor.client.access import AwaitedAccess, BlockingAccess
+from taskharbor.drivers.features import AMEND, offers
 from taskharbor.drivers.memory import MemoryDriver
-from tests.client.tools import Waits
+from taskharbor.drivers.registry import open_driver
+from taskharbor.harbor import Harbor
+from taskharbor.testing import ManualClock
+from tests.client.tools import COLOURS, Waits
 
 
 @pytest.fixture(params=["direct", "portal"])
@@ -23,3 +30,20 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
         monkeypatch.setattr(access, "sleep", found.sleep)
         monkeypatch.setattr(access, "time", found.time)
     return found
+
+
+@pytest.fixture(params=COLOURS)
+def colour(request: pytest.FixtureRequest) -> str:
+    """Calls that block, and their awaitable twins."""
+    return str(request.param)
+
+
+DSNS = {"memory": "memory://", "sqlite": "sqlite:///jobs.db"}
+
+
+@pytest.fixture(params=[name for name, dsn in DSNS.items() if offers(open_driver(dsn), AMEND)])
+def harbor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harbor]:
+    """A harbor on each store that needs no server, with a clock that stands still."""
+    dsn = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+    with Harbor(open_driver(dsn), clock=ManualClock()) as made:
+        yield made

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from taskharbor.client import Client
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.job import JobRecord
@@ -71,6 +72,31 @@ class Sql(Watched):
     def enqueue_on_sync(self, connection: Any, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
         connection.extend(jobs)
         return [Enqueued(job.id, False) for job in jobs]
+
+
+COLOURS = ("blocking", "awaited")
+_TWINS = {"wait": "await_"}  # of the others: the name with an `a` before it
+
+
+def call(colour: str, client: Client, target: Any, method: str, *args: Any, **options: Any) -> Any:
+    """Call a method, or await its twin on a loop of its own; what an iteration gives is a list."""
+
+    async def awaited() -> Any:
+        try:
+            if method == "iterate":
+                return [item async for item in target]
+            if method == "watch":
+                return [item async for item in target.awatch(*args, **options)]
+            return await getattr(target, _TWINS.get(method, f"a{method}"))(*args, **options)
+        finally:
+            await client.aclose()
+
+    if colour == "awaited":
+        return asyncio.run(awaited())
+    if method == "iterate":
+        return list(target)
+    found = getattr(target, method)(*args, **options)
+    return list(found) if method == "watch" else found
 
 
 async def settle(driver: Driver, now: datetime, how: str, queue: str = "default", **details: Any) -> str:

@@ -2,17 +2,19 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from taskharbor import Client, Harbor, JobHandle, JobRequest, Task
+from taskharbor import Client, Harbor, JobHandle, JobRequest, Jobs, Task
+from taskharbor.client.record_calls import JobRecordCalls
+from taskharbor.client.store_calls import StoreCalls
 from taskharbor.flow import chain
 from taskharbor.flow.build import Flow
 from taskharbor.flow.handle import FlowHandle
 from taskharbor.flow.run import FlowRun
 
 LONG = 60.0
-PLACES = (Client, Harbor, JobHandle, FlowHandle, FlowRun, Task, Flow)
+PLACES = (Client, Harbor, StoreCalls, JobHandle, JobRecordCalls, Jobs, FlowHandle, FlowRun, Task, Flow)
 ENDS = {"Client.close", "Client.aclose", "Harbor.close", "Harbor.aclose"}
 # Parts of other calls: they take the budget of the call that they are a part of.
 PARTS = {
@@ -39,8 +41,19 @@ def found() -> Iterator[str]:
                 yield f"{place.__name__}.{name}"
 
 
+def is_awaited(call: str) -> bool:
+    """Whether a call is a coroutine, or is iterated with `async for`."""
+    place, _, name = call.partition(".")
+    value = getattr(next(each for each in PLACES if each.__name__ == place), name)
+    return inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value)
+
+
+async def listed(items: AsyncIterator[Any]) -> list[Any]:
+    return [item async for item in items]
+
+
 class World:
-    """A harbor whose store has one waiting job and one flow, which all calls below are about."""
+    """A harbor whose store has one waiting job and one flow, which all calls below are about, and a job to delete."""
 
     def __init__(self, store: Any, **options: Any) -> None:
         self.harbor = Harbor(store, **options)
@@ -55,6 +68,7 @@ class World:
     async def begin(self) -> None:
         """With a store that answers, however busy this machine is."""
         self.job = await self.task.options(call_timeout=LONG).aenqueue(1)
+        self.spare = await self.task.options(call_timeout=LONG).aenqueue(1)
         self.flow = await self.chain().aenqueue(call_timeout=LONG)
         self.run = await self.harbor.aflow(self.flow.id, call_timeout=LONG)
 
@@ -65,7 +79,7 @@ class World:
         return JobRequest(type="wait", payload={"number": 1})
 
 
-# The name of a call → how it is made. Those whose names begin with `a` are awaited.
+# The name of a call → how it is made.
 CALLS: dict[str, Callable[[World], Any]] = {
     "Client.enqueue": lambda world: world.client.enqueue(world.request()),
     "Client.enqueue_many": lambda world: world.client.enqueue_many([world.request(), world.request()]),
@@ -83,6 +97,42 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "JobHandle.astatus": lambda world: world.job.astatus(),
     "JobHandle.aresult": lambda world: world.job.aresult(0.05),
     "JobHandle.acancel": lambda world: world.job.acancel(),
+    "JobHandle.wait": lambda world: world.job.wait(0.05),
+    "JobHandle.await_": lambda world: world.job.await_(0.05),
+    "JobHandle.watch": lambda world: list(world.job.watch(0.05)),
+    "JobHandle.awatch": lambda world: listed(world.job.awatch(0.05)),
+    "JobHandle.requeue": lambda world: world.job.requeue(),
+    "JobHandle.arequeue": lambda world: world.job.arequeue(),
+    "JobRecordCalls.info": lambda world: world.job.info(),
+    "JobRecordCalls.ainfo": lambda world: world.job.ainfo(),
+    "JobRecordCalls.attempts": lambda world: world.job.attempts(),
+    "JobRecordCalls.aattempts": lambda world: world.job.aattempts(),
+    "JobRecordCalls.progress": lambda world: world.job.progress(),
+    "JobRecordCalls.aprogress": lambda world: world.job.aprogress(),
+    "JobRecordCalls.amend": lambda world: world.job.amend(payload={"number": 2}),
+    "JobRecordCalls.aamend": lambda world: world.job.aamend(priority=1),
+    "JobRecordCalls.delete": lambda world: world.spare.delete(),
+    "JobRecordCalls.adelete": lambda world: world.spare.adelete(),
+    "StoreCalls.jobs": lambda world: list(world.harbor.jobs()),
+    "StoreCalls.flows": lambda world: list(world.harbor.flows()),
+    "StoreCalls.counts": lambda world: world.harbor.counts(),
+    "StoreCalls.acounts": lambda world: world.harbor.acounts(),
+    "StoreCalls.workers": lambda world: world.harbor.workers(),
+    "StoreCalls.aworkers": lambda world: world.harbor.aworkers(),
+    "StoreCalls.queues": lambda world: world.harbor.queues(),
+    "StoreCalls.aqueues": lambda world: world.harbor.aqueues(),
+    "StoreCalls.pause": lambda world: world.harbor.pause("elsewhere"),
+    "StoreCalls.apause": lambda world: world.harbor.apause("elsewhere"),
+    "StoreCalls.resume": lambda world: world.harbor.resume("elsewhere"),
+    "StoreCalls.aresume": lambda world: world.harbor.aresume("elsewhere"),
+    "StoreCalls.is_paused": lambda world: world.harbor.is_paused("elsewhere"),
+    "StoreCalls.ais_paused": lambda world: world.harbor.ais_paused("elsewhere"),
+    "Jobs.count": lambda world: world.harbor.jobs().count(),
+    "Jobs.acount": lambda world: world.harbor.jobs().acount(),
+    "Jobs.ids": lambda world: world.harbor.jobs().ids(5),
+    "Jobs.aids": lambda world: world.harbor.jobs().aids(5),
+    "Jobs.preview": lambda world: world.harbor.jobs().preview(),
+    "Jobs.apreview": lambda world: world.harbor.jobs().apreview(),
     "FlowHandle.status": lambda world: world.flow.status(),
     "FlowHandle.progress": lambda world: world.flow.progress(),
     "FlowHandle.result": lambda world: world.flow.result(0.05),
@@ -110,7 +160,7 @@ CALLS: dict[str, Callable[[World], Any]] = {
 async def made(world: World, name: str) -> Any:
     """What a call returns or raises."""
     try:
-        if name.partition(".")[2].startswith("a"):
+        if is_awaited(name):
             return await CALLS[name](world)
         return await asyncio.to_thread(CALLS[name], world)
     except Exception as error:

@@ -68,7 +68,7 @@ def test_every_call_ends(verb, how, monkeypatch):
     assert all(isinstance(answer, TaskHarborError | TimeoutError) for answer in failed.values()), failed
     words = {"hangs": "within 0.2 s", "is away": "tried 5 times", "refuses": "it refused"}[how]
     told = [str(answer) for answer in failed.values() if words in str(answer)]
-    assert bool(told) is bool(asked - {"close"} - {"workers"})
+    assert bool(told) is bool(asked - {"close"})
 
 
 def test_an_error_says_what_is_in_doubt():

@@ -19,16 +19,18 @@ from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.features import AmendDriver, FiguresDriver, FlowsDriver, UpcomingDriver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.errors import BackendUnavailable, JobNotInflight, LeaseMismatch, TaskHarborError
 from taskharbor.model.lease import Reserved
 from taskharbor.model.outcome import Ack, Outcome
 
-# Every call of the contract; the verbs for one job use settle and extend, and a close never fails.
+# Every call of the contract, which has parts, and of the features; the verbs for one job use settle and extend, and a
+# close never fails.
 _NEVER = {"ack", "retry", "fail", "extend_lease", "close"}
 VERBS = tuple(
     name
-    for part in reversed(Driver.__mro__)  # the contract has parts
+    for part in (*reversed(Driver.__mro__), AmendDriver, FlowsDriver, UpcomingDriver, FiguresDriver)
     for name, call in vars(part).items()
     if iscoroutinefunction(call) and name not in _NEVER
 )

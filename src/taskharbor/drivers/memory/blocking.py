@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.signal_safe import DeferredSignals
-from taskharbor.model.errors import BackendUnavailable, DriverError
+from taskharbor.model.amendment import Amend
+from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 
@@ -34,6 +35,10 @@ class MemoryBlocking:
         self.results = driver.results
         self.flow = driver.flow
         self.workers = driver.workers
+        self.flows = driver.flows
+        self.counts = driver.counts
+        self.queues = driver.queues
+        self.is_paused = driver.is_paused
 
     def until(self, deadline: float) -> MemoryBlocking:
         """Itself: no call takes time."""
@@ -57,6 +62,18 @@ class MemoryBlocking:
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         return await _uninterrupted(self._driver.cancel_flow, flow_id, now)
+
+    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
+        return await _uninterrupted(self._driver.delete, ids)
+
+    async def amend(self, changes: Sequence[Amend], now: datetime) -> list[TaskHarborError | None]:
+        return await _uninterrupted(self._driver.amend, changes, now)
+
+    async def pause(self, queue: str) -> None:
+        await _uninterrupted(self._driver.pause, queue)
+
+    async def resume(self, queue: str) -> None:
+        await _uninterrupted(self._driver.resume, queue)
 
 
 async def _uninterrupted(call: Callable[..., Awaitable[T]], *args: Any) -> T:

@@ -1,0 +1,173 @@
+"""Queues, counts and workers from Python, in both colours, and on drivers whose blocking calls are older."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from taskharbor import BackendUnavailable, Client, Harbor, InvalidJob, JobHandle, JobRequest, QueueInfo, WorkerInfo
+from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.drivers.memory.blocking import MemoryBlocking
+from taskharbor.model.job import JobRecord
+from taskharbor.testing import Faults, ManualClock
+from tests.client.test_record_calls import kill, on_store
+from tests.client.tools import Waits, call
+
+
+def test_queues_and_counts(harbor: Harbor, colour: str) -> None:
+    client, clock = harbor.client, harbor.clock
+    assert isinstance(clock, ManualClock)
+    assert call(colour, client, harbor, "queues") == []
+    began = clock.now()
+    client.enqueue(JobRequest(type="t", queue="mail"))
+    clock.advance(60)
+    client.enqueue(JobRequest(type="t", queue="mail"))
+    client.enqueue(JobRequest(type="t", queue="later", delay=60))
+    call(colour, client, harbor, "pause", "idle")
+    assert call(colour, client, harbor, "counts") == {"later": {"scheduled": 1}, "mail": {"ready": 2}}
+    assert call(colour, client, harbor, "counts", cap=1) == {"later": {"scheduled": 1}, "mail": {"ready": 1}}
+    assert call(colour, client, harbor, "counts", cap=None)["mail"] == {"ready": 2}
+    assert call(colour, client, harbor, "queues") == [
+        QueueInfo("idle", True, {}),
+        QueueInfo("later", False, {"scheduled": 1}),
+        QueueInfo("mail", False, {"ready": 2}, began),
+    ]
+    with pytest.raises(ValueError, match="cap: expected 1 or more"):
+        call(colour, client, harbor, "counts", cap=0)
+
+
+def test_the_oldest_ready_job_waits_since_it_became_ready(harbor: Harbor, colour: str) -> None:
+    clock = harbor.clock
+    assert isinstance(clock, ManualClock)
+    first = harbor.client.enqueue(JobRequest(type="t", delay=600))  # lowest id, due last
+    clock.advance(60)
+    second = clock.now()
+    harbor.client.enqueue(JobRequest(type="t"))
+    clock.advance(600)
+    (queue,) = call(colour, harbor.client, harbor, "queues")
+    assert (queue.counts, queue.oldest_ready_at) == ({"ready": 2}, second)
+    first.delete()
+    kill(harbor)
+    (queue,) = call(colour, harbor.client, harbor, "queues")
+    assert (queue.counts, queue.oldest_ready_at) == ({"dlq": 1}, None)
+
+
+def test_a_paused_queue_gives_no_jobs_until_it_is_resumed(harbor: Harbor, colour: str) -> None:
+    client = harbor.client
+    client.enqueue(JobRequest(type="t", queue="mail"))
+    for _ in range(2):  # twice does no harm
+        call(colour, client, harbor, "pause", "mail")
+    assert call(colour, client, harbor, "is_paused", "mail") is True
+
+    def reserve() -> int:
+        now, lease = harbor.clock.now(), timedelta(seconds=30)
+        return len(on_store(harbor, lambda driver: driver.reserve(["mail"], now, lease, 9)))
+
+    assert reserve() == 0
+    for _ in range(2):
+        call(colour, client, harbor, "resume", "mail")
+    assert call(colour, client, harbor, "is_paused", "mail") is False
+    assert reserve() == 1
+    for method in ("pause", "resume", "is_paused"):
+        with pytest.raises(InvalidJob, match="queue: expected text, got int"):
+            call(colour, client, harbor, method, 5)
+
+
+def test_workers(harbor: Harbor, colour: str) -> None:
+    now = harbor.clock.now()
+    assert call(colour, harbor.client, harbor, "workers") == []
+    info = WorkerInfo("w1", ("mail",), 2, now, seen_at=now)
+    on_store(harbor, lambda driver: driver.beat(info, now))
+    (worker,) = call(colour, harbor.client, harbor, "workers")
+    assert (worker.worker, worker.queues, worker.running) == ("w1", ("mail",), 2)
+
+
+def test_a_client_has_the_same_calls(colour: str) -> None:
+    with Client("memory://") as client:
+        handle = client.enqueue(JobRequest(type="t"))
+        assert client.job(handle.id) == handle
+        assert isinstance(client.job(handle.id), JobHandle)
+        assert call(colour, client, client, "counts") == {"default": {"ready": 1}}
+        assert client.jobs().ids(5) == [handle.id]
+    with pytest.raises(InvalidJob, match="id: expected text, got int"):
+        client.job(5)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_an_outage_is_bridged_and_a_lasting_one_says_what_is_unknown(waits: Waits, colour: str) -> None:
+    faults = Faults()
+    with Harbor(faults.wrap("memory://")) as harbor:
+        for verb, method in (("pause", "pause"), ("resume", "resume"), ("is_paused", "is_paused")):
+            faults.fail(verb, times=2)
+            call(colour, harbor.client, harbor, method, "mail")
+        for verb, method in (("counts", "counts"), ("workers", "workers"), ("queues", "queues")):
+            faults.fail(verb, times=2)
+            call(colour, harbor.client, harbor, method)
+        assert faults.pending() == {}
+        faults.fail("pause", times=5)
+        with pytest.raises(BackendUnavailable, match=r"pause, tried 5 times .* The queue may or may not be paused"):
+            call(colour, harbor.client, harbor, "pause", "mail")
+
+
+def test_call_timeout_ends_a_call_to_a_store_that_does_not_respond(colour: str) -> None:
+    class Silent(MemoryDriver):
+        async def counts(self, now: Any, cap: int | None = None) -> dict[str, dict[str, int]]:
+            return await asyncio.Event().wait()  # type: ignore[return-value]  # never
+
+    with Harbor(Silent()) as harbor, pytest.raises(BackendUnavailable, match=r"counts: .* within 0\.05 s"):
+        call(colour, harbor.client, harbor, "counts", call_timeout=0.05)
+
+
+class OlderBlocking:
+    """The blocking calls of the first contract."""
+
+    def __init__(self, calls: MemoryBlocking) -> None:
+        self._calls = calls
+        for verb in ("open", "server_time", "enqueue", "inspect", "list", "results", "flow", "workers", "requeue"):
+            setattr(self, verb, getattr(calls, verb))
+
+    def until(self, deadline: float) -> Any:
+        self._calls.until(deadline)
+        return self
+
+    def close(self) -> None:
+        self._calls.close()
+
+
+class Older(MemoryDriver):
+    """A driver whose blocking calls lack the verbs that came later."""
+
+    def blocking(self) -> Any:
+        return OlderBlocking(super().blocking())
+
+
+def test_a_verb_that_blocking_calls_lack_runs_on_the_portal() -> None:
+    with Harbor(Older()) as harbor:
+        handle = harbor.client.enqueue(JobRequest(type="t", queue="mail"))
+        assert harbor.client.portal.loop is None
+        assert handle.info().job.queue == "mail"
+        assert harbor.jobs().count().n == 1
+        assert harbor.client.portal.loop is None  # these are there
+        harbor.pause("mail")
+        assert harbor.client.portal.loop is not None
+        assert harbor.queues()[0].paused
+        handle.amend(priority=1)
+        assert harbor.counts() == {"mail": {"ready": 1}}
+        handle.delete()
+        assert list(harbor.flows()) == []
+        harbor.resume("mail")
+        assert harbor.queues() == []
+
+
+def test_the_built_in_blocking_calls_have_every_verb(harbor: Harbor) -> None:
+    record = JobRecord(id="a", type="t", flow_id="f")
+    on_store(harbor, lambda driver: driver.enqueue([record], harbor.clock.now()))
+    harbor.job("a").amend(priority=1)
+    harbor.pause("default")
+    harbor.resume("default")
+    assert [queue.name for queue in harbor.queues()] == list(harbor.counts()) == ["default"]
+    assert [flow.id for flow in harbor.flows()] == ["f"]
+    harbor.job("a").delete()
+    assert harbor.client.portal.loop is None
