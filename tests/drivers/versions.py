@@ -25,6 +25,7 @@ THEMES = {
     "server_time": "the server's clock",
     "text": "encodings and collations",
     "listing": "order, cursors, pages",
+    "filters": "the same downwards, and by time",
     "field_bounds": "sizes",
     "argument_bounds": "numbers at their ends",
     "damaged": "values of the wrong type",

@@ -33,7 +33,7 @@ from taskharbor.drivers import (
     TaskHarborError,
     features_of,
 )
-from taskharbor.drivers.features import ATTEMPTS, FullDriver
+from taskharbor.drivers.features import ATTEMPTS, FIGURES, FIGURES_KEPT_FOR, FullDriver
 
 T = TypeVar("T")
 Damage: TypeAlias = Callable[[Any, str, Any], Awaitable[None] | None]
@@ -339,6 +339,8 @@ class Environment:
 
     async def _remove(self) -> None:
         late = self.now + timedelta(days=1)
+        if self.offers(FIGURES):
+            await self.full.add_figures([], late + FIGURES_KEPT_FOR)
         left = sorted(self.used.intersection(await self.driver.queues()))
         for queue in left:
             await self.driver.resume(queue)

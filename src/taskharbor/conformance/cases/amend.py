@@ -6,6 +6,8 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from taskharbor.conformance.case import case
 from taskharbor.conformance.cases.wait import woken
 from taskharbor.conformance.environment import Environment, ids_of, refusals
@@ -161,7 +163,7 @@ async def in_every_state(env: Environment) -> None:
     for old, new in zip(before, after, strict=True):
         changed = old.job.id not in (done.id, expired.id, inflight.id)
         job = replace(old.job, payload=b"new", max_attempts=3, edits=1) if changed else old.job
-        assert new == replace(old, job=job), f"{old.state} reads {new.state}"
+        assert new == msgspec.structs.replace(old, job=job), f"{old.state} reads {new.state}"
 
 
 @case(STATES, FENCE, needs=AMEND)
