@@ -14,6 +14,7 @@ _number = itertools.count()
 
 @pytest.mark.lane("conformance-sqlite")
 class TestSqlite(DriverCases):
+    features = SqliteDriver.features
     damage_samples = lanes.figure(test=40, chaos=1_000)
 
     @pytest.fixture(autouse=True)

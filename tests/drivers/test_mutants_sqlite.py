@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant(
         "a repeat is not forgotten",
         ("repeat",),
-        (("sql/grant.sql", "settled = '',\n    settled_as = ''", "settled = settled"),),
+        (("sql/grant.sql", "settled = '', settled_as = ''", "settled = settled"),),
     ),
     Mutant("priority forgotten", ("order",), (("enqueue.py", "-job.priority if job.group is None else 0,", "0,"),)),
     Mutant("ids decide", ("order",), (("sql/ready.sql", "rank, time, arrival", "rank, time, id"),)),

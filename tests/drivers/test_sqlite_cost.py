@@ -14,7 +14,8 @@ from datetime import timedelta
 
 import pytest
 
-from taskharbor.drivers import Ack, Fail, JobRecord, Reserved, Retry
+from taskharbor.drivers import Ack, Amend, Fail, JobRecord, Reserved, Retry
+from taskharbor.drivers.features import MAX_SCANNED_JOBS
 from taskharbor.drivers.sqlite import SqliteDriver, admin, statements
 from tests import lanes
 from tests.drivers.sqlite_files import LEASE, NOW, fast_folder
@@ -24,6 +25,7 @@ fast_sqlite_folder = fast_folder
 MICROS = int(NOW.timestamp()) * 1_000_000
 MANY = lanes.figure(test=100_000, chaos=1_000_000)
 QUEUES = ("a", "b", "c")
+STEPS_PER_JOB = 60  # of one that a listing looks at
 
 # state, lined, priority, group, and the column that holds the time the state is about
 CROWD = {
@@ -146,9 +148,32 @@ async def measured(path, count, analyze):
     steps["results"], _ = await reads.of(driver.results([f"done-{number + 1}" for number in some]))
     steps["list"], _ = await reads.of(driver.list(now=NOW, limit=10))
     steps["is_paused"], _ = await reads.of(driver.is_paused("a"))
+    await measure_listings(driver, reads, steps)
+    changes = [Amend(id=f"scheduled-{n}", deliveries=0, edits=0, priority=1) for n in range(100, 120)]
+    steps["amend"], answers = await meter.of(driver.amend(changes, NOW))
+    assert answers == [None] * len(changes)
     await driver.close()
     path.unlink()  # half a gigabyte in a folder that may be memory
     return steps
+
+
+async def measure_listings(driver, reads, steps):
+    """Every listing that an operator asks for, and what a worker asks while it is idle."""
+    assert len(await driver.reserve(["a"], NOW, LEASE, 10, "w")) == 10
+    for state in ("dlq", "cancelled", "blocked", "scheduled", "inflight"):
+        for order in ("id", "-id"):
+            call = driver.list(now=NOW, state=state, queue="a", limit=5, order=order)
+            steps[f"list {state} {order}"], page = await reads.of(call)
+            assert page.items
+    steps["list dlq since"], page = await reads.of(driver.list(now=NOW, state="dlq", since=NOW - LEASE, limit=5))
+    assert len(page.items) == 5
+    for wanted in ({"state": "dlq", "error_class": "E"}, {"queue": "none"}, {"state": "ready"}):
+        spent, _ = await reads.of(driver.list(now=NOW, limit=5, **wanted))
+        assert spent <= MAX_SCANNED_JOBS * STEPS_PER_JOB / 100, f"{wanted}: {spent} hundred steps"
+    steps["counts"], counted = await reads.of(driver.counts(NOW, cap=20))
+    assert set(counted["a"].values()) == {20} or counted["a"]["inflight"] < 20
+    steps["upcoming"], at = await reads.of(driver.upcoming(QUEUES, NOW))
+    assert at == NOW + LEASE
 
 
 async def failed(driver):
@@ -242,7 +267,14 @@ PLANS = {
     "extend": "USING INDEX taskharbor_jobs_id (id=?)",
     "known_ids": "USING COVERING INDEX taskharbor_jobs_id (id=?)",
     "known_key": "USING INDEX taskharbor_jobs_key (queue=? AND idempotency_key=?)",
-    "prunable": "USING INDEX taskharbor_jobs_ended (state=? AND queue=? AND finished_at>? AND finished_at<?)",
+    "prunable": "taskharbor_jobs_ended (state=? AND queue=? AND keep_for=? AND finished_at>? AND finished_at<?)",
+    "kept": "USING INDEX taskharbor_jobs_kept (state=? AND queue=? AND <expr>>? AND <expr><?)",
+    "upcoming": "USING COVERING INDEX taskharbor_jobs_when (state=? AND queue=? AND moment>? AND moment<?)",
+    "flows": "USING COVERING INDEX taskharbor_jobs_stopped (flow_id=? AND state<?)",
+    "extend_with_note": "USING INDEX taskharbor_jobs_id (id=?)",
+    "figures": "USING PRIMARY KEY (minute>? AND minute<?)",
+    "figures_of_queue": "USING INDEX taskharbor_figures_queue (queue=? AND minute>? AND minute<?)",
+    "old_figures": "USING PRIMARY KEY (minute<?)",
     "close_edges": "USING PRIMARY KEY (dependency=?)",
     "released": "USING COVERING INDEX taskharbor_edges_dependent (dependent=? AND open=?)",
     "waiting_for": "USING COVERING INDEX taskharbor_edges_dependent (dependent=? AND open=?)",

@@ -110,11 +110,12 @@ def test_a_folder_in_place_of_the_file_is_never_waited_for(tmp_path):
 
 def test_a_newer_or_older_schema_is_refused(path, monkeypatch):
     on(path, lambda driver: driver.enqueue([job("a")], NOW))
+    newest = schema.SCHEMA
     monkeypatch.setattr(schema, "SCHEMA", 0)
-    with pytest.raises(DriverError, match=r"schema is number 1.*knows 0.*taskharbor migrate"):
+    with pytest.raises(DriverError, match=rf"schema is number {newest}.*knows 0.*taskharbor migrate"):
         on(path, lambda driver: driver.queues())
-    monkeypatch.setattr(schema, "SCHEMA", 2)
-    with pytest.raises(DriverError, match=r"needs 2.*taskharbor migrate"):
+    monkeypatch.setattr(schema, "SCHEMA", newest + 1)
+    with pytest.raises(DriverError, match=rf"needs {newest + 1}.*taskharbor migrate"):
         on(path, lambda driver: driver.queues(), migrate="manual")
 
 
@@ -122,12 +123,13 @@ def test_an_older_schema_is_upgraded(path, monkeypatch, tmp_path):
     on(path, lambda driver: driver.enqueue([job("a")], NOW))
     folder = tmp_path / "migrations"
     folder.mkdir()
-    (folder / "0002_more.sql").write_text("-- more\nCREATE TABLE taskharbor_more (id TEXT);\n")
-    monkeypatch.setattr(schema, "SCHEMA", 2)
+    newer = schema.SCHEMA + 1
+    (folder / f"{newer:04d}_more.sql").write_text("-- more\nCREATE TABLE taskharbor_more (id TEXT);\n")
+    monkeypatch.setattr(schema, "SCHEMA", newer)
     monkeypatch.setattr(schema, "FOLDER", folder)
     assert on(path, lambda driver: driver.queues()) == ["default"]
     connection = sqlite3.connect(path)
-    assert connection.execute("SELECT schema FROM taskharbor_meta").fetchone() == (2,)
+    assert connection.execute("SELECT schema FROM taskharbor_meta").fetchone() == (newer,)
     connection.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 import msgspec
@@ -17,9 +17,14 @@ from taskharbor.drivers.sqlite.transitions import finish, has_open_dependency, j
 from taskharbor.model.bounds import check_moment, check_name
 from taskharbor.model.errors import DriverError
 from taskharbor.model.job import State, WorkerInfo
-from taskharbor.model.times import to_us
+from taskharbor.model.times import MICROSECOND, to_us
 
 PRUNABLE = statement("prunable")
+KEPT = statement("kept")
+ANY_KEPT = (
+    "SELECT 1 FROM taskharbor_jobs INDEXED BY taskharbor_jobs_kept "
+    "WHERE keep_for IS NOT NULL AND finished_at IS NOT NULL LIMIT 1"
+)
 MAX_PRUNE_SCAN_JOBS = 5_000  # finished jobs of a queue that one prune reads: some 20 ms with the write lock
 BEAT = statement("beat")
 UNFINISHED_OF_FLOW = "SELECT id FROM taskharbor_jobs WHERE flow_id = ? AND state IN (0, 1, 2) ORDER BY num"
@@ -49,6 +54,7 @@ def requeue(
         was_finished = job.finished
         leave(session, job)
         job.state, job.reason, job.finished_at, job.lost, job.run_at = BLOCKED, "", None, 0, maybe_us(run_at)
+        job.note = None
         if reset_attempts:
             job.attempts = 0
         if job.flow_id is not None:
@@ -102,44 +108,54 @@ def delete(session: WriteSession, ids: Sequence[str]) -> list[DriverError | None
     return _for_each(session, ids, act)
 
 
-PrunePlaces: TypeAlias = dict[tuple[str, int], tuple[int, int]]  # (queue, state) → where the next prune goes on
+# (queue, state, statement) → where the next prune goes on
+PrunePlaces: TypeAlias = dict[tuple[str, int, str], tuple[int, int]]
 
 
-def prune(session: WriteSession, before: datetime, limit: int, places: PrunePlaces) -> int:
-    """Delete finished jobs, the oldest of each queue first; what something unfinished needs stays.
+def prune(session: WriteSession, before: datetime, limit: int, places: PrunePlaces, retention: timedelta) -> int:
+    """Delete finished jobs, the oldest of each queue first; what something unfinished needs stays. A job that is kept
+    for a time of its own stays until that is over at `before + retention`.
 
     A flow that is still open may have hundreds of thousands of finished jobs. So no call reads more than
     MAX_PRUNE_SCAN_JOBS of a queue: the next call goes on where this one stopped, and starts over after the last job.
     """
     moment, deleted = to_us(before), 0
+    span = {"before": moment, "present": moment + retention // MICROSECOND}
+    which = (PRUNABLE, KEPT) if session.one(ANY_KEPT) else (PRUNABLE,)
     for (name,) in session.all("SELECT name FROM taskharbor_queues"):
         deleted_before = deleted
         for state in (DONE, CANCELLED):
-            jobs = _prunable(session, name, state, moment, limit - deleted, places)
-            for job in jobs:
-                remove(session, job)
-            deleted += len(jobs)
+            for sql in which:
+                jobs = _prunable(session, (name, state, sql), span, limit - deleted, places)
+                for job in jobs:
+                    remove(session, job)
+                deleted += len(jobs)
         if deleted > deleted_before:
             session.forget_queue(name)
     return deleted
 
 
 def _prunable(
-    session: WriteSession, queue: str, state: int, before: int, limit: int, places: PrunePlaces
+    session: WriteSession,
+    walk: tuple[str, int, str],
+    span: dict[str, int],
+    limit: int,
+    places: PrunePlaces,
 ) -> list[JobRow]:
     """Up to `limit` jobs that nothing needs, from the place where the last call stopped."""
+    queue, state, sql = walk
     jobs: list[JobRow] = []
     if limit <= 0:
         return jobs
-    finished_at, num = places.pop((queue, state), (-1, -1))
-    rows = session.execute(PRUNABLE, (state, queue, before, finished_at, num))
-    for scanned, (finished_at, num, needed, *row) in enumerate(rows, 1):
+    ended, num = places.pop(walk, (-1, -1))
+    rows = session.execute(sql, {"state": state, "queue": queue, **span, "ended": ended, "num": num})
+    for scanned, (ended, num, needed, *row) in enumerate(rows, 1):
         if not needed:
             jobs.append(JobRow(*row))
         if len(jobs) == limit:
             break
         if scanned == MAX_PRUNE_SCAN_JOBS:
-            places[queue, state] = (finished_at, num)
+            places[walk] = (ended, num)
             break
     return jobs
 

@@ -12,16 +12,15 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from taskharbor.drivers.listing import JobQuery, ListVerb
 from taskharbor.drivers.signal_safe import DeferredSignals
-from taskharbor.drivers.sqlite import admin, reading
+from taskharbor.drivers.sqlite.calls import ClientCalls
 from taskharbor.drivers.sqlite.database import Database, close_database_here, open_database_here
 from taskharbor.drivers.sqlite.enqueue import enqueue
 from taskharbor.drivers.sqlite.options import SqliteOptions
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.drivers.unstorable import accepts_any_name
-from taskharbor.model.errors import BackendUnavailable, DriverError
-from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, WorkerInfo
+from taskharbor.model.errors import BackendUnavailable
+from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Enqueued
 
 T = TypeVar("T")
@@ -89,14 +88,15 @@ class SqliteBlocking:
 
 
 @accepts_any_name
-class _CallsUntil(ListVerb):
+class _CallsUntil(ClientCalls):
     """The driver's calls, done on the calling thread. The coroutines never suspend."""
 
     def __init__(self, calls: SqliteBlocking, deadline: float) -> None:
+        self.options = calls.options
         self._calls = calls
         self._deadline = deadline
 
-    def _write(self, work: Callable[[WriteSession], T]) -> T:
+    async def _write(self, work: Callable[[WriteSession], T]) -> T:
         with DeferredSignals() as signals:
             database = self._calls.begin_call()
             try:
@@ -104,7 +104,7 @@ class _CallsUntil(ListVerb):
             finally:
                 self._calls.end_call()
 
-    def _read(self, work: Callable[[ReadSession], T]) -> T:
+    async def _read(self, work: Callable[[ReadSession], T]) -> T:
         with DeferredSignals():
             database = self._calls.begin_call()
             try:
@@ -125,31 +125,5 @@ class _CallsUntil(ListVerb):
                 self._calls.end_call()
 
     async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
-        limit = self._calls.options.max_payload
-        return self._write(lambda session: enqueue(session, jobs, now, limit))
-
-    async def inspect(self, id: str, now: datetime) -> JobInfo:
-        return self._read(lambda session: reading.inspect(session, id, now))
-
-    async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
-        return self._read(lambda session: reading.results(session, ids))
-
-    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
-        return self._read(lambda session: reading.flow(session, flow_id, now))
-
-    async def workers(self, now: datetime) -> list[WorkerInfo]:
-        return self._read(lambda session: reading.workers(session, now))
-
-    async def requeue(
-        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
-    ) -> list[DriverError | None]:
-        return self._write(lambda session: admin.requeue(session, ids, now, run_at, reset_attempts))
-
-    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
-        return self._write(lambda session: admin.cancel(session, ids, now))
-
-    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
-        return self._write(lambda session: admin.cancel_flow(session, flow_id, now))
-
-    async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
-        return self._read(lambda session: reading.list_jobs(session, now, wanted))
+        limit = self.options.max_payload
+        return await self._write(lambda session: enqueue(session, jobs, now, limit))

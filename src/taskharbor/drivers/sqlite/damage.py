@@ -14,10 +14,18 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.contract import DAMAGED_PREFIX
-from taskharbor.drivers.sqlite.records import MAX_TIMEOUT_US, MIN_TIMEOUT_US, STATES, JobRow, is_moment, record_of
+from taskharbor.drivers.sqlite.records import (
+    MAX_KEEP_FOR_US,
+    MAX_TIMEOUT_US,
+    MIN_TIMEOUT_US,
+    STATES,
+    JobRow,
+    is_moment,
+    record_of,
+)
 from taskharbor.model.bounds import INT_MAX, INT_MIN, check_name, check_record
 from taskharbor.model.errors import InvalidJob
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import EPOCH, JobRecord
 
 _ids = msgspec.json.Decoder(list[str]).decode
 _metadata = msgspec.json.Decoder(dict[str, str]).decode
@@ -54,7 +62,8 @@ def _is_name(value: Any) -> bool:
     return True
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether it is a count as we store them."""
     return type(value) is int and 0 <= value <= INT_MAX
 
 
@@ -77,6 +86,10 @@ def _is_timeout(value: Any) -> bool:
     return type(value) is int and MIN_TIMEOUT_US <= value <= MAX_TIMEOUT_US
 
 
+def _is_keep_for(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_KEEP_FOR_US
+
+
 def _decodes(decode: Callable[[str], Any]) -> Callable[[Any], bool]:
     def check(value: Any) -> bool:
         try:
@@ -95,12 +108,12 @@ def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
 _COLUMNS: tuple[tuple[str, str, Callable[[Any], bool], Any], ...] = (
     ("type", "type", _is_name, ""),
     ("payload", "payload", _is_bytes, b""),
-    ("attempts", "attempts", _is_number, 0),
-    ("max_attempts", "max_attempts", _is_number, 0),
-    ("deliveries", "deliveries", _is_number, 0),
-    ("lost", "lost", _is_number, 0),
+    ("attempts", "attempts", is_number, 0),
+    ("max_attempts", "max_attempts", is_number, 0),
+    ("deliveries", "deliveries", is_number, 0),
+    ("lost", "lost", is_number, 0),
     ("priority", "priority", lambda value: type(value) is int and INT_MIN <= value <= INT_MAX, 0),
-    ("group_limit", "group_limit", _is_number, 0),
+    ("group_limit", "group_limit", is_number, 0),
     ("run_at", "run_at", _or_none(is_moment), None),
     ("timeout", "timeout", _or_none(_is_timeout), None),
     ("idempotency_key", "idempotency_key", _or_none(_is_key), None),
@@ -115,6 +128,17 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], bool], Any], ...] = (
     ("created_at", "created_at", is_moment, 0),
     ("finished_at", "finished_at", _or_none(is_moment), None),
     ("result", "result", _or_none(_is_bytes), None),
+    ("trail", "trail", _or_none(_is_bytes), None),
+    ("error_class", "error_class", _or_none(_is_text), None),
+    ("fingerprint", "fingerprint", _or_none(_is_text), None),
+    ("note", "note", _or_none(_is_bytes), None),
+    ("edits", "edits", _or_none(is_number), None),
+    ("keep_for", "keep_for", _or_none(_is_keep_for), None),
+)
+# What every reservation writes anew, so that it stops no worker.
+_REWRITTEN: tuple[tuple[str, Callable[[Any], bool], Any], ...] = (
+    ("began_at", _or_none(is_moment), None),
+    ("worker", _is_text, ""),
 )
 
 
@@ -127,7 +151,7 @@ def damage_of(job: JobRow) -> str | None:
     if job.state not in STATES:
         return "unknown state"
     try:
-        check_record(record_of(job))
+        check_record(record_of(job, reserved=(EPOCH, "")))
     except InvalidJob as error:  # too large for its field
         return str(error).partition(":")[0] + " is out of bounds"
     return None
@@ -141,12 +165,15 @@ def damage_reason(job: JobRow) -> str:
 def readable_record(job: JobRow) -> JobRecord:
     """The record of any row: a damaged one is shown with values of the right types."""
     damage = damage_of(job)
-    if damage is None:
+    if damage is None and all(is_valid(getattr(job, column)) for column, is_valid, _ in _REWRITTEN):
         return record_of(job)
     shown = msgspec.structs.replace(job)
     if job.state not in STATES:
         shown.reason = f"{DAMAGED_PREFIX}: {damage}"
     for column, _, is_valid, instead in _COLUMNS:
+        if not is_valid(getattr(shown, column)):
+            setattr(shown, column, instead)
+    for column, is_valid, instead in _REWRITTEN:
         if not is_valid(getattr(shown, column)):
             setattr(shown, column, instead)
     return record_of(shown)

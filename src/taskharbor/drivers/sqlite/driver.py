@@ -5,35 +5,39 @@ A call may be cancelled at any await: if it was not begun, it never is; if it wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.listing import JobQuery, ListVerb
 from taskharbor.drivers.sqlite import admin, caller_connection, reading, schema
 from taskharbor.drivers.sqlite.blocking import SqliteBlocking
+from taskharbor.drivers.sqlite.calls import ClientCalls
 from taskharbor.drivers.sqlite.database import Database, close_database, open_database
 from taskharbor.drivers.sqlite.enqueue import enqueue
+from taskharbor.drivers.sqlite.figures import add_figures
 from taskharbor.drivers.sqlite.leases import extend, release
 from taskharbor.drivers.sqlite.options import located, parse
 from taskharbor.drivers.sqlite.reserve import reserve
+from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.drivers.sqlite.settle import settle
 from taskharbor.drivers.sqlite.transaction import SqliteTransaction, SqliteTransactionSync
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.drivers.wait_calls import WaitCall
 from taskharbor.model.bounds import check_name
-from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
-from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, WorkerInfo
+from taskharbor.model.errors import BackendUnavailable, TaskHarborError
+from taskharbor.model.job import Figures, JobRecord, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Ack, Fail, Outcome
 
 MAX_INLINE_JOBS = 128  # in one inline call
-MAX_INLINE_BYTES = 4096  # of a payload or a result
+MAX_INLINE_BYTES = 4096  # of a payload, a result or a trail
+
+T = TypeVar("T")
 
 
 @accepts_any_name
-class SqliteDriver(ListVerb, SingleVerbs):
+class SqliteDriver(ClientCalls, SingleVerbs):
     """Jobs in an SQLite file.
 
     >>> SqliteDriver("sqlite:///jobs.db").retention
@@ -121,9 +125,15 @@ class SqliteDriver(ListVerb, SingleVerbs):
         self._seen.update(seen)
         return taken
 
-    async def extend(self, leases: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Lease | DriverError]:
+    async def extend(
+        self,
+        leases: Sequence[Lease],
+        now: datetime,
+        lease_for: timedelta,
+        notes: Mapping[str, bytes] | None = None,
+    ) -> list[Lease | TaskHarborError]:
         return await self.database.write(
-            lambda session: extend(session, leases, now, lease_for),
+            lambda session: extend(session, leases, now, lease_for, notes),
             durable=False,
             inline=len(leases) <= MAX_INLINE_JOBS,
         )
@@ -150,10 +160,7 @@ class SqliteDriver(ListVerb, SingleVerbs):
     def transaction_sync(self, lease: Lease) -> SqliteTransactionSync:
         return SqliteTransactionSync(self.database, lease)
 
-    # Results, release, wait
-
-    async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
-        return await self.database.read(lambda session: reading.results(session, ids))
+    # The rest of a worker's calls: `ClientCalls` has what a client calls
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
         return await self.database.write(lambda session: release(session, worker, now, keep))
@@ -171,58 +178,22 @@ class SqliteDriver(ListVerb, SingleVerbs):
             timer.cancel()
             database.waits.remove(call)
 
-    # Pause
-
-    async def pause(self, queue: str) -> None:
-        await self.database.write(lambda session: admin.pause(session, queue))
-
-    async def resume(self, queue: str) -> None:
-        await self.database.write(lambda session: admin.resume(session, queue))
-
-    async def is_paused(self, queue: str) -> bool:
-        return await self.database.read(lambda session: reading.is_paused(session, queue))
-
-    # Admin
-
-    async def inspect(self, id: str, now: datetime) -> JobInfo:
-        return await self.database.read(lambda session: reading.inspect(session, id, now))
-
-    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
-        return await self.database.read(lambda session: reading.counts(session, now))
-
-    async def queues(self) -> list[str]:
-        return await self.database.read(reading.queues)
-
-    async def requeue(
-        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
-    ) -> list[DriverError | None]:
-        return await self.database.write(lambda session: admin.requeue(session, ids, now, run_at, reset_attempts))
-
-    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
-        return await self.database.write(lambda session: admin.cancel(session, ids, now))
-
-    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
-        return await self.database.write(lambda session: admin.delete(session, ids))
-
     async def prune(self, before: datetime, limit: int) -> int:
-        return await self.database.write(
-            lambda session: admin.prune(session, before, limit, self.database.prune_places)
-        )
-
-    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
-        return await self.database.read(lambda session: reading.flow(session, flow_id, now))
-
-    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
-        return await self.database.write(lambda session: admin.cancel_flow(session, flow_id, now))
+        places, retention = self.database.prune_places, self.options.retention
+        return await self.database.write(lambda session: admin.prune(session, before, limit, places, retention))
 
     async def beat(self, info: WorkerInfo, now: datetime) -> None:
         await self.database.write(lambda session: admin.beat(session, info, now), durable=False, inline=True)
 
-    async def workers(self, now: datetime) -> list[WorkerInfo]:
-        return await self.database.read(lambda session: reading.workers(session, now))
+    async def add_figures(self, rows: Sequence[Figures], now: datetime) -> None:
+        # A power cut may undo it: not worth a sync.
+        await self.database.write(lambda session: add_figures(session, rows, now), durable=False)
 
-    async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
-        return await self.database.read(lambda session: reading.list_jobs(session, now, wanted))
+    async def _write(self, work: Callable[[WriteSession], T]) -> T:
+        return await self.database.write(work)
+
+    async def _read(self, work: Callable[[ReadSession], T]) -> T:
+        return await self.database.read(work)
 
 
 def _are_small_jobs(jobs: Sequence[JobRecord]) -> bool:
@@ -240,6 +211,8 @@ def _are_small_outcomes(outcomes: Sequence[Outcome]) -> bool:
     if len(outcomes) > MAX_INLINE_JOBS:
         return False
     for outcome in outcomes:
+        if outcome.trail and len(outcome.trail) > MAX_INLINE_BYTES:
+            return False
         if isinstance(outcome, Ack):
             if (isinstance(outcome.result, bytes) and len(outcome.result) > MAX_INLINE_BYTES) or (
                 outcome.spawn and not _are_small_jobs(outcome.spawn)

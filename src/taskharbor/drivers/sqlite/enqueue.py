@@ -166,6 +166,7 @@ def _row(session: WriteSession, job: JobRecord, number: int, now: int) -> tuple[
         metadata_json(job.metadata),
         now if job.created_at == EPOCH else to_us(job.created_at),
         job.priority,
+        None if job.keep_for is None else job.keep_for // _MICROSECOND,
     )
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
+from taskharbor.drivers.notes import bad_notes
 from taskharbor.drivers.refusals import LeaseCode, lease_refusal
-from taskharbor.drivers.sqlite.records import LEASED, JobRow
+from taskharbor.drivers.sqlite.records import LEASED, LOST, JobRow
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
 from taskharbor.drivers.sqlite.transitions import join, move_clock
-from taskharbor.model.errors import DriverError
+from taskharbor.model.errors import DriverError, TaskHarborError
 from taskharbor.model.lease import Lease
 from taskharbor.model.times import from_us, to_us
 
 EXTEND = statement("extend")
+EXTEND_WITH_NOTE = statement("extend_with_note")
 LEASED_BY = statement("leased_by")
 
 
@@ -33,29 +36,44 @@ def refusal(job: JobRow | None, lease: Lease, now: int) -> DriverError | None:
 
 
 def extend(
-    session: WriteSession, leases: Sequence[Lease], now: datetime, lease_for: timedelta
-) -> list[Lease | DriverError]:
-    """Move the ends of leases, never to an earlier time."""
-    moment = to_us(now)
-    until = to_us(now + lease_for)
-    results: list[Lease | DriverError] = []
-    for lease in leases:
-        row = session.one(EXTEND, until, lease.job_id, lease.token, moment)
-        if row is not None:
-            queue, end = row
-            results.append(Lease(lease.job_id, queue, lease.token, from_us(end)))
-            continue
+    session: WriteSession,
+    leases: Sequence[Lease],
+    now: datetime,
+    lease_for: timedelta,
+    notes: Mapping[str, bytes] | None = None,
+) -> list[Lease | TaskHarborError]:
+    """Move the ends of leases, never to an earlier time, and store the notes of those that hold."""
+    moment, until = to_us(now), to_us(now + lease_for)
+    notes = notes or {}
+    bad = bad_notes(leases, notes) if notes else {}
+    return [
+        bad.get(place) or _extend_one(session, lease, moment, until, notes.get(lease.token))
+        for place, lease in enumerate(leases)
+    ]
+
+
+def _extend_one(
+    session: WriteSession, lease: Lease, moment: int, until: int, note: bytes | None
+) -> Lease | DriverError:
+    row = _move_end(session, lease, moment, until, note)
+    if row is None:
         job = session.load(lease.job_id)
         refused = refusal(job, lease, moment)
         if refused is not None:
-            results.append(refused)
-            continue
+            return refused
         assert job is not None
         # A worker with a faster clock saw it expire; by this caller's clock it holds, and stays so.
         move_clock(session, session.queue(job.queue), moment)
-        queue, end = session.one(EXTEND, until, lease.job_id, lease.token, moment)
-        results.append(Lease(lease.job_id, queue, lease.token, from_us(end)))
-    return results
+        row = _move_end(session, lease, moment, until, note)
+    queue, end = row
+    return Lease(lease.job_id, queue, lease.token, from_us(end))
+
+
+def _move_end(session: WriteSession, lease: Lease, moment: int, until: int, note: bytes | None) -> Any:
+    """The queue and the new end of a lease that holds by the queue's clock, else None."""
+    if note is None:
+        return session.one(EXTEND, until, lease.job_id, lease.token, moment)
+    return session.one(EXTEND_WITH_NOTE, until, note or None, lease.job_id, lease.token, moment)
 
 
 def release(session: WriteSession, worker: str, now: datetime, keep: Sequence[str]) -> int:
@@ -67,5 +85,6 @@ def release(session: WriteSession, worker: str, now: datetime, keep: Sequence[st
             job.lost += 1
         job.run_at = None
         join(session, job, moment)
+        job.settled_as, job.lost_at = LOST, moment
         session.save(job)
     return len(released)

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from taskharbor.drivers.contract import WORKER_SILENCE
-from taskharbor.drivers.cursor import encode_cursor
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.listing import JobQuery
+from taskharbor.drivers.listing import check_cap
 from taskharbor.drivers.refusals import no_flow, no_job
 from taskharbor.drivers.sqlite.damage import readable_record
 from taskharbor.drivers.sqlite.flows import last_in_place
-from taskharbor.drivers.sqlite.records import LEASED, JobRow, state_at
+from taskharbor.drivers.sqlite.records import LAST_MICROSECOND, LEASED, JobRow, ids_json, state_at
 from taskharbor.drivers.sqlite.session import ReadSession
-from taskharbor.drivers.sqlite.statements import COLUMNS, UNKNOWN_STATE, statement
-from taskharbor.model.job import FlowInfo, JobInfo, Page, State, WorkerInfo, replace
+from taskharbor.drivers.sqlite.statements import COLUMNS, statement
+from taskharbor.model.job import FlowInfo, JobInfo, State, WorkerInfo, replace
 from taskharbor.model.times import from_us, to_us
 
 COUNTS = statement("counts")
+COUNTS_TO_CAP = statement("counts_to_cap")
+UPCOMING = statement("upcoming")
 QUEUES = statement("queues")
 WAITING_FOR = statement("waiting_for")
 ARRIVED = "SELECT name, arrived FROM taskharbor_queues WHERE name = ?"
@@ -31,24 +31,15 @@ RESULT = "SELECT result FROM taskharbor_jobs WHERE id = ?"
 
 _worker = msgspec.json.Decoder(WorkerInfo).decode
 
-# Which rows are in a state at :now. An unknown code reads as dead.
-_IN_STATE = {
-    State.BLOCKED: "state = 0",
-    State.SCHEDULED: "state = 1 AND moment > :now",
-    State.READY: "((state = 1 AND (moment IS NULL OR moment <= :now)) OR (state = 2 AND moment <= :now))",
-    State.INFLIGHT: "state = 2 AND moment > :now",
-    State.DONE: "state = 3",
-    State.DLQ: f"(state = 4 OR ({UNKNOWN_STATE}))",
-    State.CANCELLED: "state = 5",
-}
+_COUNTED = ("inflight", "scheduled", "ready", "blocked", "done", "dlq", "cancelled")  # as counts_to_cap.sql has them
 
 
-def _info(session: ReadSession, job: JobRow, now: int) -> JobInfo:
+def info_of(session: ReadSession, job: JobRow, now: int) -> JobInfo:
     """A job as it reads at `now`."""
     state = state_at(job.state, job.moment, now)
     record = readable_record(job)
     if state is State.INFLIGHT and job.moment is not None:
-        return JobInfo(record, state, job.worker, from_us(job.moment))
+        return JobInfo(record, state, record.ran_on, from_us(job.moment))
     if state is State.BLOCKED:
         open = {id for (id,) in session.all(WAITING_FOR, job.num)}
         return JobInfo(record, state, waiting_for=tuple(id for id in dict.fromkeys(record.depends_on) if id in open))
@@ -62,33 +53,37 @@ def inspect(session: ReadSession, id: str, now: datetime) -> JobInfo:
     job = session.load(id)
     if job is None:
         raise no_job(id)
-    return _info(session, job, to_us(now))
+    return info_of(session, job, to_us(now))
 
 
-def list_jobs(session: ReadSession, now: datetime, wanted: JobQuery) -> Page:
-    """A page of jobs in the order of their ids."""
-    moment = to_us(now)
-    given: dict[str, Any] = {"now": moment, "limit": wanted.limit + 1, **wanted.names()}
-    wheres = [_IN_STATE[wanted.state]] if wanted.state is not None else []
-    wheres += [f"{column} = :{column}" for column in wanted.names()]
-    if wanted.after is not None:
-        wheres.append("id > :after")
-        given["after"] = wanted.after
-    where = f"WHERE {' AND '.join(wheres)}" if wheres else ""
-    session.execute(f"SELECT {COLUMNS} FROM taskharbor_jobs {where} ORDER BY id LIMIT :limit", given)
-    rows = session.fetchall()
-    items = tuple(_info(session, JobRow(*row), moment) for row in rows[: wanted.limit])
-    return Page(items, encode_cursor(items[-1].job.id) if len(rows) > wanted.limit else None)
-
-
-def counts(session: ReadSession, now: datetime) -> dict[str, dict[str, int]]:
-    """How many jobs of each queue are in which state."""
+def counts(session: ReadSession, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
+    """How many jobs of each queue are in which state; each number up to the cap."""
+    check_cap(cap)
+    if cap is not None:
+        return _counts_to_cap(session, to_us(now), cap)
     session.execute(COUNTS, {"now": to_us(now)})
     counted: dict[str, dict[str, int]] = {}
     for queue, state, number in session.fetchall():
         states = counted.setdefault(queue, {})
         states[state] = states.get(state, 0) + number
     return counted
+
+
+def _counts_to_cap(session: ReadSession, now: int, cap: int) -> dict[str, dict[str, int]]:
+    session.execute(COUNTS_TO_CAP, {"now": now, "cap": cap})
+    counted = {}
+    for queue, *numbers in session.fetchall():
+        found = {state: min(number, cap) for state, number in zip(_COUNTED, numbers, strict=True) if number}
+        if found:
+            counted[queue] = found
+    return counted
+
+
+def upcoming(session: ReadSession, names: Sequence[str], now: datetime) -> datetime | None:
+    """When the next scheduled job of these queues is due or the next lease in them ends; None if there is none."""
+    given = {"queues": ids_json(names), "now": to_us(now), "last": LAST_MICROSECOND}
+    moment = session.execute(UPCOMING, given).fetchall()[0][0]
+    return None if moment is None else from_us(moment)
 
 
 def queues(session: ReadSession) -> list[str]:
@@ -107,7 +102,7 @@ def flow(session: ReadSession, flow_id: str, now: datetime) -> FlowInfo:
     rows = session.all(f"SELECT {COLUMNS} FROM taskharbor_jobs WHERE flow_id = ? ORDER BY id", flow_id)
     if not rows:
         raise no_flow(flow_id)
-    return flow_info(flow_id, tuple(_info(session, JobRow(*row), moment) for row in rows))
+    return flow_info(flow_id, tuple(info_of(session, JobRow(*row), moment) for row in rows))
 
 
 def results(session: ReadSession, ids: Sequence[str]) -> dict[str, bytes | None]:

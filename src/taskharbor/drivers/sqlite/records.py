@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.sqlite.statements import COLUMNS
-from taskharbor.model.bounds import INT_MAX, INT_MIN
+from taskharbor.model.bounds import INT_MAX, INT_MIN, MAX_KEEP_FOR
 from taskharbor.model.job import EPOCH, JobRecord, State
+from taskharbor.model.lease import Lost
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import MICROSECOND, from_us, to_us
 
@@ -35,6 +36,10 @@ FINISHED = frozenset({DONE, CANCELLED})
 
 LAST_MICROSECOND = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 MIN_TIMEOUT_US, MAX_TIMEOUT_US = 1000, INT_MAX * 1000
+MAX_KEEP_FOR_US = MAX_KEEP_FOR // MICROSECOND
+LOST = "Lost"
+"""In `settled_as`, until the next reservation: it was given back for a dead worker, at `lost_at`. An older program does
+not know `lost_at`, but it empties `settled_as` when it reserves."""
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 _decode_ids = msgspec.json.Decoder(list[str]).decode
 _encode = msgspec.json.Encoder().encode
@@ -99,6 +104,14 @@ class JobRow(msgspec.Struct, gc=False):
     created_at: int
     finished_at: int | None
     result: bytes | None
+    began_at: Any
+    lost_at: Any
+    trail: bytes | None
+    error_class: str | None
+    fingerprint: str | None
+    note: bytes | None
+    edits: int | None
+    keep_for: int | None
 
     def __repr__(self) -> str:
         return shown(self, "id", "queue", "state", "type", "worker")
@@ -129,8 +142,8 @@ def state_at(state: Any, moment: int | None, now: int) -> State:
 _last_created: tuple[Any, datetime] = (0, EPOCH)  # the last created_at: the jobs of one enqueue share it
 
 
-def plain_record(row: Sequence[Any], queue: str) -> JobRecord | None:
-    """The record of a row of ready.sql as it reads after one more delivery. None: load and check the whole row."""
+def plain_record(row: Sequence[Any], queue: str, now: datetime, worker: str) -> JobRecord | None:
+    """The record of a row of ready.sql as it reads under its lease. None: load and check the whole row."""
     global _last_created
     _, id, kind, payload, attempts, max_attempts, deliveries, lost, created, priority, state, plain = row
     if not (
@@ -160,23 +173,26 @@ def plain_record(row: Sequence[Any], queue: str) -> JobRecord | None:
         deliveries=deliveries + 1,
         lost=lost,
         created_at=created_at,
+        began_at=now,
+        ran_on=worker,
     )
 
 
-def record_of(job: JobRow, *, reserved: bool = False) -> JobRecord:
-    """The record of a sound row; `reserved`: as it reads after one more delivery."""
-    taken_over = reserved and job.state == LEASED  # after its lease has ended without an outcome
+def record_of(job: JobRow, *, reserved: tuple[datetime, str] | None = None) -> JobRecord:
+    """The record of a sound row; `reserved`: as it reads when a worker has reserved it at that moment."""
+    began_at, worker = reserved or (_maybe_moment(job.began_at), job.worker)
+    taken_over = reserved is not None and job.state == LEASED  # after its lease has ended without an outcome
     return JobRecord(
         id=job.id,
         type=job.type,
         queue=job.queue,
         payload=job.payload,
         run_at=None if taken_over else _maybe_moment(job.run_at),
-        timeout=None if job.timeout is None else timedelta(0, 0, job.timeout),
+        timeout=_maybe_span(job.timeout),
         priority=job.priority,
         attempts=job.attempts,
         max_attempts=job.max_attempts,
-        deliveries=job.deliveries + reserved,
+        deliveries=job.deliveries + (reserved is not None),
         lost=job.lost + taken_over,
         idempotency_key=None if job.idempotency_key is None else job.idempotency_key.decode(),
         group=job.grp,
@@ -191,11 +207,37 @@ def record_of(job: JobRow, *, reserved: bool = False) -> JobRecord:
         created_at=from_us(job.created_at),
         finished_at=_maybe_moment(job.finished_at),
         result=job.result,
+        began_at=began_at,
+        ran_on=worker,
+        trail=job.trail or b"",
+        error_class=job.error_class or "",
+        fingerprint=job.fingerprint or "",
+        note=job.note or b"",
+        edits=job.edits or 0,
+        keep_for=_maybe_span(job.keep_for),
     )
+
+
+def lost_by(job: JobRow) -> Lost | None:
+    """The execution before, if it ended without an outcome: a lease that is over, or was given back by `release`."""
+    if job.state == LEASED:
+        ended = job.moment
+    elif job.settled_as == LOST:
+        ended = job.lost_at
+    else:
+        return None
+    if ended is None or not is_moment(ended):
+        return None
+    worker = job.worker if type(job.worker) is str and "\0" not in job.worker else ""
+    return Lost(worker, from_us(job.began_at) if is_moment(job.began_at) else None, from_us(ended))
 
 
 def _maybe_moment(value: int | None) -> datetime | None:
     return None if value is None else EPOCH + timedelta(0, 0, value)
+
+
+def _maybe_span(value: int | None) -> timedelta | None:
+    return None if value is None else timedelta(0, 0, value)
 
 
 def is_sound(job: JobRow) -> bool:
@@ -222,6 +264,12 @@ def is_sound(job: JobRow) -> bool:
         and is_moment(job.created_at)
         and (job.finished_at is None or is_moment(job.finished_at))
         and (job.result is None or type(job.result) is bytes)
+        and (job.trail is None or type(job.trail) is bytes)
+        and (job.error_class is None or type(job.error_class) is str)
+        and (job.fingerprint is None or type(job.fingerprint) is str)
+        and (job.note is None or type(job.note) is bytes)
+        and (job.edits is None or (type(job.edits) is int and 0 <= job.edits <= INT_MAX))
+        and (job.keep_for is None or (type(job.keep_for) is int and 0 <= job.keep_for <= MAX_KEEP_FOR_US))
         and (job.state == WAITING or job.state == LEASED)
     )
 

@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 
 from taskharbor.drivers.sqlite.damage import damage_of
-from taskharbor.drivers.sqlite.records import JobRow, is_sound, plain_record, record_of
+from taskharbor.drivers.sqlite.records import JobRow, is_sound, lost_by, plain_record, record_of
 from taskharbor.drivers.sqlite.session import QueueRow, WriteSession
 from taskharbor.drivers.sqlite.statements import COLUMNS, UNKNOWN_STATE, statement
 from taskharbor.drivers.sqlite.transitions import move_clock, set_aside
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.job import JobRecord
-from taskharbor.model.lease import Lease, Reserved
+from taskharbor.model.lease import Lease, Lost, Reserved
 from taskharbor.model.times import to_us
 
 READY = statement("ready")
@@ -41,6 +41,7 @@ class Grants:
 
     def __init__(self, session: WriteSession, now: datetime, lease_for: timedelta, worker: str, limit: int) -> None:
         self.session = session
+        self.began_at = now
         self.now = to_us(now)
         self.expires_at = now + lease_for
         self.expires = to_us(self.expires_at)
@@ -49,11 +50,11 @@ class Grants:
         self._unwritten: dict[int, str] = {}  # num → token
         self.taken: list[Reserved] = []
 
-    def take(self, num: int, record: JobRecord) -> None:
+    def take(self, num: int, record: JobRecord, lost: Lost | None = None) -> None:
         """Grant a lease on a job; `write` stores it."""
         token = next(self._tokens)
         self._unwritten[num] = token
-        self.taken.append(Reserved(record, Lease(record.id, record.queue, token, self.expires_at)))
+        self.taken.append(Reserved(record, Lease(record.id, record.queue, token, self.expires_at), lost))
 
     def take_rows(self, rows: Sequence[Sequence[Any]], queue: str) -> int:
         """Take the jobs of rows of ready.sql; returns how many were undamaged."""
@@ -61,26 +62,28 @@ class Grants:
         special = [row[NUM] for row in rows if not row[IS_PLAIN]]
         whole = {row[NUM]: row for row in self.session.all(BY_NUM, _encode(special).decode())} if special else {}
         for row in rows:
-            record = None if self.session.reads_any_text else plain_record(row, queue)
+            record = None if self.session.reads_any_text else plain_record(row, queue, self.began_at, self.worker)
+            lost = None
             if record is None:
                 job = JobRow(*(whole.get(row[NUM]) or self.session.one(BY_NUM, f"[{row[NUM]}]")))
                 record = self.record_under_lease(job)
                 if record is None:
                     continue
-            self.take(row[NUM], record)
+                lost = lost_by(job)
+            self.take(row[NUM], record, lost)
         return len(self.taken) - before
 
     def write(self) -> None:
         """Store the leases that were granted since the last call."""
         if self._unwritten:
-            self.session.execute(GRANT, (self.expires, self.worker, _encode(self._unwritten).decode()))
+            self.session.execute(GRANT, (self.expires, self.worker, self.now, _encode(self._unwritten).decode()))
             self._unwritten.clear()
 
     def record_under_lease(self, job: JobRow) -> JobRecord | None:
         """The record as it will read under its lease. None: it is damaged, and was set aside."""
         if is_sound(job) and (not self.session.reads_any_text or damage_of(job) is None):
             try:
-                return record_of(job, reserved=True)
+                return record_of(job, reserved=(self.began_at, self.worker))
             except Exception:  # a column that does not decode: set_aside finds the reason again
                 pass
         set_aside(self.session, job, self.now)
@@ -157,7 +160,7 @@ class QueueScan:
         record = self.grants.record_under_lease(job)
         if record is None:
             return False
-        self.grants.take(job.num, record)
+        self.grants.take(job.num, record, lost_by(job))
         self.grants.write()
         self.session.execute(TAKE_GROUP_PLACE, (self.queue.name, group))
         self.session.touch_group(self.queue.name, group)

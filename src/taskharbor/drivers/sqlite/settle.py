@@ -54,7 +54,7 @@ def _plain_acks(outcomes: Sequence[Outcome], start: int) -> dict[str, str]:
     plain: dict[str, str] = {}
     for index in range(start, len(outcomes)):
         outcome = outcomes[index]
-        if type(outcome) is not Ack or outcome.spawn or outcome.handover is not None:
+        if type(outcome) is not Ack or outcome.spawn or outcome.trail or outcome.handover is not None:
             break
         lease, result = outcome.lease, outcome.result
         token = lease.token
@@ -124,8 +124,9 @@ def _apply(session: WriteSession, job: JobRow, outcome: Outcome, now: datetime, 
 
 
 def _note_settled(job: JobRow, outcome: Outcome) -> None:
-    """So that the same outcome, sent again, is not refused."""
+    """So that the same outcome, sent again, is not refused. And the trail, which every kind may have."""
     job.settled, job.settled_as = outcome.lease.token, type(outcome).__name__
+    job.trail = outcome.trail or job.trail
 
 
 def _ack(session: WriteSession, job: JobRow, outcome: Ack, now: datetime, moment: int) -> None:
@@ -152,6 +153,8 @@ def _retry(session: WriteSession, job: JobRow, outcome: Retry, moment: int) -> N
     _note_settled(job, outcome)
     job.run_at, job.attempts = maybe_us(outcome.run_at), outcome.attempts
     job.last_error = clean_error(outcome.last_error) or job.last_error
+    job.error_class = outcome.error_class or job.error_class
+    job.fingerprint = outcome.fingerprint or job.fingerprint
     job.failed_at = maybe_us(outcome.failed_at) if outcome.failed_at is not None else job.failed_at
     join(session, job, moment)
     session.save(job)
@@ -164,5 +167,6 @@ def _fail(session: WriteSession, job: JobRow, outcome: Fail, now: datetime, mome
     job.attempts, job.lost = outcome.attempts, 0
     job.failed_at = maybe_us(outcome.failed_at) if outcome.failed_at is not None else job.failed_at
     job.last_error = clean_error(outcome.last_error) or job.reason
+    job.error_class, job.fingerprint = outcome.error_class or None, outcome.fingerprint or None
     finish(session, job, DLQ, moment)
     store_jobs(session, plan.fresh.values(), now)

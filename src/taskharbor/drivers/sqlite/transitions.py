@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 
 from taskharbor.drivers.sqlite.damage import damage_reason
-from taskharbor.drivers.sqlite.records import DLQ, WAITING, JobRow, ids_json, is_moment
+from taskharbor.drivers.sqlite.records import DLQ, LOST, WAITING, JobRow, ids_json, is_moment
 from taskharbor.drivers.sqlite.session import QueueRow, WriteSession
 from taskharbor.drivers.sqlite.statements import statement
 
@@ -77,7 +77,7 @@ def _note_move(
 
 
 def leave(session: WriteSession, job: JobRow) -> None:
-    """Out of the line, or out of its lease and the group place that comes with it."""
+    """Out of the line, or out of its lease and the group place that comes with it. `worker` stays: who had it last."""
     if job.grp is not None:
         if job.lined:
             session.touch_group(job.queue, job.grp)
@@ -85,7 +85,9 @@ def leave(session: WriteSession, job: JobRow) -> None:
             session.touch_group(job.queue, job.grp, -1)
     job.lined = 0
     job.moment = None
-    job.token = job.worker = ""
+    job.token = ""
+    if job.settled_as == LOST:
+        job.settled_as, job.lost_at = "", None
 
 
 def join(session: WriteSession, job: JobRow, now: int, arrival: int | None = None) -> None:

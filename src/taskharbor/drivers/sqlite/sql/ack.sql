@@ -3,7 +3,7 @@
 -- INDEXED BY: otherwise the planner, which has no statistics, scans all leases for each job.
 -- in: now, JSON object of job id to token, followed by = and the result's text where there is one
 UPDATE taskharbor_jobs INDEXED BY taskharbor_jobs_id
-SET state = 3, lined = 0, moment = NULL, settled = token, settled_as = 'Ack', token = '', worker = '', lost = 0,
+SET state = 3, lined = 0, moment = NULL, settled = token, settled_as = 'Ack', token = '', lost = 0,
     finished_at = :now, result = CASE WHEN length(given.value) > 32 THEN CAST(substr(given.value, 34) AS BLOB) END
 FROM json_each(:given) AS given
 WHERE taskharbor_jobs.id = given.key AND token = substr(given.value, 1, 32) AND state = 2 AND moment > :now

@@ -1,0 +1,98 @@
+"""The calls that a client makes, and an operator: written once, for the driver and for its blocking calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from taskharbor.drivers.features import ALL_FEATURES
+from taskharbor.drivers.listing import FlowQuery, FlowsVerb, JobQuery, ListVerb
+from taskharbor.drivers.sqlite import admin, figures, listing, reading
+from taskharbor.drivers.sqlite.amend import amend
+from taskharbor.drivers.sqlite.options import SqliteOptions
+from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
+from taskharbor.model.amendment import Amend
+from taskharbor.model.errors import DriverError, TaskHarborError
+from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, Page, WorkerInfo
+
+T = TypeVar("T")
+
+
+class ClientCalls(ListVerb, FlowsVerb):
+    """What both can do with a session. A subclass says how a session is got."""
+
+    features = ALL_FEATURES
+    options: SqliteOptions
+
+    async def _write(self, work: Callable[[WriteSession], T]) -> T:
+        """The result of a call in a write transaction that is durable."""
+        raise NotImplementedError
+
+    async def _read(self, work: Callable[[ReadSession], T]) -> T:
+        """The result of a call on a snapshot."""
+        raise NotImplementedError
+
+    # Reading
+
+    async def inspect(self, id: str, now: datetime) -> JobInfo:
+        return await self._read(lambda session: reading.inspect(session, id, now))
+
+    async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
+        return await self._read(lambda session: reading.results(session, ids))
+
+    async def counts(self, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
+        return await self._read(lambda session: reading.counts(session, now, cap))
+
+    async def queues(self) -> list[str]:
+        return await self._read(reading.queues)
+
+    async def is_paused(self, queue: str) -> bool:
+        return await self._read(lambda session: reading.is_paused(session, queue))
+
+    async def upcoming(self, queues: Sequence[str], now: datetime) -> datetime | None:
+        return await self._read(lambda session: reading.upcoming(session, queues, now))
+
+    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
+        return await self._read(lambda session: reading.flow(session, flow_id, now))
+
+    async def workers(self, now: datetime) -> list[WorkerInfo]:
+        return await self._read(lambda session: reading.workers(session, now))
+
+    async def figures(self, since: datetime, until: datetime, queue: str | None = None) -> list[Figures]:
+        return await self._read(lambda session: figures.figures(session, since, until, queue))
+
+    async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
+        return await self._read(lambda session: listing.list_jobs(session, now, wanted))
+
+    async def list_flows(self, now: datetime, wanted: FlowQuery) -> FlowPage:
+        return await self._read(lambda session: listing.list_flows(session, wanted))
+
+    # Deciding
+
+    async def requeue(
+        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+    ) -> list[DriverError | None]:
+        return await self._write(lambda session: admin.requeue(session, ids, now, run_at, reset_attempts))
+
+    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
+        return await self._write(lambda session: admin.cancel(session, ids, now))
+
+    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
+        return await self._write(lambda session: admin.cancel_flow(session, flow_id, now))
+
+    async def amend(self, changes: Sequence[Amend], now: datetime) -> list[TaskHarborError | None]:
+        limit = self.options.max_payload
+        return await self._write(lambda session: amend(session, changes, now, limit))
+
+    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
+        return await self._write(lambda session: admin.delete(session, ids))
+
+    async def pause(self, queue: str) -> None:
+        await self._write(lambda session: admin.pause(session, queue))
+
+    async def resume(self, queue: str) -> None:
+        await self._write(lambda session: admin.resume(session, queue))
+
+    async def add_figures(self, rows: Sequence[Figures], now: datetime) -> None:
+        await self._write(lambda session: figures.add_figures(session, rows, now))

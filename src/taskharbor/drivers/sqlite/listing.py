@@ -1,0 +1,187 @@
+"""Listing jobs and flows: a page in the order of ids, from a bounded number of records.
+
+A listing by state reads an index that has only such jobs, so it never goes through those that are done. Jobs that are
+ready or inflight have no index by id, because every plain job would have to be entered there: while they are few, they
+are read in another order and sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from taskharbor.drivers.cursor import encode_cursor
+from taskharbor.drivers.features import MAX_SCANNED_FLOWS, MAX_SCANNED_JOBS
+from taskharbor.drivers.listing import FlowQuery, JobQuery
+from taskharbor.drivers.sqlite.reading import info_of
+from taskharbor.drivers.sqlite.records import JobRow, is_moment
+from taskharbor.drivers.sqlite.session import ReadSession
+from taskharbor.drivers.sqlite.statements import COLUMNS, LIGHT, LISTED, UNKNOWN_STATE, statement
+from taskharbor.model.job import EPOCH, FlowInfo, FlowPage, FlowStatus, Page, State
+from taskharbor.model.times import from_us, to_us
+
+FLOWS = statement("flows")
+
+_encode = msgspec.json.Encoder().encode
+
+# Which rows are in a state at :now. An unknown code reads as dead.
+_IN_STATE = {
+    State.BLOCKED: "state = 0",
+    State.SCHEDULED: "state = 1 AND moment > :now",
+    State.READY: "((state = 1 AND (moment IS NULL OR moment <= :now)) OR (state = 2 AND moment <= :now))",
+    State.INFLIGHT: "state = 2 AND moment > :now",
+    State.DONE: "state = 3",
+    State.DLQ: f"(state = 4 OR ({UNKNOWN_STATE}))",
+    State.CANCELLED: "state = 5",
+}
+_INDEXED = {State.BLOCKED: 0, State.SCHEDULED: 1, State.DLQ: 4, State.CANCELLED: 5}  # in taskharbor_jobs_state
+# Where the jobs that are ready or inflight are found, queue by queue. One may be found in two of these places.
+_WHEN = "taskharbor_jobs INDEXED BY taskharbor_jobs_when ON queue = name AND"
+_PLACES = {
+    State.INFLIGHT: (f"{_WHEN} state = 2 AND moment > :now",),
+    State.READY: (
+        "taskharbor_jobs INDEXED BY taskharbor_jobs_line ON queue = name AND lined = 1",
+        f"{_WHEN} state = 1 AND moment <= :now",
+        f"{_WHEN} state = 2 AND moment <= :now",
+    ),
+}
+MAX_SORTED_JOBS = {State.INFLIGHT: MAX_SCANNED_JOBS, State.READY: 1_000}  # beside more of them, all jobs are read by id
+_AT = "CASE WHEN state IN (0, 1, 2) OR finished_at IS NULL THEN created_at ELSE finished_at END"
+
+
+class _Looked(NamedTuple):
+    """A job or a flow that was looked at: its id, what to keep of it, and whether it belongs to the page."""
+
+    id: str
+    kept: Any
+    fits: Any
+
+
+Look: TypeAlias = Callable[[str | None, int], Sequence[_Looked]]  # (id, count) → up to `count` behind that id
+
+
+def list_jobs(session: ReadSession, now: datetime, wanted: JobQuery) -> Page:
+    """A page of jobs in the order of their ids."""
+    moment = to_us(now)
+    given: dict[str, Any] = {"now": moment, **wanted.names()}
+    fits = _conditions(wanted, given)
+    few = _few(session, wanted, fits, given)
+    found, cursor = _walk(wanted, MAX_SCANNED_JOBS, few or _in_order(session, wanted, fits, given))
+    columns = COLUMNS if wanted.payloads else LIGHT
+    sql = f"SELECT {columns} FROM taskharbor_jobs WHERE num IN (SELECT value FROM json_each(?))"
+    jobs = {job.num: job for job in (JobRow(*row) for row in session.all(sql, _encode(found).decode()))}
+    return Page(tuple(info_of(session, jobs[num], moment) for num in found), cursor)
+
+
+def _conditions(wanted: JobQuery, given: dict[str, Any]) -> str:
+    """What a job must be, as SQL; adds the moments to `given`."""
+    wheres = [f"coalesce({column}, '') = :{column}" for column in wanted.names()]
+    if wanted.state is not None:
+        wheres.append(_IN_STATE[wanted.state])
+    if wanted.since is not None:
+        given["since"] = to_us(wanted.since)
+        wheres.append(f"{_AT} >= :since")
+    if wanted.until is not None:
+        given["until"] = to_us(wanted.until)
+        wheres.append(f"{_AT} < :until")
+    return " AND ".join(wheres) or "1"
+
+
+def _walk(wanted: JobQuery | FlowQuery, left: int, look: Look) -> tuple[list[Any], str | None]:
+    """What a page consists of, and its cursor; looks at `left` records at most."""
+    found: list[Any] = []
+    last = ""  # the id of the last one found
+    after, count = wanted.after, wanted.limit + 1
+    while left > 0:
+        count = min(count, left)
+        looked = look(after, count)
+        for id, kept, fits in looked:
+            if fits:
+                if len(found) == wanted.limit:
+                    return found, encode_cursor(last)
+                found.append(kept)
+                last = id
+        if len(looked) < count:
+            return found, None
+        left -= count
+        after, count = looked[-1].id, 2 * count
+    return found, encode_cursor(after or "")
+
+
+def _in_order(session: ReadSession, wanted: JobQuery, fits: str, given: dict[str, Any]) -> Look:
+    """Looks at jobs in the order of their ids, in the index that has the fewest others."""
+    behind, order = ("id < :after", "DESC") if wanted.newest else ("id > :after", "ASC")
+    start = b"" if wanted.newest else ""  # every blob comes after every text
+    looked = f"SELECT id, num, {fits} FROM taskharbor_jobs INDEXED BY"
+    if wanted.flow_id is not None:
+        sql = f"{looked} taskharbor_jobs_flow WHERE flow_id = :flow_id AND {behind}"
+    elif wanted.state in _INDEXED:
+        sql = f"{looked} taskharbor_jobs_state WHERE state = {_INDEXED[wanted.state]} AND {LISTED} AND {behind}"
+        if wanted.state is State.DLQ:  # those in an unknown state, if there are any, have to be sorted
+            sql += f" UNION ALL {looked} taskharbor_jobs_unknown WHERE {UNKNOWN_STATE} AND {behind}"
+    else:
+        sql = f"{looked} taskharbor_jobs_id WHERE {behind}"
+    sql += f" ORDER BY id {order} LIMIT :count"
+
+    def look(after: str | None, count: int) -> list[_Looked]:
+        rows = session.execute(sql, {**given, "after": start if after is None else after, "count": count}).fetchall()
+        return [_Looked(*row) for row in rows]
+
+    return look
+
+
+def _few(session: ReadSession, wanted: JobQuery, fits: str, given: dict[str, Any]) -> Look | None:
+    """Looks at the jobs that are ready or inflight, sorted by id; None if they are many, or others are asked for."""
+    if wanted.flow_id is not None or wanted.state not in _PLACES:
+        return None
+    most = MAX_SORTED_JOBS[wanted.state]
+    queue = "WHERE name = :queue" if wanted.queue is not None else ""
+    jobs: dict[int, _Looked] = {}
+    for place in _PLACES[wanted.state]:
+        sql = f"SELECT id, num, {fits} FROM taskharbor_queues CROSS JOIN {place} {queue} LIMIT :count"
+        rows = session.execute(sql, {**given, "count": most + 1}).fetchall()
+        jobs.update({row[1]: _Looked(*row) for row in rows})
+        if len(jobs) > most:
+            return None
+    ordered = sorted(jobs.values(), reverse=wanted.newest)
+
+    def look(after: str | None, count: int) -> list[_Looked]:
+        behind = [job for job in ordered if after is None or (job.id < after if wanted.newest else job.id > after)]
+        return behind[:count]
+
+    return look
+
+
+def list_flows(session: ReadSession, wanted: FlowQuery) -> FlowPage:
+    """A page of flows in the order of their ids, without their jobs."""
+    behind, order, start = ("flow.id < ?", "DESC", b"") if wanted.newest else ("flow.id > ?", "ASC", "")
+    sql = f"{FLOWS} WHERE {behind} ORDER BY flow.id {order} LIMIT ?"
+
+    def look(after: str | None, count: int) -> list[_Looked]:
+        flows = [_flow(*row) for row in session.all(sql, start if after is None else after, count)]
+        return [_Looked(flow.id, flow, _fits(flow, wanted)) for flow in flows]
+
+    found, cursor = _walk(wanted, MAX_SCANNED_FLOWS, look)
+    return FlowPage(tuple(found), cursor)
+
+
+def _flow(id: str, first: Any, last: Any, any_dead: int, any_cancelled: int, any_open: int) -> FlowInfo:
+    if any_dead:
+        status = FlowStatus.FAILED
+    elif any_cancelled:
+        status = FlowStatus.CANCELLED
+    else:
+        status = FlowStatus.RUNNING if any_open else FlowStatus.SUCCEEDED
+    created_at, updated_at = (from_us(at) if is_moment(at) else EPOCH for at in (first, last))
+    return FlowInfo(id, status, created_at, updated_at, (), ())
+
+
+def _fits(flow: FlowInfo, wanted: FlowQuery) -> bool:
+    return (
+        (wanted.status is None or flow.status is wanted.status)
+        and (wanted.since is None or flow.created_at >= wanted.since)
+        and (wanted.until is None or flow.created_at < wanted.until)
+    )

@@ -1,0 +1,256 @@
+"""What schema 2 added, as far as it is a matter of this store: where listings look, what figures cost, trails in the
+transactions of handlers, and blocking calls of operators."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskharbor.drivers import Ack, Amend, Cancelled, Fail, Figures, Retry
+from taskharbor.drivers.sqlite import SqliteDriver, figures, listing
+from taskharbor.model.job import State
+from tests.drivers.blocking_calls import run
+from tests.drivers.sqlite_files import LEASE, NOW, damage, damage_field, job, on
+
+pytestmark = pytest.mark.lane("sqlite")
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+async def in_every_state(driver: SqliteDriver) -> dict[str, list[str]]:
+    """Three jobs in each state, mixed in the order of their ids; returns them by state."""
+    states = ("done", "dlq", "cancelled", "inflight", "ready", "scheduled", "blocked")
+    ids = {state: [f"{n}-{state}" for n in range(3)] for state in states}
+    settled = [job(id) for state in ("done", "dlq", "cancelled", "inflight") for id in ids[state]]
+    await driver.enqueue(settled, NOW)
+    held = {item.job.id: item.lease for item in await driver.reserve(["default"], NOW, LEASE, 20, "w")}
+    await driver.settle([Ack(held[id]) for id in ids["done"]], NOW)
+    await driver.settle([Fail(held[id], "no", 1, NOW, "", (), "E", "p") for id in ids["dlq"]], NOW)
+    await driver.settle([Cancelled(held[id], "no") for id in ids["cancelled"]], NOW)
+    await driver.enqueue([job(id) for id in ids["ready"]], NOW)
+    await driver.enqueue([job(id, run_at=NOW + LEASE) for id in ids["scheduled"]], NOW)
+    await driver.enqueue([job(id, depends_on=(ids["ready"][0],)) for id in ids["blocked"]], NOW)
+    return ids
+
+
+async def pages(driver: SqliteDriver, **wanted: Any) -> list[list[str]]:
+    """The ids of every page of a listing."""
+    found: list[list[str]] = []
+    cursor: str | None = None
+    while True:
+        page = await driver.list(now=NOW, cursor=cursor, **wanted)
+        found.append([item.job.id for item in page.items])
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+@pytest.mark.parametrize("state", [str(state) for state in State])
+@pytest.mark.parametrize("order", ["id", "-id"])
+def test_a_listing_by_state_has_every_job_once_in_order(path, state, order):
+    async def scenario(driver):
+        ids = (await in_every_state(driver))[state]
+        expected = ids if order == "id" else ids[::-1]
+        assert await pages(driver, state=state, order=order, limit=2) == [expected[:2], expected[2:]]
+        assert await pages(driver, state=state, order=order, limit=3) == [expected]
+
+    on(path, scenario)
+
+
+@pytest.mark.parametrize("state", ["inflight", "ready"])
+def test_beside_many_ready_or_inflight_jobs_all_are_read_by_id(path, state, monkeypatch):
+    monkeypatch.setattr(listing, "MAX_SORTED_JOBS", {State.INFLIGHT: 2, State.READY: 2})
+
+    async def scenario(driver):
+        ids = await in_every_state(driver)
+        assert await pages(driver, state=state, limit=2) == [ids[state][:2], ids[state][2:]]
+
+    on(path, scenario)
+
+
+def test_a_listing_stops_after_some_jobs_and_goes_on_there(path, monkeypatch):
+    monkeypatch.setattr(listing, "MAX_SCANNED_JOBS", 5)
+
+    async def scenario(driver):
+        await driver.enqueue([job(f"{n:02}", queue="b" if n in (3, 11) else "a") for n in range(13)], NOW)
+        assert await pages(driver, queue="b", limit=2) == [["03"], [], ["11"]]
+        assert await pages(driver, queue="b", limit=1, order="-id") == [["11"], ["03"], []]
+        assert await pages(driver, queue="none", limit=2) == [[], [], []]
+
+    on(path, scenario)
+
+
+def test_a_listing_of_the_dead_has_those_in_an_unknown_state(path):
+    async def scenario(driver):
+        ids = await in_every_state(driver)
+        damage(str(path), "1-ready", "state")
+        assert damage_field(str(path), "1-done", "state", "missing")
+        expected = sorted([*ids["dlq"], "1-ready", "1-done"])
+        assert await pages(driver, state="dlq", limit=2) == [expected[:2], expected[2:4], expected[4:]]
+        assert await pages(driver, state="dlq", order="-id") == [expected[::-1]]
+
+    on(path, scenario)
+
+
+@pytest.mark.parametrize(("state", "kind"), [("4", "failed"), ("-1", "failed"), ("NULL", "failed"), ("5", "cancelled")])
+def test_a_flow_is_dead_with_any_member_that_reads_so(path, state, kind):
+    async def scenario(driver):
+        await driver.enqueue([job(f"{n}", flow_id="f") for n in range(3)], NOW)
+        await driver.database.write(
+            lambda session: session.all(f"UPDATE taskharbor_jobs SET state = {state} WHERE id = '1'")
+        )
+        (flow,) = (await driver.flows(now=NOW)).items
+        assert flow.status == kind == (await driver.flow("f", NOW)).status
+        return flow
+
+    on(path, scenario)
+
+
+def test_a_listing_of_flows_stops_after_some_and_goes_on_there(path, monkeypatch):
+    monkeypatch.setattr(listing, "MAX_SCANNED_FLOWS", 3)
+
+    async def scenario(driver):
+        await driver.enqueue([job(f"{n}", flow_id=f"f{n}") for n in range(7)], NOW)
+        await driver.cancel_flow("f4", NOW)
+        found, cursor = [], None
+        while True:
+            page = await driver.flows(now=NOW, status="cancelled", cursor=cursor)
+            found.append([flow.id for flow in page.items])
+            cursor = page.cursor
+            if cursor is None:
+                break
+        assert found == [[], ["f4"], []]
+
+    on(path, scenario)
+
+
+def test_figures_are_forgotten_some_at_a_time(path, monkeypatch):
+    monkeypatch.setattr(figures, "MAX_FORGOTTEN_FIGURES", 3)
+
+    async def scenario(driver):
+        rows = [Figures(NOW + n * MINUTE, "q", {"done": 1, "failed": 2}) for n in range(4)]
+        await driver.add_figures(rows, NOW)
+        late = NOW + timedelta(hours=72) + 4 * MINUTE
+        left = []
+        for _ in range(4):
+            await driver.add_figures([], late)
+            left.append(sum(len(row.counts) for row in await driver.figures(NOW, late)))
+        assert left == [5, 2, 0, 0]
+        assert await driver.queues() == []
+
+    on(path, scenario)
+
+
+def test_a_damaged_figure_is_left_out(path):
+    async def scenario(driver):
+        await driver.add_figures([Figures(NOW, "q", {"done": 1, "failed": 2})], NOW)
+        await driver.database.write(
+            lambda session: session.all("UPDATE taskharbor_figures SET number = 'many' WHERE name = 'done'")
+        )
+        assert await driver.figures(NOW, NOW + MINUTE) == [Figures(NOW, "q", {"failed": 2})]
+
+    on(path, scenario)
+
+
+def test_the_trail_of_an_ack_is_committed_with_the_transaction_of_its_handler(path):
+    async def scenario(driver):
+        await driver.enqueue([job("a"), job("b")], NOW)
+        first, second = await driver.reserve(["default"], NOW, LEASE, 2, "w")
+        transaction = driver.transaction(first.lease)
+        await transaction.__aenter__()
+        assert await transaction.commit(Ack(first.lease, b"1", trail=b"trail"), NOW) is None
+        refused = driver.transaction(second.lease)
+        await refused.__aenter__()
+        assert await refused.commit(Ack(second.lease, b"1", trail=b"x" * 20_000), NOW) is not None
+        jobs = [(await driver.inspect(id, NOW)).job for id in ("a", "b")]
+        assert [(record.trail, record.result) for record in jobs] == [(b"trail", b"1"), (b"", None)]
+
+    on(path, scenario)
+
+
+def test_a_job_that_is_kept_for_a_damaged_time_is_pruned_like_others(path):
+    async def scenario(driver):
+        await driver.enqueue([job("a", keep_for=timedelta(days=9))], NOW)
+        (held,) = await driver.reserve(["default"], NOW, LEASE, 2, "w")
+        await driver.settle([Ack(held.lease)], NOW)
+        damage_field(str(path), "a", "keep_for", "word")
+        assert await driver.prune(NOW, 5) == 0
+        assert await driver.prune(NOW + LEASE, 5) == 1
+
+    on(path, scenario)
+
+
+def test_an_amended_job_is_as_much_lost_as_before(path):
+    """The execution before was lost, and no other came in between."""
+
+    async def scenario(driver):
+        await driver.enqueue([job("a")], NOW)
+        await driver.reserve(["default"], NOW, LEASE, 1, "lost")
+        assert await driver.release("lost", NOW + MINUTE / 4) == 1
+        assert await driver.amend([Amend(id="a", deliveries=1, edits=0, priority=3)], NOW + MINUTE / 3) == [None]
+        (held,) = await driver.reserve(["default"], NOW + MINUTE, LEASE, 1, "w")
+        assert held.lost_by is not None
+        assert (held.lost_by.worker, held.lost_by.ended_at) == ("lost", NOW + MINUTE / 4)
+
+    on(path, scenario)
+
+
+def test_a_loss_is_over_after_an_outcome(path):
+    async def scenario(driver):
+        await driver.enqueue([job("a")], NOW)
+        await driver.reserve(["default"], NOW, LEASE, 1, "lost")
+        await driver.release("lost", NOW)
+        (held,) = await driver.reserve(["default"], NOW, LEASE, 1, "w")
+        assert held.lost_by is not None
+        await driver.settle([Retry(held.lease, None, 1)], NOW)
+        (held,) = await driver.reserve(["default"], NOW, LEASE, 1, "w")
+        assert held.lost_by is None
+        await driver.release("w", NOW)
+        await driver.cancel(["a"], NOW)
+        await driver.requeue(["a"], NOW)
+        (held,) = await driver.reserve(["default"], NOW, LEASE, 1, "w")
+        assert held.lost_by is None
+
+    on(path, scenario)
+
+
+def test_blocking_calls_of_an_operator(path):
+    calls = SqliteDriver(f"sqlite:///{path}").blocking()
+    try:
+        run(calls, lambda driver: driver.open())
+        run(calls, lambda driver: driver.enqueue([job("a"), job("b", flow_id="f")], NOW))
+        assert run(calls, lambda driver: driver.queues()) == ["default"]
+        assert run(calls, lambda driver: driver.counts(NOW, cap=1)) == {"default": {"ready": 1}}
+        run(calls, lambda driver: driver.pause("default"))
+        assert run(calls, lambda driver: driver.is_paused("default"))
+        run(calls, lambda driver: driver.resume("default"))
+        change = Amend(id="a", deliveries=0, edits=0, run_at=NOW + LEASE)
+        assert run(calls, lambda driver: driver.amend([change], NOW)) == [None]
+        assert run(calls, lambda driver: driver.upcoming(["default"], NOW)) == NOW + LEASE
+        page = run(calls, lambda driver: driver.list(now=NOW, order="-id", payloads=False, until=NOW + MINUTE))
+        assert [item.job.id for item in page.items] == ["b", "a"]
+        assert [flow.id for flow in run(calls, lambda driver: driver.flows(now=NOW)).items] == ["f"]
+        run(calls, lambda driver: driver.add_figures([Figures(NOW, "q", {"done": 1})], NOW))
+        assert len(run(calls, lambda driver: driver.figures(NOW, NOW + MINUTE))) == 1
+        assert run(calls, lambda driver: driver.delete(["a", "b"])) == [None, None]
+        assert "amend" in calls.until(0).features
+    finally:
+        calls.close()
+
+
+def test_a_worker_learns_of_an_amended_job_at_once(path):
+    async def scenario(driver):
+        await driver.enqueue([job("a", run_at=NOW + LEASE)], NOW)
+        assert await driver.reserve(["default"], NOW, LEASE, 1, "w") == []
+        waits = asyncio.ensure_future(driver.wait(["default"], 30.0))
+        assert await driver.amend([Amend(id="a", deliveries=0, edits=0, run_at=None)], NOW) == [None]
+        assert await waits
+        assert [item.job.edits for item in await driver.reserve(["default"], NOW, LEASE, 1, "w")] == [1]
+
+    on(path, scenario)
