@@ -1,5 +1,7 @@
-"""Right calls type-check, wrong calls are type errors: the cases, run through mypy --strict and compared by line."""
+"""Right calls type-check, wrong calls are type errors: the cases, run through mypy --strict and pyright in its strict
+mode, and compared by line."""
 
+import json
 import os
 import re
 import subprocess
@@ -8,6 +10,7 @@ from pathlib import Path
 
 CASES = Path(__file__).parent / "cases"
 MARK = re.compile(r"# E: (.+)$")
+DIFFERS = "# pyright takes"  # a line that pyright refuses although it is right, with the reason
 REPORT = re.compile(r"^(?:.*[/\\])?(?P<file>\w+\.py):(?P<line>\d+): error: (?P<text>.*?)  \[(?P<code>[\w-]+)\]$")
 
 
@@ -37,4 +40,25 @@ def test_mypy_reports_exactly_the_marked_lines() -> None:
     marked = expected()
     assert len(marked) > 20
     assert reported - marked == set(), done.stdout
+    assert marked - reported == set(), "these lines should be type errors and are none"
+
+
+def test_pyright_reports_exactly_the_marked_lines(tmp_path: Path) -> None:
+    # basedpyright is pyright with a node of its own: pyright's wheel downloads one when it is first started.
+    settings = {"include": [str(CASES)], "typeCheckingMode": "strict", "pythonVersion": "3.11"}
+    project = tmp_path / "pyrightconfig.json"
+    project.write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "basedpyright", "-p", str(project), "--pythonpath", sys.executable, "--outputjson"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    found = json.loads(done.stdout)
+    assert found["summary"]["filesAnalyzed"] == len(list(CASES.glob("*.py")))
+    reported = {(Path(each["file"]).name, each["range"]["start"]["line"] + 1) for each in found["generalDiagnostics"]}
+    marked = {(file, line) for file, line, _ in expected()}
+    differs = {
+        (path.name, number)
+        for path in CASES.glob("*.py")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if DIFFERS in line
+    }
+    assert reported - marked == differs, done.stdout
     assert marked - reported == set(), "these lines should be type errors and are none"

@@ -67,8 +67,8 @@ assert_type(context.enqueue(a=1), JobHandle[None])
 assert_type(nothing.enqueue().status(), State)
 assert_type(plain.s(to="a"), Step[str])
 assert_type(plain.name, str)
-anything.enqueue("whatever", 5)
-anything.enqueue(None, y=5)
+anything.enqueue("whatever", 5)  # pyright takes a first parameter of type Any for the context
+anything.enqueue(None, y=5)  # pyright takes a first parameter of type Any for the context
 
 
 async def both_colours(ctx: JobContext) -> None:
