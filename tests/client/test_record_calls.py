@@ -215,7 +215,7 @@ def test_amend_refuses_arguments_of_another_task() -> None:
 def test_amend_refuses_a_running_and_a_finished_job(harbor: Harbor, colour: str) -> None:
     handle = declare(harbor).enqueue("ada")
     lease = reserve(harbor).lease
-    with pytest.raises(WrongState, match="is under a lease"):
+    with pytest.raises(WrongState, match="amend takes what is neither done nor under a lease"):
         call(colour, harbor.client, handle, "amend", priority=1)
     settle(harbor, Ack(lease))
     with pytest.raises(WrongState, match="is done"):

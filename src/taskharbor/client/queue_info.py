@@ -50,11 +50,13 @@ async def read_queues(client: Client, budget: Budget) -> list[QueueInfo]:
 
 async def _counts(client: Client, driver: Any, cap: int | None) -> dict[str, dict[str, int]]:
     now = client.clock.now()
-    if cap is not None and offers(client.driver, FILTERS):
-        capped: dict[str, dict[str, int]] = await driver.counts(now, cap)
-        return capped
-    exact: dict[str, dict[str, int]] = await driver.counts(now)
-    return exact
+    is_capped = cap is not None and offers(client.driver, FILTERS)
+    found: dict[str, dict[str, int]] = await (driver.counts(now, cap) if is_capped else driver.counts(now))
+    # In the order of names, and of states as a job goes through them: every store has an order of its own.
+    return {
+        name: {state.value: states[state] for state in State if state in states}
+        for name, states in sorted(found.items())
+    }
 
 
 async def _queue(client: Client, driver: Any, name: str, counts: dict[str, int]) -> QueueInfo:
