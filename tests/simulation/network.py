@@ -7,14 +7,15 @@ never arrive, whatever its code still tries.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from taskharbor.drivers.contract import SingleVerbs
 from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.model.amendment import Amend
 from taskharbor.model.errors import BackendUnavailable
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import Figures, JobRecord
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import truncate
@@ -72,6 +73,10 @@ class RemoteDriver(SingleVerbs):
         self._inner: MemoryDriver = world.store.sibling()
 
     @property
+    def features(self) -> frozenset[str]:
+        return self._inner.features
+
+    @property
     def retention(self) -> timedelta:
         return self._inner.retention
 
@@ -115,9 +120,15 @@ class RemoteDriver(SingleVerbs):
             delivery.heard = True
         return batch
 
-    async def extend(self, leases: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Any]:
+    async def extend(
+        self,
+        leases: Sequence[Lease],
+        now: datetime,
+        lease_for: timedelta,
+        notes: Mapping[str, bytes] | None = None,
+    ) -> list[Any]:
         async def do() -> list[Any]:
-            answers = await self._inner.extend(leases, now, lease_for)
+            answers = await self._inner.extend(leases, now, lease_for, notes)
             self._world.journal.extended(self._process, leases, answers, now, lease_for)
             return answers
 
@@ -156,6 +167,9 @@ class RemoteDriver(SingleVerbs):
     async def cancel(self, ids: Sequence[str], now: datetime) -> list[Any]:
         return await self._admin("cancel", ids, lambda: self._inner.cancel(ids, now))
 
+    async def amend(self, changes: Sequence[Amend], now: datetime) -> list[Any]:
+        return await self._call("amend", lambda: self._inner.amend(changes, now))
+
     async def delete(self, ids: Sequence[str]) -> list[Any]:
         return await self._admin("delete", ids, lambda: self._inner.delete(ids))
 
@@ -193,8 +207,20 @@ class RemoteDriver(SingleVerbs):
     async def is_paused(self, queue: str) -> bool:
         return await self._call("is_paused", lambda: self._inner.is_paused(queue))
 
-    async def counts(self, now: datetime) -> Any:
-        return await self._call("counts", lambda: self._inner.counts(now))
+    async def counts(self, now: datetime, cap: int | None = None) -> Any:
+        return await self._call("counts", lambda: self._inner.counts(now, cap))
+
+    async def upcoming(self, queues: Sequence[str], now: datetime) -> Any:
+        return await self._call("upcoming", lambda: self._inner.upcoming(queues, now))
+
+    async def flows(self, **query: Any) -> Any:
+        return await self._call("flows", lambda: self._inner.flows(**query))
+
+    async def add_figures(self, rows: Sequence[Figures], now: datetime) -> None:
+        await self._call("add_figures", lambda: self._inner.add_figures(rows, now))
+
+    async def figures(self, since: datetime, until: datetime, queue: str | None = None) -> Any:
+        return await self._call("figures", lambda: self._inner.figures(since, until, queue))
 
     async def queues(self) -> Any:
         return await self._call("queues", self._inner.queues)

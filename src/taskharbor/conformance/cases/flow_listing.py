@@ -232,7 +232,7 @@ async def more_than_one_call_looks_at(env: Environment) -> None:
 
 @case(STATUS, "Listing, counting and inspecting never fail because of it, and it can be deleted.", needs=FLOWS)
 async def with_a_damaged_record(env: Environment) -> None:
-    """An unknown state reads as dead, and so does its flow; any other damage is no reason not to list the flow."""
+    """An unknown state reads as dead, and so does its flow; with any other damage the flow is listed as well."""
     for how in ("state", "type", "payload", "number"):
         flow = env.name(how)
         broken = await env.add(flow_id=flow, queue=env.q(how))

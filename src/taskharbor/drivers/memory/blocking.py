@@ -36,6 +36,7 @@ class MemoryBlocking:
         self.flow = driver.flow
         self.workers = driver.workers
         self.flows = driver.flows
+        self.figures = driver.figures
         self.counts = driver.counts
         self.queues = driver.queues
         self.is_paused = driver.is_paused
