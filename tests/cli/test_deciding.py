@@ -33,7 +33,7 @@ def dead(dsn: str) -> str:
 def test_dlq_list_says_why(dead: str):
     answer = taskharbor("dlq", "list", "--dsn", dead)
     head, *rows = answer.out.splitlines()
-    assert head.split() == ["ID", "TYPE", "QUEUE", "TRIES", "DEAD", "SINCE", "REASON"]
+    assert head.split() == ["ID", "TYPE", "QUEUE", "TRIES", "DIED", "REASON"]
     assert len(rows) == 3
     assert rows[0].endswith("failed 1 of 1 attempts: ValueError: the card was refused")
     jobs = taskharbor("dlq", "list", "--dsn", dead, "--queue", "mail", "--output", "json").json["jobs"]

@@ -12,7 +12,8 @@ ALL = {" ".join(path[1:]): command for path, command in cli_page.commands(main, 
 NAMED = (
     "worker run", "enqueue", "inspect", "list", "explain", "dlq list", "dlq requeue", "job retry", "job cancel",
     "queue list", "queue pause", "queue resume", "flow show", "stats", "migrate", "doctor", "conformance", "bench",
-    "demo",
+    "demo", "job show", "job attempts", "job amend", "job delete", "flow list", "flow cancel", "flow requeue",
+    "task list",
 )  # fmt: skip
 
 
@@ -42,7 +43,7 @@ def test_help_has_examples_and_fits_80_columns(name: str):
     assert not too_long, too_long
 
 
-@pytest.mark.parametrize("group", ["", "worker", "dlq", "job", "queue", "flow"])
+@pytest.mark.parametrize("group", ["", "worker", "dlq", "job", "queue", "flow", "task"])
 def test_a_group_without_a_command_shows_its_help(group: str):
     answer = taskharbor(*group.split())
     assert (answer.code, answer.out) == (2, "")

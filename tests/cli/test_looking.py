@@ -32,7 +32,7 @@ def busy(dsn: str) -> str:
 
 def test_queue_list(busy: str):
     found = taskharbor("queue", "list", "--dsn", busy, "--output", "json").json["queues"]
-    assert [list(row) for row in found] == [["queue", "paused", "workers", "jobs"]] * 3
+    assert [list(row) for row in found] == [["queue", "paused", "workers", "jobs", "capped"]] * 3
     assert [(row["queue"], row["paused"], row["workers"]) for row in found] == [
         ("default", False, 0),
         ("mail", False, 1),
@@ -93,12 +93,15 @@ def test_stats_again_and_again(busy: str):
 
 def test_flow_show(busy: str):
     found = taskharbor("flow", "show", "f1", "--dsn", busy, "--output", "json").json
-    assert list(found) == ["id", "status", "created_at", "updated_at", "done", "total", "jobs", "edges"]
+    assert list(found) == [
+        *("id", "status", "created_at", "updated_at", "done", "total", "jobs", "edges", "complete", "next")
+    ]
     assert (found["status"], found["done"], found["total"], found["edges"]) == ("running", 0, 2, [["a", "b"]])
     assert [job["state"] for job in found["jobs"]] == ["ready", "blocked"]
     out = taskharbor("flow", "show", "f1", "--dsn", busy).out
     assert "0 of 2 done" in out
-    assert out.splitlines()[-1].split() == ["b", "parse", "blocked", "0", "1"]
+    tree = out.partition("\n\n")[2].splitlines()
+    assert [line.split() for line in tree[:2]] == [["fetch", "ready", "0", "a"], ["└─", "parse", "blocked", "0", "b"]]
 
 
 def test_flow_show_by_a_job_of_it(busy: str):

@@ -22,7 +22,8 @@ ALL = (
     "explain retried", "explain dead --output json", "job retry dead", "job cancel dead --yes", "dlq list",
     "dlq list --output json", "dlq requeue dead", "dlq requeue --all --yes", "queue list", "queue pause q",
     "queue resume q", "flow show flow", "flow show flow --output json", "flow show flow --mermaid", "stats",
-    "stats --watch --count 1", "migrate", "migrate --sql", "doctor", "doctor --output json",
+    "stats --watch --count 1", "job show dead", "job attempts dead", "job attempts dead --output json",
+    "job amend after --priority 2 --yes", "flow list", "flow requeue flow", "task list", "migrate", "migrate --sql", "doctor", "doctor --output json",
 )  # fmt: skip
 SLOW = ("conformance --theme pause", "bench --jobs 1")
 """Also asked where they end at once: with a store that is not there."""

@@ -1,18 +1,22 @@
-"""The result of a command over several jobs: which succeeded, and which were refused and why."""
+"""Commands over several jobs: the ids that were typed, which jobs succeeded, and which were refused and why."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import click
 
 from taskharbor.cli.errors import EXIT_REFUSED, safe_text
 from taskharbor.cli.output import write, write_json
+from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target
 from taskharbor.cli.text import one_line
-from taskharbor.model.errors import TaskHarborError
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.errors import JobNotFound, TaskHarborError
+from taskharbor.ops.ids import is_prefix, job_id
 
 
 @dataclass
@@ -37,10 +41,33 @@ class BulkResult:
         else:
             self.refused.append((id, str(error)))
 
+    def plus(self, ids: Sequence[str], errors: Sequence[TaskHarborError | None]) -> BulkResult:
+        """This result and what the driver returned for further ids."""
+        self += BulkResult.of(ids, errors)
+        return self
+
     def __iadd__(self, other: BulkResult) -> BulkResult:
         self.done += other.done
         self.refused += other.refused
         return self
+
+
+def meant(target: Target, typed: Sequence[str]) -> tuple[list[str], BulkResult]:
+    """The ids that a command was given, each whole and once; and those refused because no job, or several, fit."""
+    result = BulkResult()
+    if not any(map(is_prefix, typed)):
+        return list(dict.fromkeys(typed)), result
+
+    async def read(driver: Driver, now: datetime) -> list[str]:
+        found: dict[str, None] = {}
+        for each in typed:
+            try:
+                found[await job_id(driver, each, now)] = None
+            except JobNotFound as error:
+                result.add(each, error)
+        return list(found)
+
+    return call_store(target, read), result
 
 
 def finish(result: BulkResult, what: str, target: Target) -> None:

@@ -126,11 +126,18 @@ def _meant(error: click.UsageError) -> str | None:
 
 
 def _of_the_store(error: BaseException) -> tuple[str, int]:
-    from taskharbor.model.errors import BackendUnavailable, DriverError, InvalidJob, JobNotFound, WrongState
+    from taskharbor.model.errors import (
+        BackendUnavailable,
+        DriverError,
+        FeatureMissing,
+        InvalidJob,
+        JobNotFound,
+        WrongState,
+    )
 
     if isinstance(error, InvalidJob):
         return str(error), EXIT_USAGE
-    if isinstance(error, JobNotFound | WrongState):
+    if isinstance(error, JobNotFound | WrongState | FeatureMissing):
         return str(error), EXIT_REFUSED
     if isinstance(error, BackendUnavailable | DriverError):
         return str(error), EXIT_STORE

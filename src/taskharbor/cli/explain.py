@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from taskharbor.cli.builtin_handlers import TYPES
 from taskharbor.cli.redaction import HIDDEN
@@ -16,10 +17,14 @@ from taskharbor.cli.timefmt import format_duration, relative, with_distance
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import EPOCH, JobInfo, State, WorkerInfo
+from taskharbor.model.progress import read_note
+from taskharbor.ops.counting import read_counts
+from taskharbor.ops.ids import find_job, without_payloads
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
 
 MAX_NAMED = 5  # jobs or queues that a message lists by name
 PAGE_JOBS = 200
+MAX_COUNTED = 1_000  # jobs of a queue in one state
 SINCE_EVER = EPOCH + timedelta(days=1)  # passed as `now`, it makes `workers` return every worker on record
 TAKEN = ("inflight", "done", "dlq")  # states that only a worker moves a job to
 
@@ -58,7 +63,7 @@ async def read_situation(
     driver: Driver, id: str, now: datetime, *, place: str = "", app: str = "", declared: frozenset[str] | None = None
 ) -> Situation:
     """Read everything that `reasons` needs."""
-    info = await driver.inspect(id, now)
+    info = await find_job(driver, id, now)
     job = info.job
     if info.state.terminal or info.state is State.INFLIGHT:
         return Situation(info, now)
@@ -71,12 +76,13 @@ async def read_situation(
     running: tuple[JobInfo, ...] = ()
     limit = 1
     if job.group is not None:
-        page = await driver.list(queue=job.queue, group=job.group, limit=PAGE_JOBS, now=now)
+        group: dict[str, Any] = {"queue": job.queue, "group": job.group, **without_payloads(driver)}
+        page = await driver.list(limit=PAGE_JOBS, now=now, **group)
         # The first stored job with a limit sets the group's; drivers do not report it otherwise.
         limit = next((each.job.group_limit for each in page.items if each.job.group_limit), job.group_limit or 1)
-        inflight = await driver.list(queue=job.queue, group=job.group, state=State.INFLIGHT, limit=PAGE_JOBS, now=now)
+        inflight = await driver.list(state=State.INFLIGHT, limit=PAGE_JOBS, now=now, **group)
         running = inflight.items
-    counts, alive = await driver.counts(now), await driver.workers(now)
+    counts, alive = await read_counts(driver, now, MAX_COUNTED), await driver.workers(now)
     known = [] if any(job.queue in worker.queues for worker in alive) else await driver.workers(SINCE_EVER)
     before = [worker for worker in known if job.queue in worker.queues]
     taken = job.deliveries or any(states.get(state) for states in counts.values() for state in TAKEN)
@@ -108,8 +114,9 @@ def reasons(seen: Situation) -> list[Reason]:
     if found:
         return found
     others = seen.ready - 1
+    number = f"{others} or more" if seen.ready >= MAX_COUNTED else str(others)
     before = (
-        f"{others} other job{'s' if others != 1 else ''} of its queue {'are' if others != 1 else 'is'} ready as well"
+        f"{number} other job{'s' if others != 1 else ''} of its queue {'are' if others != 1 else 'is'} ready as well"
     )
     return [Reason("next", f"nothing: a worker will take it in turn; {before}")]
 
@@ -118,10 +125,10 @@ def _ended(seen: Situation) -> Reason | None:
     info, job, now = seen.info, seen.info.job, seen.now
     if info.state is State.INFLIGHT:
         lease = relative(info.lease_expires_at, now)
-        return Reason(
-            "leased",
-            f"it is running: worker {one_line(info.worker) or '(unnamed)'} holds its lease, which ends {lease}",
-        )
+        began = "" if job.began_at is None else f" since {format_duration(max(now - job.began_at, timedelta()))}"
+        worker = one_line(info.worker) or "(unnamed)"
+        text = f"it is running{began}: worker {worker} holds its lease, which ends {lease}"
+        return Reason("leased", f"{text}{_progress(info, now)}")
     if info.state is State.DONE:
         then = f"; job {job.handed_to} took its place" if job.handed_to else ""
         return Reason("done", f"it has been done since {with_distance(job.finished_at, now)}{then}")
@@ -133,6 +140,16 @@ def _ended(seen: Situation) -> Reason | None:
         text = f"it was cancelled {relative(job.finished_at, now)}: {why}"
         return Reason("cancelled", text, f"taskharbor job retry {job.id}")
     return None
+
+
+def _progress(info: JobInfo, now: datetime) -> str:
+    """How far its handler is, if it said so."""
+    found = read_note(info.job.note)
+    if found is None or (found.at is not None and info.job.began_at is not None and found.at < info.job.began_at):
+        return ""
+    total = "" if found.total is None else f" of {found.total:g}"
+    said = f", {relative(found.at, now)}" if found.at is not None else ""
+    return f"; its last progress was {found.done:g}{total}{said}"
 
 
 def _waiting(seen: Situation) -> list[Reason]:

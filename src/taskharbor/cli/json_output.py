@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from taskharbor.cli.redaction import HIDDEN, Redaction
+from taskharbor.model.attempts import Attempt, AttemptKind
 from taskharbor.model.job import JobInfo, State, WorkerInfo
+from taskharbor.model.progress import read_note
+from taskharbor.ops.job_view import executions_of, times_of
 
 STATES = tuple(state.value for state in State)
 
@@ -41,9 +45,11 @@ def dead(info: JobInfo) -> dict[str, Any]:
     return {**_place(info), "reason": reason or None, "last_error": last_error or None}
 
 
-def whole(info: JobInfo, redaction: Redaction) -> dict[str, Any]:
+def whole(info: JobInfo, redaction: Redaction, now: datetime) -> dict[str, Any]:
     """Everything about a job. The keys that `hidden` lists are null because they are not shown."""
     job = info.job
+    times = times_of(info, now)
+    rows, missing = executions(info, redaction, now)
     reason, last_error = redaction.errors(job)
     hidden = [] if redaction.show else ["payload", *(["result"] if job.result is not None else [])]
     return {
@@ -65,6 +71,49 @@ def whole(info: JobInfo, redaction: Redaction) -> dict[str, Any]:
         "result_bytes": None if job.result is None else len(job.result),
         "result": redaction.value(job.result),
         "hidden": hidden,
+        "began_at": job.began_at,
+        "ran_on": job.ran_on or None,
+        "waited_seconds": None if times.waited is None else times.waited.total_seconds(),
+        "ran_seconds": None if times.ran is None else times.ran.total_seconds(),
+        "error_class": job.error_class or None,
+        "fingerprint": job.fingerprint or None,
+        "edits": job.edits,
+        "keep_for": None if job.keep_for is None else job.keep_for.total_seconds(),
+        "progress": progress(info, redaction),
+        "executions": rows,
+        "missing": missing,
+    }
+
+
+def progress(info: JobInfo, redaction: Redaction = HIDDEN) -> dict[str, Any] | None:
+    """What the handler last reported, with hidden payload values masked in its words."""
+    found = read_note(info.job.note)
+    if found is None:
+        return None
+    (note,) = redaction.texts(info.job, (found.note,))
+    return {"done": found.done, "total": found.total, "note": note, "at": found.at}
+
+
+def executions(info: JobInfo, redaction: Redaction, now: datetime) -> tuple[list[dict[str, Any]], int]:
+    """The executions of a job that are known, and how many are not; hidden payload values are masked in errors."""
+    found, missing = executions_of(info)
+    errors = redaction.texts(info.job, [each.error for each in found])
+    return [_execution(each, error, now) for each, error in zip(found, errors, strict=True)], missing
+
+
+def _execution(each: Attempt, error: str, now: datetime) -> dict[str, Any]:
+    ended = now if each.kind is AttemptKind.RUNNING else each.ended_at
+    took = None if each.began_at is None or ended is None else max((ended - each.began_at).total_seconds(), 0.0)
+    return {
+        "number": each.number,
+        "kind": each.kind.value,
+        "worker": each.worker or None,
+        "began_at": each.began_at,
+        "ended_at": each.ended_at,
+        "seconds": took,
+        "error_class": each.error_class or None,
+        "error": error or None,
+        "fingerprint": each.fingerprint or None,
     }
 
 

@@ -25,10 +25,11 @@ COMMANDS = {
     "inspect": "Show one job.",
     "list": "List jobs.",
     "explain": "Explain why a job is not running.",
-    "job": "Retry or cancel jobs.",
+    "job": "Show, change, retry, cancel or delete jobs.",
     "dlq": "List dead jobs and requeue them.",
     "queue": "List, pause and resume queues.",
-    "flow": "Show a workflow and its jobs.",
+    "flow": "List workflows, show, cancel or requeue one.",
+    "task": "List the tasks of an application.",
     "stats": "Show queues and workers, once or continuously.",
     "migrate": "Create or upgrade the schema of a store.",
     "doctor": "Check a store and everything needed to use it.",
@@ -88,7 +89,10 @@ def main(**_: Any) -> None:
       taskharbor demo
       taskharbor worker run --app tasks:harbor --queues mail
       taskharbor enqueue --job echo --json '{"text": "hello"}'
-      taskharbor explain 01JQZ5X7T0A8C2…
+      taskharbor explain 01JQZ5X7T0A8
+
+    Wherever a job's id is expected, a unique prefix of at least 4 characters is enough, unless the application chose
+    the id.
 
     Exit codes: 0 success; 1 not found, refused, or a check failed; 2 usage error; 3 the store cannot be used;
     130 interrupted.

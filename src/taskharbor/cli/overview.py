@@ -12,9 +12,11 @@ from taskharbor.cli.table import Column
 from taskharbor.cli.text import one_line
 from taskharbor.cli.timefmt import relative
 from taskharbor.drivers.contract import Driver
+from taskharbor.ops.counting import read_counts
 
 ALWAYS_SHOWN = ("ready", "inflight", "dlq")  # columns that are printed even if every count is zero
 
+MAX_COUNTED = 100_000  # jobs of a queue in one state: a store may hold millions
 NO_WORKERS = "no worker sent a heartbeat in the last minute"
 
 
@@ -29,7 +31,7 @@ class Overview:
 
 async def read_overview(driver: Driver, now: datetime) -> Overview:
     """Read the overview from the store."""
-    counts = await driver.counts(now)
+    counts = await read_counts(driver, now, MAX_COUNTED)
     workers = await driver.workers(now)
     names = sorted({*await driver.queues(), *counts})
     queues = [
@@ -38,6 +40,7 @@ async def read_overview(driver: Driver, now: datetime) -> Overview:
             "paused": await driver.is_paused(name),
             "workers": sum(name in worker.queues for worker in workers),
             "jobs": json_output.states(counts.get(name, {})),
+            "capped": any(number >= MAX_COUNTED for number in counts.get(name, {}).values()),
         }
         for name in names
     ]
@@ -56,13 +59,17 @@ def queue_table(found: Overview, *, narrow: bool) -> tuple[list[Column], list[li
     rows = [
         [
             one_line(row["queue"]),
-            *(str(row["jobs"][state]) for state in states),
+            *(_number(row["jobs"][state]) for state in states),
             str(row["workers"]),
             "paused" if row["paused"] else "",
         ]
         for row in found.queues
     ]
     return columns, rows
+
+
+def _number(count: int) -> str:
+    return f"{count}+" if count >= MAX_COUNTED else str(count)
 
 
 def worker_table(found: Overview) -> tuple[list[Column], list[list[str]]]:

@@ -8,7 +8,7 @@ workflow's failure step.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,11 +53,14 @@ class Redaction:
 
     def errors(self, job: JobRecord) -> tuple[str, str]:
         """The recorded reason and last error of a job, with hidden payload values masked."""
-        texts = (job.reason, job.last_error)
+        reason, error = self.texts(job, (job.reason, job.last_error))
+        return reason, error
+
+    def texts(self, job: JobRecord, texts: Sequence[str]) -> Sequence[str]:
+        """Texts of a job's handler, such as its errors and its progress, with hidden payload values masked."""
         if not any(texts) or (self.show and not self.fields):
             return texts
-        reason, error = mask(texts, self._hidden(job.payload) if self.show else stored_values(job.payload))
-        return reason, error
+        return mask(texts, self._hidden(job.payload) if self.show else stored_values(job.payload))
 
     def why(self, job: JobRecord) -> str:
         """One line: the recorded reason of a job's end, and the last error where it adds something."""

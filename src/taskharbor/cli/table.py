@@ -1,21 +1,27 @@
 """Tables as lines of text: as wide as they need to be in a pipe, fitted to the width of a terminal.
 
-One layout for both, without rich: a command that prints a table does not pay for importing it.
+One layout for both, without rich: a command that prints a table does not pay for importing it. Where a terminal is too
+narrow, durations are shortened first, then ids are shortened to prefixes that commands accept, and only then
+are other cells truncated.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from taskharbor.ops.ids import short_ids
+
 MIN_COLUMN_WIDTH = 6
 ID_WIDTH = 26  # of a ULID
 GAP = "  "
+_LESS = re.compile(r"^(?:added|due|began) |(?<=\d[dhm]) \d+[hms]\b|(?<=\d)\.\d(?=s)")
 
 COLOURS = {
     "ready": "cyan",
@@ -40,13 +46,15 @@ class Column:
     """A column of a table.
 
     `whole`: never truncated, because people copy it. `right`: numbers. `tail`: truncated at the beginning, because the
-    end says more.
+    end says more. `ids`, `times`: ids of jobs, and durations, which can be shortened without losing their meaning.
     """
 
     title: str
     whole: bool = False
     right: bool = False
     tail: bool = False
+    ids: bool = False
+    times: bool = False
 
 
 def plain_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -62,14 +70,43 @@ def fitted_lines(
     """The table for a terminal: fitted to its width, with colours. `below`: a further line under each row."""
     titles = [column.title for column in columns]
     widest = max(width // 3, ID_WIDTH)  # one endless id must not widen every row
+    for shortened in (brief_times, brief_ids):
+        needed = [min(each, widest) for each in _widths(titles, rows)]
+        if sum(needed) + len(GAP) * (len(needed) - 1) > width:
+            rows = shortened(columns, rows)
     needed = [min(each, widest) for each in _widths(titles, rows)]
     widths = fit(columns, needed, width)
-    lines = [style(_cut(_line(columns, widths, titles), width), bold=True)]
+    lines = [style(cut(_line(columns, widths, titles), width), bold=True)]
     for number, row in enumerate(rows):
         lines.append(_line(columns, widths, row, coloured=True))
-        if below:
-            lines.append(style(GAP + _cut(below[number], width - len(GAP)), dim=True))
+        if below and below[number]:
+            lines.append(style(GAP + cut(below[number], width - len(GAP)), dim=True))
     return lines
+
+
+def brief_times(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+    """The rows with durations in one unit, and without the word before them that the state of the job repeats.
+
+    >>> brief_times([Column("when", times=True)], [["due in 59m 45s"], ["added 2.1s ago"]])
+    [['in 59m'], ['2s ago']]
+    """
+    return _changed(columns, rows, "times", lambda cells: [_LESS.sub("", cell) for cell in cells])
+
+
+def brief_ids(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+    """The rows with ids as prefixes that tell them apart."""
+    return _changed(columns, rows, "ids", short_ids)
+
+
+def _changed(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], which: str, change: Callable[[list[str]], list[str]]
+) -> Sequence[Sequence[str]]:
+    """The rows with the cells of some columns changed."""
+    turned = [list(cells) for cells in zip(*rows, strict=True)]
+    turned = [
+        change(cells) if getattr(column, which) else cells for column, cells in zip(columns, turned, strict=False)
+    ]
+    return [list(row) for row in zip(*turned, strict=True)]
 
 
 def fit(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
@@ -120,7 +157,7 @@ def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
 def _line(columns: Sequence[Column], widths: Sequence[int], row: Sequence[str], *, coloured: bool = False) -> str:
     cells = []
     for column, width, cell in zip(columns, widths, row, strict=True):
-        text = cell if column.whole else _cut_front(cell, width) if column.tail else _cut(cell, width)
+        text = cell if column.whole else cut_front(cell, width) if column.tail else cut(cell, width)
         gap = " " * (width - display_width(text))
         if coloured:
             text = in_colour(text, cell)
@@ -128,10 +165,10 @@ def _line(columns: Sequence[Column], widths: Sequence[int], row: Sequence[str], 
     return GAP.join(cells).rstrip()
 
 
-def _cut(text: str, room: int) -> str:
+def cut(text: str, room: int) -> str:
     """The beginning of a text that does not fit.
 
-    >>> _cut("the mail server is away", 10)
+    >>> cut("the mail server is away", 10)
     'the mail …'
     """
     if display_width(text) <= room:
@@ -141,10 +178,10 @@ def _cut(text: str, room: int) -> str:
     return f"{text}…"
 
 
-def _cut_front(text: str, room: int) -> str:
+def cut_front(text: str, room: int) -> str:
     """The end of a text that does not fit.
 
-    >>> _cut_front("shop.tasks.send_receipt", 14)
+    >>> cut_front("shop.tasks.send_receipt", 14)
     '….send_receipt'
     """
     if display_width(text) <= room:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 import click
 
@@ -36,6 +37,28 @@ def parse_duration(ctx: click.Context, param: click.Parameter, value: str | None
         return read(value, "a duration")
     except ValueError:
         raise click.BadParameter("expected a duration such as 90, 90s, 15m, 2h or 1d", ctx, param) from None
+
+
+def parse_duration_or_none(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> timedelta | Literal["none"] | None:
+    """Parse an option: a duration, or the word none."""
+    return "none" if value == "none" else parse_duration(ctx, param, value)
+
+
+def parse_time(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | timedelta | None:
+    """Parse an option: a moment, or a duration, which means that long ago."""
+    if value is None or not value[:1].isdigit() or "-" in value or ":" in value:
+        return parse_moment(ctx, param, value)
+    try:
+        return parse_duration(ctx, param, value)
+    except click.BadParameter:
+        raise click.BadParameter(
+            "expected a duration such as 90s, 15m, 2h or 1d, for that long ago, or a moment such as "
+            "2030-01-31T09:00:00Z",
+            ctx,
+            param,
+        ) from None
 
 
 def format_moment(moment: datetime | None) -> str:

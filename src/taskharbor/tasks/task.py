@@ -66,6 +66,11 @@ class Task(Generic[P, R]):
         """The queue its jobs go to; None: the default queue."""
         return self._options.queue
 
+    @property
+    def declared(self) -> Options:
+        """The options that its calls have unless they give others."""
+        return self._options
+
     def __repr__(self) -> str:
         return f"Task({self.name!r})"
 

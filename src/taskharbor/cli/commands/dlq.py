@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from taskharbor.cli import json_output
-from taskharbor.cli.bulk import BulkResult, finish
-from taskharbor.cli.commands.list import more, page_options, read_page, tries
+from taskharbor.cli.bulk import BulkResult, finish, meant
+from taskharbor.cli.commands.list import filter_options, more, page_options, read_page, tries
 from taskharbor.cli.confirm import confirm
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import at_terminal, write_json, write_table
@@ -20,14 +20,15 @@ from taskharbor.cli.target import Target, shared
 from taskharbor.cli.timefmt import relative
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.job import State
+from taskharbor.ops.ids import without_payloads
 
 BATCH_JOBS = 500
 COLUMNS = (
-    Column("id", whole=True),
+    Column("id", whole=True, ids=True),
     Column("type", tail=True),
     Column("queue"),
     Column("tries", whole=True),
-    Column("dead since", whole=True),
+    Column("died", whole=True, times=True),
 )
 
 
@@ -39,6 +40,7 @@ def dlq() -> None:
 @dlq.command("list")
 @click.option("--queue", metavar="NAME", help="Only jobs in this queue.")
 @click.option("--type", metavar="TYPE", help="Only jobs of this type.")
+@filter_options
 @page_options
 @shared
 def list_(target: Target, **query: Any) -> None:
@@ -46,17 +48,19 @@ def list_(target: Target, **query: Any) -> None:
 
     \b
     Examples:
-      taskharbor dlq list
+      taskharbor dlq list --newest --since 1d
       taskharbor dlq list --queue mail --output json
 
     JSON: as for `taskharbor list`, with "last_error" for each job.
     """
-    page, now = read_page(target, state=State.DLQ, **query)
+    page, now = read_page(target, payloads=True, state=State.DLQ, **query)
     if target.json:
         write_json({"jobs": [json_output.dead(info) for info in page.items], "cursor": page.cursor})
         return
     if not page.items:
-        click.echo("no dead jobs", err=True)
+        if page.cursor is None:
+            click.echo("no dead jobs", err=True)
+        more(page.cursor)
         return
     rows = [
         [info.job.id, info.job.type, info.job.queue, tries(info), relative(info.job.finished_at, now)]
@@ -95,7 +99,7 @@ def requeue(
 
     \b
     Examples:
-      taskharbor dlq requeue 01JQZ5X7T0A8C2E4G6J8M0P2R4
+      taskharbor dlq requeue 01JQZ5X7T0A8
       taskharbor dlq requeue --all --queue mail --yes
 
     JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if a job was refused.
@@ -106,20 +110,29 @@ def requeue(
         raise usage_error("dlq requeue: --queue and --type need --all")
 
     async def by_id(driver: Driver, now: datetime) -> BulkResult:
-        errors = await driver.requeue(ids, now, reset_attempts=not keep_attempts)
-        return BulkResult.of(ids, errors)
+        whole, result = found
+        return result.plus(whole, await driver.requeue(whole, now, reset_attempts=not keep_attempts))
 
     async def by_page(driver: Driver, now: datetime) -> BulkResult:
         result = BulkResult()
         cursor: str | None = None
         while True:
-            page = await driver.list(queue=queue, type=type_, state=State.DLQ, cursor=cursor, limit=BATCH_JOBS, now=now)
+            page = await driver.list(
+                queue=queue,
+                type=type_,
+                state=State.DLQ,
+                cursor=cursor,
+                limit=BATCH_JOBS,
+                now=now,
+                **without_payloads(driver),
+            )
             dead = [info.job.id for info in page.items]
             result += BulkResult.of(dead, await driver.requeue(dead, now, reset_attempts=not keep_attempts))
             cursor = page.cursor
             if cursor is None:
                 return result
 
+    found = meant(target, ids)
     if everything:
         which = "".join((f" in the queue {queue}" if queue else "", f" of type {type_}" if type_ else ""))
         confirm(f"Requeue every dead job{which}?", yes)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from taskharbor.cli import timefmt
 from taskharbor.cli.errors import usage_error
+from taskharbor.cli.json_argument import read_json
 from taskharbor.cli.output import write_json
 from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, importing, shared
@@ -71,7 +70,7 @@ def enqueue(target: Target, name: str, payload: str, **options: Any) -> None:
     with this idempotency key; the id is that job's.
     """
     given = {option: value for option, value in options.items() if value is not None}
-    data = _read(payload)
+    data = read_json(payload, "--json")
     harbor = target.harbor
     if harbor is None:
         job = _record(name, data, given)
@@ -150,16 +149,3 @@ async def _send(harbor: Harbor, call: TaskCall) -> tuple[str, bool]:
         return handle.id, handle.existed
     finally:
         await harbor.client.aclose()
-
-
-def _read(payload: str) -> bytes:
-    """The JSON text, checked. The error message does not repeat the text, which may be secret."""
-    data = sys.stdin.buffer.read() if payload == "-" else payload.encode(errors="surrogateescape")
-    try:
-        msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else str(error).split(":")[-1].strip()
-        if isinstance(error, UnicodeDecodeError):
-            why = "not UTF-8"
-        raise usage_error(f'--json: expected JSON such as \'{{"to": "ada"}}\', got invalid JSON ({why})') from None
-    return data.strip()

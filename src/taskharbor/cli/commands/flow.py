@@ -1,35 +1,86 @@
-"""`taskharbor flow`: show a workflow and its jobs."""
+"""`taskharbor flow`: list workflows, show one as a tree, cancel it, and requeue what failed in it."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from taskharbor.cli import json_output
-from taskharbor.cli.commands.list import tries
-from taskharbor.cli.output import write, write_facts, write_json, write_table
+from taskharbor.cli import json_output, timefmt
+from taskharbor.cli.commands.list import choose_time, more, page_options
+from taskharbor.cli.confirm import confirm
+from taskharbor.cli.errors import usage_error
+from taskharbor.cli.output import at_terminal, terminal_width, write, write_facts, write_json, write_table
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.timefmt import format_duration, with_distance
 from taskharbor.drivers.contract import Driver
-from taskharbor.model.errors import JobNotFound
-from taskharbor.model.job import FlowInfo
+from taskharbor.drivers.features import FLOWS, require
+from taskharbor.model.job import FlowInfo, FlowPage, FlowStatus
+from taskharbor.ops import flow_view
+from taskharbor.ops.ids import flow_id
+
+if TYPE_CHECKING:
+    from taskharbor.client.client import Client
 
 COLUMNS = (
     Column("id", whole=True),
-    Column("type", tail=True),
-    Column("state", whole=True),
-    Column("tries", whole=True),
-    Column("took", right=True),
-    Column("waits for", right=True),
+    Column("status", whole=True),
+    Column("created", whole=True, times=True),
+    Column("newest job", whole=True, times=True),
 )
 
 
 @click.group()
 def flow() -> None:
-    """Show a workflow and its jobs."""
+    """List workflows, show, cancel or requeue one."""
+
+
+@flow.command("list")
+@click.option(
+    "--status", type=click.Choice([status.value for status in FlowStatus]), help="Only flows with this status."
+)
+@click.option("--newest", is_flag=True, help="The newest flow first.")
+@click.option(
+    "--since", callback=timefmt.parse_time, metavar="TIME", help="Created at this time or later: 2h, 1d, a moment."
+)
+@click.option("--until", callback=timefmt.parse_time, metavar="TIME", help="Created before this time.")
+@page_options
+@shared
+def list_(target: Target, newest: bool, **query: Any) -> None:
+    """List workflows in the order of their ids, which is the order in which they were created.
+
+    One call looks at 1,000 flows at most: with filters a page may be short and still have a next one.
+
+    \b
+    Examples:
+      taskharbor flow list --newest
+      taskharbor flow list --status failed --since 1d
+
+    JSON: {"flows": [{"id", "status", "created_at", "newest_job_at"}], "cursor"}. cursor is null on the last page.
+    """
+
+    async def read(driver: Driver, now: datetime) -> tuple[FlowPage, datetime]:
+        able = require(driver, FLOWS, "`taskharbor flow list`")
+        try:
+            return await able.flows(now=now, order="-id" if newest else "id", **choose_time(query, now)), now
+        except ValueError as error:
+            raise usage_error(f"--{error}") from error
+
+    page, now = call_store(target, read)
+    if target.json:
+        keys = ("id", "status", "created_at", "newest_job_at")
+        flows = [dict(zip(keys, (f.id, f.status, f.created_at, f.updated_at), strict=True)) for f in page.items]
+        write_json({"flows": flows, "cursor": page.cursor})
+        return
+    if page.items:
+        rows = [(f.created_at, f.updated_at) for f in page.items]
+        ages = [[timefmt.relative(moment, now) for moment in each] for each in rows]
+        write_table(COLUMNS, [[f.id, f.status.value, *age] for f, age in zip(page.items, ages, strict=True)])
+    elif page.cursor is None:
+        click.echo("no flows", err=True)
+    more(page.cursor, "flows")
 
 
 @flow.command()
@@ -37,79 +88,146 @@ def flow() -> None:
 @click.option("--mermaid", is_flag=True, help="Print the graph as Mermaid text instead.")
 @shared
 def show(target: Target, id: str, mermaid: bool) -> None:
-    """Show the status of a workflow and each of its jobs. ID is the flow's id, or the id of a job in it.
+    """Show a workflow as a tree: each step stands under the last one that it waits for.
+
+    ID is the flow's id, or the id of a job in it. Five or more jobs of one type in the same place share a row. Under a
+    dead step stands why it died, and at the end what to type next. The time is that from when a job could start to its
+    end, including the wait for a worker. At most 10,000 jobs are read, and 100 rows are printed.
 
     \b
     Examples:
-      taskharbor flow show 01JQZ5X7T0A8C2E4G6J8M0P2R4
-      taskharbor flow show 01JQZ5X7T0A8C2E4G6J8M0P2R4 --mermaid > flow.mmd
-
-    The column "took" is the time from when a job became ready to its end, including the wait for a worker.
+      taskharbor flow show 01JQZ5X7T0A8
+      taskharbor flow show 01JQZ5X7T0A8 --mermaid > flow.mmd
 
     JSON: {"id", "status", "created_at", "updated_at", "done", "total", "jobs": [as for `taskharbor list`],
-    "edges": [[ID, ID]]}. In an edge the second job waits for the first.
+    "edges": [[ID, ID]], "complete", "next"}. In an edge the second job waits for the first. complete: false if the
+    flow has more jobs than are read. next: commands to type.
     """
     from taskharbor.flow.mermaid import mermaid as draw
-    from taskharbor.flow.summary import durations_of, progress_of
 
-    info, now = call_store(target, lambda driver, now: _read_flow(driver, id, now))
+    info, complete, now = call_store(target, lambda driver, now: _read_flow(driver, id, now))
     if mermaid:
         write(draw(info).rstrip())
-        return
+    elif target.json:
+        write_json(_as_json(info, complete))
+    else:
+        _write_tree(info, complete, now)
+
+
+async def _read_flow(driver: Driver, typed: str, now: datetime) -> tuple[FlowInfo, bool, datetime]:
+    return (*await flow_view.read_flow(driver, await flow_id(driver, typed, now), now), now)
+
+
+def _as_json(info: FlowInfo, complete: bool) -> dict[str, Any]:
+    from taskharbor.flow.summary import progress_of
+
     done, total = progress_of(info)
-    if target.json:
-        write_json(
-            {
-                "id": info.id,
-                "status": info.status.value,
-                "created_at": info.created_at,
-                "updated_at": info.updated_at,
-                "done": done,
-                "total": total,
-                "jobs": [json_output.summary(node) for node in info.nodes],
-                "edges": info.edges,
-            }
-        )
-        return
+    return {
+        "id": info.id,
+        "status": info.status.value,
+        "created_at": info.created_at,
+        "updated_at": info.updated_at,
+        "done": done,
+        "total": total,
+        "jobs": [json_output.summary(node) for node in info.nodes],
+        "edges": info.edges,
+        "complete": complete,
+        "next": flow_view.next_commands(info),
+    }
+
+
+def _write_tree(info: FlowInfo, complete: bool, now: datetime) -> None:
+    from taskharbor.cli.flow_tree import MAX_ROWS, tree_lines
+    from taskharbor.flow.summary import durations_of, progress_of
+
+    done, total = progress_of(info)
     write_facts(
         [
             ("flow", info.id),
             ("status", info.status.value),
-            ("jobs", f"{done} of {total} done"),
-            ("created", with_distance(info.created_at, now)),
-            ("updated", with_distance(info.updated_at, now)),
+            ("jobs", f"{done} of {total} done" if complete else f"{done} of the first {total} done"),
+            ("created", timefmt.with_distance(info.created_at, now)),
+            ("updated", timefmt.with_distance(info.updated_at, now)),
         ]
     )
     write("")
-    took = durations_of(info)
-    rows = []
-    for node in info.nodes:
-        span = took[node.job.id]
-        waits = str(len(node.waiting_for)) if node.waiting_for else ""
-        rows.append(
-            [
-                node.job.id,
-                node.job.type,
-                node.state.value,
-                tries(node),
-                "" if span is None else format_duration(span),
-                waits,
-            ]
-        )
-    write_table(COLUMNS, rows)
+    rows = flow_view.rows_of(info)
+    for line in tree_lines(rows, durations_of(info), terminal_width() if at_terminal() else None):
+        write(line)
+    left = sum(len(row.jobs) for row in rows[MAX_ROWS:])
+    if left or not complete:
+        write(f"{f'{left} more jobs' if complete else 'more jobs'}: taskharbor list --flow {info.id}")
+    commands = flow_view.next_commands(info)
+    if commands:
+        write("")
+    for command in commands:
+        write(f"try: {command}")
 
 
-async def _read_flow(driver: Driver, id: str, now: datetime) -> tuple[FlowInfo, datetime]:
-    from taskharbor.client.external_jobs import read_flow
+@flow.command()
+@click.argument("id", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@shared
+def cancel(target: Target, id: str, yes: bool) -> None:
+    """Cancel all jobs of a workflow that have not ended. Asks for confirmation.
 
-    try:
-        return await read_flow(driver, id, now), now
-    except JobNotFound:
-        pass
-    try:
-        job = (await driver.inspect(id, now)).job
-    except JobNotFound:
-        raise JobNotFound(f"no flow and no job has the id {id}") from None
-    if job.flow_id is None:
-        raise JobNotFound(f"job {id} does not belong to a flow")
-    return await read_flow(driver, job.flow_id, now), now
+    ID is the flow's id, or the id of a job in it. Running handlers are notified at the next heartbeat.
+
+    \b
+    Example:
+      taskharbor flow cancel 01JQZ5X7T0A8 --yes
+
+    JSON: {"flow", "cancelled"}. cancelled: how many jobs were.
+    """
+    found = call_store(target, lambda driver, now: flow_id(driver, id, now))
+    confirm(f"Cancel the flow {found}?", yes)
+
+    async def change(driver: Driver, now: datetime) -> int:
+        client = _client(driver)
+        return await client.lookup.cancel_flow(found, client.budget(client.awaited, None, "cancel"))
+
+    number = call_store(target, change)
+    if target.json:
+        write_json({"flow": found, "cancelled": number})
+    elif number:
+        write(f"{_jobs(number)} of flow {found} {'was' if number == 1 else 'were'} cancelled")
+    else:
+        write(f"flow {found} has no job that could be cancelled: all of them have ended")
+
+
+@flow.command()
+@click.argument("id", metavar="ID")
+@shared
+def requeue(target: Target, id: str) -> None:
+    """Requeue the dead jobs of a workflow, with all their attempts: it goes on exactly where it failed.
+
+    ID is the flow's id, or the id of a job in it. What is done stays done.
+
+    \b
+    Example:
+      taskharbor flow requeue 01JQZ5X7T0A8
+
+    JSON: {"flow", "requeued"}. requeued: how many jobs were.
+    """
+
+    async def change(driver: Driver, now: datetime) -> tuple[str, int]:
+        found, client = await flow_id(driver, id, now), _client(driver)
+        return found, await client.lookup.requeue_flow(found, client.budget(client.awaited, None, "requeue"))
+
+    found, number = call_store(target, change)
+    if target.json:
+        write_json({"flow": found, "requeued": number})
+    elif number:
+        write(f"{_jobs(number)} of flow {found} {'was' if number == 1 else 'were'} requeued")
+    else:
+        write(f"flow {found} has no dead job")
+
+
+def _client(driver: Driver) -> Client:
+    from taskharbor.client.client import Client
+
+    return Client(driver)
+
+
+def _jobs(number: int) -> str:
+    return f"{number} job{'' if number == 1 else 's'}"

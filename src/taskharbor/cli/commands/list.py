@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import click
@@ -14,20 +14,33 @@ from taskharbor.cli.output import write_json, write_table
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target, shared
-from taskharbor.cli.timefmt import relative
+from taskharbor.cli.timefmt import parse_time, relative
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.features import FILTERS, require
 from taskharbor.model.job import JobInfo, Page, State
+from taskharbor.ops.ids import flow_id, without_payloads
+from taskharbor.ops.job_view import tries_of
+from taskharbor.ops.listing import find_page
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 COLUMNS = (
-    Column("id", whole=True),
+    Column("id", whole=True, ids=True),
     Column("type", tail=True),
     Column("queue"),
     Column("state", whole=True),
     Column("tries", whole=True),
-    Column("when", whole=True),
+    Column("when", whole=True, times=True),
 )
+
+ASKED = {
+    "newest": "--newest",
+    "since": "--since",
+    "until": "--until",
+    "error_class": "--error",
+    "fingerprint": "--fingerprint",
+}
+"""The options that not every driver can serve, by the name of the filter."""
 
 
 def page_options(command: F) -> F:
@@ -38,12 +51,46 @@ def page_options(command: F) -> F:
     return limit(click.option("--cursor", metavar="CURSOR", help="Continue after the previous page.")(command))
 
 
-def read_page(target: Target, **query: Any) -> tuple[Page, datetime]:
-    """A page of `Driver.list`, and the store's time; a usage error names the option that is wrong."""
+def filter_options(command: F) -> F:
+    """Add the options of a command that lists jobs by their errors and times."""
+    for option in (
+        click.option("--fingerprint", metavar="TEXT", help="Only jobs whose last error has this fingerprint."),
+        click.option("--error", "error_class", metavar="CLASS", help="Only jobs whose last error is of this class."),
+        click.option("--until", callback=parse_time, metavar="TIME", help="Only jobs before this time."),
+        click.option(
+            "--since",
+            callback=parse_time,
+            metavar="TIME",
+            help="Only jobs that ended, or if they have not were created, at this time or later: 2h, 1d, a moment.",
+        ),
+        click.option("--newest", is_flag=True, help="The newest job first."),
+    ):
+        command = option(command)
+    return command
+
+
+def choose_time(query: dict[str, Any], now: datetime) -> dict[str, Any]:
+    """The query with "that long ago" as a moment."""
+    times = {name: now - query[name] for name in ("since", "until") if isinstance(query.get(name), timedelta)}
+    return {**query, **times}
+
+
+def read_page(target: Target, *, newest: bool = False, payloads: bool, **query: Any) -> tuple[Page, datetime]:
+    """A page of jobs, and the store's time; a usage error names the option that is wrong."""
 
     async def read(driver: Driver, now: datetime) -> tuple[Page, datetime]:
+        given = {name: value for name, value in choose_time(query, now).items() if value is not None}
+        if "flow_id" in given:
+            given["flow_id"] = await flow_id(driver, given["flow_id"], now)
+        for name, option in ASKED.items():
+            if name in given or (name == "newest" and newest):
+                require(driver, FILTERS, f"the option {option}")
+        if newest:
+            given["order"] = "-id"
+        if not payloads:
+            given |= without_payloads(driver)
         try:
-            return await driver.list(now=now, **query), now
+            return await find_page(driver, now, **given), now
         except ValueError as error:
             raise usage_error(f"--{error}") from error
 
@@ -56,29 +103,32 @@ def read_page(target: Target, **query: Any) -> tuple[Page, datetime]:
 @click.option("--type", metavar="TYPE", help="Only jobs of this type.")
 @click.option("--group", metavar="NAME", help="Only jobs of this group.")
 @click.option("--flow", "flow_id", metavar="ID", help="Only jobs of this workflow.")
+@filter_options
 @page_options
 @shared
 def list_(target: Target, **query: Any) -> None:
     """List jobs in the order of their ids, which is the order in which they were created.
 
+    One call looks at 100,000 jobs at most: with filters a page may be short and still have a next one.
+
     \b
     Examples:
       taskharbor list --queue mail --state ready
-      taskharbor list --state scheduled --limit 10
+      taskharbor list --newest --state dlq --since 2h --error ConnectionError
       taskharbor list --output json --cursor CURSOR
 
     JSON: {"jobs": [{"id", "type", "queue", "state", "priority", "attempts", "max_attempts", "run_at", "created_at",
     "finished_at", "group", "flow_id", "worker", "lease_expires_at", "reason"}], "cursor"}. cursor is null on the last
     page.
     """
-    page, now = read_page(target, **query)
+    page, now = read_page(target, payloads=target.json, **query)
     if target.json:
         write_json({"jobs": [json_output.summary(info) for info in page.items], "cursor": page.cursor})
         return
-    if not page.items:
+    if page.items:
+        write_table(COLUMNS, rows(page.items, now))
+    elif page.cursor is None:
         click.echo("no jobs", err=True)
-        return
-    write_table(COLUMNS, rows(page.items, now))
     more(page.cursor)
 
 
@@ -88,8 +138,8 @@ def rows(items: Sequence[JobInfo], now: datetime) -> list[list[str]]:
 
 
 def tries(info: JobInfo) -> str:
-    """Failures so far, and the maximum."""
-    return f"{info.job.attempts}/{info.job.max_attempts}" if info.job.max_attempts else str(info.job.attempts)
+    """Attempts used so far, and the maximum."""
+    return f"{tries_of(info)}/{info.job.max_attempts}" if info.job.max_attempts else str(tries_of(info))
 
 
 def when(info: JobInfo, now: datetime) -> str:
@@ -98,13 +148,16 @@ def when(info: JobInfo, now: datetime) -> str:
     if info.state is State.SCHEDULED:
         return f"due {relative(job.run_at, now)}"
     if info.state is State.INFLIGHT:
-        return f"lease ends {relative(info.lease_expires_at, now)}"
+        began = job.began_at
+        return (
+            f"lease ends {relative(info.lease_expires_at, now)}" if began is None else f"began {relative(began, now)}"
+        )
     if info.state.terminal:
         return relative(job.finished_at, now)
     return f"added {relative(job.created_at, now)}"
 
 
-def more(cursor: str | None) -> None:
+def more(cursor: str | None, what: str = "jobs") -> None:
     """Print how to get the next page; on stderr, so that a pipe gets rows only."""
     if cursor is not None:
-        click.echo(f"more jobs: --cursor {cursor}", err=True)
+        click.echo(f"more {what}: --cursor {cursor}", err=True)

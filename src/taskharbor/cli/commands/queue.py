@@ -32,8 +32,8 @@ def list_(target: Target) -> None:
       taskharbor queue list
 
     JSON: {"queues": [{"queue", "paused", "workers", "jobs": {"blocked", "scheduled", "ready", "inflight", "done",
-    "dlq", "cancelled"}}]}. workers: how many serve the queue and
-    sent a heartbeat in the last minute.
+    "dlq", "cancelled"}, "capped"}]}. workers: how many serve the queue and sent a heartbeat in the last minute.
+    Counting stops at 100,000 jobs of a queue in one state, shown as 100000+; then capped is true.
     """
     found = call_store(target, read_overview)
     if target.json:

@@ -1,0 +1,159 @@
+"""`job amend`: what was asked for, what that changes, and the change itself.
+
+The job is read, the person confirms, and then it is changed only if nobody reserved or amended it in between.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from taskharbor.cli.confirm import confirm
+from taskharbor.cli.errors import usage_error
+from taskharbor.cli.job_output import read_one
+from taskharbor.cli.json_argument import read_json
+from taskharbor.cli.output import write, write_json, write_table
+from taskharbor.cli.store import call_store
+from taskharbor.cli.table import Column
+from taskharbor.cli.target import Target
+from taskharbor.cli.timefmt import format_duration, with_distance
+from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.features import AMEND, require
+from taskharbor.model.amendment import Amend
+from taskharbor.model.deep_json import read as read_value
+from taskharbor.model.job import JobInfo, JobRecord
+from taskharbor.model.times import moment, round_up
+from taskharbor.tasks.flow_metadata import BIND_KEY, RESERVED
+
+COLUMNS = (Column("field", whole=True), Column("before"), Column("after"))
+
+
+def amend_job(target: Target, typed: str, options: dict[str, Any], *, yes: bool) -> None:
+    """Change a job as the options say, and print the changes."""
+    _check(options)
+    payload = options["payload_json"]
+    data = None if payload is None else read_json(payload, "--payload-json")
+    info, now = read_one(target, typed, lambda driver: require(driver, AMEND, "`taskharbor job amend`"))
+    amend = _amend(target, info, options, data, now)
+    changes = _changes(info.job, amend)
+    if not changes:
+        raise usage_error("job amend: the job already has these values; nothing was changed")
+    if not target.json:
+        rows = [[field, _shown(field, before, now), _shown(field, after, now)] for field, before, after in changes]
+        write_table(COLUMNS, rows)
+    confirm(f"Change job {info.job.id} ({info.job.type}, {info.state})?", yes)
+
+    async def change(driver: Driver, now: datetime) -> None:
+        able: Any = driver
+        (refused,) = await able.amend([amend], now)
+        if refused is not None:
+            raise refused
+
+    call_store(target, change)
+    if target.json:
+        rows_json = [{"field": field, "before": _plain(old), "after": _plain(new)} for field, old, new in changes]
+        write_json({"id": info.job.id, "changes": rows_json})
+    else:
+        write(f"{info.job.id} was changed")
+
+
+def _check(options: dict[str, Any]) -> None:
+    given = [name for name, value in options.items() if value not in (None, False, ())]
+    if not given:
+        raise usage_error("job amend: expected at least one change, such as --priority 10")
+    when = [f"--{'now' if name == 'at_once' else name.replace('_', '-')}" for name in given if name in _WHEN]
+    if len(when) > 1:
+        raise usage_error(f"job amend: expected only one of {' and '.join(when)}")
+
+
+_WHEN = ("run_at", "delay", "at_once")
+
+
+def _amend(target: Target, info: JobInfo, options: dict[str, Any], data: bytes | None, now: datetime) -> Amend:
+    """The amendment, against the record that was read."""
+    job = info.job
+    fields: dict[str, Any] = {name: options[name] for name in ("priority", "max_attempts") if options[name] is not None}
+    if options["timeout"] is not None:
+        fields["timeout"] = None if options["timeout"] == "none" else options["timeout"]
+    if options["at_once"]:
+        fields["run_at"] = None
+    elif options["delay"] is not None:
+        fields["run_at"] = round_up(now + options["delay"])
+    elif options["run_at"] is not None:
+        fields["run_at"] = moment(options["run_at"], "run_at")
+    if options["metadata"]:
+        fields["metadata"] = _metadata(job, options["metadata"])
+    if data is not None:
+        fields["payload"] = _payload(target, job, data)
+    return Amend(id=job.id, deliveries=job.deliveries, edits=job.edits, **fields)
+
+
+def _metadata(job: JobRecord, entries: tuple[str, ...]) -> dict[str, str]:
+    found = dict(job.metadata)
+    for entry in entries:
+        key, equals, value = entry.partition("=")
+        if not equals or not key:
+            raise usage_error("--metadata: expected KEY=VALUE, or KEY= to remove an entry")
+        if key.startswith(RESERVED):
+            raise usage_error(f"--metadata: keys that begin with {RESERVED!r} belong to the library")
+        if value:
+            found[key] = value
+        else:
+            found.pop(key, None)
+    return found
+
+
+def _payload(target: Target, job: JobRecord, data: bytes) -> bytes:
+    """The new arguments as they are stored: through the task of --app, else as JSON."""
+    harbor = target.harbor
+    if harbor is None:
+        try:
+            read_value(job.payload)
+        except ValueError:
+            raise usage_error(
+                "--payload-json: the stored arguments are not JSON; pass --app, whose codec can write them"
+            ) from None
+        return data
+    task = harbor.tasks.get(job.type)
+    if task is None:
+        raise usage_error(f"--payload-json: {target.app} has no task {job.type!r}; omit --app to change it anyway")
+    if BIND_KEY in job.metadata:  # a parameter is bound to the results of the steps before: nobody can give all of them
+        return harbor.codec.encode(msgspec.json.decode(data))
+    value = msgspec.json.decode(data)
+    try:
+        return (task.s(**value) if isinstance(value, dict) else task.s(value)).call().payload
+    except (TypeError, ValueError) as error:
+        raise usage_error(str(error)) from error
+
+
+def _changes(job: JobRecord, amend: Amend) -> list[tuple[str, Any, Any]]:
+    """Field, old value and new value of each change. Of arguments only the size: they may be secret."""
+    found: list[tuple[str, Any, Any]] = []
+    for field in amend.changes():
+        before, after = getattr(job, field), getattr(amend, field)
+        if before == after:
+            continue
+        if field == "metadata":
+            keys = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
+            found += [(f"metadata {key}", before.get(key), after.get(key)) for key in keys]
+        elif field == "payload":
+            found.append(("payload", len(before), len(after)))
+        else:
+            found.append((field, before, after))
+    return found
+
+
+def _shown(field: str, value: Any, now: datetime) -> str:
+    if value is None:
+        return "now" if field == "run_at" else "none"
+    if field == "payload":
+        return f"{value} bytes"
+    if isinstance(value, datetime):
+        return with_distance(value, now)
+    return format_duration(value) if isinstance(value, timedelta) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, timedelta) else value

@@ -1,0 +1,134 @@
+"""One job as `inspect`, `job show` and `job attempts` print it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from taskharbor.cli import json_output
+from taskharbor.cli.output import at_terminal, write, write_facts, write_json, write_table
+from taskharbor.cli.redaction import Redaction
+from taskharbor.cli.store import call_store
+from taskharbor.cli.table import Column
+from taskharbor.cli.target import Target
+from taskharbor.cli.text import first_line, one_line
+from taskharbor.cli.timefmt import format_duration, relative, with_distance
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.job import JobInfo
+from taskharbor.ops.ids import find_job
+from taskharbor.ops.job_view import tries_of
+
+COLUMNS = (
+    Column("#", right=True),
+    Column("kind", whole=True),
+    Column("began", whole=True, times=True),
+    Column("took", right=True, times=True),
+    Column("worker", tail=True),
+)
+_NOT_LINES = {"max_attempts", "payload_bytes", "result_bytes", "hidden", "executions", "missing"}
+_ZERO_IS_NOTHING = {"priority", "lost", "edits"}
+_SECONDS = {"waited_seconds": "waited", "ran_seconds": "ran", "timeout": "timeout", "keep_for": "kept for"}
+_FIRST = ("id", "type", "queue", "state", "progress", "began_at", "ran_on", "waited_seconds", "ran_seconds")
+
+
+def read_one(target: Target, typed: str, check: Callable[[Driver], object] | None = None) -> tuple[JobInfo, datetime]:
+    """The job that was meant, and the store's time. `check`: called with the driver first, and may raise."""
+
+    async def read(driver: Driver, now: datetime) -> tuple[JobInfo, datetime]:
+        if check is not None:
+            check(driver)
+        return await find_job(driver, typed, now), now
+
+    return call_store(target, read)
+
+
+def write_job(target: Target, typed: str, redaction: Redaction) -> None:
+    """Print a job in full."""
+    info, now = read_one(target, typed)
+    facts = json_output.whole(info, redaction, now)
+    if target.json:
+        write_json(facts, one=any(isinstance(facts[name], msgspec.Raw) for name in ("payload", "result")))
+        return
+    write_facts(_lines(facts, tries_of(info), now))
+    if facts["executions"]:
+        write("")
+        _write_executions(facts["executions"], facts["missing"], now)
+
+
+def write_attempts(target: Target, typed: str, redaction: Redaction) -> None:
+    """Print the executions of a job."""
+    info, now = read_one(target, typed)
+    rows, missing = json_output.executions(info, redaction, now)
+    if target.json:
+        write_json({"id": info.job.id, "missing": missing, "attempts": rows})
+    elif rows or missing:
+        _write_executions(rows, missing, now)
+    else:
+        write(f"job {info.job.id} has not run yet")
+
+
+def _write_executions(rows: Sequence[dict[str, Any]], missing: int, now: datetime) -> None:
+    cells = [
+        [
+            str(row["number"]),
+            row["kind"],
+            relative(row["began_at"], now),
+            "" if row["seconds"] is None else format_duration(timedelta(seconds=row["seconds"])),
+            row["worker"] or "",
+        ]
+        for row in rows
+    ]
+    errors = [first_line(row["error"] or row["error_class"] or "") for row in rows]
+    if not at_terminal():
+        write_table((*COLUMNS, Column("error")), [[*row, error] for row, error in zip(cells, errors, strict=True)])
+    else:
+        write_table(COLUMNS, cells, below=errors)
+    if missing:
+        write(f"{missing} more of which no record is kept")
+
+
+def _lines(facts: dict[str, Any], tries: int, now: datetime) -> Iterator[tuple[str, str]]:
+    """The facts that are not empty, formatted for a person."""
+    for name in dict.fromkeys((*_FIRST, *facts)):
+        value = facts[name]
+        if name == "attempts":
+            failed = f", {value} failed" if value else ""
+            value = f"{tries} of {facts['max_attempts'] or 'the default'}{failed}"
+        elif name in ("payload", "result"):
+            value = _stored(facts, name)
+        elif name in _SECONDS and value is not None:
+            value = format_duration(timedelta(seconds=value))
+        elif name == "progress" and value is not None:
+            value = _progress(value, now)
+        if name in _NOT_LINES or value in (None, "", [], {}) or (name in _ZERO_IS_NOTHING and not value):
+            continue
+        yield _SECONDS.get(name, name.replace("_", " ")), _written(value, now)
+
+
+def _stored(facts: dict[str, Any], name: str) -> Any:
+    """The payload or the result as text."""
+    value, size = facts[name], facts[f"{name}_bytes"]
+    if name in facts["hidden"]:
+        return f"({size} bytes, hidden; use --show-payload)"
+    if isinstance(value, msgspec.Raw):
+        return bytes(value).decode()
+    return value if size is None else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def _progress(found: dict[str, Any], now: datetime) -> str:
+    total = "" if found["total"] is None else f" of {found['total']:g}"
+    note = f" ({one_line(found['note'])})" if found["note"] else ""
+    return f"{found['done']:g}{total}{note}, {relative(found['at'], now)}".removesuffix(", ")
+
+
+def _written(value: Any, now: datetime) -> str:
+    if isinstance(value, datetime):
+        return with_distance(value, now)
+    if isinstance(value, list):
+        return ", ".join(value) if len(value) < 3 else "\n".join(value)
+    if isinstance(value, dict):
+        return "\n".join(f"{name}: {text}" for name, text in value.items())
+    return str(value)
