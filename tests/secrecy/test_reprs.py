@@ -126,6 +126,7 @@ MAY_SHOW = {
     "Compiled.returns": "an annotation",
     "RunOperation.operation": "has a repr of its own; only a type checker can name its type",
     "FlowEntry.generation": "a random number",
+    "FlowRow.after": "types of jobs",
     "Entry.lease": "as RunOperation.operation",
     "Entry.record": "as RunOperation.operation",
     "Entry.standing": "a number",

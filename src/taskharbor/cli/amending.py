@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from taskharbor.cli.confirm import confirm
 from taskharbor.cli.errors import usage_error
@@ -19,13 +20,15 @@ from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target
 from taskharbor.cli.timefmt import format_duration, with_distance
+from taskharbor.client.job_changes import checked_changes
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import AMEND, require
 from taskharbor.model.amendment import Amend
+from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.deep_json import read as read_value
 from taskharbor.model.job import JobInfo, JobRecord
-from taskharbor.model.times import moment, round_up
-from taskharbor.tasks.flow_metadata import BIND_KEY, RESERVED
+from taskharbor.model.times import round_up
+from taskharbor.tasks.signature import Signature
 
 COLUMNS = (Column("field", whole=True), Column("before"), Column("after"))
 
@@ -72,60 +75,64 @@ _WHEN = ("run_at", "delay", "at_once")
 
 
 def _amend(target: Target, info: JobInfo, options: dict[str, Any], data: bytes | None, now: datetime) -> Amend:
-    """The amendment, against the record that was read."""
-    job = info.job
-    fields: dict[str, Any] = {name: options[name] for name in ("priority", "max_attempts") if options[name] is not None}
-    if options["timeout"] is not None:
-        fields["timeout"] = None if options["timeout"] == "none" else options["timeout"]
+    """The amendment of the record that was read."""
+    run_at: datetime | UnsetType | None = UNSET
     if options["at_once"]:
-        fields["run_at"] = None
+        run_at = None
     elif options["delay"] is not None:
-        fields["run_at"] = round_up(now + options["delay"])
+        run_at = round_up(now + options["delay"])
     elif options["run_at"] is not None:
-        fields["run_at"] = moment(options["run_at"], "run_at")
-    if options["metadata"]:
-        fields["metadata"] = _metadata(job, options["metadata"])
-    if data is not None:
-        fields["payload"] = _payload(target, job, data)
-    return Amend(id=job.id, deliveries=job.deliveries, edits=job.edits, **fields)
+        run_at = options["run_at"]
+    given = {name: _or_unset(options[name]) for name in ("priority", "max_attempts", "timeout")}
+    if given["timeout"] == "none":
+        given["timeout"] = None
+    try:
+        changes = checked_changes(
+            payload=UNSET if data is None else msgspec.json.decode(data),
+            run_at=run_at,
+            metadata=_entries(options["metadata"]) or UNSET,
+            **given,
+        )
+        codec, signature = _codec(target, info.job, data)
+        return changes.of(info.job, codec, signature)
+    except (TypeError, ValueError) as error:
+        raise usage_error(str(error)) from error
 
 
-def _metadata(job: JobRecord, entries: tuple[str, ...]) -> dict[str, str]:
-    found = dict(job.metadata)
-    for entry in entries:
+def _or_unset(value: Any) -> Any:
+    return UNSET if value is None else value
+
+
+def _entries(typed: tuple[str, ...]) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for entry in typed:
         key, equals, value = entry.partition("=")
         if not equals or not key:
             raise usage_error("--metadata: expected KEY=VALUE, or KEY= to remove an entry")
-        if key.startswith(RESERVED):
-            raise usage_error(f"--metadata: keys that begin with {RESERVED!r} belong to the library")
-        if value:
-            found[key] = value
-        else:
-            found.pop(key, None)
+        found[key] = value or None
     return found
 
 
-def _payload(target: Target, job: JobRecord, data: bytes) -> bytes:
-    """The new arguments as they are stored: through the task of --app, else as JSON."""
+def _codec(target: Target, job: JobRecord, data: bytes | None) -> tuple[Codec, Signature | None]:
+    """What writes new arguments: the task of --app, else JSON."""
     harbor = target.harbor
-    if harbor is None:
-        try:
-            read_value(job.payload)
-        except ValueError:
+    if data is None or harbor is None:
+        if data is not None and not _is_object(job.payload):
             raise usage_error(
-                "--payload-json: the stored arguments are not JSON; pass --app, whose codec can write them"
-            ) from None
-        return data
+                "--payload-json: the stored arguments are not a JSON object; pass --app, which can write them"
+            )
+        return JsonCodec(), None
     task = harbor.tasks.get(job.type)
     if task is None:
         raise usage_error(f"--payload-json: {target.app} has no task {job.type!r}; omit --app to change it anyway")
-    if BIND_KEY in job.metadata:  # a parameter is bound to the results of the steps before: nobody can give all of them
-        return harbor.codec.encode(msgspec.json.decode(data))
-    value = msgspec.json.decode(data)
+    return harbor.codec, task.handler.signature
+
+
+def _is_object(payload: bytes) -> bool:
     try:
-        return (task.s(**value) if isinstance(value, dict) else task.s(value)).call().payload
-    except (TypeError, ValueError) as error:
-        raise usage_error(str(error)) from error
+        return isinstance(read_value(payload), dict)
+    except ValueError:
+        return False
 
 
 def _changes(job: JobRecord, amend: Amend) -> list[tuple[str, Any, Any]]:

@@ -182,9 +182,7 @@ def _question(verb: str, ids: list[str]) -> str:
 
 @job.command()
 @click.argument("id", metavar="ID")
-@click.option(
-    "--payload-json", metavar="JSON", help="New arguments by name, in place of all the old ones; - reads stdin."
-)
+@click.option("--payload-json", metavar="JSON", help="Arguments to replace, by name; - reads stdin.")
 @click.option(
     "--run-at", callback=timefmt.parse_moment, metavar="MOMENT", help="Start no earlier, e.g. 2030-01-31T09:00:00Z."
 )
