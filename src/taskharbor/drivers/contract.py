@@ -28,85 +28,15 @@ DAMAGED_PREFIX = "damaged record"
 """The reason of a damaged record in the dead letter queue begins with this."""
 
 
-class ClientDriver(Protocol):
-    """The calls that a client makes: the part of `Driver` that blocking calls have to offer too."""
-
-    async def open(self) -> None:
-        """Connect, and create what an empty store lacks. Binds the driver to the running event loop."""
-
-    async def server_time(self) -> datetime:
-        """The store's clock: the only place where a driver reads one."""
-
-    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
-        """Store jobs, all or none. A known key or id writes nothing and returns the id of the job already there."""
-
-    async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
-        """The stored results by id, following `handed_to`; None where there is none."""
-
-    async def inspect(self, id: str, now: datetime) -> JobInfo:
-        """One job, or JobNotFound."""
-
-    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
-        """One flow, or JobNotFound."""
-
-    async def workers(self, now: datetime) -> list[WorkerInfo]:
-        """The workers with a heartbeat in the last minute, in the order of their names."""
-
-    async def requeue(
-        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
-    ) -> list[DriverError | None]:
-        """Bring dead and cancelled jobs back."""
-
-    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
-        """Cancel what is not terminal."""
-
-    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
-        """Cancel what is not terminal in a flow, and whatever is stored in it from now on."""
-
-    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
-        """Forget jobs, in any state, that no unfinished job depends on."""
-
-    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
-        """How many jobs are in which state, by queue; zeros left out."""
-
-    async def queues(self) -> list[str]:
-        """The queues that hold a job or are paused, in the order of their names."""
-
-    async def pause(self, queue: str) -> None:
-        """Stop new reservations from a queue."""
-
-    async def resume(self, queue: str) -> None:
-        """Allow reservations again."""
-
-    async def is_paused(self, queue: str) -> bool:
-        """Whether the queue is paused."""
-
-    # Last, because it hides the type of the same name from the annotations that follow it.
-    async def list(
-        self,
-        *,
-        now: datetime,
-        queue: str | None = None,
-        state: State | str | None = None,
-        type: str | None = None,
-        group: str | None = None,
-        flow_id: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page:
-        """Jobs in the order of their ids."""
-
-
-@runtime_checkable
-class Driver(ClientDriver, Protocol):
-    """A store for jobs: the calls of a client, and those of workers and operators.
-
-    A batch returns its results in the order of the call: one bad item never spoils the rest.
-    """
+class Lifecycle(Protocol):
+    """Coming and going."""
 
     @property
     def retention(self) -> timedelta:
         """How long done and cancelled records are kept before a worker prunes them."""
+
+    async def open(self) -> None:
+        """Connect, and create what an empty store lacks. Binds the driver to the running event loop."""
 
     async def close(self) -> None:
         """Close all connections. Closing twice, or before `open`, does nothing."""
@@ -114,7 +44,18 @@ class Driver(ClientDriver, Protocol):
     def sibling(self) -> Driver:
         """Another driver on the same store, not yet opened: for another event loop, thread or process."""
 
-    # The verbs of a worker -----------------------------------------------------------------------------------
+    async def server_time(self) -> datetime:
+        """The store's clock: the only place where a driver reads one."""
+
+
+class Queueing(Protocol):
+    """Jobs on their way through a queue: the calls of producers and workers.
+
+    A batch returns its results in the order of the call: one bad item never spoils the rest.
+    """
+
+    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
+        """Store jobs, all or none. A known key or id writes nothing and returns the id of the job already there."""
 
     async def reserve(
         self, queues: Sequence[str], now: datetime, lease_for: timedelta, limit: int, worker: str = ""
@@ -129,7 +70,19 @@ class Driver(ClientDriver, Protocol):
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         """Apply outcomes, each in a transaction, each fenced by its lease."""
 
-    # One job at a time: these raise an error instead of returning it (`SingleVerbs` implements them) ------------
+    async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
+        """Give back at once what a dead worker has under valid leases, except the tokens in `keep`."""
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+        """Return True as soon as work may have arrived, False after `timeout` seconds. Only a hint."""
+
+    async def prune(self, before: datetime, limit: int) -> int:
+        """Forget up to `limit` done and cancelled jobs that finished before a moment."""
+
+    async def beat(self, info: WorkerInfo, now: datetime) -> None:
+        """Note that a worker is alive."""
+
+    # One job at a time: these raise an error instead of returning it (`SingleVerbs` implements them).
 
     async def ack(self, lease: Lease, now: datetime, result: bytes | None = None) -> None:
         """Settle one job as done."""
@@ -161,19 +114,87 @@ class Driver(ClientDriver, Protocol):
     async def extend_lease(self, lease: Lease, now: datetime, lease_for: timedelta) -> Lease:
         """Extend one lease."""
 
-    async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
-        """Give back at once what a dead worker has under valid leases, except the tokens in `keep`."""
 
-    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
-        """Return True as soon as work may have arrived, False after `timeout` seconds. Only a hint."""
+class Inspection(Protocol):
+    """What is there: calls that change nothing."""
 
-    # Administration -------------------------------------------------------------------------------------------
+    async def inspect(self, id: str, now: datetime) -> JobInfo:
+        """One job, or JobNotFound."""
 
-    async def prune(self, before: datetime, limit: int) -> int:
-        """Forget up to `limit` done and cancelled jobs that finished before a moment."""
+    async def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
+        """The stored results by id, following `handed_to`; None where there is none."""
 
-    async def beat(self, info: WorkerInfo, now: datetime) -> None:
-        """Note that a worker is alive."""
+    async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
+        """One flow, or JobNotFound."""
+
+    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
+        """How many jobs are in which state, by queue; zeros left out."""
+
+    async def queues(self) -> list[str]:
+        """The queues that hold a job or are paused, in the order of their names."""
+
+    async def is_paused(self, queue: str) -> bool:
+        """Whether the queue is paused."""
+
+    async def workers(self, now: datetime) -> list[WorkerInfo]:
+        """The workers with a heartbeat in the last minute, in the order of their names."""
+
+    # Last, because it hides the type of the same name from the annotations that follow it.
+    async def list(
+        self,
+        *,
+        now: datetime,
+        queue: str | None = None,
+        state: State | str | None = None,
+        type: str | None = None,
+        group: str | None = None,
+        flow_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Jobs in the order of their ids."""
+
+
+class Administration(Protocol):
+    """What an operator does with jobs and queues."""
+
+    async def requeue(
+        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+    ) -> list[DriverError | None]:
+        """Bring dead and cancelled jobs back."""
+
+    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
+        """Cancel what is not terminal."""
+
+    async def cancel_flow(self, flow_id: str, now: datetime) -> int:
+        """Cancel what is not terminal in a flow, and whatever is stored in it from now on."""
+
+    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
+        """Forget jobs, in any state, that no unfinished job depends on."""
+
+    async def pause(self, queue: str) -> None:
+        """Stop new reservations from a queue."""
+
+    async def resume(self, queue: str) -> None:
+        """Allow reservations again."""
+
+
+@runtime_checkable
+class Driver(Lifecycle, Queueing, Inspection, Administration, Protocol):
+    """A store for jobs: every verb that a driver must have. What it may have on top is in features.py."""
+
+
+class ClientDriver(Inspection, Administration, Protocol):
+    """The calls that a client makes: the part of `Driver` that blocking calls have to offer too."""
+
+    async def open(self) -> None:
+        """As in Lifecycle."""
+
+    async def server_time(self) -> datetime:
+        """As in Lifecycle."""
+
+    async def enqueue(self, jobs: Sequence[JobRecord], now: datetime) -> list[Enqueued]:
+        """As in Queueing."""
 
 
 def within_lease(lease_for: timedelta) -> float:
