@@ -4,10 +4,10 @@ from taskharbor.drivers.postgres import schema, statement
 
 MORE = """
 create table more (id text);
-alter table jobs add column note text not null default 'old';
-alter table history add column note text not null default 'old';
+alter table jobs add column extra text not null default 'old';
+alter table history add column extra text not null default 'old';
 create or replace view records as select * from jobs union all select * from history;
-create index jobs_note on jobs (note) where state = 2;
+create index jobs_extra on jobs (extra) where state = 2;
 """
 
 
@@ -23,8 +23,8 @@ def become_newer(*, alone: bool = False) -> None:
             return [*ours(folder), (f"{statement.VERSION:04d}_more.sql", more)]
         files = dict(ours(folder))
         for file, before, after in (
-            ("reserved_job.sql", "    id text", "    note text,\n    id text"),
-            ("as_reserved.sql", "row(j.id,", "row(j.note, j.id,"),
+            ("reserved_job.sql", "    id text", "    extra text,\n    id text"),
+            ("as_reserved.sql", "row(j.id,", "row(j.extra, j.id,"),
         ):
             assert before in files[file]
             files[file] = files[file].replace(before, after, 1)

@@ -84,6 +84,8 @@ def quick() -> str:
 @pytest.mark.lane("hostile-postgres")
 @pytest.mark.left_to("chaos", except_for=versions.sensitive)
 class TestHostile(DriverCases):
+    features = PostgresDriver.features
+
     def make_driver(self):
         postgres.empty(quick())
         return PostgresDriver(address())
@@ -110,6 +112,8 @@ def about_others(case: str) -> bool:
 @pytest.mark.left_to("chaos", except_for=about_others)
 class TestStrictSessions(DriverCases):
     """The sessions are not ours to change, as behind pgbouncer: calls say their isolation themselves."""
+
+    features = PostgresDriver.features
 
     def make_driver(self):
         postgres.empty(strict())

@@ -29,7 +29,7 @@ VALUES = {
     "nested": "'[[\"x\"]]'",
 }
 NESTED = {"depends_on": "'{{x},{y}}'", "metadata": """'{"a": [["x"]]}'"""}
-COLUMNS = {"group": "grp", "idempotency_key": "key"}
+COLUMNS = {"group": "grp", "idempotency_key": "key", "ran_on": "worker"}
 
 
 @functools.cache
@@ -58,6 +58,7 @@ def damage_field(address: str, id: str, field: str, kind: str) -> bool:
 
 @pytest.mark.lane("conformance-postgres")
 class TestPostgres(DriverCases):
+    features = PostgresDriver.features
     damage_samples = lanes.figure(test=10, chaos=1_000)
     damage_seed = lanes.part()  # others with each commit
 

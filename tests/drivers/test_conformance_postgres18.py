@@ -35,6 +35,8 @@ def store() -> str:
 @pytest.mark.lane("conformance-postgres18")
 @pytest.mark.left_to("matrix", except_for=versions.sensitive)
 class TestPostgres18(DriverCases):
+    features = PostgresDriver.features
+
     def make_driver(self):
         postgres.empty(store())
         return PostgresDriver(store())

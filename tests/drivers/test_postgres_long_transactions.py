@@ -52,7 +52,7 @@ LEASE = timedelta(seconds=30)
 def pages(address: str, floors: str | None) -> int:
     tokens = ",".join(f"{n:032x}" for n in range(100))
     given = f"'[\"q0\"]', {TICKS}, {TICKS + 60_000_000}, 100, 'w', '{tokens}', %s, true"
-    return explained(address, f"select * from taskharbor.reserve_queues_v2({given})", (floors,))[1]
+    return explained(address, f"select * from taskharbor.reserve_queues_v3({given})", (floors,))[1]
 
 
 def test_dead_entries_under_an_open_transaction_are_not_read_again():

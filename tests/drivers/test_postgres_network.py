@@ -316,7 +316,7 @@ def test_each_verb_is_one_round_trip(monkeypatch):
         assert extended == [replace(each.lease, expires_at=now + LEASE * 2) for each in held]
         assert await driver.settle([Ack(each.lease) for each in held], now) == [None] * 16
         told = [found.group(1) for found in map(re.compile(r"taskharbor\"\.(\w+)\(").search, spoken) if found]
-        assert told == ["enqueue_one_v2", "enqueue_v2", "reserve_queue_v2", "extend_v2", "ack_v2"]
+        assert told == ["enqueue_one_v3", "enqueue_v3", "reserve_queue_v3", "extend_v3", "ack_v3"]
         assert len(spoken) == 5, spoken
 
     lived(scenario)

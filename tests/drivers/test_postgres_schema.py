@@ -54,7 +54,7 @@ def test_older_and_newer(address):
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("update taskharbor.meta set version = 9, oldest = 8")
     words = (
-        r"is number 9, for programs that know number 8 or later; this version .* knows 2\. .* upgrade TaskHarbor here"
+        r"is number 9, for programs that know number 8 or later; this version .* knows 3\. .* upgrade TaskHarbor here"
     )
     with pytest.raises(DriverError, match=words):
         asyncio.run(opened_and_used(address))
@@ -65,12 +65,17 @@ def test_an_older_one_is_refused_or_upgraded(address, monkeypatch):
     monkeypatch.setattr(statement, "VERSION", statement.VERSION + 1)
     for query in ("", "?migrate=create", "?migrate=manual"):
         with pytest.raises(
-            DriverError, match=r"is number 2, this version of TaskHarbor needs 3\. Run `taskharbor migrate`"
+            DriverError, match=r"is number 3, this version of TaskHarbor needs 4\. Run `taskharbor migrate`"
         ):
             asyncio.run(PostgresDriver(address + query).open())
     asyncio.run(finds(f"{address}?migrate=auto"))
     with psycopg.connect(address) as connection:
-        assert connection.execute("select version from taskharbor.meta order by 1").fetchall() == [(1,), (2,), (3,)]
+        assert connection.execute("select version from taskharbor.meta order by 1").fetchall() == [
+            (1,),
+            (2,),
+            (3,),
+            (4,),
+        ]
 
 
 def test_manual_creates_nothing(address):
@@ -109,7 +114,7 @@ def test_many_processes_at_once(address, isolation):
         assert (out, child.returncode) == (b"0\n", 0), err.decode()
     children[0].communicate(timeout=60)
     with psycopg.connect(address) as connection:
-        assert connection.execute("select count(*) from taskharbor.meta").fetchone() == (2,)
+        assert connection.execute("select count(*) from taskharbor.meta").fetchone() == (3,)
 
 
 def test_killed_in_the_middle_leaves_nothing(address):
@@ -150,7 +155,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {2: "560a513b74936358681a7bcca5cb9c63463c503a593a2453ea91cdef599cb1c0"}
+DIGESTS = {3: "9827e01a44bc834ae71eaa729dbb1eeae930430c5737748a61e6f3e0cbdc31e6"}
 
 
 def test_the_functions_belong_to_their_version():

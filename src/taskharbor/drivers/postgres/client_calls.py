@@ -11,17 +11,20 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from taskharbor.drivers.contract import CANCELLED_REASON
-from taskharbor.drivers.listing import JobQuery, ListVerb
+from taskharbor.drivers.listing import FlowQuery, FlowsVerb, JobQuery, ListVerb, check_cap
 from taskharbor.drivers.postgres import reading
+from taskharbor.drivers.postgres.amend import amend_refusal, amendments
 from taskharbor.drivers.postgres.enqueue import enqueue
+from taskharbor.drivers.postgres.figures import read_figures
 from taskharbor.drivers.postgres.lock_retry import ADMIN_S, JobLocked, Waits, ask_again
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.records import nearest_moment
-from taskharbor.drivers.postgres.statement import Program, Statement, array, call, rows_of, value
+from taskharbor.drivers.postgres.statement import Program, Statement, array, call, named, quoted, rows_of, value
 from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
-from taskharbor.model.bounds import check_moment
-from taskharbor.model.errors import DriverError
-from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, WorkerInfo
+from taskharbor.model.amendment import Amend
+from taskharbor.model.bounds import check_amend, check_moment, check_name
+from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
+from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, WorkerInfo
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import to_us
 
@@ -46,7 +49,7 @@ class Runner(Waits, Protocol):
         """The greatest server time seen so far."""
 
 
-class PostgresClientCalls(ListVerb):
+class PostgresClientCalls(ListVerb, FlowsVerb):
     """The calls of `ClientDriver`, apart from `open`."""
 
     def __init__(self, options: PostgresOptions) -> None:
@@ -97,6 +100,61 @@ class PostgresClientCalls(ListVerb):
         if locked is not None:
             raise JobLocked(f"flow {flow_id}: cancelled {cancelled} job(s), but {locked}; cancel it again later")
         return cancelled
+
+    async def amend(self, changes: Sequence[Amend], now: datetime) -> list[TaskHarborError | None]:
+        """Change jobs that are not running, each if it is as its editor saw it."""
+        results: dict[int, TaskHarborError | None] = {}
+        sound: list[Amend] = []
+        for place, change in enumerate(changes):
+            try:
+                check_amend(change, self._options.max_payload)
+                sound.append(change)
+            except InvalidJob as error:
+                results[place] = error
+
+        async def ask(some: Sequence[Amend]) -> list[DriverError | None]:
+            texts = await self._value("amend", (amendments(some), "text"), (to_us(now), "bigint"))
+            return [amend_refusal(change.id, text) for change, text in zip(some, texts, strict=True)]
+
+        if sound:
+            answers = iter(await ask_again(sound, await ask(sound), ask, ADMIN_S, self._runner()))
+        return [results[place] if place in results else next(answers) for place in range(len(changes))]
+
+    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
+        return await self._change_each("delete_jobs", ids)
+
+    async def counts(self, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
+        check_cap(cap)
+        return await self._runner().run(lambda: reading.counts(self._schema, now, cap))
+
+    async def queues(self) -> list[str]:
+        return await self._runner().run(lambda: reading.queues(self._schema))
+
+    async def pause(self, queue: str) -> None:
+        check_name(queue, "queue")
+        await self._execute(
+            f"insert into {quoted(self._schema)}.queues (queue, paused) values (?, true) "
+            "on conflict (queue) do update set paused = true",
+            queue,
+        )
+
+    async def resume(self, queue: str) -> None:
+        await self._execute(
+            f"update {quoted(self._schema)}.queues set paused = false where queue = ? and paused", queue
+        )
+        await self._execute(f"select {named(self._schema, 'hint_queue')}(cast(? as text))", queue)
+
+    async def is_paused(self, queue: str) -> bool:
+        rows = await self._execute(f"select 1 from {quoted(self._schema)}.queues where queue = ? and paused", queue)
+        return bool(rows)
+
+    async def figures(self, since: datetime, until: datetime, queue: str | None = None) -> list[Figures]:
+        check_moment(since, "since")
+        check_moment(until, "until")
+        return await self._runner().run(lambda: read_figures(self._schema, since, until, queue))
+
+    async def list_flows(self, now: datetime, wanted: FlowQuery) -> FlowPage:
+        return await self._runner().run(lambda: reading.list_flows(self._schema, wanted))
 
     # How they are run
 

@@ -6,7 +6,7 @@ sees it half done, and a connection that is lost in the middle leaves all of it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,11 +15,13 @@ import msgspec
 
 from taskharbor.drivers.connections import expect
 from taskharbor.drivers.contract import WORKER_FORGOTTEN_AFTER, SingleVerbs, within_lease
+from taskharbor.drivers.features import ALL_FEATURES
 from taskharbor.drivers.postgres import caller_connection, reading, schema
 from taskharbor.drivers.postgres.client_calls import PostgresClientCalls
 from taskharbor.drivers.postgres.deadline import Deadline
 from taskharbor.drivers.postgres.enqueue import enqueue
-from taskharbor.drivers.postgres.leases import extend, lease_batches
+from taskharbor.drivers.postgres.figures import add_figures
+from taskharbor.drivers.postgres.leases import extend, lease_batches, refused_notes
 from taskharbor.drivers.postgres.lock_retry import ALONE_S, BESIDE_OTHERS_S, ask_again
 from taskharbor.drivers.postgres.long_transactions import LongTransactionWarning
 from taskharbor.drivers.postgres.options import located, parse
@@ -28,7 +30,7 @@ from taskharbor.drivers.postgres.records import to_json
 from taskharbor.drivers.postgres.reserve import Reserving
 from taskharbor.drivers.postgres.settle import is_plain, outcome_batches, settle_plain
 from taskharbor.drivers.postgres.spawn import settle_spawning
-from taskharbor.drivers.postgres.statement import Program, array, named, quoted
+from taskharbor.drivers.postgres.statement import Program, array, quoted
 from taskharbor.drivers.postgres.transaction import (
     PostgresTransaction,
     PostgresTransactionSync,
@@ -38,12 +40,12 @@ from taskharbor.drivers.postgres.transaction import (
 from taskharbor.drivers.postgres.tries import unavailable, unusable
 from taskharbor.drivers.postgres.wait import HintListener
 from taskharbor.drivers.unstorable import accepts_any_name
-from taskharbor.model.bounds import check_name
+from taskharbor.model.bounds import check_figures, check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
-from taskharbor.model.job import JobRecord, WorkerInfo
+from taskharbor.model.job import Figures, JobRecord, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
-from taskharbor.model.times import to_us
+from taskharbor.model.times import MICROSECOND, to_us
 
 if TYPE_CHECKING:
     from taskharbor.drivers.postgres.blocking import PostgresBlocking
@@ -59,6 +61,8 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
     >>> PostgresDriver("postgresql://localhost/app?schema=jobs&retention=7d").retention
     datetime.timedelta(days=7)
     """
+
+    features = ALL_FEATURES
 
     def __init__(self, dsn: str) -> None:
         if find_spec("psycopg") is None:  # it is imported with the first connection; say at once that it is missing
@@ -169,16 +173,28 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
             self._hints.reserved(len(reserved))
         return reserved
 
-    async def extend(self, leases: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Lease | DriverError]:
+    async def extend(
+        self,
+        leases: Sequence[Lease],
+        now: datetime,
+        lease_for: timedelta,
+        notes: Mapping[str, bytes] | None = None,
+    ) -> list[Lease | DriverError]:
         runner = self._runner()
+        refused = refused_notes(leases, notes) if notes else {}
 
-        async def ask(batch: Sequence[Lease]) -> list[Lease | DriverError]:
-            return await runner.run(lambda: extend(self._schema, batch, now, lease_for), within=within_lease(lease_for))
+        async def ask(batch: Sequence[Lease]) -> list[Lease | TaskHarborError]:
+            return await runner.run(
+                lambda: extend(self._schema, batch, now, lease_for, notes or {}), within=within_lease(lease_for)
+            )
 
         patience = BESIDE_OTHERS_S if len(leases) > 1 else ALONE_S
-        results: list[Lease | DriverError] = []
-        for batch in lease_batches(leases):
+        results: list[Any] = []
+        for batch in lease_batches([lease for lease in leases if lease.token not in refused] if refused else leases):
             results += await ask_again(batch, await ask(batch), ask, patience, runner)
+        if refused:
+            answers = iter(results)
+            results = [refused.get(lease.token) or next(answers) for lease in leases]
         return results
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
@@ -200,6 +216,13 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
         for batch in outcome_batches(outcomes):
             results += await ask_again(batch, await ask(batch), ask, patience, runner)
         return results
+
+    async def upcoming(self, queues: Sequence[str], now: datetime) -> datetime | None:
+        return await self._run(lambda: reading.upcoming(self._schema, queues, now))
+
+    async def add_figures(self, rows: Sequence[Figures], now: datetime) -> None:
+        check_figures(rows)
+        await self._runner().run(lambda: add_figures(self._schema, rows, now), repeat=False)
 
     async def release(self, worker: str, now: datetime, keep: Sequence[str] = ()) -> int:
         given = ((worker, "text"), (to_us(now), "bigint"), (array(list(keep)), "text"))
@@ -253,32 +276,7 @@ class PostgresDriver(PostgresClientCalls, SingleVerbs):
 
     # Administration
 
-    async def pause(self, queue: str) -> None:
-        check_name(queue, "queue")
-        await self._execute(
-            f"insert into {quoted(self._schema)}.queues (queue, paused) values (?, true) "
-            "on conflict (queue) do update set paused = true",
-            queue,
-        )
-
-    async def resume(self, queue: str) -> None:
-        await self._execute(
-            f"update {quoted(self._schema)}.queues set paused = false where queue = ? and paused", queue
-        )
-        await self._execute(f"select {named(self._schema, 'hint_queue')}(cast(? as text))", queue)
-
-    async def is_paused(self, queue: str) -> bool:
-        rows = await self._execute(f"select 1 from {quoted(self._schema)}.queues where queue = ? and paused", queue)
-        return bool(rows)
-
-    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
-        return await self._run(lambda: reading.counts(self._schema, now))
-
-    async def queues(self) -> list[str]:
-        return await self._run(lambda: reading.queues(self._schema))
-
-    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
-        return await self._change_each("delete_jobs", ids)
-
     async def prune(self, before: datetime, limit: int) -> int:
-        return int(await self._value("prune", (to_us(before), "bigint"), (min(limit, 2**31 - 1), "integer")))
+        kept_before = to_us(before) + self.retention // MICROSECOND
+        given = ((to_us(before), "bigint"), (kept_before, "bigint"), (min(limit, 2**31 - 1), "integer"))
+        return int(await self._value("prune", *given))

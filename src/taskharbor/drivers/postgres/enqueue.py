@@ -58,8 +58,14 @@ def enqueue(
 
 
 def _is_plain(job: JobRecord) -> bool:
-    """Whether a job has no key, no dependencies, no flow and no limit for its group."""
-    return job.idempotency_key is None and not job.depends_on and job.flow_id is None and not job.group_limit
+    """Whether a job has no key, no dependencies, no flow, no limit for its group and no time for which it is kept."""
+    return (
+        job.idempotency_key is None
+        and not job.depends_on
+        and job.flow_id is None
+        and not job.group_limit
+        and job.keep_for is None
+    )
 
 
 def _enqueue_one(schema: str, job: JobRecord, now: datetime, callers_transaction: bool) -> Statement:

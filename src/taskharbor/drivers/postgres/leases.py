@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from taskharbor.drivers.postgres.lock_retry import JobLocked
-from taskharbor.drivers.postgres.records import RefusalCode, nearest_moment, to_json
+from taskharbor.drivers.postgres.records import RefusalCode, base64_of, nearest_moment, to_json
 from taskharbor.drivers.postgres.statement import Program, call
 from taskharbor.drivers.refusals import lease_refusal
-from taskharbor.model.errors import DriverError
+from taskharbor.model.bounds import MAX_NOTE_BYTES, check_bytes
+from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
 from taskharbor.model.lease import Lease
 from taskharbor.model.times import to_us
 
@@ -30,11 +31,26 @@ def lease_batches(leases: Sequence[Lease]) -> Iterator[list[Lease]]:
         yield list(batch.values())
 
 
+def refused_notes(leases: Sequence[Lease], notes: Mapping[str, bytes]) -> dict[str, InvalidJob]:
+    """By token, why a note cannot be stored; such a lease is not extended."""
+    refused = {}
+    for lease in leases:
+        if lease.token in notes:
+            try:
+                check_bytes(notes[lease.token], "note", MAX_NOTE_BYTES)
+            except InvalidJob as error:
+                refused[lease.token] = error
+    return refused
+
+
 def extend(
-    schema: str, leases: Sequence[Lease], now: datetime, lease_for: timedelta
-) -> Program[list[Lease | DriverError]]:
-    """Extend leases of different jobs."""
+    schema: str, leases: Sequence[Lease], now: datetime, lease_for: timedelta, notes: Mapping[str, bytes]
+) -> Program[list[Lease | TaskHarborError]]:
+    """Extend leases of different jobs. `notes`: by token, and checked."""
     given = [{"o": position, "id": lease.job_id, "token": lease.token} for position, lease in enumerate(leases)]
+    for row in given if notes else ():
+        if row["token"] in notes:
+            row["note"] = base64_of(notes[str(row["token"])])
     rows = yield call(
         schema,
         "extend",
@@ -43,7 +59,7 @@ def extend(
         (to_us(now + lease_for), "bigint"),
         columns="o, code, ends",
     )
-    results: dict[int, Lease | DriverError] = {}
+    results: dict[int, Lease | TaskHarborError] = {}
     for position, code, ends in rows:
         lease = leases[position]
         if code == RefusalCode.HOLDS:

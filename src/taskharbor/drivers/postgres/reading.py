@@ -1,7 +1,8 @@
-"""Reading jobs, flows, queues and workers: one statement for each call, over both tables through the view `records`."""
+"""Reading jobs, flows, queues and workers: one statement for each call."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -10,12 +11,13 @@ import msgspec
 
 from taskharbor.drivers.contract import WORKER_SILENCE
 from taskharbor.drivers.cursor import encode_cursor
+from taskharbor.drivers.features import MAX_SCANNED_FLOWS, MAX_SCANNED_JOBS
 from taskharbor.drivers.graph import flow_info
-from taskharbor.drivers.listing import JobQuery
-from taskharbor.drivers.postgres.records import COLUMNS, StoredState, info_from
-from taskharbor.drivers.postgres.statement import Program, Statement, array, named, quoted
+from taskharbor.drivers.listing import FlowQuery, JobQuery
+from taskharbor.drivers.postgres.records import COLUMNS, LARGE_COLUMNS, StoredState, info_from, nearest_moment, to_json
+from taskharbor.drivers.postgres.statement import Program, Statement, array, call, named, quoted, value
 from taskharbor.drivers.refusals import no_flow, no_job
-from taskharbor.model.job import FlowInfo, JobInfo, Page, WorkerInfo
+from taskharbor.model.job import FlowInfo, FlowPage, FlowStatus, JobInfo, Page, WorkerInfo
 from taskharbor.model.times import to_us
 
 _WAITING_FOR = f"""case when r.state = {StoredState.BLOCKED:d} then array(
@@ -26,8 +28,11 @@ _WAITING_FOR = f"""case when r.state = {StoredState.BLOCKED:d} then array(
 _worker_info = msgspec.json.Decoder(WorkerInfo).decode
 
 
-def _select(schema: str) -> str:
-    columns = ", ".join(f"r.{name}" for name in COLUMNS.split(", "))
+def _select(schema: str, *, payloads: bool = True) -> str:
+    columns = ", ".join(
+        f"r.{name}" if payloads or name not in LARGE_COLUMNS else f"cast(null as bytea) as {name}"
+        for name in COLUMNS.split(", ")
+    )
     waiting_for = _WAITING_FOR.format(schema=quoted(schema))
     return f"select {columns}, r.state, r.wake, r.worker, {waiting_for} from {quoted(schema)}.records r"
 
@@ -42,44 +47,71 @@ def inspect(schema: str, id: str, now: datetime) -> Program[JobInfo]:
 
 
 def list_jobs(schema: str, now: datetime, wanted: JobQuery) -> Program[Page]:
-    conditions = [f"r.{column} = ?" for column in wanted.names()]
-    parameters: list[Any] = [*wanted.names().values()]
-    if any(not _storable(value) for value in parameters):
+    asked: dict[str, Any] = {**wanted.names()}
+    if any(not _storable(value) for value in asked.values()):
         return Page(())
+    moments = {"since": wanted.since, "until": wanted.until}
+    asked |= {name: to_us(moment) for name, moment in moments.items() if moment is not None}
     if wanted.state is not None:
-        conditions.append(f"{named(schema, 'state_of')}(r.state, r.run_at, r.wake, cast(? as bigint)) = ?")
-        parameters += [to_us(now), wanted.state.value]
+        asked["state"] = wanted.state.value
     if wanted.after is not None:
-        conditions.append("r.id > ?")
-        parameters.append(wanted.after)
-    where = f" where {' and '.join(conditions)}" if conditions else ""
-    rows = yield Statement(
-        f"{_select(schema)}{where} order by r.id limit cast(? as bigint)", (*parameters, min(wanted.limit, 2**31) + 1)
+        asked["after"] = wanted.after
+    listed = call(
+        schema,
+        "list_ids",
+        (to_json(asked), "text"),
+        (wanted.newest, "boolean"),
+        (wanted.limit, "integer"),
+        (MAX_SCANNED_JOBS, "integer"),
+        (to_us(now), "bigint"),
+        columns="ids, last",
     )
-    items = tuple(info_from(row, to_us(now)) for row in rows[: wanted.limit])
-    return Page(items, encode_cursor(items[-1].job.id) if len(rows) > wanted.limit else None)
+    rows = yield Statement(
+        f"""with listed as materialized ({listed.sql})
+        select l.last, x.* from listed l left join lateral (
+            {_select(schema, payloads=wanted.payloads)} where r.id = any(l.ids)) as x on true""",
+        listed.parameters,
+    )
+    found = sorted((row[1:] for row in rows if row[1] is not None), key=_id, reverse=wanted.newest)
+    items = tuple(info_from(row, to_us(now)) for row in found)
+    return Page(items, encode_cursor(rows[0][0]) if rows[0][0] is not None else None)
 
 
-def counts(schema: str, now: datetime) -> Program[dict[str, dict[str, int]]]:
-    rows = yield Statement(
-        f"""select r.queue, {named(schema, "state_of")}(r.state, r.run_at, r.wake, cast(? as bigint)) as reads, count(*)
-        from {quoted(schema)}.records r group by 1, 2 order by 1, 2""",
-        (to_us(now),),
-    )
+_id = operator.itemgetter(0)
+
+
+def counts(schema: str, now: datetime, cap: int | None) -> Program[dict[str, dict[str, int]]]:
+    if cap is None:
+        rows = yield Statement(
+            f"""select r.queue, {named(schema, "state_of")}(r.state, r.run_at, r.wake, cast(? as bigint)) as reads,
+            count(*) from {quoted(schema)}.records r group by 1, 2 order by 1, 2""",
+            (to_us(now),),
+        )
+    else:
+        most = min(cap, 2**62)
+        rows = yield call(schema, "count_jobs", (to_us(now), "bigint"), (most, "bigint"), columns="queue, state, n")
     counts: dict[str, dict[str, int]] = {}
     for queue, state, number in rows:
-        counts.setdefault(queue, {})[state] = number
-    return counts
+        by_state = counts.setdefault(queue, {})
+        by_state[state] = by_state.get(state, 0) + number
+    if cap is None:
+        return counts
+    return {queue: {state: min(number, cap) for state, number in found.items()} for queue, found in counts.items()}
 
 
 def queues(schema: str) -> Program[list[str]]:
-    """The names of all queues. PostgreSQL has no skip scan: this reads every job once (docs/driver-postgres.md)."""
-    s = quoted(schema)
+    """The names of all queues."""
     rows = yield Statement(
-        f"""select distinct r.queue collate "C" as queue from {s}.records r
-        union select q.queue collate "C" from {s}.queues q where q.paused order by queue"""
+        f"""select q.queue from {named(schema, "queue_names")}() as q(queue)
+        union select q.queue from {quoted(schema)}.queues q where q.paused"""
     )
-    return [row[0] for row in rows]
+    return sorted(row[0] for row in rows)
+
+
+def upcoming(schema: str, queues: Sequence[str], now: datetime) -> Program[datetime | None]:
+    names = [name for name in dict.fromkeys(queues) if _storable(name)]
+    rows = yield value(schema, "upcoming", (array(names), "text"), (to_us(now), "bigint"))
+    return None if rows[0][0] is None else nearest_moment(rows[0][0])
 
 
 def flow(schema: str, flow_id: str, now: datetime) -> Program[FlowInfo]:
@@ -89,6 +121,28 @@ def flow(schema: str, flow_id: str, now: datetime) -> Program[FlowInfo]:
         raise no_flow(flow_id)
     nodes = tuple(info_from(row, to_us(now)) for row in rows)
     return flow_info(flow_id, nodes)
+
+
+def list_flows(schema: str, wanted: FlowQuery) -> Program[FlowPage]:
+    rows = yield call(
+        schema,
+        "list_flows",
+        (wanted.after, "text"),
+        (wanted.newest, "boolean"),
+        (None if wanted.status is None else wanted.status.value, "text"),
+        (None if wanted.since is None else to_us(wanted.since), "bigint"),
+        (None if wanted.until is None else to_us(wanted.until), "bigint"),
+        (min(wanted.limit, MAX_SCANNED_FLOWS), "integer"),
+        (MAX_SCANNED_FLOWS, "integer"),
+        columns="id, status, created_at, updated_at, last",
+    )
+    last = rows[-1][-1] if rows else None
+    items = tuple(
+        FlowInfo(id, FlowStatus(status), nearest_moment(created_at), nearest_moment(updated_at), (), ())
+        for id, status, created_at, updated_at, _ in rows
+        if id is not None
+    )
+    return FlowPage(items, None if last is None else encode_cursor(last))
 
 
 def results(schema: str, ids: Sequence[str]) -> Program[dict[str, bytes | None]]:

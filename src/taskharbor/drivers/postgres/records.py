@@ -17,6 +17,7 @@ from taskharbor.drivers.contract import DAMAGED_PREFIX
 from taskharbor.model.bounds import check_name, check_record
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
+from taskharbor.model.lease import Lost
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import MICROSECOND, from_us, to_us
 
@@ -27,9 +28,10 @@ _metadata = msgspec.json.Decoder(dict[str, str]).decode
 COLUMNS = (
     "id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, key, grp, "
     "group_limit, depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, created_at, finished_at, "
-    "result"
+    "result, began_at, worker, trail, error_class, fingerprint, note, edits, keep_for"
 )
-WIDTH = 24
+WIDTH = 32
+LARGE_COLUMNS = ("payload", "result", "trail")  # left empty in a listing without payloads
 RESERVED_COLUMNS = (
     "id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, created_at, rare, "
     "token"
@@ -86,6 +88,7 @@ class JobColumns(msgspec.Struct, omit_defaults=True, gc=False):
     flow_id: str | None = None
     metadata: str | None = None
     created_at: int | None = None
+    keep_for: int | None = None
 
     def __repr__(self) -> str:
         return shown(self, "id", "queue", "type")
@@ -116,6 +119,7 @@ def to_row(job: JobRecord, position: int) -> JobColumns:
         job.flow_id,
         to_json(job.metadata) if job.metadata else None,
         None if job.created_at == EPOCH else to_us(job.created_at),
+        None if job.keep_for is None else job.keep_for // MICROSECOND,
     )
 
 
@@ -138,7 +142,7 @@ def _record(row: Sequence[Any]) -> JobRecord:
     (
         id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, key, group,
         group_limit, depends_on, flow_id, handed_to, metadata, last_error, failed_at, reason, created_at, finished_at,
-        result,
+        result, began_at, ran_on, trail, error_class, fingerprint, note, edits, keep_for,
     ) = row[:WIDTH]  # fmt: skip
     return JobRecord(
         id=id,
@@ -165,6 +169,14 @@ def _record(row: Sequence[Any]) -> JobRecord:
         created_at=EPOCH + timedelta(microseconds=created_at or 0),
         finished_at=None if finished_at is None else EPOCH + timedelta(microseconds=finished_at),
         result=result,
+        began_at=None if began_at is None else EPOCH + timedelta(microseconds=began_at),
+        ran_on=ran_on or "",
+        trail=trail or b"",
+        error_class=error_class or "",
+        fingerprint=fingerprint or "",
+        note=note or b"",
+        edits=edits or 0,
+        keep_for=None if keep_for is None else timedelta(microseconds=keep_for),
     )
 
 
@@ -185,22 +197,16 @@ class DamagedRecord(Exception):
     """A record that cannot be handed out, and why."""
 
 
-def from_reserved_row(row: Sequence[Any]) -> JobRecord:
-    """A record as the reserve functions return it. Fields that few jobs have are in the column `rare`, which is mostly
-    null; the server has checked the others."""
+def from_reserved_row(row: Sequence[Any], now: datetime, worker: str) -> JobRecord:
+    """A record as the reserve functions return it, reserved at `now` by `worker`. Fields that few jobs have are in the
+    column `rare`, which is mostly null; the server has checked the others."""
     id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost, made, rare, _ = row
     try:
-        if rare is None:
-            check_name(type, "type")
-        else:
-            key, group, limit, depends_on, flow, heir, metadata, error, failed, why, finished, result = _from_json(rare)
-            record = _record(
-                (id, queue, type, payload, run_at, timeout, priority, attempts, max_attempts, deliveries, lost,
-                 None if key is None else bytes.fromhex(key), group, limit, depends_on, flow, heir, metadata, error,
-                 failed, why, made, finished, None if result is None else bytes.fromhex(result))
-            )  # fmt: skip
+        if rare is not None:
+            record = _rare_record(row, to_us(now), worker)
             check_record(record)
             return record
+        check_name(type, "type")
     except _NOT_A_RECORD as error:
         field = str(error).partition(":")[0] if isinstance(error, InvalidJob) else "a field"
         raise DamagedRecord(f"{field} has a value that no client can have stored") from error
@@ -217,7 +223,46 @@ def from_reserved_row(row: Sequence[Any]) -> JobRecord:
         deliveries=deliveries,
         lost=lost,
         created_at=EPOCH + timedelta(microseconds=made),
+        began_at=now,
+        ran_on=worker,
     )
+
+
+def _rare_record(row: Sequence[Any], began_at: int, worker: str) -> JobRecord:
+    (
+        key, group, limit, depends_on, flow, heir, metadata, error, failed, why, finished, result, trail, error_class,
+        fingerprint, note, edits, keep_for, _,
+    ) = _from_json(row[_RARE])  # fmt: skip
+    return _record(
+        (*row[: _RARE - 1], _from_hex(key), group, limit, depends_on, flow, heir, metadata, error, failed, why,
+         row[_RARE - 1], finished, _from_hex(result), began_at, worker, _from_hex(trail), error_class, fingerprint,
+         _from_hex(note), edits, keep_for)
+    )  # fmt: skip
+
+
+_RARE = RESERVED_COLUMNS.split(", ").index("rare")
+
+
+def _from_hex(data: str | None) -> bytes | None:
+    return None if data is None else bytes.fromhex(data)
+
+
+def lost_before(row: Sequence[Any]) -> Lost | None:
+    """The execution before that of a reserved row, if it was lost. It is the last of the rare columns; what an older
+    program left there is about another delivery, and what another program damaged is about none."""
+    if row[_RARE] is None:
+        return None
+    try:
+        number, worker, began_at, ended_at = _from_json(_from_json(row[_RARE])[-1])
+        if number != row[_DELIVERIES] - 1:
+            return None
+        began = None if began_at is None or not 0 <= began_at <= LAST_US else from_us(began_at)
+        return Lost(worker or "", began, nearest_moment(ended_at))
+    except _NOT_A_RECORD:
+        return None
+
+
+_DELIVERIES = RESERVED_COLUMNS.split(", ").index("deliveries")
 
 
 def info_from(row: Sequence[Any], now: int) -> JobInfo:

@@ -11,7 +11,7 @@ from taskharbor.drivers.contract import within_lease
 from taskharbor.drivers.postgres.bloat import ScanStart
 from taskharbor.drivers.postgres.client_calls import Runner
 from taskharbor.drivers.postgres.options import PostgresOptions
-from taskharbor.drivers.postgres.records import RESERVED_COLUMNS, DamagedRecord, from_reserved_row, to_json
+from taskharbor.drivers.postgres.records import RESERVED_COLUMNS, DamagedRecord, from_reserved_row, lost_before, to_json
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, rows_of, value
 from taskharbor.model.ids import new_tokens
 from taskharbor.model.lease import Lease, Reserved
@@ -35,6 +35,8 @@ class ReserveRequest:
     ) -> None:
         self._schema = options.schema
         self._queues = queues
+        self._worker = worker
+        self.now = now
         self.ends = now + lease_for
         self._common = (
             (to_us(now), "bigint"),
@@ -57,6 +59,11 @@ class ReserveRequest:
         statement = self._statement()
         self._is_sent = True
         return rows_of(statement)
+
+    def reserved(self, row: Sequence[Any]) -> Reserved:
+        """A row of the reply; DamagedRecord if no worker can have it."""
+        lease = Lease(row[0], row[1], row[-1], self.ends)
+        return Reserved(from_reserved_row(row, self.now, self._worker), lease, lost_before(row))
 
     def _statement(self) -> Statement:
         if len(self._queues) == 1 and self._place is None and not self._is_sent:
@@ -91,9 +98,9 @@ class Reserving:
         rows = await self._rows(runner, request, within_lease(lease_for))
         rows.sort(key=_TOKEN)
         try:
-            return [Reserved(from_reserved_row(row), Lease(row[0], row[1], row[-1], request.ends)) for row in rows]
+            return [request.reserved(row) for row in rows]
         except DamagedRecord:
-            sound = await self._set_damaged_aside(runner, rows, now, request.ends)
+            sound = await self._set_damaged_aside(runner, rows, request)
             return sound + await self.reserve(runner, names, now, lease_for, limit - len(sound), worker)
 
     async def _rows(self, runner: Runner, request: ReserveRequest, within: float) -> list[Any]:
@@ -108,19 +115,17 @@ class Reserving:
                 return rows
             start.forget()
 
-    async def _set_damaged_aside(
-        self, runner: Runner, rows: Sequence[Any], now: datetime, ends: datetime
-    ) -> list[Reserved]:
+    async def _set_damaged_aside(self, runner: Runner, rows: Sequence[Any], request: ReserveRequest) -> list[Reserved]:
         """The reserved jobs without those whose records are damaged, which go to the dead letter queue."""
         sound: list[Reserved] = []
         damaged: list[dict[str, str]] = []
         for row in rows:
             try:
-                sound.append(Reserved(from_reserved_row(row), Lease(row[0], row[1], row[-1], ends)))
+                sound.append(request.reserved(row))
             except DamagedRecord as error:
                 damaged.append({"id": row[0], "token": row[-1], "reason": str(error)})
         statement = value(
-            self._options.schema, "set_reserved_aside", (to_json(damaged), "text"), (to_us(now), "bigint")
+            self._options.schema, "set_reserved_aside", (to_json(damaged), "text"), (to_us(request.now), "bigint")
         )
         await runner.run(lambda: rows_of(statement))
         return sound

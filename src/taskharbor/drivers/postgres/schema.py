@@ -171,7 +171,7 @@ def statements(schema: str, found: int) -> list[str]:
     return [text.replace("@schema@", quoted(schema)) for text in (*texts, _DROP_OLD)]
 
 
-# Functions and types that no program may use any more.
+# Functions, types and other things that no program may use any more.
 _DROP_OLD = """do $body$
 declare
     oldest constant integer := (select max(m.oldest) from meta m);
@@ -192,6 +192,10 @@ begin
     loop
         execute format('drop type %s', old);
     end loop;
+    if oldest > 2 then
+        drop index if exists history_sweep;
+        drop view if exists limits;
+    end if;
 end
 $body$"""
 

@@ -39,6 +39,9 @@ class OutcomeRow(msgspec.Struct, omit_defaults=True, gc=False):
     last_error: str | None = None
     failed_at: int | None = None
     reason: str | None = None
+    error_class: str | None = None
+    fingerprint: str | None = None
+    trail: bytes | None = None
 
     def __repr__(self) -> str:
         return shown(self, "id", "kind")
@@ -93,13 +96,14 @@ def settle_plain(
 
 
 def _acks(schema: str, outcomes: Sequence[Outcome], now: datetime) -> Statement | None:
-    """The statement for outcomes that are all acks; None if they are not, or an id or token holds a separator."""
+    """The statement for outcomes that are all acks without a trail; None if they are not, or an id or token holds a
+    separator."""
     ids, tokens, texts = list[str](), list[str](), list[str]()
     for outcome in outcomes:
         if type(outcome) is not Ack:
             return None
         lease, result = outcome.lease, outcome.result
-        if result is not None and type(result) is not bytes:
+        if outcome.trail or (result is not None and type(result) is not bytes):
             return None
         ids.append(lease.job_id)
         tokens.append(lease.token)
@@ -171,13 +175,15 @@ def _settle_statement(schema: str, rows: Sequence[OutcomeRow], now: datetime, re
 def _row(position: int, outcome: Outcome) -> OutcomeRow:
     lease = outcome.lease
     kind = _KINDS[type(outcome)]
-    row = OutcomeRow(position, lease.job_id, lease.token, kind, kind)
+    row = OutcomeRow(position, lease.job_id, lease.token, kind, kind, trail=outcome.trail or None)
     if isinstance(outcome, Ack):
         row.result = outcome.result
     if isinstance(outcome, Retry | Fail):
         row.attempts = outcome.attempts
         row.last_error = clean_error(outcome.last_error) or None
         row.failed_at = None if outcome.failed_at is None else to_us(outcome.failed_at)
+        row.error_class = outcome.error_class or None
+        row.fingerprint = outcome.fingerprint or None
     if isinstance(outcome, Retry):
         row.run_at = None if outcome.run_at is None else to_us(outcome.run_at)
     if isinstance(outcome, Fail | Cancelled):

@@ -10,7 +10,8 @@ begin
     j.lost := 0;
     j.run_at := p_run_at;
     j.token := null;
-    j.worker := null;
+    j.lost_by := null;
+    j.note := null;
     j.open := 0;
     if p_reset then
         j.attempts := 0;

@@ -6,7 +6,7 @@ begin
     j.reason := p_reason;
     j.finished_at := p_now;
     j.token := null;
-    j.worker := null;
+    j.lost_by := null;
     return j;
 end
 $body$;

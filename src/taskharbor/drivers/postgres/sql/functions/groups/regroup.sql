@@ -5,7 +5,7 @@ returns void language plpgsql as $body$
 begin
     insert into groups as g (queue, grp, lim, inflight, waiting, served)
     select x.queue, x.grp,
-           coalesce((select l.lim from limits l where l.queue = x.queue and l.grp = x.grp), 1),
+           coalesce((select l.lim from group_limits l where l.queue = x.queue and l.grp = x.grp), 1),
            sum(x.inflight), sum(x.waiting), nextval('arrival')
     from unnest(p_changes) as x
     group by x.queue, x.grp

@@ -33,7 +33,7 @@ begin
     into changes, hinted from jobs j where j.id = any(ids);
     update jobs j
     set state = first_state(j.grp, null, p_now), wake = 0, due = p_now, seq = base + x.n, run_at = null,
-        lost = least(j.lost, 2147483646) + 1, token = null, worker = null
+        lost = least(j.lost, 2147483646) + 1, token = null, lost_by = loss_of(j, p_now)
     from (select y.id, row_number() over (order by y.seq) as n from jobs y where y.id = any(ids)) as x
     where j.id = x.id;
     if changes is not null then

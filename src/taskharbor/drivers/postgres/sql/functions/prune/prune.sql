@@ -1,60 +1,17 @@
--- Retention: delete up to p_limit done and cancelled jobs that finished before p_before. First jobs of no flow, then flow
--- by flow, of each the oldest first. out: how many
--- A flow is checked as a whole: whether an unfinished or dead job holds it is one lookup in each of two indexes, so its
--- size does not matter. What is held back is not checked by every call: each starts where the last one stopped (the table
--- `sweep`), wraps around at the end, and stops after a few thousand checks whatever it has found.
--- locks: what it deletes, and the row of `sweep`; what another call has locked is left for the next round
-create or replace function prune(p_before bigint, p_limit integer)
+-- Retention: delete up to p_limit done and cancelled jobs: those without a keep_for that finished before p_before, and
+-- those that are to be kept until a moment before p_kept_before. out: how many
+-- locks: see prune_kept and prune_sweep
+create or replace function prune(p_before bigint, p_kept_before bigint, p_limit integer)
 returns integer language plpgsql
 set search_path = @schema@, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 set enable_hashjoin = off set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan as $body$
 declare
-    beginning constant sweep := (true, '', '-9223372036854775808'::bigint, '');
-    here sweep;
-    began sweep;
-    is_ours boolean;
-    is_wrapped boolean := false;
-    checks integer := 5000;  -- left for jobs and flows that are held back
-    read_before constant bigint := prune_tuples_read();
-    batch record;
-    deleted deleted_job[] := '{}';
+    number integer;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         perform refuse_isolation();
     end if;
-    select s.* into here from sweep s for update skip locked;
-    is_ours := found;
-    if not is_ours then  -- this is the first call of all, or another one has the row locked
-        here := beginning;
-    end if;
-    began := here;
-    while cardinality(deleted) < p_limit and checks > 0
-          and prune_tuples_read() - read_before < 20000 + 10 * p_limit loop
-        if here.flow = '' or not is_held(here.flow) then
-            select * into batch from prune_flow(here, p_before, least(p_limit - cardinality(deleted), 500));
-            deleted := deleted || batch.deleted;
-            checks := checks - batch.number + cardinality(batch.deleted);
-            here := batch.here;
-            continue when not batch.is_over;
-        end if;
-        checks := checks - 1;
-        here := flow_after(here.flow);
-        if here is null then
-            here := beginning;
-            exit when is_wrapped or began = here;
-            is_wrapped := true;
-        else
-            exit when is_wrapped and here.flow > began.flow collate "C";
-        end if;
-    end loop;
-    perform forget(deleted);
-    if is_ours then
-        update sweep s set flow = here.flow, finished_at = here.finished_at, id = here.id where here <> began;
-    else
-        insert into sweep values (here.*) on conflict do nothing;
-    end if;
-    delete from groups g where g.ctid = any(array(
-        select x.ctid from groups x where x.waiting = 0 and x.inflight = 0 limit 1000 for update skip locked));
-    return cardinality(deleted);
+    number := prune_kept(p_kept_before, p_limit);
+    return number + prune_sweep(p_before, p_limit - number);
 end
 $body$;

@@ -1,9 +1,9 @@
--- Delete up to p_limit done and cancelled jobs of one flow, from a place on, the oldest first.
--- in:  p_here: the flow ('' for jobs of no flow), and the last job that was checked; p_before: the retention
+-- Delete up to p_limit jobs of one queue, state and flow, from a place on, the oldest first.
+-- in:  p_here: queue, state and flow ('' for jobs of no flow), and the last job that was checked; p_before: the retention
 -- out: here: the last job that was checked now; number: how many were checked; is_over: no more jobs of this flow;
 --      deleted: those that were deleted. The others are needed by a job that is unfinished, or locked by another call
-create or replace function prune_flow(p_here sweep, p_before bigint, p_limit integer,
-                                      out here sweep, out number integer, out is_over boolean, out deleted deleted_job[])
+create or replace function prune_flow(p_here prune_place, p_before bigint, p_limit integer,
+                                      out here prune_place, out number integer, out is_over boolean, out deleted deleted_job[])
 language plpgsql as $body$
 declare
     ids text[];
@@ -14,7 +14,8 @@ begin
     deleted := '{}';
     select coalesce(array_agg(x.id), '{}'), array_agg(x.finished_at) into ids, moments
     from (select h.id, h.finished_at from history h
-          where h.state in (@done@, @cancelled@) and coalesce(h.flow_id, '') = p_here.flow collate "C"
+          where h.keep_for is null and h.queue = p_here.queue collate "C" and h.state = p_here.state
+            and coalesce(h.flow_id, '') = p_here.flow collate "C"
             and h.finished_at < p_before and (h.finished_at, h.id) > (p_here.finished_at, p_here.id collate "C")
           order by h.finished_at, h.id limit p_limit) as x;
     number := cardinality(ids);

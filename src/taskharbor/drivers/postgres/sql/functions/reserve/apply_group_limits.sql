@@ -5,10 +5,10 @@ returns group_change[] language plpgsql as $body$
 declare
     changes group_change[];
 begin
-    if exists (select from limits l where l.queue = any(p_queues) and not l.applied) then
+    if exists (select from group_limits l where l.queue = any(p_queues) and not l.applied) then
         with news as (
-            update limits l set applied = true
-            where (l.queue, l.grp) in (select x.queue, x.grp from limits x where x.queue = any(p_queues)
+            update group_limits l set applied = true
+            where (l.queue, l.grp) in (select x.queue, x.grp from group_limits x where x.queue = any(p_queues)
                                        and not x.applied order by x.queue, x.grp limit 1000 for update skip locked)
             returning l.queue, l.grp
         )

@@ -34,8 +34,9 @@ begin
         )
         update jobs j  -- the same as in lease
         set state = @leased@, wake = p_expires, due = p_expires, token = tokens[t.n],
-            worker = p_worker, deliveries = j.deliveries + 1,
+            worker = p_worker, began_at = p_now, deliveries = j.deliveries + 1,
             lost = j.lost + case when j.state = @expired@ then 1 else 0 end,
+            lost_by = case when j.state = @expired@ then loss_of(j, j.wake) else j.lost_by end,
             run_at = case when j.state = @expired@ then null else j.run_at end, settled = null, settled_as = null
         from (select l.place, row_number() over () as n from line l where l.sound) as t
         where j.ctid = t.place

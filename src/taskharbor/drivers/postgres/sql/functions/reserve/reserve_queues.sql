@@ -51,13 +51,13 @@ begin
         end if;
     end loop;
     if taken <> '{}' then
-        return query select * from lease(taken, p_expires, p_worker, tokens);
+        return query select * from lease(taken, p_now, p_expires, p_worker, tokens);
     end if;
     -- Fair shares are not caps: what is unused goes to the queues that still have work.
     foreach one in array full_shares loop
         exit when left_over < 1;
         ids := take(one, p_now, left_over, start_of(scan, one));
-        return query select * from lease(ids, p_expires, p_worker, tokens[p_limit - left_over + 1:]);
+        return query select * from lease(ids, p_now, p_expires, p_worker, tokens[p_limit - left_over + 1:]);
         left_over := left_over - cardinality(ids);
     end loop;
     if scan <> given then

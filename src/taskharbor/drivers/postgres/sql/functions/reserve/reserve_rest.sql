@@ -15,6 +15,6 @@ begin
                              where j.queue = p_queue and j.state = @leased@ and j.wake = p_expires) as x
             order by x.t);
     end if;
-    return query select * from lease(take_ungrouped(p_queue, p_now, p_limit - p_number), p_expires, p_worker, tokens);
+    return query select * from lease(take_ungrouped(p_queue, p_now, p_limit - p_number), p_now, p_expires, p_worker, tokens);
 end
 $body$;

@@ -26,7 +26,7 @@ begin
         perform pg_advisory_xact_lock(1952540009, x.lock)
         from (select distinct l as lock from unnest(locks) as l order by 1) as x;
     end if;
-    return is_due or exists (select from limits l where l.queue = any(p_queues) and not l.applied)
+    return is_due or exists (select from group_limits l where l.queue = any(p_queues) and not l.applied)
            or exists (select from jobs j where j.state < @blocked@ or j.state > @expired@);
 end
 $body$;

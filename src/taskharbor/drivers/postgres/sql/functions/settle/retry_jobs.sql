@@ -13,12 +13,15 @@ begin
             run_at = g.run_at, attempts = g.attempts, last_error = coalesce(g.last_error, j.last_error),
             failed_at = coalesce(g.failed_at, j.failed_at),
             lost = case when g.attempts = j.attempts then j.lost else 0 end,
-            token = null, worker = null, settled = j.token, settled_as = @retry@,
+            error_class = coalesce(g.error_class, j.error_class),
+            fingerprint = coalesce(g.fingerprint, j.fingerprint), trail = coalesce(decode(g.trail, 'base64'), j.trail),
+            lost_by = null, token = null, settled = j.token, settled_as = @retry@,
             open = j.state  -- its state before: `returning` shows new values only
         from (select x.place, i.*
               from json_to_recordset(p_given::json) as i(o integer, id text, token text, kind smallint,
                                                          run_at bigint, attempts integer, last_error text,
-                                                         failed_at bigint),
+                                                         failed_at bigint, error_class text, fingerprint text,
+                                                         trail text),
                    lateral (select y.ctid as place from jobs y where y.id = i.id collate "C" and i.kind = @retry@
                             and y.token = i.token collate "C" and y.state in (@leased@, @expired@) and y.wake > p_now
                             limit 1 for no key update skip locked) as x) as g

@@ -1,6 +1,7 @@
 -- Apply outcomes, each fenced by its lease. One statement for a batch.
--- in:  p_given  JSON array, each job once: o (its position), id, token, kind (0: check only), was (the kind for which a repetition is recognised), result (base64), run_at, attempts,
---               last_error, failed_at, reason
+-- in:  p_given  JSON array, each job once: o (its position), id, token, kind (0: check only), was (the kind
+--               for which a repetition is recognised), result (base64), run_at, attempts, last_error, failed_at,
+--               reason, error_class, fingerprint, trail (base64)
 --      p_now; p_release: whether the dependents of acked jobs are released
 -- out: a row for each outcome that was not applied: see refusals
 -- locks: the jobs that no other call has locked (skip locked: it never waits for a job while it holds others); then their

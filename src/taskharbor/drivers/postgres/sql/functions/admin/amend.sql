@@ -1,0 +1,56 @@
+-- Change fields of jobs that are not running.
+-- in:  JSON array of objects: id, deliveries and edits of the record that the editor saw, and the fields to change: payload
+--      (base64), run_at, priority, max_attempts, timeout, metadata; null where the field becomes empty; the time
+-- out: as cancel; 'amended': the record was reserved or amended since
+-- locks: the jobs that no other call has locked, then groups in the order of names
+create or replace function amend(p_changes text, p_now bigint)
+returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
+declare
+    base bigint := nextval('arrival') << 20;
+    results text[] := '{}';
+    refused text;
+    changes group_change[] := '{}';
+    hinted text[] := '{}';
+    c jsonb;
+    j jobs;
+    n integer := 0;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform refuse_isolation();
+    end if;
+    for c in select jsonb_array_elements(p_changes::jsonb) loop
+        n := n + 1;
+        select x.* into j from jobs x where x.id = c ->> 'id' for update skip locked;
+        if not found then
+            select x.* into j from history x where x.id = c ->> 'id' for update skip locked;
+        end if;
+        if not found then
+            refused := case when exists (select from records r where r.id = c ->> 'id') then 'locked' else 'unknown' end;
+        else
+            refused := not_amendable(j, c);
+        end if;
+        results := results || refused;
+        continue when refused is not null;
+        if j.state in (@scheduled@, @queued@) and (c ? 'run_at' or c ? 'priority') then
+            if j.grp is not null and j.state = @queued@ then
+                changes := changes || left_group(j.queue, j.grp, j.state);
+            end if;
+            j := rejoined(amended(j, c), p_now, base + n);
+            if j.wake <= p_now then
+                hinted := hinted || j.queue;
+            end if;
+        else
+            j := amended(j, c);
+        end if;
+        perform store_amended(j);
+    end loop;
+    if cardinality(changes) > 0 then
+        perform regroup(changes);
+        hinted := hinted || array(select x.queue from unnest(changes) as x);
+    end if;
+    if hinted <> '{}' then
+        perform hint(hinted, false);
+    end if;
+    return results;
+end
+$body$;

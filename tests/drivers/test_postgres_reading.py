@@ -1,0 +1,154 @@
+"""What listings, counts and `upcoming` cost in pages, in a store with much that they are not about.
+
+A page counts each time it is looked at. The statistics are those of empty tables, with which a planner prefers a scan
+of the table, or fresh; and the settings of the session are ours, or ones that make an index look dear.
+"""
+
+import json
+
+import psycopg
+import pytest
+
+from tests import lanes
+from tests.drivers.test_postgres_cost import made, pages_of
+from tests.drivers.test_postgres_plans import TICKS
+
+pytestmark = pytest.mark.lane("cost-postgres")
+NUMBER = lanes.figure(test=40_000, chaos=1_000_000)
+FEW = 30
+MOST = 10_000  # records that a listing looks at
+DEAR = ("random_page_cost = 1000", "cpu_index_tuple_cost = 10", "effective_cache_size = 1")
+FILL = """
+insert into taskharbor.{table} (id, queue, type, payload, priority, attempts, max_attempts, deliveries, lost,
+                                created_at, state, wake, run_at, due, seq, finished_at, flow_id, keep_for, worker)
+select '{kind}' || lpad(n::text, 9, '0'), 'q' || mod(n, 3), 'work', '', 0, 0, 0, 0, 0, n, {state}, {wake},
+       nullif({wake}, 0), {wake}, n,       {finished}, {flow}, {keep_for}, 'w'
+from generate_series(1, {number}) as n
+"""
+
+
+def fill(connection, table, kind, state, number, *, wake="0", finished="null", flow="null", keep_for="null"):
+    given = {"kind": kind, "state": state, "number": number, "wake": wake, "finished": finished, "flow": flow}
+    connection.execute(FILL.format(table=table, keep_for=keep_for, **given).encode())
+
+
+@pytest.fixture(scope="module", params=["stale statistics", "fresh statistics", "an index looks dear"])
+def store(request):
+    """Many done and ready jobs, and a few in each of the other states, with ids among theirs."""
+    connection = psycopg.connect(made(), autocommit=True)
+    fill(connection, "history", "m", 5, NUMBER, finished="n")
+    fill(connection, "jobs", "m1", 2, NUMBER)
+    for kind, state in (("m2", 6), ("m3", 7)):
+        fill(connection, "history", kind, state, FEW, finished="n", flow="'flow' || mod(n, 3)")
+    fill(connection, "jobs", "m4", 3, FEW, wake=f"{TICKS + 1000} + n")
+    fill(connection, "jobs", "m5", 0, FEW)
+    fill(connection, "jobs", "m6", 1, FEW, wake=f"{TICKS + 2000} + n")
+    if request.param != "stale statistics":
+        connection.execute("vacuum analyze")
+    if request.param == "an index looks dear":
+        for setting in DEAR:
+            connection.execute(f"set {setting}".encode())
+    yield connection
+    connection.close()
+
+
+def listing(newest: bool = False, limit: int = 100, **wanted) -> str:
+    return f"select * from taskharbor.list_ids_v3('{json.dumps(wanted)}', {newest}, {limit}, {MOST}, {TICKS})"
+
+
+@pytest.mark.parametrize("newest", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize("queue", [None, "q1"])
+@pytest.mark.parametrize("state", ["dlq", "cancelled", "inflight"])
+def test_jobs_in_a_rare_state_are_found_among_many(store, state, queue, newest):
+    wanted = {"state": state} | ({"queue": queue} if queue else {})
+    (row,) = store.execute(listing(newest, **wanted).encode()).fetchall()
+    assert (len(row[0]), row[1]) == (FEW // 3 if queue else FEW, None)
+    assert row[0] == sorted(row[0], reverse=newest)
+    assert pages_of(store, listing(newest, **wanted)) < 1000
+
+
+def test_blocked_jobs_of_a_queue_are_found_among_many(store):
+    (row,) = store.execute(listing(state="blocked", queue="q1").encode()).fetchall()
+    assert (len(row[0]), row[1]) == (FEW // 3, None)
+    assert pages_of(store, listing(state="blocked", queue="q1")) < 500
+
+
+@pytest.mark.parametrize("newest", [False, True], ids=["up", "down"])
+@pytest.mark.parametrize("wanted", [{}, {"queue": "q1"}, {"state": "done"}, {"state": "ready"}], ids=str)
+def test_a_page_of_what_there_is_much_of_reads_little_more_than_the_page(store, wanted, newest):
+    assert pages_of(store, listing(newest, after="m000020000", **wanted)) < 3000
+
+
+@pytest.mark.parametrize("state", [None, "done", "ready", "blocked"])
+def test_a_listing_that_finds_nothing_stops(store, state):
+    """It has looked at ten thousand: once for what fits, and once for where the next page begins."""
+    wanted = {"type": "none"} | ({"state": state} if state else {})
+    (row,) = store.execute(listing(**wanted).encode()).fetchall()
+    assert row[0] == []
+    (found,) = store.execute(
+        listing(limit=MOST, **({"state": state} if state in ("done", "ready") else {})).encode()
+    ).fetchall()
+    if state in (None, "done"):
+        assert row[1] == found[0][-1]
+    assert pages_of(store, listing(**wanted)) < 5 * MOST
+
+
+def test_counts_up_to_a_cap(store):
+    call = f"select queue, state, n from taskharbor.count_jobs_v3({TICKS}, 50)"
+    rows = store.execute(f"{call} order by 1, 2".encode()).fetchall()
+    some = FEW // 3
+    each = {
+        "blocked": some,
+        "cancelled": some,
+        "dlq": some,
+        "done": 50,
+        "inflight": some,
+        "ready": 50,
+        "scheduled": some,
+    }
+    assert rows == [(f"q{n}", state, number) for n in range(3) for state, number in each.items()]
+    assert pages_of(store, call) < 2000
+    assert pages_of(store, "select * from taskharbor.queue_names_v3()") < 500
+
+
+def test_upcoming_of_a_thousand_queues(store):
+    queues = json.dumps([f"q{n}" for n in range(1000)])
+    call = f"select taskharbor.upcoming_v3('{queues}', {TICKS})"
+    assert store.execute(call.encode()).fetchall() == [(TICKS + 1001,)]
+    assert pages_of(store, call) < 30_000, "three lookups in an index for each, and a few for those that hold something"
+
+
+def test_flows_whatever_their_size(store):
+    """A flow of ten thousand jobs costs what one of three costs."""
+    call = "select * from taskharbor.list_flows_v3({}, false, null, null, null, 10, 1000)"
+    with store.transaction(force_rollback=True):
+        before = pages_of(store, call.format("null"))
+        fill(store, "history", "f", 5, 10_000, finished="n", flow="'large'")
+        fill(store, "jobs", "g", 2, 10_000, flow="'larger'")
+        rows = store.execute(call.format("'flow2'").encode()).fetchall()
+        assert rows == [("large", "succeeded", 1, 10_000, None), ("larger", "running", 1, 10_000, None)]
+        assert pages_of(store, call.format("null")) < before + 300
+
+
+def test_prune_beside_many_jobs_that_are_kept(store):
+    """They are in an index of their own, by the moment at which they may go."""
+    prune = f"select taskharbor.prune_v3({TICKS}, 1000, 500)"
+    with store.transaction(force_rollback=True):
+        few = pages_of(store, prune)
+    with store.transaction(force_rollback=True):
+        fill(store, "history", "a", 5, 20_000, finished="n", keep_for="1000000")
+        many = pages_of(store, prune)
+        left = store.execute("select count(*) from taskharbor.history where keep_for is not null").fetchone()
+        assert left == (20_000,)
+    assert many < few * 2 + 500
+
+
+def test_prune_of_what_was_kept_long_enough(store):
+    """Those held back are behind it in the next call, and do not stop those that come after them."""
+    prune = f"select taskharbor.prune_v3(0, {TICKS}, 1000)"
+    with store.transaction(force_rollback=True):
+        fill(store, "history", "a", 5, 3000, finished="n", keep_for="5", flow="'flow1'")
+        fill(store, "history", "b", 7, 3000, finished="n + 5000", keep_for="5")
+        gone = [store.execute(prune.encode()).fetchone()[0] for _ in range(8)]
+        assert gone == [0, 0, 0, 1000, 1000, 1000, 0, 0], "a dead job holds the flow"
+        assert pages_of(store, prune) < 20_000
