@@ -10,10 +10,12 @@ from taskharbor import Worker
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.errors import JobNotInflight, LeaseMismatch, TaskHarborError
 from taskharbor.model.job import JobRecord
-from taskharbor.model.lease import Lease
+from taskharbor.model.lease import Lease, Lost
+from taskharbor.model.progress import read_note
 from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.testing import ManualClock
 from taskharbor.worker.delivery import Delivery
+from taskharbor.worker.progress_notes import ProgressNotes
 from taskharbor.worker.settings import settings
 from taskharbor.worker.supervisor import messages
 from taskharbor.worker.supervisor.child_channel import ChildChannel
@@ -147,3 +149,76 @@ def test_no_message_has_a_field_for_a_payload() -> None:
         for name in each.__struct_fields__
     }
     assert named.isdisjoint({"payload", "result", "metadata"})
+
+
+def reporting(line: Line) -> ProgressNotes:
+    notes = line.channel.notes = ProgressNotes(ManualClock())
+    line.channel.attach(Worker("memory://"))
+    line.channel.dsn = "redis://somewhere"
+    return notes
+
+
+def ticked(line: Line) -> list[tuple[str, bytes]]:
+    line.said()
+    line.channel.tick(ManualClock())
+    [tick] = line.said()
+    assert isinstance(tick, messages.Tick)
+    return tick.notes
+
+
+def test_progress_travels_with_the_next_heartbeat_and_each_only_once(line: Line) -> None:
+    notes, first, second = reporting(line), line.hold("a"), line.hold("b")
+    assert ticked(line) == []
+    notes.report(first, 1, 2, "one")
+    notes.report(first, 2, 2, "two")
+    assert [(token, read_note(note)) for token, note in ticked(line)] == [("a", first.progress)]
+    notes.report(second, 1, None, "")
+    assert [token for token, _ in ticked(line)] == ["b"]
+    assert ticked(line) == []
+    del line.held["a"]
+    notes.report(second, 2, None, "")
+    assert [token for token, _ in ticked(line)] == ["b"]
+    assert set(line.channel._told) == {"b"}
+
+
+def test_progress_that_a_parent_did_not_read_is_sent_again(line: Line) -> None:
+    notes, run = reporting(line), line.hold("a")
+    while not line.channel._unsent:
+        line.channel.tick(ManualClock())
+    notes.report(run, 1, None, "")
+    line.channel.tick(ManualClock())  # dropped
+    line.said()
+    line.channel.tick(ManualClock())
+    told = [message for message in line.said() if isinstance(message, messages.Tick)]
+    assert [token for message in told for token, _ in message.notes] == ["a"]
+
+
+def test_a_worker_whose_store_is_its_own_keeps_its_progress_for_its_own_heart(line: Line) -> None:
+    notes, run = reporting(line), line.hold("a")
+    line.channel.dsn = None
+    notes.report(run, 1, None, "")
+    assert ticked(line) == []
+    assert notes.gate.waiting
+
+
+@async_test
+async def test_the_loss_before_a_suspect_travels_with_it() -> None:
+    line, clock = Line(), ManualClock()
+    driver = MemoryDriver("memory://")
+    await driver.open()
+    await driver.enqueue([JobRecord(id="a", type="t")], clock.now())
+    handlers = HandlerRegistry()
+    handlers.add(Handler("t", lambda: None))
+    for _ in range(2):
+        await driver.reserve(["default"], clock.now(), LEASE, 1, "dead")
+        clock.advance(LEASE)
+    line.channel.dsn = "redis://somewhere"
+    taker = line.channel.hand_over(driver, clock, handlers, settings(name="w"))
+    assert await taker.reserve(["default"], clock.now(), LEASE, 1, "w") == []
+    [told] = [message for message in line.said() if isinstance(message, messages.SuspectTaken)]
+    line.channel.suspect = told.lease
+    [reserved] = await taker.reserve(["default"], clock.now(), LEASE, 1, "other")
+    assert reserved.lost_by == Lost("dead", clock.now() - LEASE, clock.now())
+    assert (reserved.job.deliveries, reserved.job.ran_on) == (3, "w")
+    await driver.close()
+    line.close()

@@ -6,16 +6,18 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers.memory import MemoryDriver
+from taskharbor.model.attempts import attempts_of
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.events import Event, Observers
 from taskharbor.model.job import JobRecord, WorkerInfo
 from taskharbor.model.lease import Lease
+from taskharbor.model.times import to_ms
 from taskharbor.testing import ManualClock
 from taskharbor.worker.supervisor import heart as heart_module
 from taskharbor.worker.supervisor import messages
 from taskharbor.worker.supervisor.heart import FleetHeart
 from taskharbor.worker.supervisor.process import Process
-from tests.supervisor.child_messages import LEASE, NOW, async_test, receive, taken
+from tests.supervisor.child_messages import LEASE, NOW, async_test, receive, taken, tick
 
 
 @async_test
@@ -129,3 +131,109 @@ async def test_one_known_job_proves_that_the_store_is_the_right_one() -> None:
     assert told == [(1, ["JobNotFound"])]
     await heart.stop()
     await store.close()
+
+
+class Taking:
+    """A store with one reserved job, a supervisor's heart on it, and the process that holds the job."""
+
+    def __init__(self, name: str) -> None:
+        self.dsn = f"memory://{name}"
+        self.store = MemoryDriver(self.dsn)
+        self.process = Process(0, ManualClock())
+
+    async def __aenter__(self) -> "Taking":
+        await self.store.open()
+        await self.store.enqueue([JobRecord(id="a", type="t")], NOW)
+        fleet = [self.process]
+        self.heart = FleetHeart(self.dsn, lambda: fleet, lease=LEASE, every=3600, observers=Observers())
+        await self.heart._opened.wait()
+        [self.reserved] = await self.store.reserve(["default"], self.heart._clock.now(), LEASE, 1, "w")
+        lease = self.reserved.lease
+        lost = ("dead", None, 1_000)
+        held = messages.TakenLease("a", "default", lease.token, to_ms(lease.expires_at), 0, None, lost)
+        receive(self.process, messages.Taken([held], []))
+        self.process.worker = "w"
+        self.process.on_note = self.heart.notes.signal
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.heart.stop()
+        await self.store.close()
+
+    async def job(self) -> JobRecord:
+        return (await self.store.inspect("a", self.heart._clock.now())).job
+
+    def report(self, note: bytes) -> None:
+        receive(self.process, tick(notes=[(self.reserved.lease.token, note), ("unknown", b"x")]))
+
+
+@async_test
+async def test_progress_of_a_process_is_stored_at_once_long_before_the_next_renewal() -> None:
+    async with Taking("fleet-notes") as taking:
+        taking.report(b"one")
+        while (await taking.job()).note != b"one":
+            await asyncio.sleep(0)
+        assert not taking.process.leases[taking.reserved.lease.token].note
+
+
+@async_test
+async def test_progress_that_could_not_be_stored_waits_unless_something_newer_has_come() -> None:
+    async with Taking("fleet-notes-again") as taking:
+        heart, held = taking.heart, taking.process.leases[taking.reserved.lease.token]
+        taking.process.on_note = None
+        extend, newer = heart._driver.extend, [b"", b"two"]
+
+        async def fails(*given: Any, **more: Any) -> Any:
+            if note := newer.pop(0):
+                taking.report(note)
+            raise BackendUnavailable("away")
+
+        for left in (b"one", b"two"):
+            taking.report(b"one")
+            heart._driver.extend = fails  # type: ignore[method-assign]  # replaced for the test
+            with pytest.raises(BackendUnavailable):
+                await heart.beat(only_notes=True)
+            assert (held.note, heart.notes.waiting) == (left, True)
+        heart._driver.extend = extend  # type: ignore[method-assign]  # as it was
+        await heart.beat()
+        assert ((await taking.job()).note, held.note) == (b"two", b"")
+
+
+@async_test
+async def test_without_progress_a_renewal_is_the_call_that_it_was() -> None:
+    async with Taking("fleet-no-notes") as taking:
+        calls: list[tuple[Any, ...]] = []
+
+        async def extend(*given: Any) -> list[Lease]:
+            calls.append(given[1:])
+            return list(given[0])
+
+        taking.heart._driver.extend = extend  # type: ignore[assignment, method-assign]  # replaced for the test
+        await taking.heart.beat(only_notes=True)
+        assert calls == []
+        await taking.heart.beat()
+        assert [len(given) for given in calls] == [2]
+
+
+@async_test
+async def test_what_a_killed_process_held_is_kept_as_given_back_and_so_is_the_loss_before_it() -> None:
+    async with Taking("fleet-trail") as taking:
+        await taking.store.release("w", taking.heart._clock.now())
+        [taking.reserved] = await taking.store.reserve(["default"], taking.heart._clock.now(), LEASE, 1, "w")
+        lease = taking.reserved.lease
+        lost = messages.write_lost(taking.reserved.lost_by)
+        held = messages.TakenLease("a", "default", lease.token, to_ms(lease.expires_at), 0, None, lost)
+        receive(taking.process, messages.Taken([held], [], all=True))
+        taking.process.killed = True
+        await taking.heart._give_back(taking.process)
+        info = await taking.store.inspect("a", taking.heart._clock.now())
+        kinds = [(each.number, each.kind.value, each.worker, each.error) for each in attempts_of(info)]
+        assert kinds == [(1, "lost", "w", ""), (2, "given_back", "w", "its process was killed")]
+
+
+@async_test
+async def test_a_suspect_that_no_process_could_run_is_kept_as_given_back() -> None:
+    async with Taking("fleet-suspect") as taking:
+        await taking.heart.give_back(taking.process.leases[taking.reserved.lease.token], 1.0)
+        info = await taking.store.inspect("a", taking.heart._clock.now())
+        assert [(each.number, each.kind.value) for each in attempts_of(info)] == [(1, "given_back")]

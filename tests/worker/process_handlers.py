@@ -122,3 +122,8 @@ def checking(ctx: JobContext) -> str:
     while True:
         ctx.cancelled.wait(0.01)
         ctx.cancelled.check()
+
+
+def reports(ctx: JobContext) -> None:
+    ctx.progress(1, 2, "in a process")
+    ctx.cancelled.wait(60)

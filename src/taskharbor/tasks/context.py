@@ -1,6 +1,6 @@
 """What a handler knows about the job it runs: `JobContext`, and the signal to stop.
 
-A handler receives it in a parameter that is annotated with `JobContext`. Nothing here calls the store.
+A handler receives it in a parameter that is annotated with `JobContext`. Nothing here calls the store itself.
 """
 
 from __future__ import annotations
@@ -209,7 +209,11 @@ class JobContext(msgspec.Struct, eq=False, weakref=True):
         return self._log
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Report to observers how far this job is. Costs no call to the store."""
+        """Report how far this job is: to observers at once, to the store within about two seconds.
+
+        It costs no call of its own, however often it is called: a heartbeat takes the newest along. What is not a
+        finite number, or not text, is left out of the store.
+        """
         if self._progress is not None:
             self._progress(self.job, done, total, note)
 

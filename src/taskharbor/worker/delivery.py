@@ -19,6 +19,7 @@ import msgspec
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease, Lost
 from taskharbor.model.outcome import Outcome
+from taskharbor.model.progress import Progress
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.handler import Handler
 from taskharbor.worker.transaction import HandlerTransaction
@@ -51,6 +52,8 @@ class Delivery(msgspec.Struct, eq=False):
     stuck: bool = False  # still running long after it was decided without its handler
     stop_reason: str = ""  # why it was interrupted: "timeout", "cancelled", "lease lost", "shutdown"
     why: str = ""  # why it was given back, if it was
+    progress: Progress | None = None  # what its handler last reported; set in the handler's thread
+    noted: Progress | None = None  # the one that the store has; set by the heart
 
     def tell_to_stop(self, reason: str) -> None:
         """Set the handler's `ctx.cancelled`. The first reason stays."""

@@ -34,6 +34,13 @@ def masked_outcome(job: JobRecord, codec: Codec, outcome: Outcome) -> Outcome:
     return outcome
 
 
+def masked_text(job: JobRecord, codec: Codec, text: str) -> str:
+    """A handler's own words, masked like error text."""
+    if BIND_KEY not in job.metadata and type(codec) is JsonCodec:
+        return text
+    return mask((text,), _unseen(job, codec))[0]
+
+
 def masked_summary(error: BaseException, value: object) -> str:
     """The summary of an error about a value, with the value masked: a codec may quote what it cannot encode."""
     try:

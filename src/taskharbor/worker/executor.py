@@ -35,6 +35,7 @@ from taskharbor.worker.invocation import Invocation
 from taskharbor.worker.middleware import CallMiddleware, Middleware
 from taskharbor.worker.outcome_queue import OutcomeQueue
 from taskharbor.worker.outcomes import OutcomeBuilder
+from taskharbor.worker.progress_notes import ProgressNotes
 from taskharbor.worker.result_binder import Unbindable
 from taskharbor.worker.settings import WorkerSettings
 from taskharbor.worker.stop_budget import leave_behind
@@ -64,6 +65,7 @@ class Executor:
         held: dict[str, Delivery],
         outcomes: OutcomeQueue,
         transactions: SqlDriver | None = None,
+        notes: ProgressNotes | None = None,
     ) -> None:
         self._settings = settings
         self._handlers = handlers
@@ -98,6 +100,7 @@ class Executor:
             observers=observers,
             running=self.capacity.running,
             transactions=transactions,
+            notes=notes,
         )
         self._suspects = SuspectGate(max_lost=settings.max_lost, held=held, decider=self.decider, launch=self._launch)
         self._stopping = False

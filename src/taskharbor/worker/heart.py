@@ -14,16 +14,20 @@ import threading
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from typing import cast
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.features import AttemptsDriver
 from taskharbor.model.clock import Clock
-from taskharbor.model.errors import BackendUnavailable, TaskHarborError
+from taskharbor.model.errors import BackendUnavailable, InvalidJob, TaskHarborError
 from taskharbor.model.events import HandlerBlocked, Observers
 from taskharbor.model.job import JobRecord
 from taskharbor.model.lease import Lease
+from taskharbor.model.progress import Progress
 from taskharbor.worker import executor, invocation
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.outage import Backoff, Outage
+from taskharbor.worker.progress_notes import ProgressNotes, written
 from taskharbor.worker.stop_budget import StopBudget, close
 
 logger = logging.getLogger("taskharbor.worker")
@@ -52,6 +56,7 @@ class Heart:
         lease: timedelta,
         every: float,
         on_lost: Callable[[Delivery, TaskHarborError], None],
+        notes: ProgressNotes | None = None,
     ) -> None:
         self._clock = clock
         self.outage = outage
@@ -59,36 +64,86 @@ class Heart:
         self._lease = lease
         self.every = every
         self._on_lost = on_lost
+        self.notes = notes  # None: the store keeps no progress
         self._backoff = Backoff()
+        self._extending = asyncio.Lock()  # one call at a time: a reply must not put back an older end of a lease
+
+    async def run(self, driver: Driver) -> None:
+        """Extend all leases again and again, and in between those whose jobs have reported progress."""
+        storing = None if self.notes is None else asyncio.ensure_future(self._store_notes(driver, self.notes))
+        seconds = self.every
+        try:
+            while True:
+                await self._clock.sleep(seconds)
+                seconds = await self.beat(driver)
+        finally:
+            if storing is not None:
+                storing.cancel()
+
+    async def _store_notes(self, driver: Driver, notes: ProgressNotes) -> None:
+        while True:
+            await notes.gate.wait(self._clock)
+            await self.store_notes(driver)
 
     async def beat(self, driver: Driver) -> float:
         """Extend all leases; return after how many seconds to do it again."""
         moment = self._clock.monotonic()
+        if self.notes is not None:
+            self.notes.gate.take(self._clock)
         deliveries = [each for each in list(self._held.values()) if not overdue(each, moment)]
-        if deliveries:
-            try:
-                leases = [each.lease for each in deliveries]
-                results = await driver.extend(leases, self._clock.now(), self._lease)
-                if len(results) != len(leases):
-                    raise RuntimeError(f"the driver returned {len(results)} results for {len(leases)} leases")
-            except Exception as error:
-                self.outage.failed("extend", error)
-                return min(self._backoff.next(), self.every)
-            self.outage.answered("extend")
-            again = False
-            for delivery, result in zip(deliveries, results, strict=True):
-                if isinstance(result, Lease):
-                    delivery.lease = result
-                elif isinstance(result, BackendUnavailable):
-                    again = True  # its record is locked, which says nothing about the lease
-                elif not delivery.decided and delivery.lease.token in self._held:
-                    self._on_lost(delivery, result)  # a decided one is being settled: the store decides then
-            if again:
-                return min(self._backoff.next(), self.every)
-        else:
+        if not deliveries:
             self.outage.answered("extend")  # nothing to renew: an earlier failure no longer matters
+        elif not await self._extend(driver, deliveries):
+            return min(self._backoff.next(), self.every)
         self._backoff.reset()
         return max(self.every - (self._clock.monotonic() - moment), 0)  # a slow store must not stretch the interval
+
+    async def store_notes(self, driver: Driver) -> None:
+        """Extend the leases of the jobs whose progress waits to be stored, and store it."""
+        assert self.notes is not None
+        self.notes.gate.take(self._clock)
+        moment, held = self._clock.monotonic(), list(self._held.values())
+        waiting = [each for each in held if each.progress is not each.noted and not each.decided]
+        if deliveries := [each for each in waiting if not overdue(each, moment)]:
+            await self._extend(driver, deliveries)
+
+    async def _extend(self, driver: Driver, deliveries: list[Delivery]) -> bool:
+        """Extend leases, with the progress that waits; return False if some have to be tried again soon."""
+        leases = [each.lease for each in deliveries]
+        notes = {} if self.notes is None else self.notes.take(deliveries)
+        try:
+            async with self._extending:
+                if notes:  # only a driver that takes them has any
+                    taker = cast(AttemptsDriver, driver)
+                    results = await taker.extend(leases, self._clock.now(), self._lease, written(notes))
+                else:
+                    results = await driver.extend(leases, self._clock.now(), self._lease)
+            if len(results) != len(leases):
+                raise RuntimeError(f"the driver returned {len(results)} results for {len(leases)} leases")
+        except Exception as error:
+            self.outage.failed("extend", error)
+            self._wait_again(notes)
+            return False
+        self.outage.answered("extend")
+        again = False
+        for delivery, lease, result in zip(deliveries, leases, results, strict=True):
+            if isinstance(result, Lease):
+                delivery.lease = result
+                delivery.noted = notes.get(lease.token, delivery.noted)
+            elif isinstance(result, BackendUnavailable):
+                again = True  # its record is locked, which says nothing about the lease
+            elif isinstance(result, InvalidJob) and lease.token in notes:
+                delivery.noted = notes[lease.token]  # the store does not take it: without it the lease is extended
+                again = True
+            elif not delivery.decided and lease.token in self._held:
+                self._on_lost(delivery, result)  # a decided one is being settled: the store decides then
+        if again:
+            self._wait_again(notes)
+        return not again
+
+    def _wait_again(self, notes: dict[str, Progress]) -> None:
+        if notes and self.notes is not None:
+            self.notes.gate.waiting = True
 
 
 class LoopHeart:
@@ -111,10 +166,7 @@ class LoopHeart:
             await budget.ended(self._task)
 
     async def _run(self) -> None:
-        seconds = self._heart.every
-        while True:
-            await self._clock.sleep(seconds)
-            seconds = await self._heart.beat(self._driver)
+        await self._heart.run(self._driver)
 
 
 class ThreadHeart:
@@ -179,10 +231,7 @@ class ThreadHeart:
     async def keep(self) -> None:
         """Renew for ever."""
         await self._open()
-        seconds = self._heart.every
-        while True:
-            await self._clock.sleep(seconds)
-            seconds = await self._heart.beat(self._driver)
+        await self._heart.run(self._driver)
 
     async def _open(self) -> None:
         backoff = Backoff()

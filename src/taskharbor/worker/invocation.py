@@ -23,6 +23,7 @@ from taskharbor.tasks.handler import Handler
 from taskharbor.tasks.options import PROCESS_KEY
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.middleware import CallMiddleware, Middleware, await_within, call_within, wrap
+from taskharbor.worker.progress_notes import ProgressNotes
 from taskharbor.worker.threads import Threads, unwrap
 from taskharbor.worker.transaction import HandlerTransaction
 
@@ -33,7 +34,8 @@ NO_CONTEXT = JobContext(JobRecord(id="none", type="none"))  # for handlers that 
 
 
 class Invocation:
-    """Calls handlers. `transactions`: the driver, if its store has `ctx.transaction()`."""
+    """Calls handlers. `transactions`: the driver, if its store has `ctx.transaction()`; `notes`: if it keeps
+    progress."""
 
     def __init__(
         self,
@@ -44,6 +46,7 @@ class Invocation:
         observers: Observers,
         running: Collection[Delivery],
         transactions: SqlDriver | None,
+        notes: ProgressNotes | None,
     ) -> None:
         self._worker = worker
         self._middleware = tuple(middleware)
@@ -52,6 +55,7 @@ class Invocation:
         self._observers = observers
         self._running = running
         self._transactions = transactions
+        self._notes = notes
         self._threads = Threads("taskharbor-job")
         self._children: ChildProcesses | None = None  # made for the first job that needs one
 
@@ -126,7 +130,8 @@ class Invocation:
 
     def _context(self, delivery: Delivery) -> JobContext:
         begin = None if self._transactions is None else partial(self._begin_transaction, delivery)
-        context = delivery.context = JobContext(delivery.job, self._worker, delivery.deadline, self._on_progress, begin)
+        on_progress = partial(self._on_progress, delivery)
+        context = delivery.context = JobContext(delivery.job, self._worker, delivery.deadline, on_progress, begin)
         return context
 
     def _begin_transaction(self, delivery: Delivery) -> Any:
@@ -144,5 +149,8 @@ class Invocation:
             raise RuntimeError("ctx.transaction() was called after its job had ended")
         return transaction.given
 
-    def _on_progress(self, job: JobRecord, done: float, total: float | None, note: str) -> None:
+    def _on_progress(self, delivery: Delivery, job: JobRecord, done: float, total: float | None, note: str) -> None:
+        """What `ctx.progress()` calls, in the handler's thread."""
         self._observers.emit(JobProgress(job, self._worker, done, total, note))
+        if self._notes is not None:
+            self._notes.report(delivery, done, total, note)

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from taskharbor.drivers.contract import Driver, SqlDriver
+from taskharbor.drivers.features import ATTEMPTS, offers
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.errors import TaskHarborError
@@ -29,6 +30,7 @@ from taskharbor.worker.heart import Heart, LoopHeart, LoopWatch, ThreadHeart
 from taskharbor.worker.middleware import CallMiddleware, Middleware
 from taskharbor.worker.outage import Outage
 from taskharbor.worker.outcome_queue import OutcomeQueue
+from taskharbor.worker.progress_notes import ProgressNotes
 from taskharbor.worker.result_binder import ResultBinder
 from taskharbor.worker.settings import WorkerSettings
 from taskharbor.worker.settler import Settler
@@ -62,6 +64,7 @@ class Services:
         self._observers = observers
         self._held = held = dict[str, Delivery]()  # every delivery of this worker, by the token of its lease
         self._outcomes = OutcomeQueue(max(64, settings.concurrency * 4))
+        self._notes = ProgressNotes(clock) if offers(driver, ATTEMPTS) else None
         self.executor = Executor(
             settings=settings,
             handlers=handlers,
@@ -73,6 +76,7 @@ class Services:
             held=held,
             outcomes=self._outcomes,
             transactions=cast(SqlDriver, driver) if hasattr(driver, "transaction") else None,
+            notes=self._notes,
         )
         self.capacity = self.executor.capacity
         self.fetcher = Fetcher(
@@ -190,7 +194,13 @@ class Services:
             loop.call_soon_threadsafe(self.executor.interrupts.lose, delivery, error)
 
         heart = Heart(
-            clock=clock, outage=outage, held=held, lease=settings.lease, every=settings.heartbeat, on_lost=on_lost
+            clock=clock,
+            outage=outage,
+            held=held,
+            lease=settings.lease,
+            every=settings.heartbeat,
+            on_lost=on_lost,
+            notes=self._notes,
         )
         if channel is not None:
             return channel.heart(settings, heart, driver.sibling(), clock, watch, held, on_lost)

@@ -28,10 +28,12 @@ from taskharbor.model.errors import (
     TaskHarborError,
 )
 from taskharbor.model.lease import Lease
+from taskharbor.model.progress import Progress
 from taskharbor.model.times import from_ms
 from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.heart import Heart, LoopWatch, ThreadHeart, overdue
+from taskharbor.worker.progress_notes import ProgressNotes, written
 from taskharbor.worker.settings import WorkerSettings
 from taskharbor.worker.supervisor import messages
 from taskharbor.worker.supervisor.handover_driver import HandoverDriver
@@ -69,6 +71,8 @@ class ChildChannel:
         self._held: dict[str, Delivery] = {}
         self._reported: dict[str, messages.TakenLease] = {}
         self._fresh: set[str] = set()  # reported, and not yet in `held`
+        self.notes: ProgressNotes | None = None  # None: the store keeps no progress
+        self._told: dict[str, Progress] = {}  # what was last sent of each job's progress, by token
         self._on_lost: Callable[[Delivery, TaskHarborError], None] | None = None
         self._serve = threading.Event()  # a spare may serve, or has to end
         self._orphan = False  # the parent is gone: nothing that is sent arrives
@@ -120,7 +124,7 @@ class ChildChannel:
         on_lost: Callable[[Delivery, TaskHarborError], None],
     ) -> ThreadHeart:
         """A heart that renews nothing as long as the parent does."""
-        self._held, self._on_lost = held, on_lost
+        self._held, self._on_lost, self.notes = held, on_lost, heart.notes
         self._send(messages.Ready(settings.name, self.dsn, self.offer))
         self.ready = True
         return _SupervisedHeart(heart, driver, clock, watch, self, settings)
@@ -162,7 +166,8 @@ class ChildChannel:
         if worker is None:
             return
         health, now = worker.health(), clock.monotonic()
-        self._send(
+        fresh = self._new_progress()
+        sent = self._send(
             messages.Tick(
                 ok=health.ok,
                 state=health.state,
@@ -175,8 +180,23 @@ class ChildChannel:
                 slots=health.slots,
                 stuck=health.stuck,
                 blocked_for=health.blocked_for,
+                notes=list(written(fresh).items()),
             )
         )
+        if sent:
+            self._told.update(fresh)
+        elif fresh and self.notes is not None:
+            self.notes.gate.waiting = True
+
+    def _new_progress(self) -> dict[str, Progress]:
+        """What jobs have reported since it was last sent to the parent; nothing if the parent renews no leases."""
+        if self.notes is None or not self.notes.gate.waiting or not self.hands_on:
+            return {}
+        self.notes.gate.waiting = False
+        for token in [token for token in self._told if token not in self._held]:
+            del self._told[token]
+        held = list(self._held.items())
+        return {token: each.progress for token, each in held if each.progress not in (None, self._told.get(token))}
 
     def _gone(self) -> list[str]:
         with self._lock:
@@ -299,11 +319,16 @@ class _SupervisedHeart(ThreadHeart):
     async def _beat_if_needed(self) -> None:
         while True:
             await asyncio.sleep(self._every)
-            if self._neglected():
-                if not self._opened:
-                    await self._open()
-                    self._opened = True
+            notes, channel = self._heart.notes, self._channel
+            own_notes = notes is not None and notes.gate.waiting and not channel.hands_on
+            neglected = self._neglected()
+            if (neglected or own_notes) and not self._opened:
+                await self._open()
+                self._opened = True
+            if neglected:
                 await self._heart.beat(self._driver)
+            elif own_notes:
+                await self._heart.store_notes(self._driver)
 
     def _neglected(self) -> bool:
         now, moment = self._clock.now(), self._clock.monotonic()

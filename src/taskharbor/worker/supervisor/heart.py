@@ -11,14 +11,16 @@ its worker, is not the store that the process uses: then nothing is reported, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from typing import cast
 
 from taskharbor.drivers.contract import Driver, open_existing
+from taskharbor.drivers.features import AttemptsDriver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import StoreClock, follow, is_stale
-from taskharbor.model.errors import BackendUnavailable, JobNotFound
+from taskharbor.model.errors import BackendUnavailable, InvalidJob, JobNotFound, TaskHarborError
 from taskharbor.model.events import Observers
 from taskharbor.model.lease import Lease
 from taskharbor.model.outcome import Retry
@@ -26,6 +28,7 @@ from taskharbor.model.process_events import JobsReleased, LeasesNotKept, StoreDi
 from taskharbor.model.times import to_ms
 from taskharbor.policy.trail import with_trail
 from taskharbor.worker.outage import Backoff
+from taskharbor.worker.progress_notes import NoteGate
 from taskharbor.worker.supervisor.process import HeldLease, Process
 from taskharbor.worker.upkeep import ROUND_INTERVAL_S
 
@@ -54,13 +57,19 @@ class FleetHeart:
         self._clock = StoreClock()
         self._opened = asyncio.Event()
         self._ending = asyncio.Event()
-        self._task = asyncio.create_task(self._run(), name="taskharbor-fleet-heart")
         self._failing = False
+        self._extending = asyncio.Lock()  # one call at a time: a reply must not put back an older end of a lease
+        self.notes = NoteGate()  # signals that a process has reported progress of a job
+        self._tasks = (
+            asyncio.create_task(self._run(), name="taskharbor-fleet-heart"),
+            asyncio.create_task(self._store_notes(), name="taskharbor-fleet-notes"),
+        )
 
     async def stop(self) -> None:
         """Stop renewing, and close the connection."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._driver.close()
 
     async def _run(self) -> None:
@@ -94,16 +103,30 @@ class FleetHeart:
                 backoff.reset()
                 seconds = self._every
 
-    async def beat(self) -> bool:
-        """Renew all renewable leases in one call; return whether some have to be tried again soon."""
+    async def _store_notes(self) -> None:
+        await self._opened.wait()
+        while True:
+            await self.notes.wait(self._clock)
+            try:
+                await self.beat(only_notes=True)
+            except Exception as error:
+                self._failed("extend", error)
+
+    async def beat(self, *, only_notes: bool = False) -> bool:
+        """Renew all renewable leases in one call; return whether some have to be tried again soon.
+
+        `only_notes`: only those of jobs whose progress waits to be stored.
+        """
+        self.notes.take(self._clock)
         now = self._clock.monotonic()
         due: list[tuple[Process, HeldLease]] = []
         for process in self._fleet():
-            due += ((process, held) for held in process.renewable(now))
+            due += ((process, held) for held in process.renewable(now) if held.note or not only_notes)
         if not due:
             return False
         again = False
-        results = await self._driver.extend([held.lease for _, held in due], self._clock.now(), self._lease)
+        async with self._extending:
+            results = await self._extend([held for _, held in due])
         news: dict[Process, tuple[list[tuple[str, int]], list[tuple[str, str, str]]]] = {}
         for (process, held), result in zip(due, results, strict=True):
             renewed, lost = news.setdefault(process, ([], []))
@@ -112,6 +135,8 @@ class FleetHeart:
                 renewed.append((result.token, to_ms(result.expires_at)))
             elif isinstance(result, BackendUnavailable):
                 again = True  # its record is locked, which says nothing about the lease
+            elif isinstance(result, InvalidJob):
+                again = True  # the store does not take its progress: without it the lease is extended
             else:
                 lost.append((held.lease.token, type(result).__name__, str(result)))
         for process, (renewed, lost) in news.items():
@@ -124,6 +149,31 @@ class FleetHeart:
                 process.elsewhere = True
                 self._observers.emit(StoreDiffers(process.pid, process.number, process.worker))
         return again
+
+    async def _extend(self, leases: Sequence[HeldLease]) -> Sequence[Lease | TaskHarborError]:
+        """Extend leases, with the progress that waits."""
+        now, extended = self._clock.now(), [held.lease for held in leases]
+        sent = {held.lease.token: held.note for held in leases if held.note}
+        if not sent:
+            return await self._driver.extend(extended, now, self._lease)
+        for held in leases:
+            held.note = b""
+        try:
+            # Only a process whose driver keeps progress sends any.
+            results = await cast(AttemptsDriver, self._driver).extend(extended, now, self._lease, sent)
+        except Exception:
+            self._put_back(sent, leases)
+            raise
+        self._put_back(
+            sent, [held for held, one in zip(leases, results, strict=True) if isinstance(one, BackendUnavailable)]
+        )
+        return results
+
+    def _put_back(self, sent: Mapping[str, bytes], leases: Iterable[HeldLease]) -> None:
+        """What was not stored waits again, unless something newer has come."""
+        for held in leases:
+            held.note = held.note or sent.get(held.lease.token, b"")
+            self.notes.waiting = self.notes.waiting or bool(held.note)
 
     async def _knows(self, process: Process) -> bool:
         """Whether the worker of a process has sent a heartbeat to this store, as every worker does."""

@@ -4,7 +4,7 @@
     child → parent   Waiting (a spare), Ready or StartFailed, Taken, SuspectTaken, Tick, StoppedServing
 
 The socket is private to the two, so the store's address may travel here with its password, which an argument would
-show in every list of processes. No payload ever travels here.
+show in every list of processes. No payload ever travels here; what a handler says about its progress does.
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ class SuspectTaken(msgspec.Struct, frozen=True, tag="Suspect"):
 
 
 class Tick(msgspec.Struct, frozen=True, tag=True):
-    """A heartbeat, about once a second: the health of the worker, and how many seconds its jobs may still run."""
+    """A heartbeat, about once a second: the health of the worker, how many seconds its jobs may still run, and their
+    progress as the store keeps it, where it is new."""
 
     ok: bool
     state: str
@@ -155,6 +156,7 @@ class Tick(msgspec.Struct, frozen=True, tag=True):
     slots: int = 0
     stuck: int = 0
     blocked_for: float = 0.0
+    notes: list[tuple[str, bytes]] = []
 
     def __repr__(self) -> str:
         return shown(self, "ok", "state", "busy", "running", "store_error", "slots", "stuck", "blocked_for")

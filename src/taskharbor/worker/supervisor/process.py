@@ -39,6 +39,7 @@ class HeldLease(msgspec.Struct):
     attempts: int
     until: float | None
     lost_by: Lost | None = None  # the execution before, if it was lost
+    note: bytes = b""  # progress that waits to be stored
 
 
 def held_lease(taken: messages.TakenLease, now: float) -> HeldLease:
@@ -70,6 +71,7 @@ class Process:
         self.left_at: float | None = None  # when it reported that it has stopped serving
         self.on_suspect: Callable[[messages.TakenLease], None] | None = None  # another process should run it
         self.on_waiting: Callable[[], None] | None = None  # called when a spare has imported everything
+        self.on_note: Callable[[], None] | None = None  # called when progress waits to be stored
         self.ready, self.tired, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._clock = clock
         self._max_jobs = max_jobs
@@ -265,6 +267,11 @@ class Process:
         for token, seconds in message.due:
             if (lease := self.leases.get(token)) is not None:
                 lease.until = self.heard_at + seconds + OVERDUE_S
+        for token, note in message.notes:
+            if (lease := self.leases.get(token)) is not None:
+                lease.note = note
+        if message.notes and self.on_note is not None:
+            self.on_note()
         if message.busy and not message.store_error and not message.blocked_for:
             self.polled_at = self.heard_at
         elif message.polled_seconds_ago is not None:

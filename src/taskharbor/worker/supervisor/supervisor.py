@@ -157,6 +157,7 @@ class Supervisor:
     async def _launch(self, process: Process, setup: messages.Setup) -> Process:
         process.on_suspect = partial(self._on_suspect, process)
         process.on_waiting = partial(self._on_waiting, process)
+        process.on_note = self._on_note
         try:
             await process.connect(setup, partial(self._on_ready, process))
             process.spawn(self._command)
@@ -192,6 +193,10 @@ class Supervisor:
 
     def _on_waiting(self, process: Process) -> None:
         self._emit(ProcessWaiting(process.pid))
+
+    def _on_note(self) -> None:
+        if self._heart is not None:
+            self._heart.notes.signal()
 
     def _on_suspect(self, process: Process, lease: messages.TakenLease) -> None:
         self._in_background(self._suspects.take(process, lease, ending=self._ending.is_set()))
