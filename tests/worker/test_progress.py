@@ -5,6 +5,7 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -28,10 +29,11 @@ class Watched(MemoryDriver):
         super().__init__()
         self.extends: list[tuple[set[str], set[str]]] = []
         self.trouble: list[Any] = []
+        self.stored: SimpleQueue[set[str]] = SimpleQueue()
 
     def sibling(self) -> "Watched":
         other = Watched()
-        other.store, other.extends, other.trouble = self.store, self.extends, self.trouble
+        other.store, other.extends, other.trouble, other.stored = self.store, self.extends, self.trouble, self.stored
         return other
 
     async def extend(
@@ -43,7 +45,10 @@ class Watched(MemoryDriver):
             if isinstance(what, Exception):
                 raise what
             return [what(lease.job_id) for lease in leases]
-        return await super().extend(leases, now, lease_for, notes)
+        results = await super().extend(leases, now, lease_for, notes)
+        if notes:
+            self.stored.put(set(notes))
+        return results
 
 
 class Reporter:
@@ -191,29 +196,29 @@ async def test_a_store_without_the_feature_gets_nothing(bench: Bench) -> None:
         Watched.features = features
 
 
-@heard_test
-async def test_progress_of_a_thread_and_of_a_child_process_is_stored(bench: Bench) -> None:
-    gate = threading.Event()
-    worker = bench.worker(heart="thread")
+@pytest.mark.parametrize("where", ["thread", "process"])
+def test_progress_of_a_thread_and_of_a_child_process_is_stored(where: str) -> None:
+    @heard_test
+    async def scenario(bench: Bench) -> None:
+        bench.driver = driver = Watched()
+        gate = threading.Event()
+        worker = bench.worker(heart="thread")
 
-    def function(ctx: JobContext) -> None:
-        ctx.progress(1, 2, "in a thread")
-        gate.wait(30)
+        def function(ctx: JobContext) -> None:
+            ctx.progress(1, 2, "in a thread")
+            gate.wait(30)
 
-    worker.register("t", function)
-    worker.register("p", process_handlers.reports, process=True)
-    await bench.enqueue(job("t"), job("p", "p"))
-    async with bench.running(worker):
-        for id, note in (("t", "in a thread"), ("p", "in a process")):
-            while True:
-                found = read_note((await bench.info(id)).job.note)
-                if found is not None:
-                    break
-                bench.clock.advance(0.1)
-                await asyncio.sleep(0.001)
-            assert (found.done, found.total, found.note) == (1, 2, note)
-        gate.set()
-        await bench.driver.cancel(["p"], bench.clock.now())
+        worker.register("thread", function)
+        worker.register("process", process_handlers.reports, process=True)
+        await bench.enqueue(job("j", where))
+        async with bench.running(worker):
+            await asyncio.to_thread(driver.stored.get, True, 30)
+            found = read_note((await bench.info("j")).job.note)
+            assert found is not None
+            assert (found.done, found.total, found.note) == (1, 2, f"in a {where}")
+            gate.set()
+
+    scenario()
 
 
 class Shouting:
