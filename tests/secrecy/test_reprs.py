@@ -100,9 +100,9 @@ def shown(value: object) -> set[str]:
 
 NAMES = {
     "app", "base", "cause", "code", "doing", "edges", "end", "error_class", "expected", "fingerprint", "flow",
-    "flow_id", "format", "gid", "handover", "heart", "heir", "heir_queue", "host", "hosts", "id", "job_id", "job_type", "jobs",
-    "kind", "migrate", "name", "known", "path", "queue", "queues", "schema", "script", "state", "status", "synchronous",
-    "theme", "title", "type", "tasks", "used", "waiting_for", "waits", "where", "worker", "workers",
+    "flow_id", "format", "gid", "handover", "heart", "heir", "heir_queue", "host", "hosts", "id", "job_id", "job_type",
+    "jobs", "kind", "migrate", "name", "known", "path", "queue", "queues", "schema", "script", "state", "status",
+    "synchronous", "theme", "title", "type", "tasks", "used", "waiting_for", "waits", "where", "worker", "workers",
 }  # fmt: skip
 """Fields that name things, in whatever class: nobody's data."""
 
