@@ -172,7 +172,7 @@ async def one_foreign(store: Store, size: int) -> None:
 
 
 async def page(store: Store) -> None:
-    store.driver.reader._foreign_ids.clear()  # a page that searches
+    store.driver.reader.cache.foreign_ids.clear()  # a page that searches
     assert len((await store.driver.list(now=store.now, queue="default", limit=100)).items) == 100
 
 

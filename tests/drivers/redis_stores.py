@@ -89,6 +89,14 @@ FIELDS = {
     "result": "th_res",
     "state": "state",
     "timeout": "timeout_ms",
+    "began_at": "th_began",
+    "ran_on": "th_worker",
+    "trail": "th_trail",
+    "error_class": "th_err",
+    "fingerprint": "th_fp",
+    "note": "th_note",
+    "edits": "th_ed",
+    "keep_for": "th_keep",
 }
 VALUES = {
     "empty": b"",

@@ -11,6 +11,7 @@ from tests.servers import redis as servers
 
 @pytest.mark.lane("conformance-cluster")
 class TestCluster(DriverCases):
+    features = RedisDriver.features
     damage_samples = lanes.figure(test=8, chaos=1_000)
     damage_seed = lanes.part()  # others with each commit
 

@@ -16,6 +16,7 @@ class RedisCases(DriverCases):
 
     kind: servers.Kind
     options = ""
+    features = RedisDriver.features
 
     def make_driver(self):
         return RedisDriver(f"{emptied(self.kind)}?checks=0{self.options}")

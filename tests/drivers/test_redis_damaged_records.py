@@ -22,7 +22,8 @@ AFTER = NOW + timedelta(minutes=5)  # everything is due, every lease is over
 FIELDS = str.split("""
     payload th_type state attempt th_sto th_f gid due_ms created_ms th_x th_max id max_attempts last_error last_error_ms
     th_fail th_att th_off th_lost th_pri th_key th_flow th_deps th_xt th_xu th_st th_at th_seq lock_until_ms lease_token
-    th_worker th_heir th_reason th_fin th_res updated_ms th_dep timeout_ms backoff_ms
+    th_worker th_heir th_reason th_fin th_res updated_ms th_dep timeout_ms backoff_ms th_began th_ran th_la th_trail
+    th_err th_fp th_note th_ed th_keep
 """)
 VALUES = [b"caf\xe9", b"\xff\xfe\x00", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", "emoji 🎉".encode(), b"\x00", b"\x1b[31m"]
 VALUES += [*bytes.split(b"nan -nan inf -inf 1e400 -1 0x10 1.5 99999999999999999999 9999999999999 many"), b" 7 ", b""]

@@ -17,7 +17,7 @@ from redis.exceptions import AuthenticationError, ResponseError
 from taskharbor.drivers.redis.blocking_connection import BlockingPool
 from taskharbor.drivers.redis.driver import RedisDriver
 from taskharbor.drivers.redis.endpoint import AWAY, LOST, Endpoint, monotonic
-from taskharbor.drivers.redis.reading import JobReader
+from taskharbor.drivers.redis.reading import JobReader, ReaderCache
 from taskharbor.drivers.redis.resp import Address, Command
 from taskharbor.drivers.redis.sentinel import (
     CHECK_EVERY_S,
@@ -46,6 +46,7 @@ class RedisBlocking:
         self._options = options
         self._dsn = dsn
         self._skipped: dict[str, int] = {}
+        self._cache = ReaderCache()
         self._pool: BlockingPool | None = None
         self._primary: BlockingPrimary | None = None
         if options.service is None:
@@ -64,7 +65,7 @@ class RedisBlocking:
         else:
             assert self._primary is not None
             endpoint = BlockingSentinelEndpoint(self._options, self._dsn, self._primary, deadline)
-        return _DriverUntil(self._options, self._dsn, RedisStore(endpoint, self._skipped))
+        return _DriverUntil(self._options, self._dsn, RedisStore(endpoint, self._skipped), self._cache)
 
     def close(self) -> None:
         self._is_closed = True
@@ -76,23 +77,24 @@ class RedisBlocking:
 class _OneCall:
     """What an opened driver has, as far as one call of a client needs it."""
 
-    __slots__ = ("store",)
+    __slots__ = ("_cache", "store")
 
-    def __init__(self, store: RedisStore) -> None:
+    def __init__(self, store: RedisStore, cache: ReaderCache) -> None:
         self.store = store
+        self._cache = cache
 
     @property
     def reader(self) -> JobReader:
-        return JobReader(self.store)
+        return JobReader(self.store, self._cache)
 
 
 class _DriverUntil(RedisDriver):
     """The driver for one call."""
 
-    def __init__(self, options: RedisOptions, dsn: str, store: RedisStore) -> None:
+    def __init__(self, options: RedisOptions, dsn: str, store: RedisStore, cache: ReaderCache) -> None:
         self.options = options
         self._dsn = dsn
-        self._opened: Any = _OneCall(store)
+        self._opened: Any = _OneCall(store, cache)
 
     async def open(self) -> None:
         await self.store.endpoint.open()

@@ -5,22 +5,26 @@ An opened driver may be cancelled at any await: a call that was sent is carried 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
 from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.listing import JobQuery, ListVerb
-from taskharbor.drivers.redis import admin, damage, leases, reading
+from taskharbor.drivers.features import ALL_FEATURES
+from taskharbor.drivers.listing import FlowQuery, FlowsVerb, JobQuery, ListVerb, check_cap
+from taskharbor.drivers.notes import bad_notes
+from taskharbor.drivers.redis import admin, damage, figures, leases, reading
+from taskharbor.drivers.redis.amending import amend
 from taskharbor.drivers.redis.endpoint import LOST, Endpoint, refuse_large, refused
 from taskharbor.drivers.redis.enqueue import enqueue
+from taskharbor.drivers.redis.flow_pages import FlowPages
 from taskharbor.drivers.redis.flows import cancel_flow
 from taskharbor.drivers.redis.housekeeping import Housekeeper
 from taskharbor.drivers.redis.options import parse
 from taskharbor.drivers.redis.reading import JobReader
-from taskharbor.drivers.redis.records import reserved, up_to_ms
+from taskharbor.drivers.redis.records import moment_of, reserved, up_to_ms
 from taskharbor.drivers.redis.reserve import reserve
 from taskharbor.drivers.redis.settle import settle
 from taskharbor.drivers.redis.store import RedisStore
@@ -28,10 +32,11 @@ from taskharbor.drivers.redis.sweeping import Sweeper
 from taskharbor.drivers.redis.wait import ArrivalHints
 from taskharbor.drivers.refusals import no_job
 from taskharbor.drivers.unstorable import accepts_any_name
-from taskharbor.model.bounds import check_job, check_moment, check_name
+from taskharbor.model.amendment import Amend
+from taskharbor.model.bounds import check_figures, check_job, check_moment, check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.model.ids import new_tokens
-from taskharbor.model.job import FlowInfo, JobInfo, JobRecord, Page, WorkerInfo
+from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
@@ -60,12 +65,14 @@ class _Opened:
 
 
 @accepts_any_name
-class RedisDriver(ListVerb, SingleVerbs):
+class RedisDriver(ListVerb, FlowsVerb, SingleVerbs):
     """Jobs in Redis.
 
     >>> RedisDriver("redis://localhost/0").retention
     datetime.timedelta(days=1)
     """
+
+    features = ALL_FEATURES
 
     def __init__(self, dsn: str) -> None:
         self.options = parse(dsn)
@@ -176,16 +183,29 @@ class RedisDriver(ListVerb, SingleVerbs):
         self, names: Sequence[str], moment: int, lease_for: timedelta, limit: int, worker: str
     ) -> list[Reserved]:
         lease_ms, tokens = lease_for // MILLISECOND, list(new_tokens(limit))
-        granted = []
+        granted, began = [], from_ms(moment)
         opened = self.opened
         for grants in await reserve(opened.store, names, moment, lease_ms, limit, worker, tokens):
             if grants.arrival is not None:
                 opened.hints.drained(grants.queue, int(grants.arrival))
-            granted += reserved(grants.queue, grants.jobs, from_ms(grants.end))
+            granted += reserved(grants.queue, grants.jobs, from_ms(grants.end), began, worker)
         return granted
 
-    async def extend(self, leased: Sequence[Lease], now: datetime, lease_for: timedelta) -> list[Lease | DriverError]:
-        return await leases.extend(self.store, leased, to_ms(now), lease_for // MILLISECOND) if leased else []
+    async def extend(
+        self,
+        leased: Sequence[Lease],
+        now: datetime,
+        lease_for: timedelta,
+        notes: Mapping[str, bytes] | None = None,
+    ) -> Sequence[Lease | TaskHarborError]:
+        bad = bad_notes(leased, notes) if notes else {}
+        good = [lease for place, lease in enumerate(leased) if place not in bad] if bad else leased
+        lease_ms = lease_for // MILLISECOND
+        done = await leases.extend(self.store, good, to_ms(now), lease_ms, notes or {}) if good else []
+        if not bad:
+            return done
+        extended = iter(done)
+        return [bad[place] if place in bad else next(extended) for place in range(len(leased))]
 
     async def settle(self, outcomes: Sequence[Outcome], now: datetime) -> list[TaskHarborError | None]:
         return await settle(self.store, outcomes, to_ms(now)) if outcomes else []
@@ -221,8 +241,13 @@ class RedisDriver(ListVerb, SingleVerbs):
             raise no_job(id)
         return found[id]
 
-    async def counts(self, now: datetime) -> dict[str, dict[str, int]]:
-        return await self.reader.counts(to_ms(now))
+    async def counts(self, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
+        check_cap(cap)
+        return await self.reader.counts(to_ms(now), cap)
+
+    async def upcoming(self, queues: Sequence[str], now: datetime) -> datetime | None:
+        names = [name for name in dict.fromkeys(queues) if _can_exist(name)]
+        return moment_of(await self.reader.upcoming(names, to_ms(now))) if names else None
 
     async def queues(self) -> list[str]:
         return await self.reader.used_queues()
@@ -241,11 +266,17 @@ class RedisDriver(ListVerb, SingleVerbs):
     async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
         return await admin.delete(self.reader, ids)
 
+    async def amend(self, changes: Sequence[Amend], now: datetime) -> list[TaskHarborError | None]:
+        return await amend(self.reader, changes, to_ms(now)) if changes else []
+
     async def prune(self, before: datetime, limit: int) -> int:
         return await self.opened.sweeper.prune(up_to_ms(before), limit) if limit > 0 else 0
 
     async def flow(self, flow_id: str, now: datetime) -> FlowInfo:
         return await self.reader.flow(flow_id, to_ms(now))
+
+    async def list_flows(self, now: datetime, wanted: FlowQuery) -> FlowPage:
+        return await FlowPages(self.store, wanted, await self.reader.queues()).page()
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         return await cancel_flow(self.store, flow_id, to_ms(now))
@@ -256,6 +287,13 @@ class RedisDriver(ListVerb, SingleVerbs):
 
     async def workers(self, now: datetime) -> list[WorkerInfo]:
         return await admin.workers(self.store, now)
+
+    async def add_figures(self, rows: Sequence[Figures], now: datetime) -> None:
+        check_figures(rows)
+        await figures.add_figures(self.store, rows, now)
+
+    async def figures(self, since: datetime, until: datetime, queue: str | None = None) -> list[Figures]:
+        return await figures.figures(self.store, since, until, queue)
 
     async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         return await self.reader.page(wanted, to_ms(now))

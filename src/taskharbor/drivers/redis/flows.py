@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
+from taskharbor.drivers.redis.id_walk import FoundId
 from taskharbor.drivers.redis.router import sliced
 from taskharbor.drivers.redis.script_args import CancelFlowArgs, ReadFlowArgs, ReadJobsArgs
 from taskharbor.drivers.redis.scripts import binary
 from taskharbor.drivers.redis.store import RedisStore
 
 MAX_READ = 200  # records in one script
+MAX_WHOLE = 500  # jobs of a flow that one script reads, of which nothing changes meanwhile
 
 
 async def read_flow(store: RedisStore, flow: str) -> list[Any]:
@@ -27,7 +29,7 @@ async def _read_part(store: RedisStore, flow: str, home: str, queues: list[str] 
     too."""
     found: dict[tuple[bytes, bytes], Any] = {}
     while True:
-        is_large, replies = await store.run(ReadFlowArgs(home=home, flow=flow, queues=queues))
+        is_large, replies = await store.run(ReadFlowArgs(home=home, flow=flow, queues=queues, most=MAX_WHOLE))
         if not is_large:
             return list(replies)
         new = [(queue, id) for queue, id in replies if (queue, id) not in found]
@@ -36,6 +38,15 @@ async def _read_part(store: RedisStore, flow: str, home: str, queues: list[str] 
         for part in sliced(new, MAX_READ):
             jobs = [(binary(id), binary(queue)) for queue, id in part]
             found |= dict(zip(part, await store.run(ReadJobsArgs(home=home, jobs=jobs)), strict=True))
+
+
+async def flow_ids(store: RedisStore, flow: str) -> list[FoundId]:
+    """The ids of a flow's jobs, with their queues."""
+    found: list[FoundId] = []
+    for home, queues in await store.router.flow_parts(flow):
+        _, replies = await store.run(ReadFlowArgs(home=home, flow=flow, queues=queues, most=0))
+        found += [FoundId(id.decode(errors="replace"), id, queue.decode()) for queue, id in replies]
+    return found
 
 
 async def cancel_flow(store: RedisStore, flow: str, now: int) -> int:

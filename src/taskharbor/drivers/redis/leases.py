@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,10 +22,12 @@ MAX_RELEASED = 100  # leases in one script
 MAX_CODE = 1000  # the fence returns a code, or for a lease that has ended its end in ms, which is larger
 
 
-async def extend(store: RedisStore, leases: Sequence[Lease], now: int, lease_ms: int) -> list[Lease | DriverError]:
-    """Extend leases, or say why not."""
+async def extend(
+    store: RedisStore, leases: Sequence[Lease], now: int, lease_ms: int, notes: Mapping[str, bytes]
+) -> list[Lease | DriverError]:
+    """Extend leases, or say why not. `notes`: what to store with some of them, by token."""
     began = monotonic()
-    ends = await _extend(store, leases, now, lease_ms)
+    ends = await _extend(store, leases, now, lease_ms, notes)
     elapsed = elapsed_ms(began)
     if elapsed > LATE_MS:  # a lease that ended while the server did not answer is over
         ends = [-end if 0 < end <= now + elapsed else end for end in ends]
@@ -35,18 +37,25 @@ async def extend(store: RedisStore, leases: Sequence[Lease], now: int, lease_ms:
     ]
 
 
-async def _extend(store: RedisStore, leases: Sequence[Lease], now: int, lease_ms: int) -> list[int]:
+async def _extend(
+    store: RedisStore, leases: Sequence[Lease], now: int, lease_ms: int, notes: Mapping[str, bytes]
+) -> list[int]:
     """For each lease its new end in ms, or minus a refusal of the fence."""
     within = within_lease(timedelta(milliseconds=lease_ms))
     ends: dict[int, int] = {}
     for home, positions in store.router.by_home([lease.queue for lease in leases]):
-        mine = [leases[position] for position in positions]
-        args = ExtendArgs(
-            now=now, home=home, lease_ms=lease_ms, leases=[(one.queue, one.job_id, one.token) for one in mine]
-        )
+        mine = [_encoded(leases[position], notes) for position in positions]
+        args = ExtendArgs(now=now, home=home, lease_ms=lease_ms, leases=mine)
         replies = await store.run(args, within=within, timed=True)
         ends |= dict(zip(positions, replies, strict=True))
     return [ends[position] for position in range(len(leases))]
+
+
+def _encoded(lease: Lease, notes: Mapping[str, bytes]) -> tuple[Any, ...]:
+    """A lease as extend.lua takes it."""
+    note = notes.get(lease.token)
+    head = (lease.queue, lease.job_id, lease.token)
+    return head if note is None else (*head, binary(note))
 
 
 def refusal(lease: Lease, code: int) -> DriverError:

@@ -59,7 +59,7 @@ class PlannedJobs:
         """The new jobs as 80_store.lua takes them."""
         if not cluster:
             return [stored(job, now, self._edges(job)) for job in self.fresh]
-        return [(*stored(job, now, self._edges(job)), self._modes(job)) for job in self.fresh]
+        return [stored(job, now, self._edges(job), self._modes(job)) for job in self.fresh]
 
     def queue_of(self, id: str) -> str:
         fresh = self.plan.fresh.get(id)

@@ -15,19 +15,22 @@ import msgspec
 
 from taskharbor.drivers.contract import DAMAGED_PREFIX
 from taskharbor.drivers.redis.scripts import binary
-from taskharbor.model.bounds import INT_MAX, INT_MIN
+from taskharbor.model.bounds import INT_MAX, INT_MIN, MAX_KEEP_FOR
 from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State
-from taskharbor.model.lease import Lease, Reserved
+from taskharbor.model.lease import Lease, Lost, Reserved
 from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
 
 # Positions of the fields in `READ`. A job without STORED is a foreign client's.
 PAYLOAD, TYPE, STATE, ATTEMPT, STORED, KIND, GROUP, DUE, CREATED, EXTRA, REAL_MAX, MAX, ERROR, ERROR_AT = range(14)
-FAILURES, LAST, OFFSET, LOST, PRIORITY, KEY, FLOW, EDGES, OLD_TOKEN, OLD_END, SETTLED, AT, SEQ, END = range(14, 28)
-TOKEN, WORKER, HEIR, REASON, FINISHED, RESULT, UPDATED = range(28, 35)
+FAILURES, LAST, OFFSET, LOST, PRIORITY, KEY, FLOW, EDGES, TRAIL, ERROR_CLASS, FINGERPRINT, NOTE = range(14, 26)
+EDITS, KEEP, OLD_TOKEN, OLD_END, SETTLED, AT, SEQ, WORKER, RAN_ON, BEGAN, LOST_AT, END, TOKEN = range(26, 39)
+HEIR, REASON, FINISHED, RESULT, UPDATED = range(39, 44)
+GRANTED = 28  # values of a job that a reserve returns, and three more of the execution before if that was lost
 MAX_PLAIN_VALUES = 8  # that describe a plain job: see lua/lib/45_plain_jobs.lua
 
 MICROSECOND = timedelta(microseconds=1)
+MAX_KEEP_DIGITS = 18  # of microseconds
 _STATES = {b"blocked": State.BLOCKED, b"completed": State.DONE, b"cancelled": State.CANCELLED, b"failed": State.DLQ}
 _LAST_MS = to_ms(datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=EPOCH.tzinfo))
 _pack = msgspec.msgpack.Encoder().encode
@@ -64,16 +67,17 @@ def plain_jobs(jobs: Sequence[JobRecord], now: int) -> list[Any] | None:
             or job.group is not None
             or job.flow_id is not None
             or job.depends_on
+            or job.keep_for is not None
         ):
             return None
         created = now if job.created_at == EPOCH else to_ms(job.created_at)
-        flat += (job.id, binary(job.payload), job.type, *_limits(job), created)
+        flat += (job.id, binary(job.payload), job.type, *limits(job), created)
     if len(jobs) > 1 and len(set(flat[::7])) < len(jobs):
         return None
     return flat
 
 
-def _limits(job: JobRecord) -> tuple[int, int, Any]:
+def limits(job: JobRecord) -> tuple[int, int, Any]:
     """The timeout in milliseconds or 0, max_attempts, and the field `th_x` (what only Python reads) or False."""
     timeout = job.timeout
     if timeout is None and not job.group_limit and not job.metadata:
@@ -82,9 +86,10 @@ def _limits(job: JobRecord) -> tuple[int, int, Any]:
     return -(-micros // 1000), job.max_attempts, binary(_pack((micros, job.group_limit, job.metadata or None)))
 
 
-def stored(job: JobRecord, now: int, edges: str | bool = False) -> tuple[Any, ...]:
-    """A job as `th.store` takes it."""
-    timeout, limit, extra = _limits(job)
+def stored(job: JobRecord, now: int, edges: str | bool = False, modes: Any = False) -> tuple[Any, ...]:
+    """A job as `th.store` takes it. `modes`: on a Cluster what is known of its dependencies."""
+    timeout, limit, extra = limits(job)
+    keep_for = (str(job.keep_for // MICROSECOND),) if job.keep_for is not None else ()
     return (
         job.id,
         job.queue,
@@ -102,6 +107,7 @@ def stored(job: JobRecord, now: int, edges: str | bool = False) -> tuple[Any, ..
         job.flow_id if job.flow_id is not None else False,
         extra,
         now if job.created_at == EPOCH else to_ms(job.created_at),
+        *((modes, *keep_for) if modes or keep_for else ()),
     )
 
 
@@ -113,7 +119,7 @@ def edges_of(text: bytes | None) -> list[tuple[str, str]]:
     return [(id, queue) for id, _, queue in pairs]
 
 
-def reserved(queue: str, granted: Sequence[Any], end: datetime) -> list[Reserved]:
+def reserved(queue: str, granted: Sequence[Any], end: datetime, began: datetime, worker: str) -> list[Reserved]:
     """Jobs that were just granted: id, token and values of each."""
     found = []
     types: dict[bytes, str] = {}  # values that the jobs of a call share are converted once
@@ -123,13 +129,14 @@ def reserved(queue: str, granted: Sequence[Any], end: datetime) -> list[Reserved
         id = text_of(name)
         lease = Lease(id, queue, token, end)
         if len(values) > MAX_PLAIN_VALUES:
-            found.append(Reserved(_granted(id, queue, values), lease))
+            job = msgspec.structs.replace(_granted(id, queue, values), began_at=began, ran_on=worker)
+            found.append(Reserved(job, lease, _lost_by(values[GRANTED:])))
             continue
         payload, type, created, extra, limit = values[:5]
         if (kind := types.get(type)) is None:
             kind = types[type] = text_of(type)
         if created not in times:
-            times[created] = _moment(created)
+            times[created] = moment_of(created)
         if limit not in limits:
             limits[limit] = _count(whole(limit))
         job = JobRecord(
@@ -140,6 +147,8 @@ def reserved(queue: str, granted: Sequence[Any], end: datetime) -> list[Reserved
             max_attempts=limits[limit],
             deliveries=1,
             created_at=times[created] or EPOCH,
+            began_at=began,
+            ran_on=worker,
         )
         if extra or len(values) > 6:
             job = _with_extra(job, values)
@@ -152,7 +161,7 @@ def _with_extra(job: JobRecord, values: Values) -> JobRecord:
     group, due = values[5:7] if len(values) > 6 else (None, None)
     return msgspec.structs.replace(
         job,
-        run_at=_moment(due) if due else None,
+        run_at=moment_of(due) if due else None,
         timeout=timeout,
         group=text_of(group) if group else None,
         group_limit=limit,
@@ -161,11 +170,18 @@ def _with_extra(job: JobRecord, values: Values) -> JobRecord:
 
 
 def _granted(id: str, queue: str, values: Values) -> JobRecord:
-    padded: list[Any] = [*values, *[None] * (UPDATED + 1 - len(values))]
-    record = _record(id, queue, padded, _moment(values[DUE]))
+    padded: list[Any] = [*values[:GRANTED], *[None] * (UPDATED + 1 - GRANTED)]
+    record = _record(id, queue, padded, moment_of(values[DUE]))
     return msgspec.structs.replace(
         record, attempts=_count(whole(values[FAILURES])), deliveries=_count(whole(values[ATTEMPT]))
     )
+
+
+def _lost_by(values: Values) -> Lost | None:
+    """The execution before, from what lost_before in 90_reserve.lua returns; nothing if it was not lost."""
+    if len(values) < 3 or (ended := moment_of(values[2])) is None:
+        return None
+    return Lost(text_of(values[0]), moment_of(values[1]), ended)
 
 
 def info(id: str, queue: str, open: Sequence[bytes] | None, values: Values, now: int) -> JobInfo:
@@ -182,14 +198,20 @@ def info(id: str, queue: str, open: Sequence[bytes] | None, values: Values, now:
     return JobInfo(record, state or State.DLQ, worker, end, waiting)
 
 
+def info_of(reply: Any, now: int) -> JobInfo:
+    """A job from what th.whole_record returns."""
+    id, queue, open, values = reply
+    return info(id.decode(errors="replace"), queue.decode(), open, values, now)
+
+
 def _standing(values: Values, now: int) -> tuple[State | None, datetime | None, str, datetime | None]:
-    state, due = values[STATE], _moment(values[DUE])
+    state, due = values[STATE], moment_of(values[DUE])
     # Else a foreign client has leased it since.
     is_ours = whole(values[ATTEMPT]) == whole(values[LAST])
     worker = (values[WORKER] or b"").decode(errors="replace") if is_ours else ""
     if state == b"active" or (state == b"wait" and values[OLD_TOKEN]):
         end = whole(values[END] if state == b"active" else values[OLD_END])
-        return (State.INFLIGHT, due, worker, _moment(end)) if end > now else (State.READY, None, "", None)
+        return (State.INFLIGHT, due, worker, moment_of(end)) if end > now else (State.READY, None, "", None)
     if state == b"wait" or state == b"delayed":
         return (State.SCHEDULED if due is not None and to_ms(due) > now else State.READY), due, "", None
     return _STATES.get(state), due, "", None
@@ -224,11 +246,19 @@ def _record(id: str, queue: str, values: Values, run_at: datetime | None) -> Job
         handed_to=text_of(heir) if heir else None,
         metadata=metadata or {},
         last_error=text_of(values[ERROR]),
-        failed_at=_moment(values[ERROR_AT]),
+        failed_at=moment_of(values[ERROR_AT]),
         reason=text_of(reason),
-        created_at=_moment(values[CREATED]) or EPOCH,
-        finished_at=_moment(finished),
+        created_at=moment_of(values[CREATED]) or EPOCH,
+        finished_at=moment_of(finished),
         result=values[RESULT],
+        began_at=moment_of(values[BEGAN]),
+        ran_on=text_of(values[WORKER] or values[RAN_ON]),
+        trail=values[TRAIL] or b"",
+        error_class=text_of(values[ERROR_CLASS]),
+        fingerprint=text_of(values[FINGERPRINT]),
+        note=values[NOTE] or b"",
+        edits=_count(whole(values[EDITS])),
+        keep_for=_keep_for(values[KEEP]),
     )
 
 
@@ -249,6 +279,14 @@ def _extra(data: bytes | None) -> tuple[timedelta | None, int, dict[str, str] | 
     except msgspec.MsgspecError:
         return None, 0, None
     return (timedelta(microseconds=found.timeout) if found.timeout else None), found.group_limit, found.metadata
+
+
+def _keep_for(value: bytes | None) -> timedelta | None:
+    """How long a job is kept after its end; None for anything else, as th.kept_until judges it."""
+    if not value or not value.isdigit() or len(value) > MAX_KEEP_DIGITS:
+        return None
+    found = timedelta(microseconds=int(value))
+    return found if found <= MAX_KEEP_FOR else None
 
 
 def name_of(data: bytes) -> str | None:
@@ -280,6 +318,7 @@ def _count(number: int) -> int:
     return min(max(number, 0), INT_MAX)
 
 
-def _moment(value: Any) -> datetime | None:
+def moment_of(value: Any) -> datetime | None:
+    """A moment from its milliseconds; None for anything else."""
     number = whole(value)
     return from_ms(number) if 0 < number <= _LAST_MS else None

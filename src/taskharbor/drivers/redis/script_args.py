@@ -41,6 +41,13 @@ class AckPlainArgs(ScriptArgs, kw_only=True):
     acks: Sequence[Any]  # queue, id, token, result or False of each, one after the other
 
 
+class AddFiguresArgs(ScriptArgs, kw_only=True):
+    script = "add_figures"
+    rows: Sequence[Any]  # name of an hour's hash, field and number of each, one after the other
+    oldest_ms: int
+    oldest: str
+
+
 class AdminArgs(ScriptArgs, kw_only=True):
     script = "admin"
     operation: str
@@ -48,6 +55,11 @@ class AdminArgs(ScriptArgs, kw_only=True):
     run_at: int | Literal[False] = False
     reset_attempts: bool = False
     reason: str = ""
+
+
+class AmendArgs(ScriptArgs, kw_only=True):
+    script = "amend"
+    changes: Sequence[Any]
 
 
 class CancelFlowArgs(ScriptArgs, kw_only=True):
@@ -115,7 +127,7 @@ class EnqueuePlainArgs(ScriptArgs, kw_only=True):
 class ExtendArgs(ScriptArgs, kw_only=True):
     script = "extend"
     lease_ms: int
-    leases: Sequence[tuple[str, str, str]]
+    leases: Sequence[Any]
 
 
 class FindInListArgs(ScriptArgs, kw_only=True):
@@ -154,6 +166,23 @@ class HousekeepArgs(ScriptArgs, kw_only=True):
     watched_count: int
 
 
+class ListFlowsArgs(ScriptArgs, kw_only=True):
+    script = "list_flows"
+    queues: Sequence[str]
+    afters: Sequence[Text]
+    newest: bool
+    count: int
+
+
+class ListIdsArgs(ScriptArgs, kw_only=True):
+    script = "list_ids"
+    queues: Sequence[str]
+    afters: Sequence[Text]
+    newest: bool
+    count: int
+    check_others: bool
+
+
 class ListLeasesArgs(ScriptArgs, kw_only=True):
     script = "list_leases"
     queues: Sequence[str]
@@ -163,11 +192,11 @@ class ListLeasesArgs(ScriptArgs, kw_only=True):
     cursor: str
 
 
-class ListPageArgs(ScriptArgs, kw_only=True):
-    script = "list_page"
-    queue: str
-    after: Text
-    count: int
+class ListStateArgs(ScriptArgs, kw_only=True):
+    script = "list_state"
+    queues: Sequence[str]
+    name: str
+    most: int
 
 
 class PauseArgs(ScriptArgs, kw_only=True):
@@ -180,17 +209,27 @@ class PruneArgs(ScriptArgs, kw_only=True):
     """`now` is the moment before which a job must have finished."""
 
     script = "prune"
+    kept_before: int
     limit: int
     queues: Sequence[str]
     flows_open: Sequence[Any]
     skip_done: int
     skip_cancelled: int
+    skip_kept: int
+
+
+class ReadFiguresArgs(ScriptArgs, kw_only=True):
+    script = "read_figures"
+    names: Sequence[str] | Literal[False]
+    first: Text = ""
+    last: str = ""
 
 
 class ReadFlowArgs(ScriptArgs, kw_only=True):
     script = "read_flow"
     flow: str
     queues: Sequence[str] | Literal[False]
+    most: int
 
 
 class ReadForPlanArgs(ScriptArgs, kw_only=True):
@@ -202,12 +241,18 @@ class ReadForPlanArgs(ScriptArgs, kw_only=True):
 class ReadJobsArgs(ScriptArgs, kw_only=True):
     script = "read_jobs"
     jobs: Sequence[IdAndQueue]
+    brief: bool = False
 
 
 class ReadLocationsArgs(ScriptArgs, kw_only=True):
     script = "read_locations"
     at: str
     ids: Sequence[str]
+
+
+class ReadStepsArgs(ScriptArgs, kw_only=True):
+    script = "read_steps"
+    parts: Sequence[Text]  # queue and flow by turns
 
 
 class ReleaseArgs(ScriptArgs, kw_only=True):
@@ -265,3 +310,8 @@ class SweepArgs(ScriptArgs, kw_only=True):
     queue: str
     id_count: int
     key_count: int
+
+
+class UpcomingArgs(ScriptArgs, kw_only=True):
+    script = "upcoming"
+    queues: Sequence[str]

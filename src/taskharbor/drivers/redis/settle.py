@@ -147,23 +147,29 @@ def encode(outcome: Outcome, spawn: PlannedSpawn = NO_SPAWN) -> tuple[Any, ...]:
     head = (lease.queue, lease.job_id, lease.token)
     if isinstance(outcome, Ack):
         result = binary(outcome.result) if outcome.result is not None else False
-        return (*head, "a", result) if spawn is NO_SPAWN else (*head, "a", result, *spawn)
+        if spawn is NO_SPAWN and not outcome.trail:
+            return (*head, "a", result)
+        return (*head, "a", result, *spawn, binary(outcome.trail))
     if isinstance(outcome, Retry):
         run_at = up_to_ms(outcome.run_at) if outcome.run_at is not None else False
         failed_at = to_ms(outcome.failed_at) if outcome.failed_at is not None else False
-        return (*head, "r", run_at, outcome.attempts, clean_error(outcome.last_error), failed_at)
+        return (*head, "r", run_at, outcome.attempts, clean_error(outcome.last_error), failed_at, *_failure(outcome))
     if isinstance(outcome, Fail):
         failed_at = to_ms(outcome.failed_at) if outcome.failed_at is not None else False
         reason, error = clean_error(outcome.reason), clean_error(outcome.last_error)
-        return (*head, "f", reason, outcome.attempts, failed_at, error, *spawn[:3])
-    return (*head, "c", clean_error(outcome.reason))
+        return (*head, "f", reason, outcome.attempts, failed_at, error, *spawn[:3], *_failure(outcome))
+    return (*head, "c", clean_error(outcome.reason), binary(outcome.trail))
+
+
+def _failure(outcome: Retry | Fail) -> tuple[str, str, Any]:
+    return outcome.error_class, outcome.fingerprint, binary(outcome.trail)
 
 
 def encode_plain_acks(outcomes: Sequence[Outcome]) -> list[Any] | None:
     """Outcomes as ack_plain.lua takes them, in one flat array; None unless all are acks and nothing more."""
     flat: list[Any] = []
     for outcome in outcomes:
-        if type(outcome) is not Ack or outcome.spawn or outcome.handover is not None:
+        if type(outcome) is not Ack or outcome.spawn or outcome.handover is not None or outcome.trail:
             return None
         lease, result = outcome.lease, outcome.result
         if result is None:

@@ -9,10 +9,11 @@ import logging
 import random
 from typing import Any
 
-from taskharbor.drivers.redis.records import name_of, text_of
+from taskharbor.drivers.redis.records import name_of, text_of, up_to_ms
 from taskharbor.drivers.redis.script_args import FindInListArgs, PruneArgs, RestoreRecordsArgs, SweepArgs
 from taskharbor.drivers.redis.scripts import binary
 from taskharbor.drivers.redis.store import RedisStore
+from taskharbor.model.job import EPOCH
 
 logger = logging.getLogger("taskharbor.redis")
 MAX_SWEPT_IDS = 2000  # in one round, in whatever queues come next
@@ -43,23 +44,26 @@ class Sweeper:
 
     async def _prune(self, home: str, queues: list[str], before: int, limit: int) -> int:
         store, gone, known = self._store, 0, dict[bytes, bool]()
-        skip_done = skip_cancelled = 0
+        retention = up_to_ms(EPOCH + store.endpoint.options.retention)
+        skips = [0, 0, 0]
         while gone < limit:
             args = PruneArgs(
                 now=before,
+                kept_before=before + retention,
                 home=home,
                 limit=limit - gone,
                 queues=queues,
                 flows_open=[part for flow, is_open in known.items() for part in (binary(flow), is_open)],
-                skip_done=skip_done,
-                skip_cancelled=skip_cancelled,
+                skip_done=skips[0],
+                skip_cancelled=skips[1],
+                skip_kept=skips[2],
             )
-            number, unknown, skip_done, skip_cancelled, more = await store.run(args, repeat=False)
+            number, unknown, *skips, more = await store.run(args, repeat=False)
             gone += number
             asked = {flow: await self._is_open(flow) for flow in unknown}
             known |= asked
             if not all(asked.values()):
-                skip_done = skip_cancelled = 0  # some of what was skipped may go
+                skips = [0, 0, 0]  # some of what was skipped may go
             elif not more:
                 break
         await store.router.deliver(queues)

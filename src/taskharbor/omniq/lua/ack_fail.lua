@@ -19,7 +19,7 @@ if is_last(job) then
 end
 local due = th.now + whole(call('HGET', job_key(q, id), 'backoff_ms'))
 th.remove(q, id, job)
-th.clear_lease(fields)
+th.clear_lease(fields, job)
 add(fields, 'th_st', 'r' .. token)
 store_reply(fields, mark, n(due))
 delay(id, due, fields)

@@ -10,7 +10,7 @@ count(job, fields, 0)
 store_reply(fields, mark, 'OK')
 call('DEL', key(q, 'th:grant:' .. token))
 th.remove(q, id, job)
-th.clear_lease(fields)
+th.clear_lease(fields, job)
 append(id, job, fields)
 th.finish()
 return 'OK'

@@ -22,7 +22,7 @@ for index = 1, #over, 2 do
       th.dead(q, id, job, fields)
     else
       th.remove(q, id, job)
-      th.clear_lease(fields)
+      th.clear_lease(fields, job)
       delay(id, th.now + whole(call('HGET', job_key(q, id), 'backoff_ms')), fields)
     end
   end

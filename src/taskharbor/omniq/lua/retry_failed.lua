@@ -16,7 +16,7 @@ local function again(id)
   }
   store_reply(fields, mark, 'OK')
   th.remove(q, id, job)
-  th.clear_lease(fields)
+  th.clear_lease(fields, job)
   append(id, job, fields)
   return ''
 end

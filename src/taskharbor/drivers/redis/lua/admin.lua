@@ -25,7 +25,7 @@ function operations.requeue(q, id, job)
   if state ~= 'dlq' and state ~= 'cancelled' then return state end
   local failures, attempt = th.counters(job), whole(job.attempt)
   if reset_attempts then failures = 0 end
-  local fields = {'th_reason', '', 'th_fin', '', 'th_lost', ''}
+  local fields = {'th_reason', '', 'th_fin', '', 'th_lost', '', 'th_note', ''}
   if is_number(job.th_fail) or reset_attempts then
     add(fields, 'th_fail', n(failures), 'th_att', n(attempt), 'max_attempts', th.shown_max(attempt, th.real_max(job), failures))
   end
@@ -35,7 +35,7 @@ function operations.requeue(q, id, job)
     call('DEL', key(q, 'th:flow!:' .. job.th_flow))
     post('@flow', 'resumed', {job.th_flow})
   end
-  th.clear_lease(fields)
+  th.clear_lease(fields, job)
   th.remove(q, id, job)
   if state == 'cancelled' then th.reopen(q, id, job) end
   if job.th_deps and th.link(q, id, job, 'free') > 0 then

@@ -1,4 +1,4 @@
--- Extend leases. leases: {queue, id, token}. Returns for each the end of the lease in ms, or minus the number of the refusal.
+-- Extend leases. leases: {queue, id, token, and a note to store, if there is one}. Returns for each the end of the lease in ms, or minus the number of the refusal.
 -- without: 80_store 97_read 98_housekeeping 99_sweep
 local now, cluster, home, lease_ms, leases = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
@@ -12,12 +12,14 @@ for index, lease in ipairs(leases) do
     results[index] = -refused
   else
     th.reactivate(q, id, job)
-    local over = tonumber(job.lock_until_ms)
+    local over, fields = tonumber(job.lock_until_ms), {}
+    if lease[4] then add(fields, 'th_note', lease[4]) end
     if wanted > over then
       over = wanted
-      write(q, id, {'lock_until_ms', n(over), 'updated_ms', n(th.now)})
+      add(fields, 'lock_until_ms', n(over), 'updated_ms', n(th.now))
       call('ZADD', safe_key(q, 'active'), n(over), id)
     end
+    write(q, id, fields)
     results[index] = over
   end
 end

@@ -1,5 +1,4 @@
 -- Ids that are in the lists and sets of a queue, but not in its index: a foreign client published them, or the index lost them.
---   step any → 1 if there may be such ids, 0 if the counts show that there are none
 --   step sorted: source, cursor → the ids in a slice of a sorted set, the groups met there, and the next cursor
 --   step lists: lists, list_number, skip → the ids in a slice of these lists, each from its end to its head, and where to go on: the
 --     number of a list (0: that was all), and how many entries to skip
@@ -8,25 +7,11 @@ local now, cluster, home, q, step, source, cursor, lists, list_number, skip = un
 local SLICE = 2000
 local found = {}
 
-local function size(command, name)
-  return try(command, key(q, name)) or 0
-end
-
 local function note(id)
   if not has_id(q, id) then found[#found + 1] = id end
 end
 
-if step == 'any' then
-  if size('LLEN', 'completed') > 0 then return 1 end
-  local total = size('LLEN', 'wait') + size('ZCARD', 'delayed') + size('ZCARD', 'active') + size('LLEN', 'failed')
-                + size('ZCARD', 'th:prio') + size('SCARD', 'th:blocked') + size('ZCARD', 'th:done') + size('ZCARD', 'th:cancelled')
-  if call('EXISTS', key(q, 'has_groups')) == 1 then
-    if size('ZCARD', 'active') + size('ZCARD', 'groups:ready') > SLICE then return 1 end
-    for _, gid in ipairs(th.groups(q)) do total = total + size('LLEN', 'g:' .. gid .. ':wait') end
-  end
-  local own = size('ZCARD', 'th:ids') > 0 and (finite(size('GET', 'th:count')) or -1) or 0
-  return total == own and 0 or 1
-elseif step == 'sorted' then
+if step == 'sorted' then
   local groups = {}
   local page = try('ZSCAN', key(q, source), cursor, 'COUNT', SLICE / 2) or {'0', {}}
   for index = 1, #page[2], 2 do

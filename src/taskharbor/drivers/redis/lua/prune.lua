@@ -1,18 +1,20 @@
 -- Delete records of jobs that finished before the moment `now`, a slice in each call.
--- flows_open: on a Cluster, flows and whether each is open, by turns; skip_done, skip_cancelled: how many entries to skip.
+-- kept_before: the moment before which the time of a job with a `keep_for` of its own must have ended.
+-- flows_open: on a Cluster, flows and whether each is open, by turns; skip_done, skip_cancelled, skip_kept: how many entries to skip.
 -- Returns how many records were deleted, the flows that must be known first (their jobs stayed), how many entries to skip next time
--- in `th:done` and in `th:cancelled`, and whether there may be more.
+-- in `th:done`, in `th:cancelled` and in `th:kept`, and whether there may be more.
 -- A record that is still needed is parked until what needs it has finished, so that no prune meets it twice.
 -- without: 99_sweep
-local now, cluster, home, limit, queues, flows_open, skip_done, skip_cancelled = unpack(cmsgpack.unpack(ARGV[1]))
+local now, cluster, home, kept_before, limit, queues, flows_open, skip_done, skip_cancelled, skip_kept = unpack(cmsgpack.unpack(ARGV[1]))
 even_if_full()
 th.begin(now, cluster, home)
 local SLICE = 200
 local open, unknown, gone, looked = {}, {}, 0, 0
 for index = 1, #flows_open, 2 do open[flows_open[index]] = flows_open[index + 1] end
-local passed = {['th:done'] = skip_done, ['th:cancelled'] = skip_cancelled}
+local passed = {['th:done'] = skip_done, ['th:cancelled'] = skip_cancelled, ['th:kept'] = skip_kept}
 -- A foreign client may have published a finished id again: then it is alive, and this entry is left from before.
-local STATES = {['th:done'] = 'completed', ['th:cancelled'] = 'cancelled'}
+local STATES = {['th:done'] = {completed = true}, ['th:cancelled'] = {cancelled = true},
+                ['th:kept'] = {completed = true, cancelled = true}}
 
 local function needed(q, id, job)
   if open_dependents(q, id) > 0 then return true end
@@ -29,7 +31,8 @@ end
 local function prune(q, lane)
   local at = safe_key(q, lane)
   if looked >= SLICE then return end
-  for _, id in ipairs(call('ZRANGEBYSCORE', at, '-inf', '(' .. n(now), 'LIMIT', passed[lane], SLICE - looked)) do
+  local before = '(' .. n(lane == 'th:kept' and kept_before or now)
+  for _, id in ipairs(call('ZRANGEBYSCORE', at, '-inf', before, 'LIMIT', passed[lane], SLICE - looked)) do
     if gone >= limit then return end
     looked = looked + 1
     local job, is_other = th.load(q, id)
@@ -39,8 +42,10 @@ local function prune(q, lane)
     elseif not job then
       call('ZREM', at, id)
       th.forget(q, id, {pri = 0, state = 'gone'})
-    elseif job.state ~= STATES[lane] then
+    elseif not STATES[lane][job.state or ''] then
       call('ZREM', at, id)
+    elseif lane ~= 'th:kept' and th.kept_until(job.th_keep, 0) then      -- an older program ended it
+      th.shelve(q, id, lane, whole(job.th_fin or now), job.th_keep)
     elseif not needed(q, id, job) then
       th.forget(q, id, job)
       gone = gone + 1
@@ -55,6 +60,7 @@ end
 for _, q in ipairs(queues) do
   prune(q, 'th:done')
   prune(q, 'th:cancelled')
+  prune(q, 'th:kept')
 end
 th.finish()
 if not th.cluster then
@@ -62,4 +68,4 @@ if not th.cluster then
 end
 local names = {}
 for flow in pairs(unknown) do names[#names + 1] = flow end
-return {gone, names, passed['th:done'], passed['th:cancelled'], looked >= SLICE and 1 or 0}
+return {gone, names, passed['th:done'], passed['th:cancelled'], passed['th:kept'], looked >= SLICE and 1 or 0}

@@ -1,14 +1,14 @@
 -- Read a flow. queues: those that have jobs of it, or false: all that are stored with it.
--- Returns 0 and the records of a small flow; 1 and {queue, id} of each job of a large one.
+-- Returns 0 and the records of a flow of up to `most` jobs; 1 and {queue, id} of each job of a larger one.
 -- without: 99_sweep
-local now, cluster, home, flow, queues = unpack(cmsgpack.unpack(ARGV[1]))
+local now, cluster, home, flow, queues, most = unpack(cmsgpack.unpack(ARGV[1]))
 local total = 0
 queues = queues or flow_queues(flow)
 for _, q in ipairs(queues) do total = total + call('SCARD', key(q, 'th:flow:' .. flow)) end
 local results = {}
 for _, q in ipairs(queues) do
   for _, id in ipairs(call('SMEMBERS', key(q, 'th:flow:' .. flow))) do
-    if total > 500 then
+    if total > most then
       results[#results + 1] = {q, id}
     else
       local found = th.whole_record(q, id)
@@ -16,4 +16,4 @@ for _, q in ipairs(queues) do
     end
   end
 end
-return {total > 500 and 1 or 0, results}
+return {total > most and 1 or 0, results}

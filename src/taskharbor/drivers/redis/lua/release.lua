@@ -12,7 +12,8 @@ for _, lease in ipairs(leases) do
   if job and whole(job.lock_until_ms) > th.now then
     local fields = {'th_lost', n(whole(job.th_lost) + 1),
                     'max_attempts', th.shown_max(whole(job.attempt), th.real_max(job), (th.counters(job)))}
-    th.clear_lease(fields)
+    th.clear_lease(fields, job)
+    add(fields, 'th_la', n(th.now))
     th.remove(q, id, job)
     th.place(q, id, job, nil, fields)
     number = number + 1

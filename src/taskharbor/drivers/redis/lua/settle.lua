@@ -1,8 +1,9 @@
 -- Apply outcomes: {queue, id, token, kind, …}, where kind is
---   a  result or false, spawn or false, needed, flows, heir or false, its queue
---   r  run_at or false, attempts, error, failed_at or false
---   f  reason, attempts, failed_at or false, error, spawn or false, needed, flows
---   c  reason
+--   a  result or false, spawn or false, needed, flows, heir or false, its queue, trail
+--   r  run_at or false, attempts, error, failed_at or false, error_class, fingerprint, trail
+--   f  reason, attempts, failed_at or false, error, spawn or false, needed, flows, error_class, fingerprint, trail
+--   c  reason, trail
+-- An ack without spawn, heir and trail ends with its result.
 -- A kind after a question mark is a probe: it is not applied, and returns 5 if it could be.
 -- Returns for each 0: applied, now or before; 5: plan it again; any other number: why its lease was refused (see 95_fence).
 -- without: 97_read 98_housekeeping 99_sweep
@@ -15,6 +16,11 @@ local function settled_fields(outcome)
   return {'th_st', outcome[4] .. outcome[3], 'th_f', '1'}
 end
 
+-- A text that replaces a field unless it is empty.
+local function add_given(fields, name, text)
+  if text and text ~= '' then add(fields, name, text) end
+end
+
 local apply = {}
 
 function apply.a(q, id, job, outcome)
@@ -22,6 +28,7 @@ function apply.a(q, id, job, outcome)
   local spawn, heir = outcome[6], outcome[9]
   if outcome[5] then add(fields, 'th_res', outcome[5]) end
   if job.th_lost then add(fields, 'th_lost', '') end
+  add_given(fields, 'th_trail', outcome[11])
   if heir then add(fields, 'th_heir', heir, 'th_heirq', outcome[10]) end
   local waiting = heir and th.dependents(q, id)     -- spawned jobs may depend on the job itself, and stay so
   th.done(q, id, job, fields, heir)
@@ -34,11 +41,14 @@ function apply.r(q, id, job, outcome)
   local fields = settled_fields(outcome)
   local failures = th.counters(job)
   local attempts, attempt = outcome[6], whole(job.attempt)
-  if outcome[7] ~= '' then add(fields, 'last_error', outcome[7]) end
+  add_given(fields, 'last_error', outcome[7])
+  add_given(fields, 'th_err', outcome[9])
+  add_given(fields, 'th_fp', outcome[10])
+  add_given(fields, 'th_trail', outcome[11])
   if outcome[8] then add(fields, 'last_error_ms', n(outcome[8])) end
   if attempts ~= failures then add(fields, 'th_lost', '') end
   add(fields, 'th_fail', n(attempts), 'th_att', n(attempt), 'max_attempts', th.shown_max(attempt, th.real_max(job), attempts))
-  th.clear_lease(fields)
+  th.clear_lease(fields, job)
   th.remove(q, id, job)
   th.place(q, id, job, outcome[5] or nil, fields)
 end
@@ -47,7 +57,8 @@ function apply.f(q, id, job, outcome)
   local fields = settled_fields(outcome)
   add(fields, 'th_reason', outcome[5], 'th_fail', n(outcome[6]), 'th_att', n(whole(job.attempt)), 'th_lost', '')
   if outcome[7] then add(fields, 'last_error_ms', n(outcome[7])) end
-  add(fields, 'last_error', outcome[8] ~= '' and outcome[8] or outcome[5])
+  add(fields, 'last_error', outcome[8] ~= '' and outcome[8] or outcome[5], 'th_err', outcome[12], 'th_fp', outcome[13])
+  add_given(fields, 'th_trail', outcome[14])
   th.dead(q, id, job, fields)
   if outcome[9] then th.store_everywhere(outcome[9], outcome[11] or nil) end
 end
@@ -55,6 +66,7 @@ end
 function apply.c(q, id, job, outcome)
   local fields = settled_fields(outcome)
   add(fields, 'th_reason', outcome[5], 'last_error', outcome[5], 'th_lost', '')
+  add_given(fields, 'th_trail', outcome[6])
   th.cancelled(q, id, job, fields)
 end
 
@@ -77,7 +89,7 @@ local function quick_ack(q, id, token, result)
   write_ack(at, token, result, now)
   if found[4] and found[4] ~= '' and found[5] and found[5] ~= '' then th.free_place(q, id, found[5]) end
   if found[4] == 'm' then
-    th.close(q, id, {th_flow = found[6] or nil, th_dep = found[7] or nil})
+    th.close(q, id, {th_flow = found[6] or nil, th_dep = found[7] or nil}, th.DONE)
     if found[7] then th.release(q, id) end
   end
   local ids = plain[q]
@@ -88,7 +100,7 @@ end
 
 for index, outcome in ipairs(outcomes) do
   local q, id, token, kind = outcome[1], outcome[2], outcome[3], outcome[4]
-  if kind == 'a' and not outcome[6] and not outcome[9] and quick_ack(q, id, token, outcome[5]) then
+  if kind == 'a' and not outcome[6] and not outcome[9] and not outcome[11] and quick_ack(q, id, token, outcome[5]) then
     results[index] = 0
   else
     local is_probe = string.sub(kind, 1, 1) == '?'

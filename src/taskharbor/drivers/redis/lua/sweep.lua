@@ -32,6 +32,7 @@ for _, id in ipairs(ids) do
       doubtful[#doubtful + 1] = {list, id, job.state or '', n(th.since(q, id))}
     end
     if job.gid and job.state == 'wait' then groups[job.gid] = true end
+    if job.th_flow then th.restore_step(q, id, job) end
   end
 end
 

@@ -68,6 +68,36 @@ local function ids_after(q, last, count)
   return ids, nil, lost
 end
 
+-- The same downwards: up to `count` ids before `last` ('': from the last id on).
+local function ids_before(q, last, count)
+  local ids, lost, pages = {}, {}, key(q, 'th:ids:')
+  local to, bound = '(' .. last, nil
+  if last == '' then
+    to = '+'
+    local found = try('ZRANGE', key(q, 'th:ids'), '+', '-', 'BYLEX', 'REV', 'LIMIT', '0', '1')
+    bound = found and found[1]
+  else
+    bound = page_of(q, last)
+    if bound == false and call('EXISTS', key(q, 'th:ids')) == 1 then bound = '' end
+  end
+  while bound do
+    local from = bound == '' and '-' or '[' .. bound
+    local found = try('ZRANGE', pages .. bound, to, from, 'BYLEX', 'REV', 'LIMIT', 0, count - #ids)
+    for _, id in ipairs(found or {}) do ids[#ids + 1] = id end
+    local size = found and #found or 0
+    if size == 0 and found and to == '(' .. last then      -- it was the first one of its page, if it is a page
+      local following = page_after(q, bound)
+      size = #call('ZRANGEBYLEX', pages .. bound, '[' .. last, following and '(' .. following or '+', 'LIMIT', '0', '1')
+    end
+    if size == 0 then lost[#lost + 1] = bound end
+    if #ids == count then return ids, ids[count], lost end
+    if #lost > count and bound ~= '' then return ids, bound, lost end
+    to = '(' .. bound
+    bound = bound ~= '' and (call('ZRANGE', key(q, 'th:ids'), to, '-', 'BYLEX', 'REV', 'LIMIT', '0', '1')[1] or '') or nil
+  end
+  return ids, nil, lost
+end
+
 -- Remove lost pages from the index.
 local function drop_lost(q, lost)
   for index = #lost, 1, -1 do

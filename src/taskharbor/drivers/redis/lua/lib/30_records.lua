@@ -3,7 +3,7 @@
 local FIELDS = {
   'state', 'id', 'gid', 'lease_token', 'lock_until_ms', 'attempt', 'due_ms', 'th_sto', 'th_at', 'th_seq', 'th_pri',
   'th_flow', 'th_deps', 'th_dep', 'th_max', 'th_fail', 'th_att', 'th_off', 'th_lost', 'th_xt', 'th_xu', 'th_st',
-  'th_key', 'th_fin', 'max_attempts', 'th_worker', 'th_heir',
+  'th_key', 'th_fin', 'max_attempts', 'th_worker', 'th_heir', 'th_la', 'th_keep', 'th_ed',
 }
 local KNOWN = {wait = true, active = true, delayed = true, failed = true, completed = true, blocked = true,
                cancelled = true}
@@ -57,6 +57,13 @@ end
 
 function th.real_max(job)
   return whole(job.th_max or (not job.th_sto and job.max_attempts) or 0)
+end
+
+-- Until when a finished job is kept by its own `keep_for`, which `th_keep` holds in microseconds; nil: as long as any other.
+local MAX_KEPT = 3.2e17     -- microseconds: more than ten years
+function th.kept_until(keep, finished)
+  local micros = tonumber(string.match(keep or '', '^%d+$'))
+  return micros and micros <= MAX_KEPT and finished + math.ceil(micros / 1000) or nil
 end
 
 local function is_number(value)

@@ -23,5 +23,5 @@ end
 -- Put a plain job under its first lease.
 function th.lease_plain(at, token, until_ms, lease_ms, worker, now)
   call('HSET', at, 'state', 'active', 'attempt', '1', 'updated_ms', now, 'timeout_ms', lease_ms, 'lease_token', token,
-       'lock_until_ms', until_ms, 'th_worker', worker, 'th_att', '1')
+       'lock_until_ms', until_ms, 'th_worker', worker, 'th_att', '1', 'th_began', now)
 end

@@ -209,11 +209,19 @@ local REMOVERS = {
   wait = out_of_ready,
   active = out_of_active,
   delayed = function(q, id) call('ZREM', safe_key(q, 'delayed'), id) end,
-  failed = function(q, id) out_of_list(q, safe_key(q, 'failed'), id) end,
+  failed = function(q, id, job)
+    out_of_list(q, safe_key(q, 'failed'), id)
+    if job.th_flow then th.set_step(q, id, job.th_flow, th.UNFINISHED) end
+  end,
   completed = function(q, id, job)
     if call('ZREM', safe_key(q, 'th:done'), id) == 0 then call('LREM', safe_key(q, 'completed'), 1, id) end
+    if job.th_keep then call('ZREM', safe_key(q, 'th:kept'), id) end
   end,
-  cancelled = function(q, id) call('ZREM', safe_key(q, 'th:cancelled'), id) end,
+  cancelled = function(q, id, job)
+    call('ZREM', safe_key(q, 'th:cancelled'), id)
+    if job.th_keep then call('ZREM', safe_key(q, 'th:kept'), id) end
+    if job.th_flow then th.set_step(q, id, job.th_flow, th.UNFINISHED) end
+  end,
   blocked = function(q, id)
     call('SREM', safe_key(q, 'th:blocked'), id)
     call('DEL', key(q, 'th:open:' .. id))
@@ -232,7 +240,10 @@ function th.remove(q, id, job)
   th.index(q, id, false)
 end
 
--- The fields that end a lease, expired or not.
-function th.clear_lease(fields)
+-- The fields that end a lease, expired or not. The worker is remembered under another name: `th_worker` says who has the lease, and a
+-- foreign client that leases the job later does not write it.
+function th.clear_lease(fields, job)
   add(fields, 'lease_token', '', 'lock_until_ms', '', 'th_worker', '', 'th_xt', '', 'th_xu', '', 'th_f', '1')
+  if job.th_worker then add(fields, 'th_ran', job.th_worker) end
+  if job.th_la then add(fields, 'th_la', '') end
 end

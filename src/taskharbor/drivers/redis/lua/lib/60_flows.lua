@@ -71,13 +71,21 @@ local function open_dependents(q, id)
 end
 th.open_dependents = open_dependents
 
+-- Put a finished job where prune will find it. One with a `keep_for` of its own is in `th:kept` by the end of that time, and never due in
+-- its lane.
+function th.shelve(q, id, lane, finished, keep)
+  local till = th.kept_until(keep, finished)
+  call('ZADD', safe_key(q, lane), till and '+inf' or n(finished), id)
+  if till then call('ZADD', safe_key(q, 'th:kept'), n(till), id) end
+end
+
 -- Nothing keeps a finished job from being pruned any more: prune may check it again.
 local function unpark(q, id)
   for _, lane in ipairs({'th:done', 'th:cancelled'}) do
     local score = call('ZSCORE', key(q, lane), id)
     if score == 'inf' then
-      local found = call('HMGET', job_key(q, id), 'th_fin', 'updated_ms')
-      call('ZADD', key(q, lane), found[1] or found[2] or '0', id)
+      local found = call('HMGET', job_key(q, id), 'th_fin', 'updated_ms', 'th_keep')
+      th.shelve(q, id, lane, whole(found[1] or found[2]), found[3] or nil)
     end
   end
 end
@@ -278,6 +286,24 @@ local function flow_is_open(flow)
   return false
 end
 
+-- What `flows` reads: the flows that have jobs in a queue (`th:flows`), and for each its jobs there, scored by how they are. A job that
+-- another client ended is corrected by housekeeping, one that an older program stored is added by a sweep.
+th.UNFINISHED = '0'
+th.DONE = '1'
+th.CANCELLED = '2'
+th.DEAD = '3'
+
+local STEPS = {completed = th.DONE, cancelled = th.CANCELLED, wait = th.UNFINISHED, active = th.UNFINISHED,
+               delayed = th.UNFINISHED, blocked = th.UNFINISHED}      -- a record of any other state is dead
+
+function th.set_step(q, id, flow, how)
+  index_ids('ZADD', key(q, 'th:steps:' .. flow), {how, id})
+end
+
+function th.list_flow(q, flow)
+  call('ZADD', safe_key(q, 'th:flows'), '0', flow)
+end
+
 function th.enter_flow(q, id, flow)
   local members = key(q, 'th:flow:' .. flow)
   -- A message may come long after the call that entered this queue for the flow: see cluster_flows.py.
@@ -285,7 +311,8 @@ function th.enter_flow(q, id, flow)
   call('SADD', members, id)
   call('SADD', open_key(q, flow), id)
   watch(q, id, flow)
-  if not th.cluster then call('HSET', flow_key(flow), '=' .. q, '1') end
+  th.set_step(q, id, flow, th.UNFINISHED)
+  if th.cluster or call('HSET', flow_key(flow), '=' .. q, '1') == 1 then th.list_flow(q, flow) end
 end
 
 -- Whether a job that enters a flow is cancelled at once. On a Cluster `flows` holds what the client learned when it entered the flow: its
@@ -296,12 +323,13 @@ function th.flow_cancelled(q, flow, flows)
   return entered[2] or call('GET', key(q, 'th:flow!:' .. flow)) == (entered[1] or '')
 end
 
--- Neither its flow nor its dependencies wait for it any more.
-function th.close(q, id, job)
+-- Neither its flow nor its dependencies wait for it any more. `how`: th.DONE or th.CANCELLED.
+function th.close(q, id, job, how)
   if job.th_flow or job.th_dep then call('HDEL', safe_key(q, 'th:watched'), id) end
   if job.th_flow then
     local open = open_key(q, job.th_flow)
     call('SREM', open, id)
+    th.set_step(q, id, job.th_flow, how)
     if not th.cluster and call('EXISTS', open) == 0 and not flow_is_open(job.th_flow) then
       for _, fq in ipairs(flow_queues(job.th_flow)) do
         local parked = key(fq, 'th:parked:' .. job.th_flow)
@@ -322,12 +350,16 @@ end
 function th.leave_flow(q, id, flow)
   call('SREM', open_key(q, flow), id)
   call('SREM', key(q, 'th:parked:' .. flow), id)
+  index_ids('ZREM', key(q, 'th:steps:' .. flow), {id})
   local members = key(q, 'th:flow:' .. flow)
   call('SREM', members, id)
-  if call('EXISTS', members) == 0 and th.cluster then
+  if call('EXISTS', members) == 1 then return end
+  call('DEL', key(q, 'th:steps:' .. flow))
+  call('ZREM', safe_key(q, 'th:flows'), flow)
+  if th.cluster then
     call('DEL', key(q, 'th:flow!:' .. flow))
     post('@flow', 'left', {flow, q})
-  elseif call('EXISTS', members) == 0 then
+  else
     local at = flow_key(flow)
     call('HDEL', at, '=' .. q)
     if #flow_queues(flow) == 0 then call('DEL', at) end

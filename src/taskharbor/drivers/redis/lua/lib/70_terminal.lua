@@ -11,7 +11,7 @@ function th.trim_completed(q)
     local job = th.load(q, id)
     if job and job.state == 'completed' then
       if job.th_sto then
-        call('ZADD', safe_key(q, 'th:done'), job.th_fin or n(th.now), id)
+        th.shelve(q, id, 'th:done', finite(job.th_fin) or th.now, job.th_keep)
         th.index(q, id, false)
       else
         th.forget(q, id, job)
@@ -22,7 +22,7 @@ end
 
 local function ended(q, id, job, state, fields)
   add(fields, 'state', state, 'updated_ms', n(th.now), 'th_fin', n(th.now))
-  th.clear_lease(fields)
+  th.clear_lease(fields, job)
   write(q, id, fields)
   th.note_step(q, 'finish')
 end
@@ -32,8 +32,8 @@ function th.done(q, id, job, fields, keep_dependents)
   th.remove(q, id, job)
   ended(q, id, job, 'completed', fields or {})
   if job.th_sto then
-    call('ZADD', safe_key(q, 'th:done'), n(th.now), id)
-    th.close(q, id, job)
+    th.shelve(q, id, 'th:done', th.now, job.th_keep)
+    th.close(q, id, job, th.DONE)
   else
     call('LPUSH', safe_key(q, 'completed'), id)
     th.index(q, id, 'completed')
@@ -48,13 +48,14 @@ function th.dead(q, id, job, fields)
   ended(q, id, job, 'failed', fields or {})
   call('LPUSH', safe_key(q, 'failed'), id)
   th.index(q, id, 'failed')
+  if job.th_flow then th.set_step(q, id, job.th_flow, th.DEAD) end
 end
 
 function th.cancelled(q, id, job, fields)
   th.remove(q, id, job)
   ended(q, id, job, 'cancelled', fields or {})
-  call('ZADD', safe_key(q, 'th:cancelled'), n(th.now), id)
-  th.close(q, id, job)
+  th.shelve(q, id, 'th:cancelled', th.now, job.th_keep)
+  th.close(q, id, job, th.CANCELLED)
 end
 
 -- How many jobs were put back into a list (`restored`) or set aside as damaged (`aside`) lately, for `taskharbor doctor`. The count
@@ -82,7 +83,8 @@ function th.set_aside(q, id, damage)
     if kind ~= 'none' then move_aside(q, 'job:' .. id, kind) end
     add(fields, 'id', id, 'th_sto', '0', 'created_ms', n(th.now))
   end
-  th.dead(q, id, {state = 'gone'}, fields)
+  local flow = kind == 'hash' and call('HGET', job_key(q, id), 'th_flow')
+  th.dead(q, id, {state = 'gone', th_flow = flow and flow ~= '' and flow or nil}, fields)
   th.count_repairs(q, 0, 1)
 end
 

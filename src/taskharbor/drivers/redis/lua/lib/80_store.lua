@@ -1,7 +1,8 @@
 -- Storing jobs, for enqueue and for what an outcome spawns. A job is an array (records.stored() makes it):
 --   1 id  2 queue  3 type  4 payload  5 run_at or false  6 timeout in ms or 0  7 priority  8 attempts  9 max_attempts
 --   10 key or false  11 group or false  12 group_limit  13 th_deps or false  14 flow or false  15 th_x or false
---   16 created_ms  17 on a Cluster what is known of its dependencies outside the call, see receive.link
+--   16 created_ms  17 on a Cluster what is known of its dependencies outside the call, see receive.link, or false
+--   18 keep_for in microseconds, as text; 17 and 18 may be missing
 
 -- Which of the jobs are known already: a table id → queue. Reads the locations once and the records once.
 local function known_ids(jobs)
@@ -62,7 +63,7 @@ local function record_of(job, sto)
     'th_type', job[3], 'th_sto', n(sto),
   }
   if job[15] then add(fields, 'th_x', job[15]) end
-  add(fields, 'th_f', (attempts ~= 0 or job[7] ~= 0 or job[10] or job[13]) and '1' or job[14] and 'm' or 'p')
+  add(fields, 'th_f', (attempts ~= 0 or job[7] ~= 0 or job[10] or job[13] or job[18]) and '1' or job[14] and 'm' or 'p')
   if limit ~= 0 then add(fields, 'th_max', n(limit)) end
   if attempts ~= 0 then add(fields, 'th_fail', n(attempts)) end
   if job[11] then add(fields, 'gid', job[11]) end
@@ -70,6 +71,7 @@ local function record_of(job, sto)
   if job[10] then add(fields, 'th_key', job[10]) end
   if job[13] then add(fields, 'th_deps', job[13]) end
   if job[14] then add(fields, 'th_flow', job[14]) end
+  if job[18] then add(fields, 'th_keep', job[18]) end
   return fields
 end
 
@@ -84,7 +86,7 @@ end
 local function store_other(q, job, sto, edges)
   local id, fields = job[1], record_of(job, sto)
   local standing = {gid = job[11] or nil, pri = job[7], th_sto = n(sto), th_deps = job[13] or nil,
-                    th_flow = job[14] or nil, modes = job[17]}
+                    th_flow = job[14] or nil, th_keep = job[18] or nil, modes = job[17]}
   if job[10] then call('HSET', safe_key(q, 'th:keys'), job[10], id) end
   if job[11] then
     call('SETNX', key(q, 'has_groups'), '1')
@@ -142,7 +144,7 @@ function th.store(jobs, flows)
     local q = job[2]
     stos[index] = seqs[q] + 1
     seqs[q] = stos[index]
-    if not (job[5] or job[10] or job[11] or job[13] or job[14]) and job[7] == 0 and job[8] == 0 then
+    if not (job[5] or job[10] or job[11] or job[13] or job[14] or job[18]) and job[7] == 0 and job[8] == 0 then
       store_plain(q, job, stos[index])
     else
       others[index] = store_other(q, job, stos[index], edges)

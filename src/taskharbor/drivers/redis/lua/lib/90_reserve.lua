@@ -5,20 +5,23 @@ local SKIPS = 200      -- entries without a job that one call clears away
 local skipped = 0
 local taken_ids = {}   -- queue → id → true: an id that is in a list twice is taken once
 
--- The fields that a reserve returns of a job; records.py has the same list.
+-- The fields of a job as they are read; records.py has the same list. A reserve returns those before `th_xt`, and needs those before
+-- `lock_until_ms`.
 local READ = {
   'payload', 'th_type', 'state', 'attempt', 'th_sto', 'th_f', 'gid', 'due_ms', 'created_ms', 'th_x', 'th_max',
   'max_attempts', 'last_error', 'last_error_ms', 'th_fail', 'th_att', 'th_off', 'th_lost', 'th_pri', 'th_key', 'th_flow',
-  'th_deps', 'th_xt', 'th_xu', 'th_st', 'th_at', 'th_seq', 'lock_until_ms', 'lease_token', 'th_worker', 'th_heir',
-  'th_reason', 'th_fin', 'th_res', 'updated_ms',
+  'th_deps', 'th_trail', 'th_err', 'th_fp', 'th_note', 'th_ed', 'th_keep', 'th_xt', 'th_xu', 'th_st', 'th_at', 'th_seq',
+  'th_worker', 'th_ran', 'th_began', 'th_la', 'lock_until_ms', 'lease_token', 'th_heir', 'th_reason', 'th_fin', 'th_res',
+  'updated_ms',
 }
-local TAKEN = 27       -- of these are needed to grant any lease
+local TAKEN = 37       -- of these are needed to grant any lease
 local P, T, STATE, ATTEMPT, STO, F, GID, DUE, MAX, REAL = 1, 2, 3, 4, 5, 6, 7, 8, 12, 11
-local FAIL, ATT, OFF, LOST, XT, XU, ST = 15, 16, 17, 18, 23, 24, 25
+local FAIL, ATT, OFF, LOST, XT, XU, ST, WORKER, RAN, BEGAN, LA = 15, 16, 17, 18, 29, 30, 31, 34, 35, 36, 37
 th.READ = READ
 
-function th.read(q, id, count)
-  local values = try('HMGET', job_key(q, id), unpack(READ, 1, count or #READ))
+-- `fields`: those of READ, or some of them with empty names for the others.
+function th.read(q, id, count, fields)
+  local values = try('HMGET', job_key(q, id), unpack(fields or READ, 1, count or #READ))
   if not values or not values[STATE] and not values[P] and not values[STO] then return nil end
   return values
 end
@@ -184,10 +187,24 @@ function th.take(q, limit)
   return taken, skipped >= SKIPS
 end
 
+local function given(value)
+  return value and value ~= '' and value or nil
+end
+
+-- The execution before this lease, if it was lost: its worker, when it began, and when it ended, by the end of its lease or by a
+-- release; else nil. Of a foreign client's nothing is known but its end.
+local function lost_before(v, attempt, last)
+  local ended = given(v[XT]) and v[XU] or attempt == last and v[LA]
+  if whole(ended) <= 0 then return nil end
+  if attempt ~= last then return {'', '', n(whole(ended))} end
+  return {given(v[WORKER]) or v[RAN] or '', v[BEGAN] or '', n(whole(ended))}
+end
+
 -- The fields of a lease on a job that was reserved before, or touched in other ways.
 local function fields_of_lease(v, fields)
   local attempt, last = whole(v[ATTEMPT]), whole(v[ATT])
   local off, fail, lost = whole(v[OFF]), whole(v[FAIL]), whole(v[LOST])
+  local lost_by = lost_before(v, attempt, last)
   if attempt < last then
     off = off + last
     fail = attempt
@@ -201,7 +218,9 @@ local function fields_of_lease(v, fields)
     v[DUE] = ''
     add(fields, 'th_lost', n(lost), 'due_ms', '', 'th_xt', '', 'th_xu', '')
   end
-  if v[ST] and v[ST] ~= '' then add(fields, 'th_st', '') end
+  if given(v[ST]) then add(fields, 'th_st', '') end
+  if given(v[RAN]) then add(fields, 'th_ran', '') end
+  if given(v[LA]) then add(fields, 'th_la', '') end
   if not v[REAL] and not v[STO] then
     v[REAL] = v[MAX]
     add(fields, 'th_max', v[MAX] or '0')
@@ -210,9 +229,11 @@ local function fields_of_lease(v, fields)
   add(fields, 'attempt', n(attempt + 1), 'th_att', n(attempt + 1))
   v[ATTEMPT], v[FAIL], v[LOST] = n(attempt + 1 + off), n(fail), n(lost)
   for extra = TAKEN, XT, -1 do v[extra] = nil end
+  if lost_by then v[XT], v[XT + 1], v[XT + 2] = unpack(lost_by) end
 end
 
--- Lease the jobs that were taken; returns for each its id, its token and its values, with the new counters in place of the stored.
+-- Lease the jobs that were taken; returns for each its id, its token and its values, with the new counters in place of the stored. Three
+-- more values if the execution before was lost: see lost_before.
 function th.grant(q, taken, lease, worker, tokens)
   local until_ms, lease_ms = n(th.now + lease), n(lease)
   local now, active = n(th.now), {}
@@ -222,7 +243,7 @@ function th.grant(q, taken, lease, worker, tokens)
       th.lease_plain(job_key(q, id), token, until_ms, lease_ms, worker, now)
     else
       local fields = {'state', 'active', 'lock_until_ms', until_ms, 'lease_token', token, 'timeout_ms', lease_ms,
-                      'updated_ms', now, 'th_worker', worker}
+                      'updated_ms', now, 'th_worker', worker, 'th_began', now}
       fields_of_lease(v, fields)
       call('HSET', job_key(q, id), unpack(fields))
     end

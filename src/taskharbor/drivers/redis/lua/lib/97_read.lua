@@ -7,9 +7,16 @@ function th.locate(id)
   return nil
 end
 
--- A record as clients read it: id, queue, open dependencies while it is blocked, then its values.
-function th.whole_record(q, id)
-  local values = th.read(q, id)
+-- The fields without the long ones.
+local BRIEF = {}
+for index, name in ipairs(READ) do
+  BRIEF[index] = name ~= 'payload' and name ~= 'th_res' and name ~= 'th_trail' and name or ''
+end
+
+-- A record as clients read it: id, queue, open dependencies while it is blocked, then its values. `brief`: without payload, result and
+-- trail.
+function th.whole_record(q, id, brief)
+  local values = th.read(q, id, nil, brief and BRIEF)
   if not values then return false end
   local open = false
   if values[3] == 'blocked' then open = call('SMEMBERS', key(q, 'th:open:' .. id)) end
@@ -27,4 +34,20 @@ function th.groups(q)
     for _, id in ipairs(try('ZRANGE', key(q, 'active'), 0, -1) or {}) do remember(try('HGET', job_key(q, id), 'gid')) end
   end
   return found
+end
+
+-- Whether a queue may hold ids that are not in its index; false if the counts show that there are none. `most`: groups that are looked at.
+function th.has_others(q, most)
+  local function size(command, name)
+    return try(command, key(q, name)) or 0
+  end
+  if size('LLEN', 'completed') > 0 then return true end
+  local total = size('LLEN', 'wait') + size('ZCARD', 'delayed') + size('ZCARD', 'active') + size('LLEN', 'failed')
+                + size('ZCARD', 'th:prio') + size('SCARD', 'th:blocked') + size('ZCARD', 'th:done') + size('ZCARD', 'th:cancelled')
+  if call('EXISTS', key(q, 'has_groups')) == 1 then
+    if size('ZCARD', 'active') + size('ZCARD', 'groups:ready') > most then return true end
+    for _, gid in ipairs(th.groups(q)) do total = total + size('LLEN', 'g:' .. gid .. ':wait') end
+  end
+  local own = size('ZCARD', 'th:ids') > 0 and (finite(size('GET', 'th:count')) or -1) or 0
+  return total ~= own
 end

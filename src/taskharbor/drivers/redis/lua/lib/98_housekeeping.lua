@@ -10,9 +10,9 @@ function th.adopt(q, id, job)
     job.th_fin = call('HGET', job_key(q, id), 'updated_ms') or n(th.now)
     write(q, id, {'th_fin', job.th_fin, 'th_f', '1'})
   end
-  call('ZADD', safe_key(q, 'th:done'), job.th_fin, id)
+  th.shelve(q, id, 'th:done', whole(job.th_fin), job.th_keep)
   th.index(q, id, false)
-  th.close(q, id, job)
+  th.close(q, id, job, th.DONE)
   if job.th_dep then th.release(q, id) end
 end
 
@@ -21,7 +21,7 @@ local function check_watched(q, id, flow)
   local found = call('HMGET', job_key(q, id), 'state', 'th_sto', 'payload')
   if not found[1] and not found[2] and not found[3] then     -- trimmed or removed: a job that is gone is not waited for
     th.release(q, id)
-    if flow ~= '' then th.close(q, id, {th_flow = flow}) end
+    if flow ~= '' then th.close(q, id, {th_flow = flow}, th.DONE) end
     th.forget(q, id, {state = 'gone', pri = 0, th_flow = flow ~= '' and flow or nil, th_sto = '0'})
   elseif found[1] == 'completed' then
     if found[2] and not call('ZSCORE', key(q, 'th:done'), id) then
@@ -29,6 +29,8 @@ local function check_watched(q, id, flow)
     else
       th.release(q, id)
     end
+  elseif flow ~= '' then     -- an older program or a foreign client may have ended it, or brought it back
+    th.set_step(q, id, flow, (KNOWN[found[1] or ''] and found[1] ~= 'failed') and th.UNFINISHED or th.DEAD)
   end
 end
 
@@ -82,7 +84,8 @@ end
 -- again. Returns whether it was forgotten. On a Cluster nothing is written to other hash slots.
 local HOLDS = {'wait', 'delayed', 'active', 'failed', 'completed', 'paused', 'groups:ready', 'th:ids', 'th:prio', 'th:done',
                'th:cancelled', 'th:blocked', 'th:outbox', 'th:returned', 'th:alias', 'th:unnoted', 'th:damaged'}
-local LEFT = {'th:seq', 'th:count', 'stats', 'lane:rr', 'th:sweep', 'th:watched', 'th:held', 'th:mended', 'th:tend', 'th:posted'}
+local LEFT = {'th:seq', 'th:count', 'stats', 'lane:rr', 'th:sweep', 'th:watched', 'th:held', 'th:mended', 'th:tend', 'th:posted',
+              'th:kept', 'th:flows'}
 function th.forget_queue(q)
   local keys = {}
   for index, name in ipairs(HOLDS) do keys[index] = key(q, name) end

@@ -93,6 +93,13 @@ function th.absent(q, id, job)
   return true
 end
 
+-- A flow that an older program stored is in no index of flows.
+function th.restore_step(q, id, job)
+  if call('SISMEMBER', key(q, 'th:flow:' .. job.th_flow), id) == 0 then return end
+  th.set_step(q, id, job.th_flow, STEPS[job.state or ''] or th.DEAD)
+  th.list_flow(q, job.th_flow)
+end
+
 -- Put back a record that is nowhere.
 function th.restore(q, id, job)
   local state = job.state or ''
@@ -114,8 +121,8 @@ function th.restore(q, id, job)
   elseif state == 'completed' then
     th.adopt(q, id, job)
   elseif state == 'cancelled' then
-    call('ZADD', safe_key(q, 'th:cancelled'), n(whole(job.th_fin or th.since(q, id))), id)
-    th.close(q, id, job)
+    th.shelve(q, id, 'th:cancelled', whole(job.th_fin or th.since(q, id)), job.th_keep)
+    th.close(q, id, job, th.CANCELLED)
     th.index(q, id, false)
   elseif state == 'blocked' then
     if th.link(q, id, job, 'free') > 0 then

@@ -1,0 +1,134 @@
+"""Pages of flows: `flows`.
+
+Each queue has an index of the flows that have jobs in it, and for each of these its jobs, scored by how they are: so
+the status of a flow and its first and last job take a few probes in each of its queues, whatever its size. One call
+looks at no more than MAX_SCANNED_FLOWS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from taskharbor.drivers.cursor import encode_cursor
+from taskharbor.drivers.features import MAX_SCANNED_FLOWS
+from taskharbor.drivers.listing import FlowQuery
+from taskharbor.drivers.redis.id_walk import FoundId, IdWalk, WalkSource, found_ids
+from taskharbor.drivers.redis.records import moment_of
+from taskharbor.drivers.redis.router import sliced
+from taskharbor.drivers.redis.script_args import ListFlowsArgs, ReadStepsArgs
+from taskharbor.drivers.redis.scripts import binary
+from taskharbor.drivers.redis.store import RedisStore
+from taskharbor.model.job import EPOCH, FlowInfo, FlowPage, State, flow_status
+
+PAGE_SIZE = 100  # flows of one queue, or probed, in one script
+MAX_LISTED_QUEUES = 50  # in one script
+STATES = (State.READY, State.DONE, State.CANCELLED, State.DLQ)  # as read_steps.lua says of which there are some
+
+
+class FlowPages:
+    """One call of `flows`. `queues`: all that there are."""
+
+    def __init__(self, store: RedisStore, wanted: FlowQuery, queues: Sequence[str]) -> None:
+        self._store = store
+        self._wanted = wanted
+        after = (wanted.after or "").encode()
+        self._walk = IdWalk(
+            [WalkSource(queue, after) for queue in queues],
+            self._fetch,
+            newest=wanted.newest,
+            most=max(MAX_SCANNED_FLOWS, 4 * len(queues)),
+            count=wanted.limit + 1,
+            page=PAGE_SIZE,
+        )
+        self._ahead: list[FoundId] = []  # taken, and of the flow that comes next
+
+    async def page(self) -> FlowPage:
+        """The page. It ends with a cursor unless everything behind it was looked at."""
+        items, looked, last = list[FlowInfo](), 0, self._wanted.after
+        while looked < MAX_SCANNED_FLOWS:
+            flows = await self._take(min(PAGE_SIZE, self._wanted.limit + 1, MAX_SCANNED_FLOWS - looked))
+            looked += len(flows)
+            for id, found in zip(flows, await self._read(flows), strict=True):
+                if found is not None and self._fits(found):
+                    if len(items) == self._wanted.limit:
+                        return FlowPage(tuple(items), encode_cursor(items[-1].id))
+                    items.append(found)
+                last = id
+            if not flows or self._is_over:
+                break
+        return FlowPage(tuple(items), None if self._is_over or last is None else encode_cursor(last))
+
+    @property
+    def _is_over(self) -> bool:
+        return self._walk.is_over and not self._ahead
+
+    async def _take(self, count: int) -> dict[str, list[FoundId]]:
+        """The next flows, each with the queues that it is in."""
+        flows: dict[str, list[FoundId]] = {}
+        while True:
+            some = self._ahead or await self._walk.take(1)
+            self._ahead = []
+            if not some and not self._walk.is_over and flows:
+                flows.popitem()  # the walk may fetch no more: this flow may be in further queues
+            if not some:
+                return flows
+            if some[0].text not in flows and len(flows) == count:
+                self._ahead = some
+                return flows
+            flows.setdefault(some[0].text, []).append(some[0])
+
+    async def _fetch(self, sources: Sequence[WalkSource], count: int) -> None:
+        parts = []
+        for home, positions in self._store.router.by_home([source.queue for source in sources]):
+            mine = [sources[position] for position in positions]
+            parts += [(home, list(some)) for some in sliced(mine, MAX_LISTED_QUEUES)]
+        replies = await self._store.endpoint.gather([self._fetch_part(home, some, count) for home, some in parts])
+        for (_, some), found in zip(parts, replies, strict=True):
+            for source, (flows, after) in zip(some, found, strict=True):
+                source.ids, source.after = found_ids(source.queue, flows)[::-1], after
+
+    async def _fetch_part(self, home: str, sources: Sequence[WalkSource], count: int) -> list[Any]:
+        args = ListFlowsArgs(
+            home=home,
+            queues=[source.queue for source in sources],
+            afters=[binary(source.after or b"") for source in sources],
+            newest=self._wanted.newest,
+            count=count,
+        )
+        replies: list[Any] = await self._store.run(args)
+        return replies
+
+    async def _read(self, flows: dict[str, list[FoundId]]) -> list[FlowInfo | None]:
+        """How these flows are; None for one that has no jobs left."""
+        places = [place for places in flows.values() for place in places]
+        replies: dict[FoundId, Any] = {}
+        for home, positions in self._store.router.by_home([place.queue for place in places]):
+            for some in sliced([places[position] for position in positions], PAGE_SIZE):
+                given = [part for place in some for part in (place.queue, binary(place.data))]
+                found = await self._store.run(ReadStepsArgs(home=home, parts=given))
+                replies |= dict(zip(some, found, strict=True))
+        return [_info(id, [reply for place in places if (reply := replies[place])]) for id, places in flows.items()]
+
+    def _fits(self, found: FlowInfo) -> bool:
+        wanted = self._wanted
+        return (
+            (wanted.status is None or found.status is wanted.status)
+            and (wanted.since is None or found.created_at >= wanted.since)
+            and (wanted.until is None or found.created_at < wanted.until)
+        )
+
+
+def _info(id: str, parts: Sequence[Any]) -> FlowInfo | None:
+    """A flow from what read_steps.lua returns for each of its queues."""
+    ends: list[tuple[str, datetime]] = []
+    states: set[State] = set()
+    for some, found in parts:
+        states.update(state for state, number in zip(STATES, some, strict=True) if number)
+        ids = [one.decode(errors="replace") for one in found[::2]]
+        ends += zip(ids, (moment_of(at) or EPOCH for at in found[1::2]), strict=True)
+    if not ends:
+        return None
+    (_, created), (_, updated) = min(ends), max(ends)
+    return FlowInfo(id, flow_status(list(states)), created, updated, (), ())

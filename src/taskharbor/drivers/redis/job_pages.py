@@ -1,0 +1,194 @@
+"""Pages of jobs: `list`.
+
+Jobs that this driver stored are walked along the indexes of their queues, those of foreign clients along the lists and
+sets that hold them. For a state that few jobs are in, the list or set of that state is read instead: a million done
+jobs beside it cost nothing. One call looks at no more than MAX_SCANNED_JOBS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from taskharbor.drivers.cursor import encode_cursor
+from taskharbor.drivers.features import MAX_SCANNED_JOBS
+from taskharbor.drivers.listing import JobQuery
+from taskharbor.drivers.redis.flows import flow_ids
+from taskharbor.drivers.redis.foreign_jobs import foreign_ids
+from taskharbor.drivers.redis.id_walk import FoundId, IdWalk, WalkSource, found_ids, in_order
+from taskharbor.drivers.redis.records import info_of
+from taskharbor.drivers.redis.router import sliced
+from taskharbor.drivers.redis.script_args import ListIdsArgs, ListStateArgs, ReadJobsArgs
+from taskharbor.drivers.redis.scripts import binary
+from taskharbor.model.job import JobInfo, Page, State
+
+if TYPE_CHECKING:
+    from taskharbor.drivers.redis.reading import JobReader
+
+PAGE_SIZE = 200  # ids of one queue, or records, in one script
+MAX_LISTED_QUEUES = 10  # in one script
+FEW_JOBS = 1000  # that are all looked at, whatever their state: so a record of an unknown state is found, too
+LANES = {
+    State.DLQ: "failed",
+    State.CANCELLED: "th:cancelled",
+    State.BLOCKED: "th:blocked",
+    State.INFLIGHT: "active",
+    State.SCHEDULED: "delayed",
+}  # state → the list or set that holds its jobs
+
+
+class JobPages:
+    """One call of `list`."""
+
+    def __init__(self, reader: JobReader, wanted: JobQuery, now: int) -> None:
+        self._reader = reader
+        self._store = reader.store
+        self._wanted = wanted
+        self._now = now
+        self._filters = any(
+            given is not None
+            for given in (
+                wanted.state,
+                wanted.type,
+                wanted.group,
+                wanted.error_class,
+                wanted.fingerprint,
+                wanted.since,
+                wanted.until,
+            )
+        )
+        self._position = wanted.after  # the last id that was looked at
+        self._checked: set[str] = set()  # queues of which it is known whether they may hold ids outside their index
+        self._searched: set[str] = set()  # those that were searched for such ids
+
+    async def page(self) -> Page:
+        """The page. It ends with a cursor unless everything behind it was looked at."""
+        walk, items, looked = await self._walk(), list[JobInfo](), 0
+        while looked < MAX_SCANNED_JOBS:
+            count = PAGE_SIZE if self._filters else min(PAGE_SIZE, self._wanted.limit + 1 - len(items))
+            batch = await walk.take(min(count, MAX_SCANNED_JOBS - looked))
+            looked += len(batch)
+            for one, reply in zip(batch, await self._read(batch), strict=True):
+                self._position = one.text
+                if not reply:
+                    continue
+                found = info_of(reply, self._now)
+                if not self._wanted.fits(found.job, found.state):
+                    continue
+                if len(items) == self._wanted.limit:
+                    return Page(tuple(items), encode_cursor(items[-1].job.id))
+                items.append(found)
+            if len(batch) == 0 or walk.is_over or len(items) == self._wanted.limit:
+                break
+        if walk.is_over or self._position is None:
+            return Page(tuple(items))
+        return Page(tuple(items), encode_cursor(self._position))
+
+    async def _read(self, batch: Sequence[FoundId]) -> list[Any]:
+        """For each id its record as th.whole_record returns it, or None."""
+        replies: list[Any] = [None] * len(batch)
+        parts = list(self._store.router.by_home([one.queue for one in batch]))
+
+        async def read_part(home: str, positions: Sequence[int]) -> None:
+            jobs = [(binary(batch[position].data), batch[position].queue) for position in positions]
+            args = ReadJobsArgs(home=home, jobs=jobs, brief=not self._wanted.payloads)
+            for position, reply in zip(positions, await self._store.run(args), strict=True):
+                replies[position] = reply
+
+        await self._store.endpoint.gather([read_part(home, positions) for home, positions in parts])
+        return replies
+
+    # Where the ids come from
+
+    async def _walk(self) -> IdWalk:
+        wanted, known, queues = self._wanted, list[FoundId](), list[str]()
+        if wanted.flow_id is not None:
+            known = await flow_ids(self._store, wanted.flow_id)
+            known = [one for one in known if wanted.queue in (None, one.queue)]
+        else:
+            queues = [wanted.queue] if wanted.queue is not None else await self._reader.queues()
+            lane = LANES.get(wanted.state) if wanted.state is not None else None
+            if lane is not None:
+                known, queues = await self._in_state(lane, queues)
+        after = (wanted.after or "").encode()
+        others = WalkSource("", None, in_order(known, wanted.after, newest=wanted.newest))
+        self._walked = IdWalk(
+            [others, *(WalkSource(queue, after) for queue in queues)],
+            self._fetch,
+            newest=wanted.newest,
+            most=MAX_SCANNED_JOBS - len(known),
+            count=PAGE_SIZE if self._filters else wanted.limit + 1,
+            page=PAGE_SIZE,
+        )
+        return self._walked
+
+    async def _in_state(self, lane: str, queues: Sequence[str]) -> tuple[list[FoundId], list[str]]:
+        """The ids that a list or set of some queues holds, and the queues that have to be walked instead: all if they
+        have few jobs, else those in which too many jobs are in this state."""
+        counted = await self._ask_lanes(lane, queues, 0)
+        indexed = [count for _, count, _ in counted.values()]
+        if min(indexed, default=0) >= 0 and sum(indexed) <= FEW_JOBS:
+            return [], list(queues)
+        sizes = {queue: size for queue, (size, _, _) in counted.items() if size}
+        most = MAX_SCANNED_JOBS if sum(sizes.values()) <= MAX_SCANNED_JOBS else MAX_SCANNED_JOBS // 2
+        chosen: list[str] = []
+        for queue in sorted(sizes, key=sizes.__getitem__):
+            most -= sizes[queue]
+            if most < 0:
+                break
+            chosen.append(queue)
+        found = await self._ask_lanes(lane, chosen, MAX_SCANNED_JOBS)
+        known = [one for queue, (_, _, ids) in found.items() for one in found_ids(queue, ids)]
+        listed = {queue for queue, (size, _, ids) in found.items() if len(ids) == size}
+        return known, [queue for queue in sizes if queue not in listed]
+
+    async def _ask_lanes(self, lane: str, queues: Sequence[str], most: int) -> dict[str, Any]:
+        """What list_state.lua returns for each queue."""
+        parts = list(self._store.router.parts(queues))
+        calls = [self._store.run(ListStateArgs(home=home, queues=some, name=lane, most=most)) for home, some in parts]
+        replies = await self._store.endpoint.gather(calls)
+        return {
+            queue: reply
+            for (_, some), found in zip(parts, replies, strict=True)
+            for queue, reply in zip(some, found, strict=True)
+        }
+
+    async def _fetch(self, sources: Sequence[WalkSource], count: int) -> None:
+        """Ids of our own jobs. Where a queue may hold others too, these are found once, and become a source."""
+        parts = self._parts(sources)
+        replies = await self._store.endpoint.gather([self._fetch_part(home, some, count) for home, some in parts])
+        for (_, some), found in zip(parts, replies, strict=True):
+            for source, (ids, after, lost, has_others) in zip(some, found, strict=True):
+                source.ids, source.after = found_ids(source.queue, ids)[::-1], after
+                if lost or (has_others and source.queue not in self._checked):
+                    await self._add_others(source.queue)
+        self._checked.update(source.queue for source in sources)
+
+    async def _fetch_part(self, home: str, sources: Sequence[WalkSource], count: int) -> list[Any]:
+        args = ListIdsArgs(
+            home=home,
+            queues=[source.queue for source in sources],
+            afters=[binary(source.after or b"") for source in sources],
+            newest=self._wanted.newest,
+            count=count,
+            check_others=any(source.queue not in self._checked for source in sources),
+        )
+        replies: list[Any] = await self._store.run(args)
+        return replies
+
+    def _parts(self, sources: Sequence[WalkSource]) -> list[tuple[str, list[WalkSource]]]:
+        """Sources that one script asks."""
+        found: list[tuple[str, list[WalkSource]]] = []
+        for home, positions in self._store.router.by_home([source.queue for source in sources]):
+            mine = [sources[position] for position in positions]
+            found += [(home, list(some)) for some in sliced(mine, MAX_LISTED_QUEUES)]
+        return found
+
+    async def _add_others(self, queue: str) -> None:
+        """The ids that the index of a queue does not have, once."""
+        if queue in self._searched:
+            return
+        self._searched.add(queue)
+        ids = await foreign_ids(self._store, queue, self._reader.cache.foreign_ids)
+        others = in_order(found_ids(queue, ids), self._position, newest=self._wanted.newest)
+        self._walked.add(WalkSource(queue, None, others))

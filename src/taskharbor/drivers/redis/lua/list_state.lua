@@ -1,0 +1,19 @@
+-- The ids of jobs in one state, from the list or set that holds it: how many each queue has, or all of them.
+-- name: of the list or set. most: how many ids are returned at most; 0: none, only their numbers.
+-- Returns for each queue how many there are, how many ids its index has (-1: unknown), and the ids.
+-- needs: 10_keys
+local now, cluster, home, queues, name, most = unpack(cmsgpack.unpack(ARGV[1]))
+local SIZE = {failed = 'LLEN', active = 'ZCARD', delayed = 'ZCARD', ['th:cancelled'] = 'ZCARD', ['th:blocked'] = 'SCARD'}
+local READ = {failed = 'LRANGE', active = 'ZRANGE', delayed = 'ZRANGE', ['th:cancelled'] = 'ZRANGE'}
+local results = {}
+for index, q in ipairs(queues) do
+  local at, ids = key(q, name), {}
+  local size = try(SIZE[name], at) or 0
+  if size > 0 and size <= most then
+    ids = READ[name] and call(READ[name], at, 0, -1) or call('SMEMBERS', at)
+    most = most - size
+  end
+  local count = call('EXISTS', key(q, 'th:ids')) == 1 and (finite(try('GET', key(q, 'th:count'))) or -1) or 0
+  results[index] = {size, count, ids}
+end
+return results
