@@ -64,9 +64,16 @@ def recount(store: MemoryStore) -> None:
         assert flow.open == sum(not finished(entry) for entry in flow.members)
         assert set(flow.parked) <= {entry for entry in flow.members if entry.parked}
     assert set(store.flows) == {entry.record.flow_id for entry in entries if entry.record.flow_id}
-    ended = [item[-1] for item in [*store.finished.in_order, *store.finished.heap] if item[-1].place == item[-2]]
-    assert len(ended) == store.finished.size() - store.finished.stale
-    assert set(ended) == {entry for entry in entries if finished(entry) and not entry.parked}
+    over = {entry for entry in entries if finished(entry) and not entry.parked}
+    for kept, heap in ((False, store.finished), (True, store.kept)):
+        ended = [item[-1] for item in [*heap.in_order, *heap.heap] if item[-1].place == item[-2]]
+        assert len(ended) == heap.size() - heap.stale
+        assert set(ended) == {entry for entry in over if (entry.record.keep_for is not None) is kept}
+    for standing, names in store.ids_in.items():
+        stands = {entry.record.id for entry in entries if entry.standing == standing}
+        assert stands <= set(names.in_order(len(stands)))
+    assert store.entries.keys() <= set(store.ids.in_order(len(entries)))
+    assert store.flows.keys() <= set(store.flow_ids.in_order(len(store.flows)))
 
 
 def recount_groups(queue, members):

@@ -1,11 +1,12 @@
 """The model of the contract: it follows a reservation that the contract allows, and objects to any other."""
 
+import copy
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from taskharbor.conformance.model import ContractModel
-from taskharbor.drivers import JobRecord, Lease, Reserved, replace
+from taskharbor.drivers import JobRecord, Lease, Lost, Reserved, replace
 
 pytestmark = pytest.mark.lane("machine-memory")
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -67,7 +68,10 @@ def test_a_job_under_a_lease_is_not_reserved_again_before_the_lease_is_over(mode
     with pytest.raises(AssertionError, match="allowed are"):
         follow(model, reserved(model, "h1"))
     (again,) = reserved(model, "h1", token="second", now=UNTIL)
-    model.follow([replace(again, job=replace(again.job, lost=1))], QUEUES, UNTIL, UNTIL, 1, "w")
+    counted = replace(again, job=replace(again.job, lost=1))
+    with pytest.raises(AssertionError, match="lost_by is None"):
+        copy.deepcopy(model).follow([counted], QUEUES, UNTIL, UNTIL, 1, "w")
+    model.follow([replace(counted, lost_by=Lost("w", NOW, UNTIL))], QUEUES, UNTIL, UNTIL, 1, "w")
     assert model.jobs["h1"].record.lost == 1
 
 

@@ -14,6 +14,7 @@ import pytest
 from taskharbor.conformance.model import ContractModel
 from taskharbor.drivers import (
     Ack,
+    Amend,
     Cancelled,
     Fail,
     InvalidJob,
@@ -74,6 +75,7 @@ class Walk:
             depends_on=tuple(pick.choice([*known, "unknown"] if pick.random() < 0.02 else known) for _ in range(count)),
             flow_id=pick.choice([None, None, "f", f"f{self.made // 10}"]),
             metadata={"n": str(self.made)} if pick.random() < 0.3 else {},
+            keep_for=pick.choice([None, None, None, self.driver.retention + timedelta(seconds=pick.randint(-4, 4))]),
             created_at=self.now,
         )
 
@@ -90,18 +92,30 @@ class Walk:
         record = self.model.jobs[lease.job_id].record if lease.job_id in self.model.jobs else None
         attempts = record.attempts if record else 0
         kind = pick.random()
+        trail = pick.choice([b"", b"", b"%d" % self.made])
         if kind < 0.45:
             spawn = self.batch(pick.choice([0, 0, 0, 1, 2, 3]))
             if spawn and record and pick.random() < 0.5:
                 spawn[0] = replace(spawn[0], depends_on=(record.id,))
             ids = [job.id for job in spawn]
             handover = pick.choice([None, *ids, *ids]) if pick.random() < 0.97 else "unknown"
-            return Ack(lease, pick.choice([None, b"r"]), tuple(spawn), handover)
+            return Ack(lease, pick.choice([None, b"r"]), tuple(spawn), handover, trail)
+        error = pick.choice([("", ""), (pick.choice("AB"), "f")])
         if kind < 0.7:
-            return Retry(lease, self.soon(), attempts + pick.randint(0, 1))
+            return Retry(lease, self.soon(), attempts + pick.randint(0, 1), "", None, *error, trail)
         if kind < 0.9:
-            return Fail(lease, "bad", attempts + 1, self.now)
-        return Cancelled(lease, "no")
+            return Fail(lease, "bad", attempts + 1, self.now, "", (), *error, trail)
+        return Cancelled(lease, "no", trail)
+
+    def change(self) -> Amend:
+        pick = self.random
+        id = self.some_id()
+        job = self.model.jobs.get(id)
+        seen = (job.record.deliveries, job.record.edits) if job is not None else (0, 0)
+        changes: dict[str, Any] = pick.choice(
+            [{}, {"run_at": self.soon()}, {"priority": pick.randint(-2, 2)}, {"payload": b"new"}, {"timeout": None}]
+        )
+        return Amend(id=id, deliveries=seen[0], edits=seen[1] + (pick.random() < 0.1), **changes)
 
     async def step(self) -> None:
         self.tick()
@@ -119,8 +133,9 @@ class Walk:
                 "cancel_flow",
                 "delete",
                 "prune",
+                "amend",
             ],
-            [20, 25, 25, 5, 2, 2, 8, 4, 1, 3, 2],
+            [20, 25, 25, 5, 2, 2, 8, 4, 1, 3, 2, 8],
         )[0]
         if verb == "enqueue":
             jobs = self.batch(pick.choice([1, 1, 2, 4]))
@@ -144,9 +159,10 @@ class Walk:
         elif verb == "extend":
             span = timedelta(seconds=pick.randint(0, 8))
             leases = pick.sample(self.leases[-6:], min(len(self.leases), 2))
-            found = await driver.extend(leases, now, span)
+            notes = {lease.token: b"%d" % self.made for lease in leases[:1]}
+            found = await driver.extend(leases, now, span, notes)
             assert [each if isinstance(each, Lease) else type(each) for each in found] == model.extend(
-                leases, now, span
+                leases, now, span, notes
             )
         elif verb == "release":
             keep = [lease.token for lease in pick.sample(self.leases, min(len(self.leases), 3))]
@@ -170,6 +186,9 @@ class Walk:
         elif verb == "delete":
             ids = [self.some_id() for _ in range(3)]
             assert classes(await driver.delete(ids)) == model.delete(ids)
+        elif verb == "amend":
+            changes = [self.change() for _ in range(pick.choice([1, 3]))]
+            assert classes(await driver.amend(changes, now)) == model.amend(changes, now)
         else:
             await self.prune()
         await self.compare()
@@ -193,8 +212,10 @@ class Walk:
         left = {info.job.id for info in (await self.driver.list(now=self.now, limit=10_000)).items}
         gone = set(self.model.jobs) - left
         assert gone <= set(candidates)
-        kept = [at for id, at in candidates.items() if id in left]
-        assert all(candidates[id] <= min(kept) for id in gone if kept)
+        for has_own in (False, True):  # each kind in its own order
+            own = {id: at for id, at in candidates.items() if (self.model.jobs[id].record.keep_for is None) != has_own}
+            kept = [at for id, at in own.items() if id in left]
+            assert all(own[id] <= min(kept) for id in gone & own.keys() if kept)
         for id in gone:
             self.model.forget(id)
 
@@ -208,6 +229,13 @@ class Walk:
         assert await driver.queues() == model.queues()
         ids = list(model.jobs)[-5:]
         assert await driver.results(ids) == model.results(ids)
+        assert await driver.upcoming(["a", "b"], now) == model.upcoming(["a", "b"], now)
+        state, order = self.random.choice([None, *State]), self.random.choice(["id", "-id"])
+        found = [
+            each for queue in "ab" for each in (await driver.list(now=now, queue=queue, state=state, order=order)).items
+        ]
+        assert found == [each for queue in "ab" for each in model.search(now, queue, state, order=order)]
+        assert list((await driver.flows(now=now, order=order)).items) == model.flows(now, order=order)
         recount(driver.store)
 
 

@@ -107,8 +107,9 @@ NAMES = {
 """Fields that name things, in whatever class: nobody's data."""
 
 MAY_SHOW = {
-    "ContractModel.cancelled_flows": "ids of flows",
-    "ContractModel.paused": "names of queues",
+    "Case.needs": "names of features",
+    "FlowPage.cursor": "an id",
+    "FlowQuery.after": "an id",
     "JobFacts.depends_on": "ids",
     "JobFacts.handed_to": "an id",
     "JobFacts.handed_to_queue": "the name of a queue",

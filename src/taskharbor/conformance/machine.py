@@ -25,7 +25,21 @@ from msgspec.structs import replace
 
 from taskharbor.conformance.environment import BASE, settled
 from taskharbor.conformance.twins import Twins
-from taskharbor.drivers import Ack, Cancelled, Driver, Fail, JobRecord, Lease, Outcome, Retry
+from taskharbor.drivers import (
+    Ack,
+    Amend,
+    Cancelled,
+    Driver,
+    Fail,
+    FlowStatus,
+    JobRecord,
+    Lease,
+    Outcome,
+    Retry,
+    State,
+)
+from taskharbor.drivers.features import AMEND, ATTEMPTS, FILTERS
+from taskharbor.drivers.features import FLOWS as FLOWS_LISTED
 
 MakeDriver: TypeAlias = Callable[[], Driver | Awaitable[Driver]]
 Clean: TypeAlias = Callable[[Driver], Awaitable[None] | None]
@@ -52,9 +66,15 @@ a_job = st.tuples(
     when,  # run_at
     st.sampled_from([None, None, None, "k", "l"]),  # idempotency key
     st.one_of(st.just([]), st.lists(index, max_size=2)),  # depends_on
+    st.sampled_from([None, None, None, None, -1, 0, 1]),  # keep_for: around the retention, in units of 5 s
     st.sampled_from([None, None, *FLOWS]),
 )
-an_outcome = st.tuples(index, st.integers(0, 15), st.integers(0, 5), when, coin, st.lists(a_job, max_size=2), coin)
+# Which lease (two numbers), kind, run_at, plain, spawn, flag, and what is written of the execution.
+an_outcome = st.tuples(
+    index, st.integers(0, 15), st.integers(0, 5), when, coin, st.lists(a_job, max_size=2), coin, st.integers(0, 3)
+)
+# Which job, whether the editor saw it as it is, which fields, run_at, priority.
+an_amend = st.tuples(index, st.integers(0, 5), st.integers(0, 7), when, st.integers(-1, 1))
 
 # What a step may do: the name of a method, its weight, and its arguments.
 ACTIONS: dict[str, tuple[int, tuple[st.SearchStrategy[Any], ...]]] = {
@@ -63,7 +83,10 @@ ACTIONS: dict[str, tuple[int, tuple[st.SearchStrategy[Any], ...]]] = {
     "settle": (8, (st.lists(an_outcome, min_size=1, max_size=3),)),
     "ack": (2, (st.integers(1, 3),)),
     "settle_again": (4, (st.integers(1, 4),)),
-    "extend": (3, (st.lists(st.tuples(index, st.integers(0, 15)), min_size=1, max_size=3), few)),
+    "extend": (3, (st.lists(st.tuples(index, st.integers(0, 15)), min_size=1, max_size=3), few, coin)),
+    "amend": (4, (st.lists(an_amend, min_size=1, max_size=3),)),
+    "search": (2, (few, st.sampled_from([None, *State]), coin, st.integers(0, 3), st.integers(-9, 9))),
+    "list_flows": (1, (few, st.sampled_from([None, *FlowStatus]), coin)),
     "release": (1, (st.integers(0, 1), few)),
     "pause": (1, (st.integers(0, 1), st.integers(0, 3))),
     "cancel": (3, (st.lists(index, min_size=1, max_size=2),)),
@@ -94,6 +117,7 @@ class Machine(RuleBasedStateMachine):
         self.profile = "mixed"
         self.made = 0
         self.steps = 0
+        self.features = self.twins.features
         self.sent: list[list[Outcome]] = []
 
     def teardown(self) -> None:
@@ -110,6 +134,11 @@ class Machine(RuleBasedStateMachine):
     def _moment(self, offset: int | None) -> datetime | None:
         return None if offset is None else self.twins.now + offset * SECOND
 
+    def _keep_for(self, keep: int | None) -> timedelta | None:
+        if keep is None or ATTEMPTS not in self.features:
+            return None
+        return max(self.twins.subject.retention + keep * 5 * SECOND, timedelta(0))
+
     def _ids(self, picks: Sequence[int]) -> list[str]:
         """Jobs that expired, were delivered or stored lately. The last number stands for an unknown job."""
         expired = [lease.job_id for lease in self._held(expired=True)]
@@ -123,7 +152,7 @@ class Machine(RuleBasedStateMachine):
             self.made += 1
             ids.append(f"{self.prefix}{self.made * 7919 % 99991:05d}")  # not in the order in which they are made
         jobs = []
-        for number, (queue, group, limit, priority, run_at, key, depends_on, flow) in enumerate(given):
+        for number, (queue, group, limit, priority, run_at, key, depends_on, keep, flow) in enumerate(given):
             if self.profile == "one group":
                 queue, group, limit, run_at, key, depends_on = 0, "g", min(limit, 1), None, None, []
             elif self.profile == "flow":
@@ -142,6 +171,7 @@ class Machine(RuleBasedStateMachine):
                     idempotency_key=key,
                     depends_on=tuple(ids[-1] if pick == 63 else known[pick % len(known)] for pick in depends_on),
                     flow_id=self.prefix + flow if flow else None,
+                    keep_for=self._keep_for(keep),
                 )
             )
         return jobs
@@ -198,8 +228,47 @@ class Machine(RuleBasedStateMachine):
         queues = [self.prefix + name for name in names]
         self._run(self.twins.reserve(queues, limit, LEASES[lease] * SECOND, self.prefix + WORKERS[worker]))
 
-    def extend(self, picks: list[tuple[int, int]], lease: int) -> None:
-        self._run(self.twins.extend([self._lease(*pick) for pick in picks], LEASES[lease] * SECOND))
+    def extend(self, picks: list[tuple[int, int]], lease: int, noted: bool) -> None:
+        leases, notes = [self._lease(*pick) for pick in picks], None
+        if noted and ATTEMPTS in self.features:  # with a note for each but the last
+            notes = {each.token: b"note %d" % self.steps for each in leases[: len(leases) // 2 + 1]}
+        self._run(self.twins.extend(leases, LEASES[lease] * SECOND, notes))
+
+    def amend(self, given: list[tuple[Any, ...]]) -> None:
+        if AMEND in self.features:
+            self._run(self.twins.amend([self._amend(*each) for each in given]))
+
+    def _amend(self, pick: int, seen: int, fields: int, run_at: int | None, priority: int) -> Amend:
+        """Mostly seen as it is now; else before its last delivery, or before its last change."""
+        (id,) = self._ids([pick])
+        job = self.twins.model.jobs.get(id)
+        deliveries, edits = (job.record.deliveries, job.record.edits) if job is not None else (0, 0)
+        changes: dict[str, Any] = {}
+        if fields & 1:
+            changes["run_at"] = self._moment(run_at)
+        if fields & 2:
+            changes["priority"] = priority
+        if fields & 4:
+            changes |= {"payload": b"%d" % self.steps, "max_attempts": self.steps, "metadata": {"a": str(self.steps)}}
+        deliveries, edits = max(deliveries - (seen == 0), 0), max(edits - (seen == 1), 0)
+        return Amend(id=id, deliveries=deliveries, edits=edits, **changes)
+
+    def search(self, limit: int, state: State | None, down: bool, bounds: int, ago: int) -> None:
+        if FILTERS not in self.features:
+            return
+        moment = self.twins.now - ago * SECOND
+        asked: dict[str, Any] = {
+            "state": state,
+            "since": moment if bounds & 1 else None,
+            "until": moment if bounds & 2 else None,
+        }
+        if ATTEMPTS in self.features and ago == 0:
+            asked["error_class"] = "Error"
+        self._run(self.twins.search(limit + 1, order="-id" if down else "id", **asked))
+
+    def list_flows(self, limit: int, status: FlowStatus | None, down: bool) -> None:
+        if FLOWS_LISTED in self.features:
+            self._run(self.twins.list_flows(limit + 1 if not self.prefix else 500, status, "-id" if down else "id"))
 
     def settle(self, given: list[tuple[Any, ...]]) -> None:
         self._send([self._outcome(self._lease(pick, variant), *rest) for pick, variant, *rest in given])
@@ -218,23 +287,36 @@ class Machine(RuleBasedStateMachine):
         self._run(self.twins.settle(outcomes))
 
     def _outcome(
-        self, lease: Lease, kind: int, run_at: int | None, plain: bool, spawn: list[tuple[Any, ...]], flag: bool
+        self,
+        lease: Lease,
+        kind: int,
+        run_at: int | None,
+        plain: bool,
+        spawn: list[tuple[Any, ...]],
+        flag: bool,
+        written: int,
     ) -> Outcome:
-        """`flag`: with a handover, or with a failure counted."""
+        """`flag`: with a handover, or with a failure counted. `written`: with a trail, and with the error's class."""
         now = self.twins.now
+        if ATTEMPTS not in self.features:
+            written = 0
+        trail = b"trail %d" % self.steps if written & 1 else b""
+        error_class, fingerprint = ("Error", f"f{self.steps}") if written & 2 else ("", "")
         known = self.twins.oracle.jobs.get(lease.job_id)
         attempts = known.attempts if known else 0
         if kind <= 2:
             hand = flag and bool(spawn) and not plain
             jobs = () if plain else tuple(self._jobs(spawn, extra=() if hand else (lease.job_id,)))
-            return Ack(lease, b"result", jobs, jobs[-1].id if hand else None)
+            return Ack(lease, b"result", jobs, jobs[-1].id if hand else None, trail)
         if kind == 3:
             error, failed_at = ("", None) if plain else ("error", now)
-            return Retry(lease, self._moment(run_at), attempts + flag, error, failed_at)
+            at = self._moment(run_at)
+            return Retry(lease, at, attempts + flag, error, failed_at, error_class, fingerprint, trail)
         if kind == 4:
             jobs = () if plain else tuple(self._jobs(spawn, extra=(lease.job_id,)))
-            return Fail(lease, "reason", attempts + 1, now, "" if plain else "error", jobs)
-        return Cancelled(lease, "reason")
+            error = "" if plain else "error"
+            return Fail(lease, "reason", attempts + 1, now, error, jobs, error_class, fingerprint, trail)
+        return Cancelled(lease, "reason", trail)
 
     def release(self, worker: int, keep: int) -> None:
         self._run(self.twins.release(self.prefix + WORKERS[worker], self.twins.deliveries[: -keep - 1 : -1]))

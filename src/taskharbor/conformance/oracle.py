@@ -19,12 +19,14 @@ from taskharbor.drivers import (
     JobInfo,
     JobRecord,
     Lease,
+    Lost,
     Outcome,
     Reserved,
     Retry,
     State,
     TaskHarborError,
 )
+from taskharbor.drivers.features import ATTEMPTS
 
 
 @dataclass
@@ -34,6 +36,7 @@ class Held:
     token: str = field(repr=False)
     expires_at: datetime
     worker: str
+    began_at: datetime
 
 
 @dataclass
@@ -45,6 +48,8 @@ class Known:
     epoch: int = 0
     lost: int = 0
     held: Held | None = None
+    released: Lost | None = None
+    """Its last delivery, if that was given back for its worker and nothing has happened since."""
     settled: tuple[str, type] | None = field(default=None, repr=False)
 
     def valid(self, lease: Lease, now: datetime) -> bool:
@@ -55,7 +60,8 @@ class Known:
 class Oracle:
     """Receives every call with its result; AssertionError at the first that breaks the contract."""
 
-    def __init__(self) -> None:
+    def __init__(self, features: frozenset[str]) -> None:
+        self.features = features
         self.jobs: dict[str, Known] = {}
         self.group_limits: dict[tuple[str, str], int] = {}
         self.tokens: set[str] = set()
@@ -80,14 +86,19 @@ class Oracle:
             id, token = item.job.id, item.lease.token
             known = self.jobs.get(id)
             assert known is not None, f"{id} was reserved, and is not stored"
-            if known.held is not None:
-                assert known.held.expires_at <= now, f"{id} was reserved under a valid lease"
+            before, held = known.released, known.held
+            if held is not None:
+                assert held.expires_at <= now, f"{id} was reserved under a valid lease"
                 known.lost += 1
+                before = Lost(held.worker, held.began_at, held.expires_at)
+            if ATTEMPTS in self.features:
+                assert item.lost_by == before, f"{id} was lost by {item.lost_by}, expected {before}"
+            known.released = None
             assert token not in self.tokens, f"{id} was reserved with a token that was used before"
             self.tokens.add(token)
             known.epoch += 1
             known.settled = None
-            known.held = Held(token, now + lease_for, worker)
+            known.held = Held(token, now + lease_for, worker, now)
             assert (item.lease.job_id, item.lease.queue) == (id, known.job.queue)
             assert item.lease.expires_at == now + lease_for
             self._counters(known, item.job)
@@ -135,6 +146,7 @@ class Oracle:
             held = known.held
             if held is not None and held.worker == worker and held.expires_at > now and held.token not in keep:
                 known.held = None
+                known.released = Lost(worker, held.began_at, now)
                 known.lost += 1
                 expected += 1
         assert number == expected, f"release returned {number}, expected {expected}"
@@ -142,6 +154,7 @@ class Oracle:
     def requeued(self, id: str, reset_attempts: bool) -> None:
         known = self.jobs[id]
         known.lost = 0
+        known.released = None
         if reset_attempts:
             known.attempts = 0
 

@@ -6,20 +6,23 @@ objects. After each step all jobs are compared. Errors are compared by their cla
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
-from taskharbor.conformance.model import ContractModel, Refusal
+from taskharbor.conformance.model import ContractModel
+from taskharbor.conformance.model_store import Refusal
 from taskharbor.conformance.oracle import Oracle
 from taskharbor.drivers import (
     Ack,
+    Amend,
     Driver,
     Enqueued,
     Fail,
     FlowInfo,
+    FlowStatus,
     InvalidJob,
     JobInfo,
     JobNotFound,
@@ -29,6 +32,7 @@ from taskharbor.drivers import (
     TaskHarborError,
     features_of,
 )
+from taskharbor.drivers.features import UPCOMING, FullDriver
 
 T = TypeVar("T")
 
@@ -51,8 +55,11 @@ class Twins:
 
     def __init__(self, subject: Driver, queues: Sequence[str], flows: Sequence[str], now: datetime) -> None:
         self.subject = subject
-        self.model = ContractModel(features=features_of(subject))
-        self.oracle = Oracle()
+        self.full = cast(FullDriver, subject)
+        """The same with the verbs of every feature."""
+        self.features = features_of(subject)
+        self.model = ContractModel(features=self.features, retention=subject.retention)
+        self.oracle = Oracle(self.features)
         self.queues = list(queues)
         self.flows = list(flows)
         self.now = now
@@ -83,9 +90,15 @@ class Twins:
         self.model.follow(taken, queues, self.now, self.now + lease_for, limit, worker)
         self.deliveries += [each.lease for each in taken]
 
-    async def extend(self, leases: Sequence[Lease], lease_for: timedelta) -> None:
-        expected = self.model.extend(leases, self.now, lease_for)
-        found = await self.subject.extend(leases, self.now, lease_for)
+    async def extend(
+        self, leases: Sequence[Lease], lease_for: timedelta, notes: Mapping[str, bytes] | None = None
+    ) -> None:
+        """`notes` only where the driver offers them."""
+        expected = self.model.extend(leases, self.now, lease_for, notes)
+        if notes is None:
+            found = await self.subject.extend(leases, self.now, lease_for)
+        else:
+            found = await self.full.extend(leases, self.now, lease_for, notes)
         for lease, result in zip(leases, found, strict=True):
             self.oracle.extended(lease, result, self.now, lease_for)
         assert [type(each) if isinstance(each, TaskHarborError) else each for each in found] == expected
@@ -133,6 +146,10 @@ class Twins:
             if result is None:
                 self.oracle.requeued(id, reset_attempts)
 
+    async def amend(self, changes: Sequence[Amend]) -> None:
+        found, expected = await self.full.amend(changes, self.now), self.model.amend(changes, self.now)
+        assert classes(found) == expected, f"amend: {classes(found)}, expected {expected}"
+
     async def delete(self, ids: Sequence[str]) -> None:
         found, expected = await self.subject.delete(ids), self.model.delete(ids)
         assert classes(found) == expected, f"delete: {classes(found)}, expected {expected}"
@@ -168,6 +185,46 @@ class Twins:
             infos += page.items
         self.oracle.read(infos, self.now, self._ended)
         self._ended = False
+        if UPCOMING in self.features:
+            await self._upcoming()
+
+    async def _upcoming(self) -> None:
+        found, latest = await self.full.upcoming(self.queues, self.now), self.model.upcoming(self.queues, self.now)
+        assert found is None or found > self.now, f"upcoming returned {found}, and it is {self.now}"
+        late = latest is not None and (found is None or found > latest)
+        assert not late, f"upcoming returned {found}, but {latest} is when more may be reserved"
+
+    async def search(self, limit: int, **asked: Any) -> None:
+        """Listings with filters, page by page, and counts with a cap."""
+        for queue in self.queues:
+            found: list[JobInfo] = []
+            cursor = None
+            while True:
+                page = await self.full.list(now=self.now, queue=queue, limit=limit, cursor=cursor, **asked)
+                assert len(page.items) <= limit
+                found, cursor = [*found, *page.items], page.cursor
+                if cursor is None:
+                    break
+            expected = self.model.search(self.now, queue, **asked)
+            assert found == expected, f"{asked}: {_ids(found)}, expected {_ids(expected)}"
+        capped = await self.full.counts(self.now, limit)
+        expected_counts = {
+            queue: {state: min(number, limit) for state, number in states.items()}
+            for queue, states in self.model.counts(self.now).items()
+        }
+        assert {queue: capped[queue] for queue in self.queues if capped.get(queue)} == expected_counts
+
+    async def list_flows(self, limit: int, status: FlowStatus | None, order: str) -> None:
+        """The flows of this walk; a store that is shared may have others."""
+        found: list[FlowInfo] = []
+        cursor = None
+        while True:
+            page = await self.full.flows(now=self.now, status=status, order=order, limit=limit, cursor=cursor)
+            found, cursor = [*found, *page.items], page.cursor
+            if cursor is None:
+                break
+        expected = self.model.flows(self.now, status, order)
+        assert [flow for flow in found if flow.id in self.flows] == expected
 
     async def compare_all(self) -> None:
         """Everything that can be read. Other queues of a store that is shared do not count."""
@@ -189,6 +246,10 @@ async def _if_found(call: Awaitable[T]) -> T | None:
         return await call
     except JobNotFound:
         return None
+
+
+def _ids(infos: Sequence[JobInfo]) -> list[str]:
+    return [info.job.id for info in infos]
 
 
 def _in_order(flow: FlowInfo) -> FlowInfo:

@@ -1,0 +1,94 @@
+"""The model of the contract, third part: what can be read. model.py explains the whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from taskharbor.conformance.model_store import ModelStore
+from taskharbor.drivers import FlowInfo, FlowStatus, JobInfo, State, flow_status
+from taskharbor.drivers.graph import flow_info
+
+
+class ModelReading(ModelStore):
+    """Jobs, counts, queues, results and flows at a moment."""
+
+    def info(self, id: str, now: datetime) -> JobInfo | None:
+        job = self.jobs.get(id)
+        if job is None:
+            return None
+        state = job.state(now)
+        if state is State.INFLIGHT and job.lease is not None:
+            return JobInfo(job.record, state, job.worker, job.lease.expires_at)
+        if state is State.BLOCKED:
+            return JobInfo(job.record, state, waiting_for=tuple(self.waiting_for(job)))
+        expired = state is State.READY and job.lease is not None
+        return JobInfo(replace(job.record, run_at=None) if expired else job.record, state)
+
+    def listing(self, now: datetime, queue: str | None = None, flow: str | None = None) -> list[JobInfo]:
+        """In the order of their ids."""
+        infos = [info for id in sorted(self.jobs) if (info := self.info(id, now)) is not None]
+        return [info for info in infos if queue in (None, info.job.queue) and flow in (None, info.job.flow_id)]
+
+    def search(
+        self,
+        now: datetime,
+        queue: str,
+        state: State | None = None,
+        error_class: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        order: str = "id",
+    ) -> list[JobInfo]:
+        """A listing with filters. The time of a job is that of its end, if it has ended."""
+        found = []
+        for info in self.listing(now, queue):
+            time = info.job.finished_at if info.state.terminal else info.job.created_at
+            assert time is not None
+            in_time = (since is None or since <= time) and (until is None or time < until)
+            if in_time and state in (None, info.state) and error_class in (None, info.job.error_class):
+                found.append(info)
+        return found if order == "id" else found[::-1]
+
+    def upcoming(self, queues: Sequence[str], now: datetime) -> datetime | None:
+        """When the first job that waits for its time, or under a lease, is ready. Nothing is in a paused queue."""
+        moments = []
+        for job in self.jobs.values():
+            if job.record.queue in queues and job.record.queue not in self.paused:
+                if job.state(now) is State.SCHEDULED and job.record.run_at is not None:
+                    moments.append(job.record.run_at)
+                elif job.state(now) is State.INFLIGHT and job.lease is not None:
+                    moments.append(job.lease.expires_at)
+        return min(moments, default=None)
+
+    def counts(self, now: datetime) -> dict[str, dict[str, int]]:
+        counted = {queue: Counter[str]() for queue in {job.record.queue for job in self.jobs.values()}}
+        for job in self.jobs.values():
+            counted[job.record.queue][job.state(now).value] += 1
+        return {queue: dict(states) for queue, states in counted.items()}
+
+    def queues(self) -> list[str]:
+        """What holds a job or is paused."""
+        return sorted({job.record.queue for job in self.jobs.values()} | self.paused)
+
+    def results(self, ids: Sequence[str]) -> dict[str, bytes | None]:
+        """A job that handed over has the result of the one in its place."""
+        return {id: self.jobs[self.heir(id)].record.result if id in self.jobs else None for id in ids}
+
+    def flow(self, flow: str, now: datetime) -> FlowInfo | None:
+        nodes = tuple(self.listing(now, flow=flow))
+        return flow_info(flow, nodes) if nodes else None
+
+    def flows(self, now: datetime, status: FlowStatus | None = None, order: str = "id") -> list[FlowInfo]:
+        """All flows, without their jobs."""
+        ids = {job.record.flow_id for job in self.jobs.values() if job.record.flow_id is not None}
+        found = []
+        for id in sorted(ids, reverse=order == "-id"):
+            nodes = self.listing(now, flow=id)
+            state = flow_status([node.state for node in nodes])
+            if status in (None, state):
+                found.append(FlowInfo(id, state, nodes[0].job.created_at, nodes[-1].job.created_at, (), ()))
+        return found
