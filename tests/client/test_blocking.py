@@ -234,7 +234,7 @@ def test_a_driver_error_at_the_deadline_becomes_the_error_of_the_budget(waits: W
     assert [entry[2] for entry in driver.noted("until")] == [pytest.approx(waits.began + 3)]
     assert str(caught.value).startswith(
         "enqueue: the store did not answer within 3 s (tried once). The job may or may not be stored; "
-        "client.handle('j').status() says it later"
+        "harbor.job('j').status() says it later"
     )
 
 

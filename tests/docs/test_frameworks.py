@@ -52,7 +52,7 @@ from orders.tasks import confirm
 from taskharbor.testing import enqueued
 
 (job,) = enqueued(harbor, confirm)
-result = harbor.client.handle(job.id).result(60)
+result = harbor.job(job.id).result(60)
 connection.settings_dict["ATOMIC_REQUESTS"] = True
 views.JsonResponse = None
 Client(SERVER_NAME="localhost", raise_request_exception=False).post("/orders", {"email": "x@example.com"})

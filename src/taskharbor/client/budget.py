@@ -86,7 +86,7 @@ def in_doubt(records: Sequence[JobRecord]) -> str:
         what, others = "The jobs", f" and the {len(records) - 1} other(s)"
     else:
         what, others = "The job", ""
-    unknown = f"{what} may or may not be stored; client.handle({first.id!r}).status() says it later"
+    unknown = f"{what} may or may not be stored; harbor.job({first.id!r}).status() says it later"
     if all(record.idempotency_key is not None for record in records):
         return f"{unknown}. Enqueue again with the same idempotency key{'s' if others else ''}: it is stored once"
     return (

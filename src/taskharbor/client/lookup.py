@@ -165,7 +165,7 @@ class JobLookup:
         except ValueError as error:
             raise ValueError(
                 f"job {id}: its result cannot be read as {type_name(returns)}: {describe(error, ())}; its function "
-                "returned something else than its annotation says; client.handle(id).result() gives it as it is"
+                "returned something else than its annotation says; harbor.job(id).result() gives it as it is"
             ) from error
 
 
