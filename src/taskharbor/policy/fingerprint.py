@@ -9,9 +9,8 @@ An exception is the user's object, so nothing here runs code of its class, and n
 from __future__ import annotations
 
 import os
-import sysconfig
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from types import CodeType, TracebackType
 from typing import Any
@@ -28,9 +27,6 @@ _ORIGIN = "__taskharbor_origin__"
 _DIGITS = 16
 _OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _OUR_PACKAGE = __name__.partition(".")[0]
-_LIBRARIES = tuple(
-    {os.path.join(path, "") for name, path in sysconfig.get_paths().items() if name.endswith(("stdlib", "lib"))}
-)
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _attributes: Callable[[BaseException], dict[str, Any]] = BaseException.__dict__["__dict__"].__get__
 _traceback: Callable[[BaseException], TracebackType | None] = BaseException.__dict__["__traceback__"].__get__
@@ -125,6 +121,15 @@ def _package(function: Callable[..., Any] | None) -> str:
 
 def _is_of_application(code: CodeType) -> bool:
     path = code.co_filename
-    if path.startswith(("<frozen ", *_LIBRARIES)):
+    if path.startswith(("<frozen ", *_libraries())):
         return False
     return not any(each in path for each in _INSTALLED)
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    """The folders of Python's own library and of installed packages. `sysconfig` loads much, and only failures ask."""
+    import sysconfig
+
+    paths = sysconfig.get_paths()
+    return tuple({os.path.join(path, "") for name, path in paths.items() if name.endswith(("stdlib", "lib"))})
