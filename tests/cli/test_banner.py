@@ -122,7 +122,7 @@ def test_on_a_terminal_it_is_a_banner(app: str, dsn: str, tmp_path: Path):
         os.close(theirs)
         seen = b""
         try:
-            while b"ProcessStarted" not in seen:
+            while b"process started" not in seen:
                 seen += os.read(ours, 65536)
         finally:
             process.terminate()

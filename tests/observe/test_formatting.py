@@ -309,11 +309,11 @@ def test_configuring_again_replaces_the_handler_and_leaves_others(configure: Con
     assert first.text == ""
     assert [line["message"] for line in second.objects] == ["hello"]
     assert other in logging.getLogger().handlers
-    assert formatting.configuration() == ("json", "DEBUG", False)
+    assert formatting.configuration() == ("json", "DEBUG", False, "class")
 
 
 def test_an_unknown_format_is_refused(configure: Configure):
-    with pytest.raises(ValueError, match=r"format: expected 'text' or 'json', got 'xml'"):
+    with pytest.raises(ValueError, match=r"format: expected 'text', 'json' or 'terminal', got 'xml'"):
         configure("xml")
     with pytest.raises(ValueError, match="LOUD"):
         configure("json", "LOUD")

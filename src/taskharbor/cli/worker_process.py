@@ -36,7 +36,7 @@ def main(number: int) -> int:
     heard = line.makefile("rb")
     setup = messages.read_setup(heard.readline())
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the worker handles signals: no traceback from an import
-    configure_logging(setup.log_format, setup.log_level)
+    configure_logging(setup.log_format, setup.log_level, errors=setup.log_errors)
     orphan.arm(setup.shutdown_timeout + orphan.SETTLE_S + orphan.EXIT_S)
     link = ChildChannel(line, heard, setup.max_jobs, partial(orphan.end, setup.shutdown_timeout))
     link.listen()

@@ -1,4 +1,4 @@
-"""Log lines for people (text) and for programs (JSON), with the job that wrote them bound to each.
+"""Log lines for people (text), for a developer at a terminal and for programs (JSON), each bound to its job.
 
 `configure_logging` is all that a program needs. `JobFilter` and the two formatters are for programs that configure
 logging themselves. Whatever a handler logs, no text can pass for the line of another record, and a JSON line is always
@@ -17,9 +17,15 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TextIO
 
 from taskharbor.model import current_job
+from taskharbor.observe import terminal
 from taskharbor.observe.line_handler import WholeLineHandler
 
-FORMATS = ("text", "json")
+FORMATS = ("text", "json", "terminal")
+ERRORS = ("class", "text", "traceback")
+"""What a log shows of an exception that a handler raised: its class and place, its text, or its whole traceback.
+
+The text may quote what the handler was given: only `class` is fit for production.
+"""
 FACTS = ("job_id", "job_type", "queue", "attempt")
 OWN_LOGGER = "taskharbor"  # LogObserver writes there, with the facts in its message
 
@@ -66,6 +72,26 @@ class TextFormatter(logging.Formatter):
         return f"{_time(record)} {record.levelname:<7} {record.name} " + "\n  ".join(lines)
 
 
+class TerminalFormatter(logging.Formatter):
+    """For a developer: the time of day, the level, the job or the logger, and words; further lines are indented."""
+
+    def __init__(self, *, colours: bool) -> None:
+        super().__init__()
+        self._colours = colours
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.name == OWN_LOGGER and hasattr(record, "event"):
+            text = terminal.summary(
+                {name: value for name, value in vars(record).items() if name not in _USUAL}, written
+            )
+        else:
+            text = _message(record)
+        text += "".join(f"\n{more}" for more in _tracebacks(self, record))
+        lines = [_CONTROL.sub(_escaped, line) for line in text.split("\n")]
+        place = [_CONTROL.sub(_escaped, part) for part in terminal.head(record)]
+        return terminal.line(place, lines, record.levelno, colours=self._colours)
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: `time`, `level`, `logger`, `message`, then every fact of the record."""
 
@@ -87,31 +113,49 @@ class Configuration(NamedTuple):
     format: str
     level: int | str
     stdout: bool
+    errors: str = "class"
 
 
 _installed: logging.Handler | None = None
 _configuration: Configuration | None = None
 
 
-def configure_logging(format: str = "text", level: int | str = "INFO", stream: TextIO | None = None) -> None:
-    """Write all log records from `level` on to a stream (default: stderr), as `text` or `json`.
+def configure_logging(
+    format: str = "text", level: int | str = "INFO", stream: TextIO | None = None, *, errors: str = "class"
+) -> None:
+    """Write all log records from `level` on to a stream (default: stderr), as `text`, `json` or for a `terminal`.
 
     It adds a handler to the root logger and sets the level. A second call replaces that handler, and no other. The
-    child processes of `process=True` tasks log in the same way.
+    child processes of `process=True` tasks log in the same way. `errors`: what is logged of a handler's exception
+    unless a LogObserver says otherwise: its `class` and place, its `text`, which may quote a payload, or its
+    `traceback`.
     """
     global _installed, _configuration
     if format not in FORMATS:
-        raise ValueError(f"format: expected {' or '.join(map(repr, FORMATS))}, got {format!r}")
+        raise ValueError(f"format: expected 'text', 'json' or 'terminal', got {format!r}")
+    check_errors(errors)
     root = logging.getLogger()
     root.setLevel(level.upper() if isinstance(level, str) else level)
     handler = WholeLineHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    handler.setFormatter(_formatter(format, handler.stream))
     handler.addFilter(JobFilter())
     if _installed is not None:
         root.removeHandler(_installed)
     root.addHandler(handler)
     _installed = handler
-    _configuration = Configuration(format, level, stream is not None and stream is sys.stdout)
+    _configuration = Configuration(format, level, stream is not None and stream is sys.stdout, errors)
+
+
+def _formatter(format: str, stream: TextIO) -> logging.Formatter:
+    if format == "terminal":
+        return TerminalFormatter(colours=terminal.in_colours(stream))
+    return JsonFormatter() if format == "json" else TextFormatter()
+
+
+def check_errors(errors: str) -> None:
+    """ValueError for an unknown way to log errors."""
+    if errors not in ERRORS:
+        raise ValueError(f"errors: expected one of {', '.join(map(repr, ERRORS))}, got {errors!r}")
 
 
 def configuration() -> Configuration | None:
@@ -122,7 +166,7 @@ def configuration() -> Configuration | None:
 def configure_like(parent: Configuration | None) -> None:
     """Configure logging as the parent process did, if it did."""
     if parent is not None:
-        configure_logging(parent.format, parent.level, sys.stdout if parent.stdout else None)
+        configure_logging(parent.format, parent.level, sys.stdout if parent.stdout else None, errors=parent.errors)
 
 
 def written(value: Any) -> str:
@@ -147,7 +191,11 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _tracebacks(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
-    trace = record.exc_text or (formatter.formatException(record.exc_info) if record.exc_info else "")
+    error = record.exc_info[1] if record.exc_info and record.name == OWN_LOGGER else None
+    if error is not None:  # another formatter may have left the whole traceback in `exc_text`
+        trace = terminal.application_traceback(error)
+    else:
+        trace = record.exc_text or (formatter.formatException(record.exc_info) if record.exc_info else "")
     return [text for text in (trace, record.stack_info) if text]
 
 

@@ -2,9 +2,9 @@
 
 Every record carries its facts as attributes (`event`, `job_id`, `job_type`, `queue`, `attempt`, …), each a plain JSON
 value, so that a JSON formatter needs no parsing. Payloads never appear. Neither does the text of an exception, which
-may quote one: its class and place do, and `last_error` in the store has the rest; `LogObserver(errors=True)` logs the
-text as well. A driver's text about a store that is away is logged: it holds no secret. A line of text stays one line:
-values with spaces or control characters are quoted.
+may quote one: its class and place do, and `last_error` in the store has the rest. `LogObserver(errors="text")` logs
+the text as well, `errors="traceback"` the traceback, for developers. A driver's text about a store that is away is
+logged: it holds no secret. A line of text stays one line: values with spaces or control characters are quoted.
 
 `configure_logging`, the formatters and the filter live in `taskharbor.observe.formatting`, and can be imported from
 here.
@@ -21,9 +21,27 @@ from taskharbor.model import events as e
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.naming import class_name
 from taskharbor.model.refusal import Refusal
-from taskharbor.observe.formatting import JobFilter, JsonFormatter, TextFormatter, configure_logging, written
+from taskharbor.observe.formatting import (
+    JobFilter,
+    JsonFormatter,
+    TerminalFormatter,
+    TextFormatter,
+    check_errors,
+    configuration,
+    configure_logging,
+    written,
+)
 
-__all__ = ["LEVELS", "JobFilter", "JsonFormatter", "LogObserver", "TextFormatter", "configure_logging", "logged"]
+__all__ = [
+    "LEVELS",
+    "JobFilter",
+    "JsonFormatter",
+    "LogObserver",
+    "TerminalFormatter",
+    "TextFormatter",
+    "configure_logging",
+    "logged",
+]
 
 logger = logging.getLogger("taskharbor")
 _MAX_TEXT_CHARS = 300  # of a driver's error
@@ -33,13 +51,29 @@ LEVELS = {kind: kind.level for kind in vars(e).values() if isinstance(kind, type
 
 
 class LogObserver:
-    """Writes events to the logger `taskharbor`."""
+    """Writes events to the logger `taskharbor`.
 
-    def __init__(self, *, errors: bool = False) -> None:
-        self._errors = errors
+    `errors`: what is logged of an exception that a handler raised: `class`, its class and place; `text` or True, its
+    text, which may quote a payload; `traceback`, that too. By default it is what `configure_logging` was given.
+    """
+
+    def __init__(self, *, errors: bool | str | None = None) -> None:
+        if isinstance(errors, bool):
+            errors = "text" if errors else "class"
+        elif errors is not None:
+            check_errors(errors)
+        self._given = errors
 
     def __repr__(self) -> str:
-        return f"LogObserver(errors={self._errors})"
+        return f"LogObserver(errors={self.errors!r})"
+
+    @property
+    def errors(self) -> str:
+        """What is logged of an exception: class, text or traceback."""
+        if self._given is not None:
+            return self._given
+        configured = configuration()
+        return "class" if configured is None else configured.errors
 
     def wants(self, event_type: type[e.Event]) -> bool:
         """Whether an event of this type would be logged."""
@@ -50,7 +84,13 @@ class LogObserver:
         if logger.isEnabledFor(level):
             facts = self._facts(event)
             text = " ".join(f"{name}={written(value)}" for name, value in facts.items())
-            logger.log(level, "%s", text, extra=facts)
+            logger.log(level, "%s", text, extra=facts, exc_info=self._exception(event))
+
+    def _exception(self, event: e.Event) -> BaseException | None:
+        """The exception whose traceback is logged, if any: one that the application raised."""
+        if not isinstance(event, e.JobFailed | e.PolicyFailed) or self.errors != "traceback":
+            return None
+        return None if type(event.error) is Refusal else event.error
 
     def _facts(self, event: e.Event) -> dict[str, Any]:
         facts: dict[str, Any] = {"event": type(event).__name__}
@@ -62,7 +102,7 @@ class LogObserver:
                     facts["attempt"] = value.attempts + 1
             elif name == "error":
                 facts["error"] = _store_error(value) if _is_about_store(event) else self._error(value)
-            elif name in event.quotes and not self._errors:
+            elif name in event.quotes and self.errors == "class":
                 continue
             elif name == "seconds":
                 facts[name] = round(value, 6)
@@ -74,7 +114,7 @@ class LogObserver:
 
     def _error(self, error: BaseException) -> str:
         name = class_name(error)
-        if self._errors:
+        if self.errors != "class":
             try:
                 return f"{name}: {error}"
             except BaseException:

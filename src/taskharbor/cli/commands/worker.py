@@ -114,7 +114,17 @@ def _served(name: str, text: str) -> Callable[[F], F]:
 @_served("--health", "Serve GET /live and /ready on this port.")
 @_span("--health-within", "30", "Report unhealthy if a process has not polled the store for this long.")
 @_served("--metrics", "Serve Prometheus metrics on this port.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--log-format",
+    type=click.Choice(["terminal", "text", "json"]),
+    help="Default: terminal on a terminal, with colours; else text, of names and values.",
+)
+@click.option(
+    "--log-errors",
+    type=click.Choice(["class", "text", "traceback"]),
+    help="What to log of a handler's exception. text and traceback may quote payloads. Default: traceback on a "
+    "terminal, class elsewhere and in JSON.",
+)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
@@ -156,6 +166,7 @@ def run(target: Target, **options: Any) -> int:
         name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in options.items()
     }
     own = {name: given.pop(name) for name in messages.Setup.__struct_fields__ if name in given}
+    own |= _log_options(own["log_format"], own["log_errors"], sys.stderr.isatty())
     dsn = _check(target, given["processes"])
     metrics_host, metrics_port = given.pop("metrics_host"), given.pop("metrics_port")
     setup = messages.Setup(
@@ -175,7 +186,7 @@ def run(target: Target, **options: Any) -> int:
     if given["max_memory"] is not None and not memory.measurable():
         raise usage_error("--max-memory: this system has no /proc to read the memory of a process from")
     given["reload"] = os.getcwd() if given["reload"] else None
-    configure_logging(own["log_format"], own["log_level"])
+    configure_logging(own["log_format"], own["log_level"], errors=own["log_errors"])
     command = [sys.executable, *_interpreter_flags(), "-P", "-m", "taskharbor.cli.worker_process"]
     plan = SupervisorSettings(worker=checked, max_jobs=setup.max_jobs, **given)
     with ExitStack() as served:
@@ -193,6 +204,15 @@ def run(target: Target, **options: Any) -> int:
             on_end=_exit_within,
         )
         return supervisor.run()
+
+
+def _log_options(format: str | None, errors: str | None, at_terminal: bool) -> dict[str, str]:
+    """How to log: for a developer on a terminal; elsewhere nothing that may quote a payload, unless asked for."""
+    chosen = format or ("terminal" if at_terminal else "text")
+    return {
+        "log_format": chosen,
+        "log_errors": errors or ("traceback" if at_terminal and chosen != "json" else "class"),
+    }
 
 
 def _exit_within(seconds: float, code: int) -> None:

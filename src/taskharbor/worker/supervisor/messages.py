@@ -37,6 +37,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_jobs: int | None = None
     log_format: str = "text"
     log_level: str = "info"
+    log_errors: str = "class"
     alone: bool = True  # it is the only process that serves
     metrics: bool = False  # count what happens, for the supervisor to serve
     waits: bool = False  # it is a spare: import everything, open nothing, and wait for Serve
