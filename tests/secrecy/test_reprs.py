@@ -131,6 +131,7 @@ MAY_SHOW = {
     "Bind.into": "the name of a parameter",
     "Bind.shape": "numbers and lists",
     "Case.function": "a test",
+    "Configuration.errors": "the name of a choice",
     "Case.sentences": "of the contract",
     "CaseResult.text": "of a test on invented jobs",
     "Check.text": "doctor's, which everyone may read",
