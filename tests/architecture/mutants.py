@@ -17,7 +17,7 @@ from taskharbor.drivers import memory
 
 SOURCE = Path(memory.__file__).parent
 PACKAGE = memory.__name__
-SHARED = ("planning", "refusals")  # logic that all drivers share, copied into the package
+SHARED = ("planning", "refusals", "listing", "notes")  # logic that all drivers share, copied into the package
 
 
 class Edit(NamedTuple):
@@ -113,10 +113,10 @@ OTHERS = (
     one(
         "deliveries reset by requeue",
         "admin",
-        'reason="", finished_at=None, lost=0, run_at=run_at)',
-        'reason="", finished_at=None, lost=0, deliveries=0, run_at=run_at)',
+        'reason="", finished_at=None, lost=0, run_at=run_at, ',
+        'reason="", finished_at=None, lost=0, deliveries=0, run_at=run_at, ',
     ),
-    one("requeue leaves lost", "admin", "finished_at=None, lost=0, run_at=run_at)", "finished_at=None, run_at=run_at)"),
+    one("requeue leaves lost", "admin", "finished_at=None, lost=0, run_at=run_at,", "finished_at=None, run_at=run_at,"),
     one("requeue leaves the flow's flag", "admin", "store.flows[record.flow_id].cancelled = False", "pass"),
     one("requeue forgets open dependencies", "admin", "            link(store, entry)", "            pass"),
     one("key not freed by delete", "store", "del queue.keys[record.idempotency_key]", "pass"),
@@ -220,7 +220,7 @@ OTHERS = (
         "    if stored.handed_to is None:\n        return dependency\n",
         "    return dependency\n",
     ),
-    one("prune at equality", "admin", ">= moment:\n            break", "> moment:\n            break"),
+    one("prune at equality", "admin", " and first < moment:", " and first <= moment:"),
     one("prune takes dead letters", "store", "        if standing != DLQ:\n", "        if True:\n"),
     one(
         "prune takes what is needed",

@@ -13,6 +13,7 @@ from taskharbor.conformance import run
 from taskharbor.conformance.machine import check_machine
 from taskharbor.drivers import Cancelled, Retry, replace
 from taskharbor.drivers.memory import MemoryDriver, admin
+from tests.architecture import feature_mutants
 from tests.architecture.mutants import OTHERS, REQUIRED, Mutant, copied
 from tests.drivers.memory_damage import damage, damage_field
 
@@ -49,6 +50,15 @@ def test_the_cases_notice(mutant, tmp_path, monkeypatch):
     monkeypatch.setattr("taskharbor.conformance.cases.wait.PATIENCE", 0.5)  # a hint that never comes
     with copied(mutant, tmp_path) as package:
         assert cases(package, stop_at_first=True).failed, f"survived: {mutant.name}"
+
+
+@pytest.mark.parametrize(
+    ("theme", "mutant"), feature_mutants.ALL, ids=[each.mutant.name for each in feature_mutants.ALL]
+)
+def test_the_cases_of_a_feature_notice(theme, mutant, tmp_path, monkeypatch):
+    monkeypatch.setattr("taskharbor.conformance.cases.wait.PATIENCE", 0.5)
+    with copied(mutant, tmp_path) as package:
+        assert cases(package, themes=[theme], stop_at_first=True).failed, f"survived: {mutant.name}"
 
 
 @pytest.mark.rotates(3)

@@ -180,6 +180,7 @@ async def after_the_lease_is_over_and_given_back(env: Environment) -> None:
     """Expired: refused, because what ran it may still run. Retried or released: accepted."""
     job = await env.add()
     held = await env.take_one(lease=5, worker=env.name("w"))
+    await env.counts(5)  # a store may notice the end of a lease here, or not
     expired = Amend(id=job.id, deliveries=1, edits=0, payload=b"new")
     assert refusals(await amend(env, expired, at=5)) == ["WrongState"]
     held = await env.take_one(at=6, worker=env.name("w"))

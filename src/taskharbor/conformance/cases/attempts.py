@@ -121,33 +121,31 @@ async def an_extension_changes_nothing_of_it(env: Environment) -> None:
 
 @case(FRESH, needs=ATTEMPTS)
 async def what_is_not_taken_from_a_record(env: Environment) -> None:
-    """Enqueued in both ways: alone, which may take a shorter way, and with a dependency; and spawned."""
-
-    def dirty(**fields: Any) -> JobRecord:
-        return env.job(
-            began_at=env.at(-9),
-            ran_on="old",
-            trail=b"old",
-            error_class="old",
-            fingerprint="old",
-            note=b"old",
-            edits=7,
-            **fields,
-        )
-
-    alone = dirty()
-    await env.put(alone)
-    first, second = dirty(queue=env.q("other")), dirty(queue=env.q("other"))
-    await env.put(first, replace(second, depends_on=(first.id,)))
-    held = await env.take_one()
-    spawned = dirty(queue=env.q("third"))
-    await env.done(Ack(held.lease, spawn=(spawned,)))
-    for job in (first, second, spawned):
+    """Each field alone and all together; enqueued alone (which may be a shorter way), with a dependency, spawned."""
+    dirty: dict[str, Any] = {
+        "began_at": env.at(-9),
+        "ran_on": "old",
+        "trail": b"old",
+        "error_class": "old",
+        "fingerprint": "old",
+        "note": b"old",
+        "edits": 7,
+    }
+    await env.add(queue=env.q("first"))
+    parent = await env.take_one(queues=[env.q("first")])
+    spawned = [env.job()]
+    for fields in (dirty, *({name: value} for name, value in dirty.items())):
+        clean = [env.job() for _ in range(3)]
+        await env.put(replace(clean[0], **fields))
+        await env.put(replace(clean[1], **fields), replace(clean[2], depends_on=(clean[1].id,), **fields))
+        for job in (*clean[:2], replace(clean[2], depends_on=(clean[1].id,))):
+            assert (await env.info(job)).job == job, f"taken: {fields.keys()}"
+        spawned.append(env.job())
+        spawned[-1] = replace(spawned[-1], **fields)
+    await env.done(Ack(parent.lease, spawn=tuple(spawned)))
+    for job in spawned:
         record = (await env.info(job)).job
-        assert began(record) == (None, "")
-        assert (record.trail, record.error_class, record.fingerprint) == (b"", "", "")
-        assert (record.note, record.edits) == (b"", 0)
-    assert (held.job.trail, held.job.edits, held.job.note) == (b"", 0, b"")
+        assert record == replace(spawned[0], id=job.id), "taken from a spawned record"
 
 
 @case(TRAIL, needs=ATTEMPTS)

@@ -16,6 +16,7 @@ from taskharbor.conformance.environment import Environment
 from taskharbor.drivers import (
     DAMAGED_PREFIX,
     Ack,
+    Amend,
     Cancelled,
     DriverError,
     Fail,
@@ -28,7 +29,7 @@ from taskharbor.drivers import (
     TaskHarborError,
     check_record,
 )
-from taskharbor.drivers.features import AMEND, ATTEMPTS
+from taskharbor.drivers.features import AMEND, ATTEMPTS, FILTERS, FLOWS, UPCOMING
 
 ALONE = (
     "Whatever another program put into a field of one record, no call raises because of it, and no other record is "
@@ -75,7 +76,23 @@ class Pair:
             found = await env.all_ids(at, queue=self.queue, state=state)
             assert (broken.id in found) == (info.state is state)
         await env.driver.results([broken.id])
+        await self.read_features(broken, info.state, at)
         return info.state
+
+    async def read_features(self, broken: JobRecord, state: State, at: float) -> None:
+        """The same through what the driver offers on top."""
+        env = self.env
+        if env.offers(FILTERS):
+            page = await env.full.list(now=env.at(at), queue=self.queue, order="-id", payloads=False)
+            (found,) = [info for info in page.items if info.job.id == broken.id]
+            assert (found.state, found.job.payload, found.job.result, found.job.trail) == (state, b"", None, b"")
+            check_record(found.job, shown=True)
+            assert all(number <= 1 for number in (await env.full.counts(env.at(at), 1)).get(self.queue, {}).values())
+            await env.full.list(now=env.at(at), queue=self.queue, since=env.at(-1), until=env.at(1), error_class="Boom")
+        if env.offers(UPCOMING):
+            await env.full.upcoming([self.queue], env.at(at))
+        if env.offers(FLOWS):
+            await env.full.flows(now=env.at(at))
 
     async def met(self, broken: JobRecord, held: Sequence[Reserved], at: float = 0) -> Reserved | None:
         """After a reserve that could return it: it was returned whole, or set aside."""
@@ -93,6 +110,11 @@ class Pair:
     async def decided_over(self, broken: JobRecord, at: float = 0) -> None:
         """It can be requeued, cancelled and deleted, or is refused as any other."""
         driver, ids, now = self.env.driver, [broken.id], self.env.at(at)
+        if self.env.offers(AMEND):
+            seen = (await self.env.info(broken, at)).job
+            change = Amend(id=broken.id, deliveries=seen.deliveries, edits=seen.edits, priority=1, payload=b"{}")
+            (answer,) = await self.env.full.amend([change], now)
+            assert answer is None or isinstance(answer, DriverError)
         for answers in (
             await driver.requeue(ids, now),
             await driver.cancel(ids, now),
@@ -190,8 +212,11 @@ async def after_a_retry(env: Environment) -> None:
 
     async def place(env: Environment, pair: Pair) -> None:
         broken = await env.add(queue=pair.queue)
-        held = await env.take_one(queues=[pair.queue])
-        await env.done(Retry(held.lease, None, 1, "it failed", env.now))
+        held = await env.take_one(queues=[pair.queue], worker=env.name("w"))
+        written = ("Boom", "f1", b"trail") if env.offers(ATTEMPTS) else ()
+        if env.offers(ATTEMPTS):
+            await env.extend(held, notes={held.lease.token: b"note"})
+        await env.done(Retry(held.lease, None, 1, "it failed", env.now, *written))
         first, last = await env.add_many(2, queue=pair.queue)
         if await pair.break_(broken):
             await beside(pair, broken, [first, last])
@@ -323,7 +348,8 @@ async def ended(env: Environment) -> None:
     """Done, dead or cancelled: it is listed, pruned or deleted like its neighbours."""
 
     async def place(env: Environment, pair: Pair) -> None:
-        first, broken, last = await env.add_many(3, queue=pair.queue, idempotency_key=None, **RICH)
+        kept = {"keep_for": env.driver.retention} if env.offers(ATTEMPTS) else {}
+        first, broken, last = await env.add_many(3, queue=pair.queue, idempotency_key=None, **kept, **RICH)
         held = {item.job.id: item for item in await env.take(queues=[pair.queue])}
         lease = held[broken.id].lease
         ways: tuple[Outcome, ...] = (Ack(lease, b"1"), Fail(lease, "over", 1, env.now), Cancelled(lease, "over"))

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from taskharbor.drivers.contract import SingleVerbs
 from taskharbor.drivers.features import ALL_FEATURES
 from taskharbor.drivers.listing import FlowQuery, FlowsVerb, JobQuery, ListVerb
-from taskharbor.drivers.memory import admin, listing, reading
+from taskharbor.drivers.memory import admin, pages, reading
 from taskharbor.drivers.memory.amend import amend
 from taskharbor.drivers.memory.blocking import MemoryBlocking
 from taskharbor.drivers.memory.enqueue import enqueue
@@ -237,11 +237,11 @@ class MemoryDriver(ListVerb, FlowsVerb, SingleVerbs):
 
     async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         with self.store.lock:
-            return listing.list_jobs(self.store, now, wanted)
+            return pages.list_jobs(self.store, now, wanted)
 
     async def list_flows(self, now: datetime, wanted: FlowQuery) -> FlowPage:
         with self.store.lock:
-            return listing.list_flows(self.store, wanted)
+            return pages.list_flows(self.store, wanted)
 
     # Figures
 
