@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from taskharbor.conformance import DriverMachine, StoreNotEmpty, Verdict, all_cases, run
+from taskharbor.conformance import DriverCases, DriverMachine, StoreNotEmpty, Verdict, all_cases, run
 from taskharbor.conformance.machine import check_machine
-from taskharbor.drivers import JobRecord
+from taskharbor.drivers import JobRecord, Reserved, replace
 from taskharbor.drivers.memory import MemoryDriver
 from tests.drivers.memory_damage import damage, damage_field
 
@@ -79,6 +79,63 @@ def test_cases_that_need_a_hook_are_skipped_without_it():
     report = run("memory://", themes=["damaged"])
     assert {result.verdict for result in report.results} == {Verdict.SKIPPED}
     assert "no damage hook" in str(report)
+
+
+class Plain(MemoryDriver):
+    """Has every verb, but says that it offers none of the features."""
+
+    features = frozenset()
+
+
+def test_what_is_not_offered_is_neither_run_nor_passed():
+    report = run(lambda: Plain("memory://"), themes=["amend", "pause"])
+    assert report.ok
+    assert {result.case.theme for result in report.not_offered} == {"amend"}
+    assert {result.verdict for result in report.results if result.case.theme == "pause"} == {Verdict.OK}
+    lines = str(report).splitlines()
+    number = len(report.not_offered)
+    assert any(re.fullmatch(rf"  amend +0 of +{number}  not offered", line) for line in lines)
+    assert f"not offered {number}: amend" in lines
+    assert lines[-1].endswith(f"0 failed, 0 skipped, {number} not offered")
+
+
+def test_the_machine_leaves_out_what_is_not_offered():
+    class Refusing(Plain):
+        """Keeps none of the fields of `attempts`, and fails where a feature is used."""
+
+        async def reserve(self, *given, **named):
+            found = []
+            for taken in await super().reserve(*given, **named):
+                entry = self.store.entries[taken.job.id]
+                entry.record = replace(entry.record, began_at=None, ran_on="")
+                found.append(Reserved(entry.record, taken.lease))
+            return found
+
+        amend = upcoming = flows = property(lambda self: 1 / 0)
+
+    check_machine(lambda: Refusing("memory://"), runs=5, steps=30, share_store=False)
+
+
+def test_the_test_class_has_the_cases_of_what_the_driver_offers():
+    amends = {f"test_amend_{case.name}" for case in all_cases(["amend"]) if case.needs == ("amend",)}
+    upcoming = {f"test_upcoming_{case.name}" for case in all_cases(["upcoming"])}
+
+    class Some(DriverCases):
+        features = ("amend",)
+
+        def make_driver(self):
+            return MemoryDriver("memory://")
+
+    class More(Some):
+        features = ("amend", "upcoming")
+
+    def tests(suite):
+        return {name for name in dir(suite) if name.startswith("test_") and getattr(suite, name) is not None}
+
+    assert tests(Some) - tests(DriverCases) == amends
+    assert tests(More) - tests(Some) == upcoming
+    with pytest.raises(AssertionError, match="give your test class the `features` of your driver"):
+        Some().test_features()
 
 
 def test_an_unknown_theme_is_reported():

@@ -41,11 +41,11 @@ class Locking:
         return [next(answers) if each in free else NOT_NOW for each in outcomes]
 
     async def extend(
-        self, leases: Sequence[Lease], now: datetime, lease_for: timedelta
+        self, leases: Sequence[Lease], now: datetime, lease_for: timedelta, *notes: Any
     ) -> list[Lease | TaskHarborError]:
         free = [each for each in leases if each.job_id not in self._locked]
         self._asked += [each.job_id for each in leases if each.job_id in self._locked]
-        answers = iter(await self._inner.extend(free, now, lease_for))
+        answers = iter(await self._inner.extend(free, now, lease_for, *notes))
         return [next(answers) if each in free else NOT_NOW for each in leases]
 
 

@@ -348,7 +348,7 @@ async def ended(env: Environment) -> None:
     """Done, dead or cancelled: it is listed, pruned or deleted like its neighbours."""
 
     async def place(env: Environment, pair: Pair) -> None:
-        kept = {"keep_for": env.driver.retention} if env.offers(ATTEMPTS) else {}
+        kept: dict[str, Any] = {"keep_for": env.driver.retention} if env.offers(ATTEMPTS) else {}
         first, broken, last = await env.add_many(3, queue=pair.queue, idempotency_key=None, **kept, **RICH)
         held = {item.job.id: item for item in await env.take(queues=[pair.queue])}
         lease = held[broken.id].lease
