@@ -15,5 +15,7 @@ KEPT = {
     15088: "the same with a process that died meanwhile",
     734: "a pause that was slow enough to arrive after the resume",
     284: "a stop that waited for a slow reserve turned without an end at the last moment of its patience",
+    385: "the worker that cannot run a job took it first each time, because it slept exactly until it was due",
+    471: "the same with three workers",
     4440: "a process stopped between the launch of a handler and its first step, which was then timed out at once",
 }

@@ -1,11 +1,15 @@
 """The fetcher: reserves at most as many jobs as there are free slots.
 
     wait for room ──► reserve(limit=room) ──► jobs: (bind results) to the executor, and again
-         ▲                   └──► nothing: wait for a hint, for the time of a job that this worker put off, or poll
+         ▲                   └──► nothing: wait for a hint, for the time at which a job becomes due, or poll
          └── the store does not answer: wait with growing, jittered delays, for ever
 
 Reserving before a slot is free would burn the lease while the job waits. A reserve that is under way when the worker
 stops is awaited: its jobs are given back at once instead of when their leases end.
+
+When a job becomes due the store sends no hint. A worker knows the times of jobs that it has put off itself
+(`due_times`), and an idle one asks the store for the next time (`upcoming`). That may be too early: of a paused queue,
+of a full group, of a job that another worker gets. So wake-ups that find nothing come at growing intervals.
 """
 
 from __future__ import annotations
@@ -14,18 +18,22 @@ import asyncio
 import random
 from collections.abc import Callable
 from datetime import datetime
+from typing import cast
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.features import UPCOMING, UpcomingDriver, offers
 from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Reserved
 from taskharbor.tasks.flow_metadata import BIND_KEY
 from taskharbor.worker.delivery import Delivery
-from taskharbor.worker.due_times import DueTimes
+from taskharbor.worker.due_times import MAX_TIMES, DueTimes
 from taskharbor.worker.loop_event import LoopEvent
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.result_binder import ResultBinder
 from taskharbor.worker.service import Service
 from taskharbor.worker.settings import WorkerSettings
+
+FLOOR_S = 0.025  # doubled with each wake-up in vain: 0.05 s after the first, then 0.1, up to the poll interval
 
 
 class Fetcher(Service):
@@ -58,12 +66,23 @@ class Fetcher(Service):
         self._until_empty = until_empty
         self.polled_at: float | None = None
         self._due_times = DueTimes()
+        self._upcoming = cast(UpcomingDriver, driver).upcoming if offers(driver, UPCOMING) else None
+        self._in_vain = 0  # how many wake-ups at a time that the store named have found nothing since jobs were found
+        self._woken = False  # by such a time
+        self._not_here: set[datetime] = set()  # when jobs are due that this worker cannot run
         self._waiting = False
         self._again = False  # only the times to wait for have changed: wait again, without a reserve
 
-    def expect(self, moment: datetime) -> None:
-        """A job that this worker put off (a retry, a snooze) is due at `moment`: reserve then, not at the next poll."""
-        if self._due_times.note(moment) and self._waiting:
+    def expect(self, moment: datetime, here: bool = True) -> None:
+        """A job that this worker put off (a retry, a snooze) is due at `moment`: reserve then, not at the next poll.
+
+        Not `here`: a job that this worker cannot run. The next poll is soon enough for that one: if this worker were
+        there in time, each time, the worker that can run it might never get it.
+        """
+        if not here:
+            if len(self._not_here) < MAX_TIMES:
+                self._not_here.add(moment)
+        elif self._due_times.note(moment) and self._waiting:
             self._again = True
             self.wake()
 
@@ -88,6 +107,7 @@ class Fetcher(Service):
             self._outage.answered("reserve", "wait", "results")
             self.polled_at = self._clock.monotonic()
             if batch:
+                self._in_vain, self._woken = 0, False
                 unbound: dict[str, Exception] = {}
                 for reserved in batch:
                     if reserved.job.metadata and BIND_KEY in reserved.job.metadata:
@@ -98,22 +118,50 @@ class Fetcher(Service):
             elif self._until_empty and idle:
                 return
             else:
-                await self._wait_for_work()
+                self._in_vain += self._woken
+                await self._wait_for_work(await self._seconds_until_more())
 
-    async def _wait_for_work(self) -> None:
-        """Wait for a hint, the next poll, the time of a job put off here, or (`until_empty`) a handler's end."""
+    async def _seconds_until_more(self) -> float | None:
+        """Seconds until the store may have more jobs; None: it does not know, or not before the next poll."""
+        if self._upcoming is None:
+            return None
+        try:
+            now = self._clock.now()
+            self._not_here = {each for each in self._not_here if each > now}
+            moment = await self._upcoming(self._settings.queues, now)
+            seconds = None if moment is None else (moment - self._clock.now()).total_seconds()
+        except Exception as error:
+            self._outage.failed("upcoming", error)
+            return None
+        self._outage.answered("upcoming")
+        poll = self._settings.poll_interval
+        if seconds is None or seconds >= poll or moment in self._not_here:
+            return None
+        return seconds if not self._in_vain else max(seconds, min(FLOOR_S * 2.0 ** min(self._in_vain, 16), poll))
+
+    async def _wait_for_work(self, until_more: float | None) -> None:
+        """Wait for a hint, the next poll, the time of a job, or (`until_empty`) a handler's end."""
         self._waiting = self._again = True
+        more_at = None if until_more is None else self._clock.monotonic() + until_more
+        self._woken = False
         try:
             while self._again and not self.stopping:
                 self._again = False
                 waiters = [asyncio.ensure_future(self._hint())]
                 if self._until_empty:
                     waiters.append(asyncio.ensure_future(self._changed.wait()))
-                if (seconds := self._due_times.seconds(self._clock.now())) is not None:
+                seconds = self._due_times.seconds(self._clock.now())
+                if more_at is not None and (seconds is None or more_at - self._clock.monotonic() < seconds):
+                    waiters.append(asyncio.ensure_future(self._sleep_until(more_at)))
+                elif seconds is not None:
                     waiters.append(asyncio.ensure_future(self._clock.sleep(seconds)))
                 await self.rest(*waiters)
         finally:
             self._waiting = False
+
+    async def _sleep_until(self, more_at: float) -> None:
+        await self._clock.sleep(more_at - self._clock.monotonic())
+        self._woken = True
 
     async def _hint(self) -> object:
         try:

@@ -55,7 +55,7 @@ class Settler(Service):
         held: dict[str, Delivery],
         outcomes: OutcomeQueue,
         on_settled: Callable[[], None],
-        on_put_off: Callable[[datetime], None],
+        on_put_off: Callable[[datetime, bool], None],
         refuse: Callable[[Delivery, Refusal], None],
         known_types: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
@@ -68,7 +68,7 @@ class Settler(Service):
         self._held = held
         self._outcomes = outcomes
         self._on_settled = on_settled
-        self._on_put_off = on_put_off  # called with the time at which a job that was put off is due again
+        self._on_put_off = on_put_off  # called with the time at which a job is due again, and whether it can run here
         self._refuse = refuse  # decides a delivery anew, as one that cannot be stored as it was
         self._known_types = known_types
         self._flushing: list[Decided] = []  # the last batch that was taken from the queue
@@ -208,8 +208,9 @@ class Settler(Service):
 
     def _note_due(self, delivery: Delivery, outcome: Retry) -> None:
         """A job that failed or snoozed here runs here again when it is due; any other is better left to others."""
-        if outcome.run_at is not None and (outcome.attempts != delivery.job.attempts or delivery.why == SNOOZED):
-            self._on_put_off(outcome.run_at)
+        if outcome.run_at is not None:
+            again = outcome.attempts != delivery.job.attempts or delivery.why == SNOOZED
+            self._on_put_off(outcome.run_at, again)
 
     def _refused(self, delivery: Delivery, outcome: Outcome, error: TaskHarborError) -> None:
         if isinstance(error, InvalidJob) and isinstance(outcome, Ack | Fail) and outcome.spawn:
