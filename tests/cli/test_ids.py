@@ -1,9 +1,7 @@
 """Ids typed as prefixes: the one job that fits, or an error that names those that do; never another job."""
 
-from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -12,23 +10,9 @@ from taskharbor.model.errors import JobNotFound
 from taskharbor.model.ids import IdSource
 from taskharbor.ops.ids import MAX_CANDIDATES, AmbiguousId, find_job, is_prefix, short_ids
 from tests.cli.shell import at_terminal, kill, store, taskharbor, within
-from tests.servers import postgres, redis
 
 A, B, C = "01M7HG69P849N38WGBK6M8KYDV", "01M7HG69PE168053F4SBDEHQSJ", "01M8AAAAAAAAAAAAAAAAAAAAAA"
 FLOW, OTHER = "01M9AAAAAAAAAAAAAAAAAAAAA0", "01M9BBBBBBBBBBBBBBBBBBBBB0"
-
-
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def any_dsn(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/jobs.db"
-    elif request.param == "postgres":
-        server = postgres.shared()
-        yield server.address(server.database())
-    else:
-        other = redis.Server()
-        yield other.url
-        other.stop()
 
 
 def filled(dsn: str) -> str:

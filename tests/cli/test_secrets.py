@@ -23,7 +23,8 @@ ALL = (
     "dlq list --output json", "dlq requeue dead", "dlq requeue --all --yes", "queue list", "queue pause q",
     "queue resume q", "flow show flow", "flow show flow --output json", "flow show flow --mermaid", "stats",
     "stats --watch --count 1", "job show dead", "job attempts dead", "job attempts dead --output json",
-    "flow requeue flow", "migrate", "migrate --sql", "doctor", "doctor --output json",
+    "flow requeue flow", "flow list", "job amend after --priority 2 --yes", "migrate", "migrate --sql",
+    "doctor", "doctor --output json",
 )  # fmt: skip
 SLOW = ("conformance --theme pause", "bench --jobs 1")
 """Also asked where they end at once: with a store that is not there."""

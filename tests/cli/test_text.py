@@ -156,7 +156,17 @@ def test_json_escapes_what_a_terminal_might_obey(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize(
     ("span", "text"),
-    [(0, "0s"), (0.04, "0s"), (1.26, "1.3s"), (59, "59s"), (60, "1m"), (3600, "1h"), (3660, "1h 1m"), (90061, "1d 1h")],
+    [
+        (0, "0s"),
+        (0.04, "40ms"),
+        (0.3, "0.3s"),
+        (1.26, "1.3s"),
+        (59, "59s"),
+        (60, "1m"),
+        (3600, "1h"),
+        (3660, "1h 1m"),
+        (90061, "1d 1h"),
+    ],
 )
 def test_durations(span: float, text: str):
     assert format_duration(timedelta(seconds=span)) == text

@@ -92,7 +92,7 @@ def give(argument: dict[str, Any]) -> dict[str, Any]:
 
 @harbor.task(name="slow", max_attempts=1)
 async def slow(ctx: JobContext, argument: dict[str, Any]) -> None:
-    ctx.progress(1, 2, "half")
+    ctx.progress(1, 2, f"half of {argument['to']}")
     tell(argument, "fail")
 
 

@@ -19,14 +19,15 @@ from taskharbor.cli.output import write, write_json, write_table
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target
-from taskharbor.cli.timefmt import format_duration, with_distance
+from taskharbor.cli.timefmt import format_duration, format_moment
 from taskharbor.client.job_changes import checked_changes
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import AMEND, require
+from taskharbor.drivers.refusals import not_amendable
 from taskharbor.model.amendment import Amend
 from taskharbor.model.codec import Codec, JsonCodec
 from taskharbor.model.deep_json import read as read_value
-from taskharbor.model.job import JobInfo, JobRecord
+from taskharbor.model.job import JobInfo, JobRecord, State
 from taskharbor.model.times import round_up
 from taskharbor.tasks.signature import Signature
 
@@ -39,12 +40,14 @@ def amend_job(target: Target, typed: str, options: dict[str, Any], *, yes: bool)
     payload = options["payload_json"]
     data = None if payload is None else read_json(payload, "--payload-json")
     info, now = read_one(target, typed, lambda driver: require(driver, AMEND, "`taskharbor job amend`"))
+    if info.state in (State.DONE, State.INFLIGHT):
+        raise not_amendable(info.job.id, info.state)
     amend = _amend(target, info, options, data, now)
     changes = _changes(info.job, amend)
     if not changes:
         raise usage_error("job amend: the job already has these values; nothing was changed")
     if not target.json:
-        rows = [[field, _shown(field, before, now), _shown(field, after, now)] for field, before, after in changes]
+        rows = [[field, _shown(field, before), _shown(field, after)] for field, before, after in changes]
         write_table(COLUMNS, rows)
     confirm(f"Change job {info.job.id} ({info.job.type}, {info.state})?", yes)
 
@@ -63,7 +66,7 @@ def amend_job(target: Target, typed: str, options: dict[str, Any], *, yes: bool)
 
 
 def _check(options: dict[str, Any]) -> None:
-    given = [name for name, value in options.items() if value not in (None, False, ())]
+    given = [name for name, value in options.items() if not (value is None or value is False or value == ())]
     if not given:
         raise usage_error("job amend: expected at least one change, such as --priority 10")
     when = [f"--{'now' if name == 'at_once' else name.replace('_', '-')}" for name in given if name in _WHEN]
@@ -152,13 +155,13 @@ def _changes(job: JobRecord, amend: Amend) -> list[tuple[str, Any, Any]]:
     return found
 
 
-def _shown(field: str, value: Any, now: datetime) -> str:
+def _shown(field: str, value: Any) -> str:
     if value is None:
-        return "now" if field == "run_at" else "none"
+        return "at once" if field == "run_at" else "none"
     if field == "payload":
         return f"{value} bytes"
     if isinstance(value, datetime):
-        return with_distance(value, now)
+        return format_moment(value)
     return format_duration(value) if isinstance(value, timedelta) else str(value)
 
 

@@ -73,6 +73,8 @@ def format_duration(span: timedelta) -> str:
     ('2h 5m', '0.3s')
     """
     seconds = span.total_seconds()
+    if 0 < seconds < 0.1:
+        return f"{seconds * 1000:.0f}ms"
     if seconds < 10:
         return f"{seconds:.1f}s".replace(".0s", "s")
     left = round(seconds)

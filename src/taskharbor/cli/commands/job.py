@@ -203,7 +203,8 @@ def amend(target: Target, id: str, yes: bool, **options: Any) -> None:
     """Change a job that is neither running nor done. Shows what will change and asks for confirmation.
 
     If a worker or another operator was faster, nothing changes. With --app the new arguments are checked against the
-    task's parameters. A dead or cancelled job stays so: `taskharbor job retry` runs it with its new values.
+    task's parameters. A dead or cancelled job stays so: `taskharbor job retry` runs it with its new values. Errors that
+    quote a replaced argument are shown as they are from then on: only stored arguments can be masked in them.
 
     \b
     Examples:
