@@ -7,10 +7,10 @@ import pytest
 
 from taskharbor.client.access import AwaitedAccess, BlockingAccess
 from taskharbor.drivers.memory import MemoryDriver
-from taskharbor.drivers.registry import open_driver
 from taskharbor.harbor import Harbor
 from taskharbor.testing import ManualClock
 from tests.client.tools import COLOURS, Waits
+from tests.flow.stores import STORES
 
 
 @pytest.fixture(params=["direct", "portal"])
@@ -37,9 +37,16 @@ def colour(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+SERVERS = [
+    pytest.param("postgresql", marks=pytest.mark.lane("postgres")),
+    pytest.param("redis", marks=pytest.mark.lane("redis")),
+]
+
+
+@pytest.fixture(params=["memory", "sqlite", *SERVERS])
 def harbor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harbor]:
-    """A harbor on each store that needs no server, with a clock that stands still."""
-    dsn = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
-    with Harbor(open_driver(dsn), clock=ManualClock()) as made:
+    """A harbor on each store, with a clock that stands still. Tests on a server belong to the lane of that server."""
+    dsn = STORES[request.param](tmp_path)
+    assert dsn is not None, f"{request.param} cannot run here"
+    with Harbor(dsn, clock=ManualClock()) as made:
         yield made
