@@ -134,7 +134,9 @@ def test_a_job_without_a_record_is_explained_by_every_call(harbor: Harbor, colou
 
 def test_amend_replaces_what_is_given_and_keeps_the_rest(harbor: Harbor, colour: str) -> None:
     send = declare(harbor)
-    handle = send.options(metadata={"a": "1", "b": "2"}, timeout=9).enqueue("ada", 2, 7, lang="en", tone="dry")
+    handle = send.options(metadata={"a": "1", "b": "2", "kept": "4"}, timeout=9).enqueue(
+        "ada", 2, 7, lang="en", tone="dry"
+    )
     at = harbor.clock.now() + timedelta(hours=1)
     call(
         colour,
@@ -152,7 +154,7 @@ def test_amend_replaces_what_is_given_and_keeps_the_rest(harbor: Harbor, colour:
     more = b'{"lang":"en","tone":"warm"}'
     assert job.payload == b'{"to":"eve","times":2,"extra":[7],"more":' + more + b"}"
     assert (job.run_at, job.priority, job.max_attempts, job.timeout) == (at, -3, 9, None)
-    assert (job.metadata, job.edits) == ({"a": "x", "c": "3"}, 1)
+    assert (job.metadata, job.edits) == ({"a": "x", "c": "3", "kept": "4"}, 1)
     assert handle.status() is State.SCHEDULED
     call(colour, harbor.client, handle, "amend", run_at=None, timeout=timedelta(seconds=5))
     assert (handle.status(), handle.info().job.timeout) == (State.READY, timedelta(seconds=5))
@@ -241,8 +243,10 @@ class Busy(MemoryDriver):
     """Another editor changes the job between each read and the write that follows it, `times` times."""
 
     times = 0
+    calls = 0
 
     async def amend(self, changes: Any, now: datetime) -> list[TaskHarborError | None]:
+        type(self).calls += 1
         if self.times:
             type(self).times -= 1
             (mine,) = changes
@@ -271,6 +275,16 @@ def test_amend_reads_again_when_the_job_changed_meanwhile(
             with pytest.raises(WrongState, match="amended since"):
                 call(colour, harbor.client, handle, "amend", payload={"to": "eve"})
             assert handle.info().job.payload == b'{"to":"ada"}'
+
+
+def test_amend_is_not_tried_again_when_the_state_is_the_reason(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Busy, "calls", 0)
+    with Harbor(Busy()) as harbor:
+        handle = declare(harbor).enqueue("ada")
+        reserve(harbor)
+        with pytest.raises(WrongState):
+            call(colour, harbor.client, handle, "amend", priority=1)
+        assert Busy.calls == 1
 
 
 @pytest.mark.usefixtures("waits")
