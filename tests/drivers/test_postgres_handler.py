@@ -82,7 +82,7 @@ class Given:
                 pass
 
 
-async def lent(driver: PostgresDriver, colour: str, act: Act, *, ack: bool = True) -> Any:
+async def lent(driver: PostgresDriver, colour: str, act: Act, *, ack: bool = True, trail: bytes = b"") -> Any:
     """Take job `a`, let the handler act, and commit, or roll back; returns what the commit returned."""
     await driver.enqueue([JobRecord(id="a", type="t")], NOW)
     (held,) = await driver.reserve(["default"], NOW, LEASE, 1)
@@ -91,14 +91,14 @@ async def lent(driver: PostgresDriver, colour: str, act: Act, *, ack: bool = Tru
         try:
             async with shared as connection:
                 await act(Given(connection, colour))
-            return await shared.commit(Ack(held.lease), NOW) if ack else None
+            return await shared.commit(Ack(held.lease, trail=trail), NOW) if ack else None
         finally:
             await shared.rollback()
     plain = driver.transaction_sync(held.lease)
     try:
         with plain as connection:
             await act(Given(connection, colour))
-        return plain.commit(Ack(held.lease), NOW) if ack else None
+        return plain.commit(Ack(held.lease, trail=trail), NOW) if ack else None
     finally:
         plain.rollback()
 
@@ -118,6 +118,21 @@ def on(address: str, colour: str, act: Act, *, ack: bool = True, dsn: str = "") 
     answer, state = asyncio.run(asyncio.wait_for(live(), 60))
     with psycopg.connect(address) as connection:
         return answer, state, [row[0] for row in connection.execute("select number from orders order by 1")]
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+def test_the_trail_is_committed_with_the_ack(address, colour):
+    async def live():
+        driver = PostgresDriver(address)
+        await driver.open()
+        try:
+            assert await lent(driver, colour, lambda given: given.do("select 1"), trail=b"earlier") is None
+            return (await driver.inspect("a", NOW)).job
+        finally:
+            await driver.close()
+
+    job = asyncio.run(live())
+    assert (job.trail, job.began_at) == (b"earlier", NOW)
 
 
 @pytest.mark.parametrize("colour", COLOURS)

@@ -36,7 +36,7 @@ CALLS = {
 }
 LOOKS_ONLY = {
     "prepare_spawn", "result_of", "register_waiter", "hint_queue", "queue_names", "count_jobs", "upcoming", "list_ids",
-    "list_flows",
+    "list_flows", "records_of",
 }  # fmt: skip
 
 

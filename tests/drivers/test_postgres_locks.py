@@ -17,9 +17,11 @@ import pytest
 
 from taskharbor.drivers import (
     Ack,
+    Amend,
     BackendUnavailable,
     Cancelled,
     Fail,
+    Figures,
     InvalidJob,
     JobNotFound,
     JobNotInflight,
@@ -98,7 +100,8 @@ class Crowd:
         leases = [*self.kept, *self.leases.values()]
         chance.shuffle(leases)
         tokens = {lease.token for lease in self.kept}
-        for lease, answer in zip(leases, await driver.extend(leases, now, LEASE), strict=True):
+        notes = {lease.token: b"%d" % chance.randrange(9) for lease in leases if chance.random() < 0.5}
+        for lease, answer in zip(leases, await driver.extend(leases, now, LEASE, notes), strict=True):
             if lease.token in tokens:
                 assert isinstance(answer, Lease | BackendUnavailable), f"a lease was lost: {answer!r}"
             else:
@@ -145,9 +148,20 @@ class Crowd:
             assert not isinstance(answer, TransactionFailed), answer.__cause__
 
     async def decides(self, chance, driver, now):
-        kind = chance.randrange(7)
+        kind = chance.randrange(9)
         if kind == 0:
             answers = await driver.cancel(self.some(chance), now)
+        elif kind == 7:
+            changes = [
+                Amend(id=id, deliveries=chance.randrange(2), edits=chance.randrange(2), priority=chance.randrange(3))
+                for id in self.some(chance)
+            ]
+            answers = await driver.amend(changes, now)
+        elif kind == 8:
+            minute = now.replace(second=0, microsecond=0)
+            names = chance.sample(QUEUES, 2)
+            await driver.add_figures([Figures(minute, queue, {"done": 1, "failed": 1}) for queue in names], now)
+            return
         elif kind == 1:
             answers = await driver.delete(self.some(chance))
         elif kind in (2, 3):

@@ -4,12 +4,17 @@ A page counts each time it is looked at. The statistics are those of empty table
 of the table, or fresh; and the settings of the session are ours, or ones that make an index look dear.
 """
 
+import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 
+from taskharbor.drivers import JobRecord
+from taskharbor.model.times import to_us
 from tests import lanes
+from tests.drivers.postgres_stores import emptied, opened
 from tests.drivers.test_postgres_cost import made, pages_of
 from tests.drivers.test_postgres_plans import TICKS
 
@@ -116,6 +121,39 @@ def test_upcoming_of_a_thousand_queues(store):
     call = f"select taskharbor.upcoming_v3('{queues}', {TICKS})"
     assert store.execute(call.encode()).fetchall() == [(TICKS + 1001,)]
     assert pages_of(store, call) < 30_000, "three lookups in an index for each, and a few for those that hold something"
+
+
+def test_upcoming_for_a_clock_that_is_behind():
+    """What a faster clock has brought into the line is there, and this one has to wait for it."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    later = {n: now + timedelta(seconds=n) for n in range(20)}
+
+    async def scenario():
+        address = emptied()
+        async with opened(address) as (driver,):
+            await driver.enqueue(
+                [
+                    JobRecord(id="high", type="t", queue="a", priority=5, run_at=later[6]),
+                    JobRecord(id="low", type="t", queue="a", run_at=later[4]),
+                    JobRecord(id="ready", type="t", queue="a"),
+                    JobRecord(id="grouped", type="t", queue="b", group="g", run_at=later[3]),
+                    JobRecord(id="held", type="t", queue="c"),
+                ],
+                now,
+            )
+            await driver.reserve(["c"], now, timedelta(seconds=8), 1, "w")
+            for queue in "abc":
+                await driver.pause(queue)
+                with psycopg.connect(address) as connection:
+                    connection.execute("set search_path = taskharbor")
+                    connection.execute("select promote_v3(array[%s], %s, -1)", (queue, to_us(later[10])))
+            assert await driver.upcoming(["a"], now) == later[4]
+            assert await driver.upcoming(["a"], later[5]) == later[6]
+            assert await driver.upcoming(["b"], now) == later[3]
+            assert await driver.upcoming(["c", "b"], later[3]) == later[8]
+            assert await driver.upcoming(["a", "b", "c"], later[8]) is None
+
+    asyncio.run(scenario())
 
 
 def test_flows_whatever_their_size(store):

@@ -155,7 +155,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {3: "9827e01a44bc834ae71eaa729dbb1eeae930430c5737748a61e6f3e0cbdc31e6"}
+DIGESTS = {3: "3cdf8e7be10bd5cbcbe8b1472c096e6d439be536b7d70079c172348bf2f1b622"}
 
 
 def test_the_functions_belong_to_their_version():

@@ -7,7 +7,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from taskharbor.drivers import Ack, BackendUnavailable, Cancelled, Fail, JobNotFound, JobRecord, Lease, Retry
+from taskharbor.drivers import Ack, Amend, BackendUnavailable, Cancelled, Fail, JobNotFound, JobRecord, Lease, Retry
 from taskharbor.drivers.postgres import client_calls, schema
 from taskharbor.drivers.postgres.lock_retry import JobLocked
 from tests.drivers.postgres_recount import mistakes
@@ -120,6 +120,8 @@ def test_a_locked_job_does_not_delay_the_others_of_a_call(monkeypatch):
                     (lambda ids: driver.delete(ids), ["j3", "j1", "j0"]),
                 ):
                     assert [type(answer) for answer in await decide(ids)] == [type(None), JobLocked, type(None)]
+                changes = [Amend(id=id, deliveries=0, edits=0, priority=3) for id in ("j4", "j1")]
+                assert await driver.amend(changes, now) == [None, None], "the open transaction needs only the id"
                 with pytest.raises(BackendUnavailable, match=r"flow f: cancelled 2 job\(s\), but 1 more"):
                     await driver.cancel_flow("f", now)
                 await connection.rollback()

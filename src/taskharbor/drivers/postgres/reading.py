@@ -28,13 +28,14 @@ _WAITING_FOR = f"""case when r.state = {StoredState.BLOCKED:d} then array(
 _worker_info = msgspec.json.Decoder(WorkerInfo).decode
 
 
-def _select(schema: str, *, payloads: bool = True) -> str:
+def _select(schema: str, *, payloads: bool = True, source: str = "") -> str:
     columns = ", ".join(
         f"r.{name}" if payloads or name not in LARGE_COLUMNS else f"cast(null as bytea) as {name}"
         for name in COLUMNS.split(", ")
     )
     waiting_for = _WAITING_FOR.format(schema=quoted(schema))
-    return f"select {columns}, r.state, r.wake, r.worker, {waiting_for} from {quoted(schema)}.records r"
+    source = source or f"{quoted(schema)}.records"
+    return f"select {columns}, r.state, r.wake, r.worker, {waiting_for} from {source} r"
 
 
 def inspect(schema: str, id: str, now: datetime) -> Program[JobInfo]:
@@ -66,10 +67,10 @@ def list_jobs(schema: str, now: datetime, wanted: JobQuery) -> Program[Page]:
         (to_us(now), "bigint"),
         columns="ids, last",
     )
+    of_listed = _select(schema, payloads=wanted.payloads, source=f"{named(schema, 'records_of')}(l.ids)")
     rows = yield Statement(
-        f"""with listed as materialized ({listed.sql})
-        select l.last, x.* from listed l left join lateral (
-            {_select(schema, payloads=wanted.payloads)} where r.id = any(l.ids)) as x on true""",
+        f"with listed as materialized ({listed.sql}) "
+        f"select l.last, x.* from listed l left join lateral ({of_listed}) as x on true",
         listed.parameters,
     )
     found = sorted((row[1:] for row in rows if row[1] is not None), key=_id, reverse=wanted.newest)
@@ -84,14 +85,14 @@ def counts(schema: str, now: datetime, cap: int | None) -> Program[dict[str, dic
     if cap is None:
         rows = yield Statement(
             f"""select r.queue, {named(schema, "state_of")}(r.state, r.run_at, r.wake, cast(? as bigint)) as reads,
-            count(*) from {quoted(schema)}.records r group by 1, 2 order by 1, 2""",
+            count(*) from {quoted(schema)}.records r group by 1, 2""",
             (to_us(now),),
         )
     else:
         most = min(cap, 2**62)
         rows = yield call(schema, "count_jobs", (to_us(now), "bigint"), (most, "bigint"), columns="queue, state, n")
     counts: dict[str, dict[str, int]] = {}
-    for queue, state, number in rows:
+    for queue, state, number in sorted(rows):
         by_state = counts.setdefault(queue, {})
         by_state[state] = by_state.get(state, 0) + number
     if cap is None:

@@ -3,8 +3,8 @@
 --
 -- worker       the worker of the newest reservation: from this number on it stays when the lease is over, as `ran_on`
 -- began_at     when that reservation was made
--- lost_by      null, or a JSON array: the delivery that was lost before the newest one, its worker, when it began, when it
---              ended. An older program does not clear it: it counts only if the number of the delivery fits
+-- lost_by      null, or a JSON array: the last delivery that was lost, its worker, when it began, when it ended. It counts
+--              only for the delivery that follows: so nothing but a requeue has to clear it, and no older program
 -- trail, note, error_class, fingerprint, edits, keep_for: as in JobRecord; null for what is empty or 0
 alter table jobs
     add column began_at bigint,

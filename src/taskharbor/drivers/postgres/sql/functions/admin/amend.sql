@@ -20,9 +20,9 @@ begin
     end if;
     for c in select jsonb_array_elements(p_changes::jsonb) loop
         n := n + 1;
-        select x.* into j from jobs x where x.id = c ->> 'id' for update skip locked;
+        select x.* into j from jobs x where x.id = c ->> 'id' for no key update skip locked;
         if not found then
-            select x.* into j from history x where x.id = c ->> 'id' for update skip locked;
+            select x.* into j from history x where x.id = c ->> 'id' for no key update skip locked;
         end if;
         if not found then
             refused := case when exists (select from records r where r.id = c ->> 'id') then 'locked' else 'unknown' end;

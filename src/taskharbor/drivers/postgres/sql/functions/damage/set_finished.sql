@@ -6,7 +6,6 @@ begin
     j.reason := p_reason;
     j.finished_at := p_now;
     j.token := null;
-    j.lost_by := null;
     return j;
 end
 $body$;

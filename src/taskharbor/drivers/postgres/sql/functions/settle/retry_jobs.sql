@@ -15,7 +15,7 @@ begin
             lost = case when g.attempts = j.attempts then j.lost else 0 end,
             error_class = coalesce(g.error_class, j.error_class),
             fingerprint = coalesce(g.fingerprint, j.fingerprint), trail = coalesce(decode(g.trail, 'base64'), j.trail),
-            lost_by = null, token = null, settled = j.token, settled_as = @retry@,
+            token = null, settled = j.token, settled_as = @retry@,
             open = j.state  -- its state before: `returning` shows new values only
         from (select x.place, i.*
               from json_to_recordset(p_given::json) as i(o integer, id text, token text, kind smallint,
