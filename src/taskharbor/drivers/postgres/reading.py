@@ -92,7 +92,7 @@ def counts(schema: str, now: datetime, cap: int | None) -> Program[dict[str, dic
         most = min(cap, 2**62)
         rows = yield call(schema, "count_jobs", (to_us(now), "bigint"), (most, "bigint"), columns="queue, state, n")
     counts: dict[str, dict[str, int]] = {}
-    for queue, state, number in sorted(rows):
+    for queue, state, number in sorted(map(tuple, rows)):
         by_state = counts.setdefault(queue, {})
         by_state[state] = by_state.get(state, 0) + number
     if cap is None:
