@@ -192,3 +192,30 @@ def test_reading_a_flow_is_bounded(dsn: str, limit: int, monkeypatch: pytest.Mon
 def test_durations_stand_beside_the_steps():
     (line,) = tree_lines(rows_of(flow(job("1", "a"))), {"1": timedelta(seconds=75)}, 80)
     assert click.unstyle(line) == "a  done       1  1m 15s  1"
+
+
+def test_flows_are_listed_by_status_and_time(any_dsn: str):
+    dead_chord(any_dsn)
+    store(any_dsn, JobRecord(id="r1", type="x", flow_id="g", queue="other"))
+    found = taskharbor("flow", "list", "--dsn", any_dsn, "--output", "json").json
+    assert [list(row) for row in found["flows"]] == [["id", "status", "created_at", "newest_job_at"]] * 2
+    assert [(row["id"], row["status"]) for row in found["flows"]] == [("f", "failed"), ("g", "running")]
+    for filters, expected in (
+        (["--newest"], ["g", "f"]),
+        (["--status", "failed", "--since", "1h"], ["f"]),
+        (["--until", "1h"], []),
+        (["--limit", "1"], ["f"]),
+    ):
+        answer = taskharbor("flow", "list", *filters, "--dsn", any_dsn)
+        assert [line.split()[0] for line in answer.out.splitlines()[1:]] == expected
+        assert answer.code == 0
+    assert answer.err.startswith("more flows: --cursor ")
+    assert taskharbor("flow", "list", "--until", "1h", "--dsn", any_dsn).err == "no flows\n"
+    assert "--cursor" in taskharbor("flow", "list", "--cursor", "x", "--dsn", any_dsn).line
+
+
+def test_a_big_flow_on_every_store(any_dsn: str):
+    pages = [JobRecord(id=f"p{n:04}", type="page", flow_id="f") for n in range(2_500)]
+    store(any_dsn, *pages, JobRecord(id="z", type="total", flow_id="f", depends_on=tuple(page.id for page in pages)))
+    lines = taskharbor("flow", "show", "f", "--dsn", any_dsn).out.partition("\n\n")[2].splitlines()
+    assert lines[:2] == ["2500 × page  2500 ready", "└─ total     blocked    0    z"]

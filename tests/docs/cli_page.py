@@ -33,9 +33,16 @@ schema, and name `taskharbor migrate` if the schema is missing. `enqueue` report
 
 {shared}
 
+## Ids
+
+An id that TaskHarbor generated may be shortened to a unique prefix of at least 4 characters, in capitals or not:
+`taskharbor inspect 01m7hg69pc`. If several jobs begin with it, the error names up to five of them. An id that the
+application chose is typed in full: `order-17` may be an id as well as the beginning of `order-170`.
+
 ## Output
 
-On a terminal: tables that fit its width, with colours unless `NO_COLOR` is set. In a pipe: plain columns, no colours,
+On a terminal: tables that fit its width, with colours unless `NO_COLOR` is set. Where it is too narrow, times and ids
+are shortened first, ids to prefixes that commands accept. In a pipe: plain columns, no colours,
 no truncated cells, one row per line. With `--output json`: one JSON document, whose keys are listed with each command.
 Keys may be added, but none is renamed or removed within a major version. Moments are ISO 8601 in UTC, durations are in
 seconds. Notes for people go to stderr.

@@ -28,7 +28,7 @@ COMMANDS = {
     "job": "Show, change, retry, cancel or delete jobs.",
     "dlq": "List dead jobs and requeue them.",
     "queue": "List, pause and resume queues.",
-    "flow": "List workflows, show, cancel or requeue one.",
+    "flow": "List, show, cancel and requeue workflows.",
     "task": "List the tasks of an application.",
     "stats": "Show queues and workers, once or continuously.",
     "migrate": "Create or upgrade the schema of a store.",

@@ -1,24 +1,42 @@
-"""Pages of jobs for a person: a page that is short because the store looked at enough for one call is filled up."""
+"""Pages of jobs and flows for a person: a page that is short because the store looked at enough for one call is filled
+up."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
 from taskharbor.drivers.contract import ClientDriver
-from taskharbor.model.job import JobInfo, Page
+from taskharbor.drivers.features import FlowsDriver
+from taskharbor.model.job import FlowInfo, FlowPage, JobInfo, Page
 
-MAX_CALLS = 10  # of at most MAX_SCANNED_JOBS each: a rare job is found, and a command still ends
+MAX_CALLS = 10  # of at most MAX_SCANNED_JOBS or MAX_SCANNED_FLOWS each: what is rare is found, and a command still ends
 
 
 async def find_page(driver: ClientDriver, now: datetime, *, limit: int, **query: Any) -> Page:
     """A page of `Driver.list`, filled up over several calls; short only at the end, or after MAX_CALLS of them."""
     items: list[JobInfo] = []
+    cursor = await _fill(driver.list, items, now, limit, query)
+    return Page(tuple(items), cursor)
+
+
+async def find_flows(driver: FlowsDriver, now: datetime, *, limit: int, **query: Any) -> FlowPage:
+    """The same for `flows`."""
+    items: list[FlowInfo] = []
+    cursor = await _fill(driver.flows, items, now, limit, query)
+    return FlowPage(tuple(items), cursor)
+
+
+async def _fill(
+    read: Callable[..., Awaitable[Any]], items: list[Any], now: datetime, limit: int, query: dict[str, Any]
+) -> str | None:
+    """Read pages into `items` until there are enough; returns the cursor behind the last."""
     cursor: str | None = query.pop("cursor", None)
     for _ in range(MAX_CALLS):
-        page = await driver.list(now=now, limit=limit - len(items), cursor=cursor, **query)
+        page = await read(now=now, limit=limit - len(items), cursor=cursor, **query)
         items += page.items
         cursor = page.cursor
         if cursor is None or len(items) >= limit:
             break
-    return Page(tuple(items), cursor)
+    return cursor

@@ -20,6 +20,7 @@ from taskharbor.drivers.features import FLOWS, require
 from taskharbor.model.job import FlowInfo, FlowPage, FlowStatus
 from taskharbor.ops import flow_view
 from taskharbor.ops.ids import flow_id
+from taskharbor.ops.listing import find_flows
 
 if TYPE_CHECKING:
     from taskharbor.client.client import Client
@@ -34,7 +35,7 @@ COLUMNS = (
 
 @click.group()
 def flow() -> None:
-    """List workflows, show, cancel or requeue one."""
+    """List, show, cancel and requeue workflows."""
 
 
 @flow.command("list")
@@ -43,15 +44,18 @@ def flow() -> None:
 )
 @click.option("--newest", is_flag=True, help="The newest flow first.")
 @click.option(
-    "--since", callback=timefmt.parse_time, metavar="TIME", help="Created at this time or later: 2h, 1d, a moment."
+    "--since",
+    callback=timefmt.parse_time,
+    metavar="TIME",
+    help="Only flows created at this time or later. 2h and 1d mean that long ago; a moment is 2030-01-31T09:00:00Z.",
 )
-@click.option("--until", callback=timefmt.parse_time, metavar="TIME", help="Created before this time.")
+@click.option("--until", callback=timefmt.parse_time, metavar="TIME", help="Only flows created before this time.")
 @page_options
 @shared
 def list_(target: Target, newest: bool, **query: Any) -> None:
     """List workflows in the order of their ids, which is the order in which they were created.
 
-    One call looks at 1,000 flows at most: with filters a page may be short and still have a next one.
+    It looks at 10,000 flows at most: with filters a page may be short and still have a next one.
 
     \b
     Examples:
@@ -64,7 +68,7 @@ def list_(target: Target, newest: bool, **query: Any) -> None:
     async def read(driver: Driver, now: datetime) -> tuple[FlowPage, datetime]:
         able = require(driver, FLOWS, "`taskharbor flow list`")
         try:
-            return await able.flows(now=now, order="-id" if newest else "id", **choose_time(query, now)), now
+            return await find_flows(able, now, order="-id" if newest else "id", **choose_time(query, now)), now
         except ValueError as error:
             raise usage_error(f"--{error}") from error
 

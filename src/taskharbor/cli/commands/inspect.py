@@ -18,10 +18,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 def payload_options(command: F) -> F:
     """Add the options of a command that can show what a job carries."""
     redact = click.option(
-        "--redact", multiple=True, metavar="FIELD", help="Show them, but mask this field at any depth (repeatable)."
+        "--redact", multiple=True, metavar="FIELD", help="Show it, but mask this field at any depth (repeatable)."
     )
     show = click.option(
-        "--show-payload", is_flag=True, help="Show the payload and the result, which are hidden by default."
+        "--show-payload", is_flag=True, help="Show what is hidden: the payload, the result, and their values in errors."
     )
     return show(redact(command))
 

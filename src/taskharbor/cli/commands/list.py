@@ -44,9 +44,9 @@ ASKED = {
 
 
 def page_options(command: F) -> F:
-    """Add the options of a command that lists jobs page by page."""
+    """Add the options of a command that lists something page by page."""
     limit = click.option(
-        "--limit", type=click.IntRange(1, 10_000), metavar="N", default=50, show_default=True, help="Jobs per page."
+        "--limit", type=click.IntRange(1, 10_000), metavar="N", default=50, show_default=True, help="Rows per page."
     )
     return limit(click.option("--cursor", metavar="CURSOR", help="Continue after the previous page.")(command))
 
@@ -56,12 +56,13 @@ def filter_options(command: F) -> F:
     for option in (
         click.option("--fingerprint", metavar="TEXT", help="Only jobs whose last error has this fingerprint."),
         click.option("--error", "error_class", metavar="CLASS", help="Only jobs whose last error is of this class."),
-        click.option("--until", callback=parse_time, metavar="TIME", help="Only jobs before this time."),
+        click.option("--until", callback=parse_time, metavar="TIME", help="The same, before this time."),
         click.option(
             "--since",
             callback=parse_time,
             metavar="TIME",
-            help="Only jobs that ended, or if they have not were created, at this time or later: 2h, 1d, a moment.",
+            help="Only jobs that ended at this time or later; unfinished ones: that were created then. 2h and 1d mean "
+            "that long ago; a moment is 2030-01-31T09:00:00Z.",
         ),
         click.option("--newest", is_flag=True, help="The newest job first."),
     ):
@@ -109,7 +110,7 @@ def read_page(target: Target, *, newest: bool = False, payloads: bool, **query: 
 def list_(target: Target, **query: Any) -> None:
     """List jobs in the order of their ids, which is the order in which they were created.
 
-    One call looks at 100,000 jobs at most: with filters a page may be short and still have a next one.
+    It looks at 100,000 jobs at most: with filters a page may be short and still have a next one.
 
     \b
     Examples:
