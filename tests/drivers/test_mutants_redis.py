@@ -11,8 +11,8 @@ import redis
 
 from taskharbor.conformance import run
 from taskharbor.drivers.redis import RedisDriver, scripts
-from tests.drivers import test_redis_ids
-from tests.drivers.redis_stores import damage, emptied
+from tests.drivers import test_redis_ids, test_redis_listing
+from tests.drivers.redis_stores import damage, emptied, live
 from tests.servers import redis as servers
 
 pytestmark = pytest.mark.lane("mutants-redis")
@@ -252,7 +252,7 @@ MUTANTS = (
         "if true then return false end",
         ("retention",),
     ),
-    Mutant("prune takes the moment itself", "prune", "'(' .. n(now)", "n(now)", ("retention",)),
+    Mutant("prune takes the moment itself", "prune", "'(' .. n(lane", "n(lane", ("retention",)),
     Mutant(
         "what was needed is never pruned", "lib/60_flows", "if left == 0 then unpark(q, id) end", "", ("retention",)
     ),
@@ -264,6 +264,104 @@ MUTANTS = (
         "if not payload then return 'payload is missing' end",
         "",
         ("damaged",),
+    ),
+    # Attempts, notes, and how long jobs are kept
+    Mutant("the beginning forgotten", "lib/47_plain_leases", ", 'th_began', now)", ")", ("attempts",)),
+    Mutant("a later beginning forgotten", "lib/90_reserve", ", 'th_began', now}", "}", ("attempts",)),
+    Mutant(
+        "the worker forgotten at the end",
+        "lib/50_placement",
+        "if job.th_worker then add(fields, 'th_ran', job.th_worker) end",
+        "",
+        ("attempts",),
+    ),
+    Mutant("a release is no loss", "release", "    add(fields, 'th_la', n(th.now))\n", "", ("attempts",)),
+    Mutant(
+        "a cancelled job was lost",
+        "lib/50_placement",
+        "if job.th_la then add(fields, 'th_la', '') end",
+        "",
+        ("attempts",),
+    ),
+    Mutant(
+        "the trail of an ack is thrown away",
+        "settle",
+        "and not outcome[11] and quick_ack",
+        "and quick_ack",
+        ("attempts",),
+    ),
+    Mutant(
+        "an empty class replaces another",
+        "settle",
+        "add_given(fields, 'th_err', outcome[9])",
+        "add(fields, 'th_err', outcome[9])",
+        ("attempts",),
+    ),
+    Mutant(
+        "a class outlives a failure without one",
+        "settle",
+        "'th_err', outcome[12], 'th_fp', outcome[13])",
+        "'th_fp', outcome[13])",
+        ("attempts",),
+    ),
+    Mutant("notes not stored", "extend", "if lease[4] then add(fields, 'th_note', lease[4]) end", "", ("notes",)),
+    Mutant("a requeue keeps the note", "admin", ", 'th_note', ''}", "}", ("notes", "admin")),
+    Mutant("keep_for has no effect", "lib/60_flows", "local till = th.kept_until(keep, finished)", "", ("keep_for",)),
+    Mutant("what is kept is kept for ever", "prune", "  prune(q, 'th:kept')\n", "", ("keep_for",)),
+    Mutant("keep_for counts from the retention on", "prune", "and kept_before or now", "and now", ("keep_for",)),
+    Mutant(
+        "keep_for a millisecond short", "lib/30_records", "math.ceil(micros / 1000)", "micros / 1000 - 1", ("keep_for",)
+    ),
+    Mutant("keep_for beside plain jobs", "lib/80_store", " or job[14] or job[18])", " or job[14])", ("keep_for",)),
+    # Amending
+    Mutant(
+        "any version is amended",
+        "amend",
+        "if delivered ~= deliveries or whole(job.th_ed) ~= edits then return 2 end",
+        "",
+        ("amend",),
+    ),
+    Mutant("edits not counted", "amend", "n(whole(job.th_ed) + 1)", "n(whole(job.th_ed))", ("amend",)),
+    Mutant("a done job is amended", "amend", "if state == 'completed' then return 'done' end", "", ("amend",)),
+    Mutant("an amended job keeps its place", "amend", "if moves and", "if false and", ("amend",)),
+    Mutant("every amended job moves", "amend", "if moves and", "if", ("amend",)),
+    Mutant("an amended job looks plain", "amend", ", 'th_f', '1'}", "}", ("amend",)),
+    Mutant("the old priority counts", "amend", "    job.pri = values.th_pri or job.pri\n", "", ("amend",)),
+    Mutant(
+        "a blocked job keeps its time",
+        "amend",
+        "if values.due_ms ~= nil then add(fields, 'due_ms', run_at and n(run_at) or '') end",
+        "",
+        ("amend",),
+    ),
+    Mutant(
+        "a new priority forgets the time", "amend", "run_at = finite(job.due_ms) or false", "run_at = false", ("amend",)
+    ),
+    # Reading
+    Mutant("leases never end", "upcoming", "{'delayed', 'active'}", "{'delayed'}", ("upcoming",)),
+    Mutant("nothing falls due", "upcoming", "{'delayed', 'active'}", "{'active'}", ("upcoming",)),
+    Mutant("what is due comes again", "upcoming", "local after, first = '(' ..", "local after, first =", ("upcoming",)),
+    Mutant(
+        "payloads in every page",
+        "lib/97_read",
+        "name ~= 'payload' and name ~= 'th_res'",
+        "name ~= 'th_res'",
+        ("filters",),
+    ),
+    Mutant("the order of ids in any case", "list_ids", "newest and ids_before or ids_after", "ids_after", ("filters",)),
+    Mutant(
+        "the order of flows in any case", "list_flows", "  if newest then\n", "  if false then\n", ("flow_listing",)
+    ),
+    Mutant(
+        "the flow of the cursor again", "list_flows", "after == '' and '-' or '(' .. after", "'-'", ("flow_listing",)
+    ),
+    Mutant("figures replaced", "add_figures", "redis.pcall('HINCRBY', at, field, number)", "nil", ("figures",)),
+    Mutant(
+        "old figures count",
+        "add_figures",
+        "call('SET', '{th:fig}:oldest', n(oldest_ms))\n",
+        "",
+        ("figures",),
     ),
 )
 
@@ -351,6 +449,19 @@ INDEX_MUTANTS = (
     ("a page under the bound it had", "lib/16_id_pages", "  call('ZREM', key(q, 'th:ids'), following)\n", ""),
     ("a page that others join is too large", "lib/16_id_pages", "size + number > PAGE / 2", "false"),
     ("the walk begins anew in each page", "lib/26_id_pages_walk", "last == '' and '-' or '(' .. last", "'-'"),
+    ("the walk down ends with its page", "lib/26_id_pages_walk", "bound = bound ~= '' and (", "bound = false and ("),
+    (
+        "the walk down meets an id twice",
+        "lib/26_id_pages_walk",
+        "local to, bound = '(' .. last",
+        "local to, bound = '[' .. last",
+    ),
+    (
+        "the walk down begins before the last page",
+        "lib/26_id_pages_walk",
+        "'+', '-', 'BYLEX', 'REV'",
+        "'(z', '-', 'BYLEX', 'REV'",
+    ),
 )
 
 
@@ -373,3 +484,55 @@ def test_the_histories_of_the_index_notice(mutant, monkeypatch):
 def play_all() -> None:
     for history in test_redis_ids.HISTORIES.values():
         test_redis_ids.play(history, "redis7")
+
+
+# How the jobs of a large flow are, which the cases do not reach: small flows are read from their records.
+
+STEP_MUTANTS = (
+    ("nobody enters", "lib/60_flows", "  th.set_step(q, id, flow, th.UNFINISHED)\n", ""),
+    ("nobody ends", "lib/60_flows", "    th.set_step(q, id, job.th_flow, how)\n", ""),
+    ("nobody dies", "lib/70_terminal", "if job.th_flow then th.set_step(q, id, job.th_flow, th.DEAD) end", ""),
+    (
+        "the dead stay dead",
+        "lib/50_placement",
+        "out_of_list(q, safe_key(q, 'failed'), id)\n    if job.th_flow",
+        "out_of_list(q, safe_key(q, 'failed'), id)\n    if false",
+    ),
+    (
+        "the cancelled stay cancelled",
+        "lib/50_placement",
+        "    if job.th_flow then th.set_step(q, id, job.th_flow, th.UNFINISHED) end\n  end,\n  blocked",
+        "  end,\n  blocked",
+    ),
+    ("in no list of flows", "lib/60_flows", "== 1 then th.list_flow(q, flow) end", "== 1 then end"),
+    (
+        "done and cancelled are one",
+        "settle",
+        "th_dep = found[7] or nil}, th.DONE)",
+        "th_dep = found[7] or nil}, th.CANCELLED)",
+    ),
+    ("the last is not looked for", "read_steps", "      add(ends, end_of(q, flow, how, true))\n", ""),
+    ("the first is the last", "read_steps", "end_of(q, flow, how, false)", "end_of(q, flow, how, true)"),
+    (
+        "the dead are not looked for",
+        "read_steps",
+        "{th.UNFINISHED, th.DONE, th.CANCELLED, th.DEAD}",
+        "{th.UNFINISHED, th.DONE, th.CANCELLED}",
+    ),
+)
+
+
+@pytest.mark.parametrize("mutant", STEP_MUTANTS, ids=lambda mutant: mutant[0])
+def test_the_story_of_a_large_flow_notices(mutant, monkeypatch):
+    name, file, old, new = mutant
+    text, true = scripts.source(scripts.PACKAGE, f"{file}.lua"), scripts.source
+    assert old in text, f"{name}: {old!r} is not in {file} any more"
+    wrong = text.replace(old, new)
+    monkeypatch.setattr(
+        scripts, "source", lambda package, each: wrong if each == f"{file}.lua" else true(package, each)
+    )
+    scripts.fragments.cache_clear()
+    scripts.load.cache_clear()
+    scripts.script_for.cache_clear()
+    with pytest.raises((AssertionError, ValueError)):
+        live(lambda driver, _: test_redis_listing.check_large_flows(driver), housekeeping=False)

@@ -31,6 +31,10 @@ if what == 'after' then
   local found, last, lost = ids_after('q', ids[1], count)
   return {found, last or false, lost}
 end
+if what == 'before' then
+  local found, last, lost = ids_before('q', ids[1], count)
+  return {found, last or false, lost}
+end
 return 0
 """
 SMALL = (b"listpack", b"ziplist")
@@ -78,15 +82,13 @@ class Index:
             assert number + 1 == len(bounds) or ids[-1] < bounds[number + 1]
         return pages
 
-    def walk(self, count: int) -> list[bytes]:
+    def walk(self, count: int, way: str = "after") -> list[bytes]:
         found: list[bytes] = []
         last: bytes | None = b""
         while last is not None:
-            ids, last, lost = self.script(
-                keys=["{q}:meta"], args=[scripts.pack(("after", [scripts.binary(last)], count))]
-            )
+            ids, last, lost = self.script(keys=["{q}:meta"], args=[scripts.pack((way, [scripts.binary(last)], count))])
             assert lost == []
-            assert not found or not ids or ids[0] > found[-1]
+            assert not found or not ids or (ids[0] > found[-1]) == (way == "after")
             found += ids
         return found
 
@@ -97,6 +99,7 @@ def check(index: Index, wanted: set[str]) -> None:
     assert [id for page in pages for id in page] == sorted_ids
     assert index.client.get("{q}:th:count") == (str(len(wanted)).encode() if wanted else None)
     assert index.walk(LARGEST // 2 + 1) == sorted_ids
+    assert index.walk(LARGEST // 2 + 1, "before") == sorted_ids[::-1]
 
 
 def play(history: Sequence[tuple[str, Any]], kind: servers.Kind) -> None:
@@ -198,9 +201,16 @@ def job(number: int) -> JobRecord:
 
 
 async def listed(driver) -> list[str]:
+    """The ids in their order; the other way round they are the same."""
+    upwards, downwards = [await walked(driver, order) for order in ("id", "-id")]
+    assert upwards == downwards[::-1]
+    return upwards
+
+
+async def walked(driver, order: str) -> list[str]:
     found, cursor = [], None
     while True:
-        page = await driver.list(now=NOW, queue="q", limit=100, cursor=cursor)
+        page = await driver.list(now=NOW, queue="q", limit=100, cursor=cursor, order=order)
         found += [info.job.id for info in page.items]
         if page.cursor is None:
             return found

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from taskharbor.model.safe_repr import shown
 
 FIRST_SHARE = 2  # the first ids of all sources take at most one part in this many of what a walk may fetch
 
@@ -20,6 +22,9 @@ class FoundId(NamedTuple):
     text: str
     data: bytes
     queue: str
+
+    def __repr__(self) -> str:
+        return shown(self, "queue")
 
 
 class WalkSource:
@@ -110,8 +115,4 @@ def found_ids(queue: str, ids: Iterable[bytes]) -> list[FoundId]:
 def in_order(ids: Iterable[FoundId], after: str | None, *, newest: bool) -> list[FoundId]:
     """Those that lie behind `after`, in the order of a walk."""
     behind = [one for one in ids if after is None or (one.text < after if newest else one.text > after)]
-    return sorted(behind, key=_text, reverse=newest)
-
-
-def _text(one: FoundId) -> Any:
-    return one.text
+    return sorted(behind, key=lambda one: one.text, reverse=newest)
