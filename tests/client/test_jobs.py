@@ -142,6 +142,7 @@ def test_a_filter_is_a_value_that_reads_nothing() -> None:
         ({"since": datetime(2030, 1, 1)}, ValueError, "since: expected a datetime with a time zone"),  # noqa: DTZ001 - naive on purpose
         ({"until": 5}, TypeError, "until: expected a datetime"),
         ({"newest": 1}, TypeError, "newest: expected True or False, got int"),
+        ({"call_timeout": 0}, ValueError, "call_timeout: expected more than zero seconds"),
     ],
 )
 def test_a_filter_refuses_what_makes_no_sense(given: dict[str, Any], kind: Any, told: str) -> None:
@@ -209,9 +210,23 @@ def test_pages_are_as_long_as_written(colour: str) -> None:
         assert [(each["limit"], each["payloads"]) for each in driver.asked] == [(1000, False), (240, False)]
 
 
-def test_a_filter_that_finds_little_ends_after_a_hundred_pages(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskharbor.drivers.memory.listing.MAX_SCANNED_JOBS", 2)
-    driver = counting(250)
+class Sparse(Counting):
+    """A large store in which nothing fits: 150 pages are empty, and have a cursor behind what was looked at."""
+
+    async def list(self, **names: Any) -> Page:
+        self.asked.append(names)
+        page = int(names["cursor"] or 0) + 1
+        return Page((), str(page) if page < 150 else None)
+
+    def sibling(self) -> Sparse:
+        other = Sparse()
+        other.store, other.asked, other.vanishing = self.store, self.asked, self.vanishing
+        return other
+
+
+def test_a_filter_that_finds_little_ends_after_a_hundred_pages(colour: str) -> None:
+    driver = Sparse()
+    driver.asked, driver.vanishing = [], []
     with Client(driver) as client:
         jobs = client.jobs(type="nothing")
         assert call(colour, client, jobs, "count") == Count(0, True)  # there may be some
@@ -219,7 +234,7 @@ def test_a_filter_that_finds_little_ends_after_a_hundred_pages(colour: str, monk
         assert call(colour, client, jobs, "ids", 5) == call(colour, client, jobs, "preview") == []
         assert len(driver.asked) == 3 * listing.MAX_PAGES
         assert call(colour, client, jobs, "iterate") == []  # which goes on to the end
-        assert len(driver.asked) > 3 * listing.MAX_PAGES + 100
+        assert len(driver.asked) == 3 * listing.MAX_PAGES + 150
 
 
 def test_an_outage_between_two_pages_is_bridged(waits: Waits, colour: str, monkeypatch: pytest.MonkeyPatch) -> None:

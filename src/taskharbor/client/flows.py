@@ -12,7 +12,7 @@ from taskharbor.client.listing import Listing, one_of
 from taskharbor.client.retries import with_retries
 from taskharbor.drivers.features import FLOWS, require
 from taskharbor.model.job import FlowInfo, FlowStatus
-from taskharbor.model.times import Duration, moment
+from taskharbor.model.times import Duration, duration, moment
 
 if TYPE_CHECKING:
     from taskharbor.client.access import StoreAccess
@@ -82,5 +82,5 @@ def checked_flows(
         since=None if since is None else moment(since, "since"),
         until=None if until is None else moment(until, "until"),
         newest=newest,
-        call_timeout=call_timeout,
+        call_timeout=None if call_timeout is None else duration(call_timeout, "call_timeout", zero=False),
     )

@@ -49,9 +49,10 @@ class JobHandle(JobRecordCalls, Generic[R_co]):
     ...     def add(a: int, b: int) -> int:
     ...         return a + b
     ...     job = add.options(priority=2).enqueue(1, 2)
+    ...     job.amend(payload={"b": 40})
     ...     harbor.worker().run(until_empty=True)
     ...     print(job.result(), job.wait(), job.info().job.priority, len(job.attempts()))
-    3 done 2 1
+    41 done 2 1
     """
 
     __slots__ = ("_returns", "existed")

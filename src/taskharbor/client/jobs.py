@@ -15,7 +15,7 @@ from taskharbor.drivers.features import ATTEMPTS, FILTERS, offers, require
 from taskharbor.drivers.listing import JobQuery
 from taskharbor.model.bounds import check_label, check_name
 from taskharbor.model.job import JobInfo, State
-from taskharbor.model.times import Duration, moment
+from taskharbor.model.times import Duration, duration, moment
 from taskharbor.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -193,5 +193,5 @@ def checked_jobs(
         since=None if since is None else moment(since, "since"),
         until=None if until is None else moment(until, "until"),
         newest=newest,
-        call_timeout=call_timeout,
+        call_timeout=None if call_timeout is None else duration(call_timeout, "call_timeout", zero=False),
     )
