@@ -155,7 +155,7 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {3: "3cdf8e7be10bd5cbcbe8b1472c096e6d439be536b7d70079c172348bf2f1b622"}
+DIGESTS = {3: "ad4736178e9e683a0209adf4496b25dc881cfa8464060ba17ca1d8e82e1adba8"}
 
 
 def test_the_functions_belong_to_their_version():

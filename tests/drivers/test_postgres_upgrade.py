@@ -267,14 +267,27 @@ def test_what_only_older_programs_need_is_kept_for_them(address):
     async def upgraded(dsn):
         await PostgresDriver(dsn).migrate()
 
-    query = "select relname from pg_class where relname in ('history_sweep', 'limits') order by 1"
+    query = "select relname from pg_class where relname in ('history_sweep', 'limits', 'sweep') order by 1"
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(schema_of_number(2).encode())
         asyncio.run(upgraded(address))
-        assert connection.execute(query).fetchall() == [("history_sweep",), ("limits",)]
+        assert connection.execute(query).fetchall() == [("history_sweep",), ("limits",), ("sweep",)]
         connection.execute("drop schema taskharbor cascade")
         asyncio.run(upgraded(address))
         assert connection.execute(query).fetchall() == []
+
+
+def test_a_migration_waits_for_no_open_transaction(address):
+    """All other calls would wait behind it, as long as that transaction stays open."""
+    with psycopg.connect(address) as connection:
+        connection.execute(schema_of_number(2).encode())
+        connection.commit()
+        connection.execute("delete from taskharbor.jobs")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            asyncio.run(PostgresDriver(address).migrate())
+        assert connection.execute("select max(version) from taskharbor.meta").fetchone() == (2,)
+        connection.commit()
+        assert asyncio.run(PostgresDriver(address).migrate()) == 2
 
 
 def test_a_role_that_could_use_the_tables_may_use_the_new_ones(address):

@@ -35,6 +35,11 @@ CASES = {
     "spawn.handover": "SISMEMBER, HLEN",
     "admin.beat": "HVALS",
     "retention.done_and_cancelled": "prune, HSCAN",
+    "keep_for.needed_by_a_flow": "prune of what is kept",
+    "amend.a_new_priority": "amend",
+    "upcoming.whichever_comes_first": "upcoming",
+    "flow_listing.every_status": "flows",
+    "figures.added_up": "figures",
 }
 
 

@@ -195,6 +195,7 @@ begin
     if oldest > 2 then
         drop index if exists history_sweep;
         drop view if exists limits;
+        drop table if exists sweep;
     end if;
 end
 $body$"""

@@ -6,6 +6,12 @@
 -- lost_by      null, or a JSON array: the last delivery that was lost, its worker, when it began, when it ended. It counts
 --              only for the delivery that follows: so nothing but a requeue has to clear it, and no older program
 -- trail, note, error_class, fingerprint, edits, keep_for: as in JobRecord; null for what is empty or 0
+
+-- Calls wait behind this one until it has the tables: not for as long as an application's transaction may stay open.
+set local lock_timeout = '5s';
+lock table jobs, history, limits in access exclusive mode;
+set local lock_timeout = 0;
+
 alter table jobs
     add column began_at bigint,
     add column lost_by text,
