@@ -9,7 +9,7 @@ from taskharbor.drivers.features import ALL_FEATURES, UPCOMING
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.events import JobStarted, JobSucceeded, JobUnknown, StoreBack, StoreLost
 from taskharbor.model.errors import BackendUnavailable
-from taskharbor.testing.clock import START
+from taskharbor.testing.clock import START, ManualClock
 from tests.worker.workbench import Bench, bench_test, job
 
 HOUR = 3600.0
@@ -86,6 +86,37 @@ async def test_a_delayed_job_starts_when_it_is_due_not_at_the_poll_after_it(benc
         await settled()
         bench.clock.advance(2)
         assert [event.job.id for event in await bench.heard(JobStarted, 2)] == ["soon", "late"]
+
+
+class Slow(Asked):
+    """Its first reply to a reserve takes six seconds."""
+
+    clock: ManualClock
+
+    def sibling(self) -> "Slow":
+        other = super().sibling()
+        assert isinstance(other, Slow)
+        other.clock = self.clock
+        return other
+
+    async def reserve(self, *given: Any, **more: Any) -> Any:
+        is_first = "reserve" not in self.calls
+        found = await super().reserve(*given, **more)
+        if is_first:
+            self.clock.advance(6)
+        return found
+
+
+@bench_test
+async def test_a_job_that_becomes_due_while_a_reserve_is_under_way_starts_at_once(bench: Bench) -> None:
+    driver = Slow()
+    driver.clock = bench.clock
+    worker, _ = idle(bench, driver)
+    await bench.enqueue(job("j", run_at=at(5)))
+    async with bench.running(worker):
+        await settled()
+        bench.clock.advance(0)
+        assert [event.job.id for event in await bench.heard(JobStarted)] == ["j"]
 
 
 @bench_test

@@ -119,14 +119,16 @@ class Fetcher(Service):
                 return
             else:
                 self._in_vain += self._woken
-                await self._wait_for_work(await self._seconds_until_more())
+                await self._wait_for_work(await self._seconds_until_more(now))
 
-    async def _seconds_until_more(self) -> float | None:
-        """Seconds until the store may have more jobs; None: it does not know, or not before the next poll."""
+    async def _seconds_until_more(self, now: datetime) -> float | None:
+        """Seconds until the store may have more jobs; None: it does not know, or not before the next poll.
+
+        `now`: of the reserve that found nothing. What became due while that was under way is past, but not yet met.
+        """
         if self._upcoming is None:
             return None
         try:
-            now = self._clock.now()
             self._not_here = {each for each in self._not_here if each > now}
             moment = await self._upcoming(self._settings.queues, now)
             seconds = None if moment is None else (moment - self._clock.now()).total_seconds()
