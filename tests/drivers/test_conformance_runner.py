@@ -121,7 +121,7 @@ def test_the_test_class_has_the_cases_of_what_the_driver_offers():
     upcoming = {f"test_upcoming_{case.name}" for case in all_cases(["upcoming"])}
 
     class Some(DriverCases):
-        features = ("amend",)
+        features: tuple[str, ...] = ("amend",)
 
         def make_driver(self):
             return MemoryDriver("memory://")

@@ -136,7 +136,7 @@ def test_a_reply_that_was_lost_is_no_lost_execution():
         from taskharbor.drivers.redis.script_args import ReserveArgs
 
         await driver.enqueue([job("a", priority=1)], NOW)
-        args = {"queues": ["q"], "lease_ms": 30_000, "limit": 1, "worker": "w", "tokens": ["t"]}
+        args: dict[str, Any] = {"queues": ["q"], "lease_ms": 30_000, "limit": 1, "worker": "w", "tokens": ["t"]}
         await driver.store.run(ReserveArgs(now=NOW_MS, **args))
         ((_, _, ((_, _, values),)),) = await driver.store.run(ReserveArgs(now=NOW_MS + 9, repeats=NOW_MS, **args))
         assert len(values) == 28
