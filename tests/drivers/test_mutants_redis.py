@@ -275,7 +275,13 @@ MUTANTS = (
         "",
         ("attempts",),
     ),
-    Mutant("a release is no loss", "release", "    add(fields, 'th_la', n(th.now))\n", "", ("attempts",)),
+    Mutant(
+        "a release is no loss",
+        "release",
+        "add(fields, 'th_la', n(th.now) ..",
+        "add({}, '', n(th.now) ..",
+        ("attempts",),
+    ),
     Mutant(
         "a cancelled job was lost",
         "lib/50_placement",

@@ -96,6 +96,17 @@ def test_a_loss_counts_only_for_the_reservation_that_follows_it():
     live(story)
 
 
+def test_a_release_before_a_delivery_of_an_older_program_is_over():
+    async def story(driver, client):
+        await driver.enqueue([job("a")], NOW)
+        await take(driver, worker="w1")
+        assert await driver.release("w1", NOW) == 1
+        client.hset("{q}:job:a", mapping={"attempt": 2, "th_att": 2})  # it reserved the job, and retried it
+        assert (await take(driver, worker="w2")).lost_by is None
+
+    live(story)
+
+
 def test_a_loss_that_was_reported_is_not_reported_again():
     """A foreign client reaps our lease after a release, and leaves no trace: nothing is known of its end."""
 

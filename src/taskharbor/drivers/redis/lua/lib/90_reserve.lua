@@ -194,7 +194,11 @@ end
 -- The execution before this lease, if it was lost: its worker, when it began, and when it ended, by the end of its lease or by a
 -- release; else nil. Of a foreign client's nothing is known but its end.
 local function lost_before(v, attempt, last)
-  local ended = given(v[XT]) and v[XU] or attempt == last and v[LA]
+  local ended = v[XU]
+  if not given(v[XT]) then
+    local released, number = string.match(v[LA] or '', '^(%d+):(%d+)$')
+    ended = attempt == last and whole(number) == attempt and released
+  end
   if whole(ended) <= 0 then return nil end
   if attempt ~= last then return {'', '', n(whole(ended))} end
   return {given(v[WORKER]) or v[RAN] or '', v[BEGAN] or '', n(whole(ended))}
