@@ -34,7 +34,7 @@ ATTEMPTS = (
         "return replace(record, trail=outcome.trail) if outcome.trail else record",
         "return replace(record, trail=outcome.trail)",
     ),
-    in_theme("attempts", "an ack loses its trail", "settle", " is None and not outcome.trail:", " is None:"),
+    in_theme("attempts", "an ack loses its trail", "settle", "(outcome.spawn or outcome.trail)", "outcome.spawn"),
     in_theme(
         "attempts",
         "retry empties the class",

@@ -121,13 +121,13 @@ def test_the_test_class_has_the_cases_of_what_the_driver_offers():
     upcoming = {f"test_upcoming_{case.name}" for case in all_cases(["upcoming"])}
 
     class Some(DriverCases):
-        features: tuple[str, ...] = ("amend",)
+        features = frozenset({"amend"})
 
         def make_driver(self):
             return MemoryDriver("memory://")
 
     class More(Some):
-        features = ("amend", "upcoming")
+        features = frozenset({"amend", "upcoming"})
 
     def tests(suite):
         return {name for name in dir(suite) if name.startswith("test_") and getattr(suite, name) is not None}

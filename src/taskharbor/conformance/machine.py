@@ -256,7 +256,10 @@ class Machine(RuleBasedStateMachine):
     def search(self, limit: int, state: State | None, down: bool, bounds: int, ago: int) -> None:
         if FILTERS not in self.features:
             return
-        moment = self.twins.now - ago * SECOND
+        # Mostly the very moment at which a job was enqueued or ended, or the one after it.
+        records = [job.record for job in self.twins.model.jobs.values()][:-5:-1]
+        moments = [moment for each in records for moment in (each.created_at, each.finished_at) if moment is not None]
+        moment = moments[ago % len(moments)] + (ago % 3 == 0) * MS if moments else self.twins.now
         asked: dict[str, Any] = {
             "state": state,
             "since": moment if bounds & 1 else None,
