@@ -223,3 +223,18 @@ FIGURES = (
 )
 
 ALL = (*ATTEMPTS, *NOTES, *KEEP_FOR, *FILTERS, *UPCOMING, *AMEND, *FLOWS, *FIGURES)
+
+# Those that lose what a worker or an editor did, or wake a worker too late.
+_LOSES = {
+    "an expiry is no loss",
+    "a release is no loss",
+    "an ack loses its trail",
+    "the note of a lost lease is stored",
+    "keep_for is ignored",
+    "late by a millisecond",
+    "the version is not checked",
+    "an expired job is amended",
+    "the place stays",
+}
+FOR_THE_MACHINE = tuple(each.mutant for each in ALL if each.mutant.name in _LOSES)
+assert len(FOR_THE_MACHINE) == len(_LOSES)

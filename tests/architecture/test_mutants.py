@@ -69,6 +69,13 @@ def test_the_machine_notices(mutant, tmp_path):
         assert not survives_the_machine(package.MemoryDriver, 200, **how), f"survived: {mutant.name}"
 
 
+@pytest.mark.rotates(3)
+@pytest.mark.parametrize("mutant", feature_mutants.FOR_THE_MACHINE, ids=named)
+def test_the_machine_notices_in_a_feature(mutant, tmp_path):
+    with copied(mutant, tmp_path) as package:
+        assert not survives_the_machine(package.MemoryDriver, 200), f"survived: {mutant.name}"
+
+
 def test_a_text_that_is_gone_is_reported(tmp_path):
     gone = Mutant("gone", (REQUIRED[0].edits[0]._replace(old="no such text"),))
     with pytest.raises(LookupError, match="expected once"), copied(gone, tmp_path):

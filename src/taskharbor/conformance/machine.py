@@ -85,7 +85,10 @@ ACTIONS: dict[str, tuple[int, tuple[st.SearchStrategy[Any], ...]]] = {
     "settle_again": (4, (st.integers(1, 4),)),
     "extend": (3, (st.lists(st.tuples(index, st.integers(0, 15)), min_size=1, max_size=3), few, coin)),
     "amend": (4, (st.lists(an_amend, min_size=1, max_size=3),)),
-    "search": (2, (few, st.sampled_from([None, *State]), coin, st.integers(0, 3), st.integers(-9, 9))),
+    "search": (
+        3,
+        (few, st.sampled_from([None, None, None, None, *State]), coin, st.integers(0, 3), st.integers(-9, 9)),
+    ),
     "list_flows": (1, (few, st.sampled_from([None, *FlowStatus]), coin)),
     "release": (1, (st.integers(0, 1), few)),
     "pause": (1, (st.integers(0, 1), st.integers(0, 3))),
