@@ -1,8 +1,15 @@
 """Reading and administering: other jobs, queues, leases and dead letters in the store cost nothing."""
 
+from datetime import timedelta
+
 from taskharbor.drivers import Ack, Fail, JobRecord, replace
+from taskharbor.drivers.listing import flow_query
+from taskharbor.drivers.redis.flow_pages import FlowPages
+from taskharbor.model.amendment import Amend
+from taskharbor.model.job import Figures
+from taskharbor.model.times import from_ms
 from tests import lanes
-from tests.cost.meter import LEASE, Row, Store
+from tests.cost.meter import LEASE, START, Row, Store
 from tests.cost.rows_queue import backlog
 
 DEAD = lanes.figure(test=5000, chaos=100_000)
@@ -171,12 +178,103 @@ async def one_foreign(store: Store, size: int) -> None:
     store.client.rpush("{default}:wait", "foreign")
 
 
+async def done_beside_dead(store: Store, size: int) -> None:
+    """`size` done jobs, and 50 dead ones."""
+    for _ in range(0, size, 1000):
+        await store.put(1000)
+        taken = await store.take(1000)
+        await store.driver.settle([Ack(held.lease) for held in taken], store.later())
+    await store.put(50)
+    taken = await store.take(50)
+    await store.driver.settle([Fail(held.lease, "no", 1, store.now) for held in taken], store.later())
+
+
+async def list_dead(store: Store) -> None:
+    page = await store.driver.list(now=store.now, queue="default", state="dlq", order="-id", payloads=False)
+    assert len(page.items) == 50
+    assert page.cursor is None
+
+
+async def page_downwards(store: Store) -> None:
+    assert len((await store.driver.list(now=store.now, queue="default", order="-id", limit=100)).items) == 100
+
+
+async def nothing_fits(store: Store) -> None:
+    """A call that looks at as many jobs as it may."""
+    page = await store.driver.list(now=store.now, queue="default", error_class="ValueError")
+    assert not page.items
+
+
+async def scheduled_everywhere(store: Store, size: int) -> None:
+    """`size` scheduled jobs in a thousand queues."""
+    for number in range(1000):
+        await store.put(max(1, size // 1000), queue=f"q{number}", run_at=from_ms(store.ms + 60_000 + number))
+
+
+async def next_moment(store: Store) -> None:
+    found = await store.driver.upcoming([f"q{number}" for number in range(1000)], store.now)
+    assert found == from_ms(store.ms + 60_000)
+
+
+async def flows_beside(store: Store, size: int) -> None:
+    """A hundred flows of `size` jobs together."""
+    for number in range(100):
+        await store.put(max(20, size // 100), flow_id=f"f{number:03}")
+
+
+async def list_flows(store: Store) -> None:
+    query = flow_query(status=None, since=None, until=None, order="-id", cursor=None, limit=100)
+    page = await FlowPages(store.driver.store, query, ["default"]).page()
+    assert len(page.items) == 100
+
+
+async def amend(store: Store) -> None:
+    """Jobs at the head of the queue."""
+    ids = [id.decode() for id in store.client.lrange("{default}:wait", 0, 9)]
+    changes = [Amend(id=id, deliveries=0, edits=0, run_at=None, payload=b"{}") for id in ids]
+    assert await store.driver.amend(changes, store.later()) == [None] * 10
+
+
+async def figures_of_queues(store: Store, size: int) -> None:
+    """`size` queues with figures of ten hours."""
+    for hour in range(10):
+        at = from_ms(START - START % 3_600_000 - hour * 3_600_000)
+        await store.driver.add_figures([Figures(at, f"q{number}", {"done": 1}) for number in range(size)], store.now)
+
+
+async def add_figures(store: Store) -> None:
+    at = from_ms(START - START % 60_000)
+    await store.driver.add_figures([Figures(at, f"new{number}", {"done": 1}) for number in range(10)], store.now)
+
+
+async def read_figures(store: Store) -> None:
+    now = from_ms(START - START % 3_600_000)
+    assert len(await store.driver.figures(now - timedelta(hours=72), now + timedelta(hours=1), "q7")) == 10
+
+
+async def kept(store: Store, size: int) -> None:
+    """`size` done jobs that are kept for a year."""
+    for _ in range(0, size, 1000):
+        await store.put(1000, keep_for=timedelta(days=365))
+        taken = await store.take(1000)
+        await store.driver.settle([Ack(held.lease) for held in taken], store.later())
+
+
 async def page(store: Store) -> None:
     store.driver.reader.cache.foreign_ids.clear()  # a page that searches
     assert len((await store.driver.list(now=store.now, queue="default", limit=100)).items) == 100
 
 
 ROWS = [
+    Row("`list` of 50 dead jobs, the last first", done_beside_dead, list_dead, small=2000, large=SOME, sliced=True),
+    Row("`list` of 100 in the order of ids, downwards", backlog, page_downwards, small=3000, sliced=True),
+    Row("`list` with a filter that no job fits", backlog, nothing_fits, small=3000, sliced=True, times=1),
+    Row("`upcoming` of 1,000 queues", scheduled_everywhere, next_moment, small=1000, large=SOME, times=2),
+    Row("`flows`, 100 of them", flows_beside, list_flows, small=2000, large=SOME, sliced=True, times=2),
+    Row("`amend` of the 10 jobs at the head", backlog, amend, small=3000, sliced=True),
+    Row("`add_figures` of 10 queues", figures_of_queues, add_figures, small=10, large=QUEUES, times=2),
+    Row("`figures` of one queue for 72 hours", figures_of_queues, read_figures, small=10, large=QUEUES, times=2),
+    Row("`prune` beside jobs that are kept", kept, nothing_to_prune, small=3000, large=SOME),
     Row("`list` of 100, one foreign job", one_foreign, page, small=SOME, sliced=True, times=2),
     Row("`enqueue` of a chord of 10,000", no_edges, enqueue_chord, small=EDGES, large=EDGES, times=1),
     Row("the ack of a join of 10,000", stored_chord, ack_join, small=EDGES, large=EDGES, times=1, warm=nothing),
