@@ -178,7 +178,7 @@ def test_a_job_that_is_kept_long_is_not_met_by_every_prune():
 
 
 def test_a_kept_job_that_an_older_program_ended_is_kept_all_the_same():
-    """An older program puts it among the others. Whoever prunes it first with the newer one puts it right."""
+    """An older program puts it among the others. The first prune of the newer one puts it right."""
 
     async def story(driver, client):
         await driver.enqueue([job("a", keep_for=2 * DAY)], NOW)
