@@ -28,6 +28,7 @@ from taskharbor.model.refusal import Refusal
 from taskharbor.policy import decide
 from taskharbor.policy.trail import OutcomeT, with_trail
 from taskharbor.worker.delivery import SHUTDOWN, SNOOZED, TIMEOUT, Delivery
+from taskharbor.worker.figures import FigureCounter
 from taskharbor.worker.outcome_events import emit_spawned
 from taskharbor.worker.outcome_queue import OutcomeQueue
 from taskharbor.worker.outcomes import WORKFLOW_REFUSED, OutcomeBuilder
@@ -47,6 +48,7 @@ class Decider:
         held: dict[str, Delivery],
         outcomes: OutcomeQueue,
         on_settled: Callable[[], None],
+        figures: FigureCounter | None = None,
     ) -> None:
         self._worker = worker
         self._builder = builder
@@ -55,6 +57,7 @@ class Decider:
         self._held = held
         self._outcomes = outcomes
         self._on_settled = on_settled
+        self._figures = figures
         self._aborts: set[asyncio.Task[None]] = set()  # asyncio itself keeps no reference to a task
 
     def decide(self, delivery: Delivery, outcome: Outcome) -> None:
@@ -71,6 +74,8 @@ class Decider:
             self._outcomes.submit(delivery, outcome)
 
     def _with_trail(self, delivery: Delivery, outcome: OutcomeT) -> OutcomeT:
+        if delivery.lost_by is not None and self._figures is not None:
+            self._figures.lost(delivery.job.queue)
         return with_trail(
             delivery.job,
             outcome,
@@ -176,6 +181,8 @@ class Decider:
             return self.decide(delivery, self._builder.failed(delivery, refused.__cause__ or refused))
         self._held.pop(delivery.lease.token, None)
         if refused is None:
+            if self._figures is not None:
+                self._figures.add([(delivery, ack)])
             self._observers.emit(JobSucceeded(delivery.job, self._worker, delivery.seconds))
             emit_spawned(self._observers, ack.spawn, self._worker)
         else:

@@ -30,6 +30,7 @@ from taskharbor.tasks.handler import Handler, HandlerRegistry
 from taskharbor.worker.capacity import Capacity
 from taskharbor.worker.decider import Decider
 from taskharbor.worker.delivery import SHUTDOWN, UNKNOWN_TYPE, Delivery
+from taskharbor.worker.figures import FigureCounter
 from taskharbor.worker.interrupts import Interrupts
 from taskharbor.worker.invocation import Invocation
 from taskharbor.worker.middleware import CallMiddleware, Middleware
@@ -66,6 +67,7 @@ class Executor:
         outcomes: OutcomeQueue,
         transactions: SqlDriver | None = None,
         notes: ProgressNotes | None = None,
+        figures: FigureCounter | None = None,
     ) -> None:
         self._settings = settings
         self._handlers = handlers
@@ -83,6 +85,7 @@ class Executor:
             held=held,
             outcomes=outcomes,
             on_settled=self.on_settled,
+            figures=figures,
         )
         self.interrupts = Interrupts(
             worker=settings.name,

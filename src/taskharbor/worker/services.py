@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from taskharbor.drivers.contract import Driver, SqlDriver
-from taskharbor.drivers.features import ATTEMPTS, offers
+from taskharbor.drivers.features import ATTEMPTS, FIGURES, offers
 from taskharbor.model.clock import Clock
 from taskharbor.model.codec import Codec
 from taskharbor.model.errors import TaskHarborError
@@ -26,6 +26,7 @@ from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.worker.delivery import Delivery
 from taskharbor.worker.executor import Executor
 from taskharbor.worker.fetcher import Fetcher
+from taskharbor.worker.figures import FigureCounter
 from taskharbor.worker.heart import Heart, LoopHeart, LoopWatch, ThreadHeart
 from taskharbor.worker.middleware import CallMiddleware, Middleware
 from taskharbor.worker.outage import Outage
@@ -65,6 +66,7 @@ class Services:
         self._held = held = dict[str, Delivery]()  # every delivery of this worker, by the token of its lease
         self._outcomes = OutcomeQueue(max(64, settings.concurrency * 4))
         self._notes = ProgressNotes(clock) if offers(driver, ATTEMPTS) else None
+        figures = FigureCounter(clock, settings.queues) if offers(driver, FIGURES) else None
         self.executor = Executor(
             settings=settings,
             handlers=handlers,
@@ -77,6 +79,7 @@ class Services:
             outcomes=self._outcomes,
             transactions=cast(SqlDriver, driver) if hasattr(driver, "transaction") else None,
             notes=self._notes,
+            figures=figures,
         )
         self.capacity = self.executor.capacity
         self.fetcher = Fetcher(
@@ -109,9 +112,12 @@ class Services:
             on_settled=self.executor.on_settled,
             on_put_off=self.fetcher.expect,
             refuse=self.executor.decider.refuse,
+            figures=figures,
             known_types=handlers.types,
         )
-        self._upkeep = Upkeep(settings=settings, driver=driver, clock=clock, outage=outage, capacity=self.capacity)
+        self._upkeep = Upkeep(
+            settings=settings, driver=driver, clock=clock, outage=outage, capacity=self.capacity, figures=figures
+        )
         self._services = (self._settler, self.executor.interrupts.deadlines, self._upkeep, self.fetcher)
         self.watch = LoopWatch(settings.name, held, observers)
         self._heart = self._make_heart(driver, clock, outage, channel)

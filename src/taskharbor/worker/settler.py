@@ -26,6 +26,7 @@ from taskharbor.model.events import JobSucceeded, Observers, OutcomeRefused
 from taskharbor.model.outcome import Ack, Fail, Outcome, Retry
 from taskharbor.model.refusal import Refusal
 from taskharbor.worker.delivery import SNOOZED, Delivery
+from taskharbor.worker.figures import FigureCounter
 from taskharbor.worker.outage import Backoff, Outage
 from taskharbor.worker.outcome_events import emit_spawned, event_of
 from taskharbor.worker.outcome_queue import Decided, OutcomeQueue
@@ -57,6 +58,7 @@ class Settler(Service):
         on_settled: Callable[[], None],
         on_put_off: Callable[[datetime, bool], None],
         refuse: Callable[[Delivery, Refusal], None],
+        figures: FigureCounter | None = None,
         known_types: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         super().__init__()
@@ -70,6 +72,7 @@ class Settler(Service):
         self._on_settled = on_settled
         self._on_put_off = on_put_off  # called with the time at which a job is due again, and whether it can run here
         self._refuse = refuse  # decides a delivery anew, as one that cannot be stored as it was
+        self._figures = figures  # None: the store keeps none
         self._known_types = known_types
         self._flushing: list[Decided] = []  # the last batch that was taken from the queue
         self._retrying: dict[asyncio.Task[None], Decided] = {}  # outcomes that are retried by themselves
@@ -186,6 +189,7 @@ class Settler(Service):
     ) -> list[tuple[Delivery, Outcome, TaskHarborError]]:
         """Report recorded and refused outcomes; return those that the store could not take for now, and why."""
         left: list[tuple[Delivery, Outcome, TaskHarborError]] = []
+        others: list[Decided] = []  # that are not an Ack
         held = self._held
         emits_success = self._observers.wants(JobSucceeded)
         for (delivery, outcome), refusal in zip(batch, results, strict=True):
@@ -196,13 +200,24 @@ class Settler(Service):
                     self._refused(delivery, outcome, refusal)
                 continue
             held.pop(delivery.lease.token, None)
-            if emits_success or type(outcome) is not Ack:
-                self._observers.emit(event_of(delivery, outcome, self._worker, self._known_types))
-            if type(outcome) is Ack or type(outcome) is Fail:
+            if type(outcome) is Ack:  # most jobs
+                if emits_success:
+                    self._observers.emit(JobSucceeded(delivery.job, self._worker, delivery.seconds))
                 if outcome.spawn:
                     emit_spawned(self._observers, outcome.spawn, self._worker)
+                continue
+            others.append((delivery, outcome))
+            self._observers.emit(event_of(delivery, outcome, self._worker, self._known_types))
+            if type(outcome) is Fail:
+                emit_spawned(self._observers, outcome.spawn, self._worker)
             elif type(outcome) is Retry:
                 self._note_due(delivery, outcome)
+        if self._figures is not None:
+            if any(results):  # exceptions are true
+                recorded = [each for each, refusal in zip(batch, results, strict=True) if refusal is None]
+            else:
+                recorded = batch
+            self._figures.add(recorded, others)
         self._on_settled()
         return left
 

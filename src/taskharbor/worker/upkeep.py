@@ -1,4 +1,4 @@
-"""Upkeep: what a worker does beside its jobs. It sends heartbeats, follows the store's clock, and prunes.
+"""Upkeep: what a worker does beside its jobs. It sends heartbeats and figures, follows the store's clock, and prunes.
 
 No job depends on it: after a failure it waits for its next round, and the fetcher reports the outage.
 """
@@ -9,11 +9,14 @@ import asyncio
 import os
 import random
 import socket
+from typing import cast
 
 from taskharbor.drivers.contract import WORKER_SILENCE, Driver
+from taskharbor.drivers.features import FiguresDriver
 from taskharbor.model.clock import Clock, follow, is_stale
 from taskharbor.model.job import WorkerInfo
 from taskharbor.worker.capacity import Capacity
+from taskharbor.worker.figures import FigureCounter
 from taskharbor.worker.outage import Outage
 from taskharbor.worker.service import Service
 from taskharbor.worker.settings import WorkerSettings
@@ -33,7 +36,14 @@ class Upkeep(Service):
     """
 
     def __init__(
-        self, *, settings: WorkerSettings, driver: Driver, clock: Clock, outage: Outage, capacity: Capacity
+        self,
+        *,
+        settings: WorkerSettings,
+        driver: Driver,
+        clock: Clock,
+        outage: Outage,
+        capacity: Capacity,
+        figures: FigureCounter | None = None,
     ) -> None:
         super().__init__()
         self._settings = settings
@@ -41,6 +51,7 @@ class Upkeep(Service):
         self._clock = clock
         self._outage = outage
         self._capacity = capacity
+        self._counter = figures  # None: the store keeps none
         self._sent = (0, 0)  # the figures of the last heartbeat
         self._started_at = clock.now()
         self._next_round = (
@@ -57,6 +68,7 @@ class Upkeep(Service):
                 if due:
                     self._next_round = self._clock.monotonic() + ROUND_INTERVAL_S
                     await self._prune()
+                await self._flush()
                 self._outage.answered("upkeep")
             except Exception as error:
                 self._outage.failed("upkeep", error)
@@ -71,6 +83,7 @@ class Upkeep(Service):
 
     async def _leave(self) -> None:
         try:
+            await self._flush(now=True)
             await self._beat(leaving=True)
         except Exception as error:
             self._outage.failed("upkeep", error)
@@ -100,6 +113,10 @@ class Upkeep(Service):
             stopped_at=now if leaving else None,
         )
         await self._driver.beat(info, seen_at)
+
+    async def _flush(self, now: bool = False) -> None:
+        if self._counter is not None:
+            await self._counter.flush(cast(FiguresDriver, self._driver), now=now)
 
     async def _prune(self) -> None:
         """Prune in small batches, with a turn of the loop between two, so that no lock is held for long."""
