@@ -171,6 +171,7 @@ async def downwards_with_filters(env: Environment) -> None:
         assert await ids(env, limit, order="-id", flow_id=flow) == ids_of(j for j in down if j.flow_id)
         assert await ids(env, limit, order="-id", flow_id=flow, queue=None) == ids_of(j for j in down if j.flow_id)
         assert await ids(env, limit, order="-id", group=group) == ids_of(j for j in down if j.group)
+        assert await ids(env, limit, order="-id", group="") == [], "no group is not a group without a name"
         assert await ids(env, limit, order="-id", state="scheduled") == ids_of(j for j in down if j.run_at)
         assert await ids(env, limit, order="-id", state="ready") == ids_of(j for j in down if not j.run_at)
         assert await ids(env, limit, order="-id", state="dlq") == []

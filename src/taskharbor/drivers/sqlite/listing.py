@@ -49,6 +49,7 @@ _PLACES = {
     ),
 }
 MAX_SORTED_JOBS = {State.INFLIGHT: MAX_SCANNED_JOBS, State.READY: 1_000}  # beside more of them, all jobs are read by id
+_COMPARED = {name: f"coalesce({name}, '')" for name in ("error_class", "fingerprint")}  # where NULL stands for empty
 _AT = "CASE WHEN state IN (0, 1, 2) OR finished_at IS NULL THEN created_at ELSE finished_at END"
 
 
@@ -78,7 +79,7 @@ def list_jobs(session: ReadSession, now: datetime, wanted: JobQuery) -> Page:
 
 def _conditions(wanted: JobQuery, given: dict[str, Any]) -> str:
     """What a job must be, as SQL; adds the moments to `given`."""
-    wheres = [f"coalesce({column}, '') = :{column}" for column in wanted.names()]
+    wheres = [f"{_COMPARED.get(column, column)} = :{column}" for column in wanted.names()]
     if wanted.state is not None:
         wheres.append(_IN_STATE[wanted.state])
     if wanted.since is not None:

@@ -26,7 +26,9 @@ begin
                       case when p_newest then 'desc' else 'asc' end, p_most);
     foreach one in array '{queue,type,grp,flow_id,error_class,fingerprint}'::text[] loop
         if w ? one then
-            filters := filters || format(' and coalesce(r.%I, '''') = %L', one, w ->> one);
+            filters := filters || format(case when one in ('error_class', 'fingerprint')  -- null stands for empty
+                                              then ' and coalesce(r.%I, '''') = %L' else ' and r.%I = %L' end,
+                                         one, w ->> one);
         end if;
     end loop;
     if w ? 'state' then
