@@ -219,3 +219,12 @@ def test_a_big_flow_on_every_store(any_dsn: str):
     store(any_dsn, *pages, JobRecord(id="z", type="total", flow_id="f", depends_on=tuple(page.id for page in pages)))
     lines = taskharbor("flow", "show", "f", "--dsn", any_dsn).out.partition("\n\n")[2].splitlines()
     assert lines[:2] == ["2500 × page  2500 ready", "└─ total     blocked    0    z"]
+
+
+def test_jobs_alike_in_different_places_are_not_folded_together():
+    def branch(name: str) -> list[JobInfo]:
+        members = [job(f"{name}{n}", "page", name) for n in range(5)]
+        return [job(name, f"fetch_{name}"), *members, job(f"{name}9", "sum", *(each.job.id for each in members))]
+
+    found = names(flow(*branch("a"), *branch("b")))
+    assert found == [(0, 1, "fetch_a"), (1, 5, "page"), (2, 1, "sum"), (0, 1, "fetch_b"), (1, 5, "page"), (2, 1, "sum")]

@@ -179,7 +179,7 @@ def test_a_page_that_the_store_left_short_is_filled_and_bounded(dsn: str, monkey
     monkeypatch.setattr("taskharbor.ops.listing.MAX_CALLS", 2)
     answer = listed(dsn, "--type", "y").err
     assert len(calls) == 2
-    assert answer.startswith("more jobs: --cursor "), "nothing was found yet, and that is not the end"
+    assert answer.startswith("no jobs found yet, but there are more to look at: --cursor ")
 
 
 def test_payloads_are_read_only_where_errors_need_them(dsn: str, monkeypatch: pytest.MonkeyPatch):

@@ -58,9 +58,7 @@ def list_(target: Target, **query: Any) -> None:
         write_json({"jobs": [json_output.dead(info) for info in page.items], "cursor": page.cursor})
         return
     if not page.items:
-        if page.cursor is None:
-            click.echo("no dead jobs", err=True)
-        more(page.cursor)
+        more(page, "dead jobs")
         return
     rows = [
         [info.job.id, info.job.type, info.job.queue, tries(info), relative(info.job.finished_at, now)]
@@ -71,7 +69,7 @@ def list_(target: Target, **query: Any) -> None:
         write_table(COLUMNS, rows, below=reasons)
     else:
         write_table((*COLUMNS, Column("reason")), [[*row, why] for row, why in zip(rows, reasons, strict=True)])
-    more(page.cursor)
+    more(page)
 
 
 @dlq.command()

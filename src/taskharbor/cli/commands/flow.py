@@ -82,9 +82,7 @@ def list_(target: Target, newest: bool, **query: Any) -> None:
         rows = [(f.created_at, f.updated_at) for f in page.items]
         ages = [[timefmt.relative(moment, now) for moment in each] for each in rows]
         write_table(COLUMNS, [[f.id, f.status.value, *age] for f, age in zip(page.items, ages, strict=True)])
-    elif page.cursor is None:
-        click.echo("no flows", err=True)
-    more(page.cursor, "flows")
+    more(page, "flows")
 
 
 @flow.command()

@@ -17,7 +17,7 @@ from taskharbor.cli.target import Target, shared
 from taskharbor.cli.timefmt import parse_time, relative
 from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import FILTERS, require
-from taskharbor.model.job import JobInfo, Page, State
+from taskharbor.model.job import FlowPage, JobInfo, Page, State
 from taskharbor.ops.ids import flow_id, without_payloads
 from taskharbor.ops.job_view import tries_of
 from taskharbor.ops.listing import find_page
@@ -128,9 +128,7 @@ def list_(target: Target, **query: Any) -> None:
         return
     if page.items:
         write_table(COLUMNS, rows(page.items, now))
-    elif page.cursor is None:
-        click.echo("no jobs", err=True)
-    more(page.cursor)
+    more(page)
 
 
 def rows(items: Sequence[JobInfo], now: datetime) -> list[list[str]]:
@@ -158,7 +156,10 @@ def when(info: JobInfo, now: datetime) -> str:
     return f"added {relative(job.created_at, now)}"
 
 
-def more(cursor: str | None, what: str = "jobs") -> None:
-    """Print how to get the next page; on stderr, so that a pipe gets rows only."""
-    if cursor is not None:
-        click.echo(f"more {what}: --cursor {cursor}", err=True)
+def more(page: Page | FlowPage, what: str = "jobs") -> None:
+    """Print how to get the next page, or that there is nothing; on stderr, so that a pipe gets rows only."""
+    if page.cursor is not None:
+        told = f"more {what}" if page.items else f"no {what} found yet, but there are more to look at"
+        click.echo(f"{told}: --cursor {page.cursor}", err=True)
+    elif not page.items:
+        click.echo(f"no {what}", err=True)
