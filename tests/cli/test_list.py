@@ -154,7 +154,7 @@ def test_pages_go_downwards_too(failed: str):
 
 
 @pytest.mark.parametrize("value", ["yesterday", "1x", "2001-01-01T00:00:00", "-5m"])
-def test_a_time_that_is_none(dsn: str, value: str):
+def test_an_invalid_time(dsn: str, value: str):
     store(dsn, JobRecord(id="j1", type="x"))
     answer = listed(dsn, f"--since={value}")
     assert (answer.code, "--since" in answer.line) == (2, True)
