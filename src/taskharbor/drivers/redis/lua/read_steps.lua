@@ -47,8 +47,12 @@ local function read_many(q, flow)
       add(ends, end_of(q, flow, how, true))
     end
   end
-  -- A sweep may not have come to all jobs of an older program's flow.
-  if not some[th.DEAD] and call('EXISTS', open_key(q, flow)) == 1 then some[th.UNFINISHED] = 1 end
+  -- An older program may have stored or ended some of them. It keeps the set of those that are neither done nor cancelled.
+  if call('EXISTS', open_key(q, flow)) == 0 then
+    some[th.UNFINISHED], some[th.DEAD] = nil, nil
+  elseif not some[th.DEAD] then
+    some[th.UNFINISHED] = 1
+  end
   return some, ends
 end
 
