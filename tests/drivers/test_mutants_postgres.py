@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant("upcoming without leases", "upcoming", "j.state = @leased@", "j.state = -1", ("upcoming",)),
     Mutant("upcoming without scheduled jobs", "upcoming", "j.state = @scheduled@", "j.state = -1", ("upcoming",)),
     Mutant("upcoming is now", "upcoming", "j.wake > p_now", "j.wake >= p_now", ("upcoming",)),
-    Mutant("until is included", "list_ids", "else '<' end", "else '<=' end", ("filters",)),
+    Mutant("until is included", "list_filters", "else '<' end", "else '<=' end", ("filters",)),
     Mutant(
         "a cursor downwards goes up",
         "list_ids",
@@ -236,11 +236,15 @@ MUTANTS = (
         "when true then '> ' end",
         ("filters",),
     ),
-    Mutant("a page that is cut is the last", "list_ids", "into last;", "into one;", ("filters",)),
+    Mutant("a page that is cut is the last", "list_ids", "into stopped;", "into part;", ("filters",)),
     Mutant(
-        "the end of done jobs is not their time", "list_ids", "then r.finished_at end", "then null end", ("filters",)
+        "the end of done jobs is not their time",
+        "list_filters",
+        "then r.finished_at end",
+        "then null end",
+        ("filters",),
     ),
-    Mutant("cancelled jobs are not listed", "listed_tables", "'h.state = @cancelled@'", "'h.state = -1'", ("filters",)),
+    Mutant("cancelled jobs are not listed", "listed_tables", "'r.state = @cancelled@'", "'r.state = -1'", ("filters",)),
     Mutant("done jobs are not counted", "count_jobs", "array[@done@,", "array[-1,", ("filters",)),
     Mutant("blocked jobs are not counted", "count_jobs", "j.state = @blocked@", "j.state = -1", ("filters",)),
     Mutant("a dead job does not fail its flow", "status_of_flow", "h.state + 0 = @dead@", "false", ("flow_listing",)),

@@ -57,6 +57,12 @@ def store(request):
     connection.close()
 
 
+def pages(store, call: str) -> int:
+    """What a call touches that is not the first of its kind in the session: without what planning reads."""
+    pages_of(store, call)
+    return pages_of(store, call)
+
+
 def listing(newest: bool = False, limit: int = 100, **wanted) -> str:
     return f"select * from taskharbor.list_ids_v3('{json.dumps(wanted)}', {newest}, {limit}, {MOST}, {TICKS})"
 
@@ -69,19 +75,27 @@ def test_jobs_in_a_rare_state_are_found_among_many(store, state, queue, newest):
     (row,) = store.execute(listing(newest, **wanted).encode()).fetchall()
     assert (len(row[0]), row[1]) == (FEW // 3 if queue else FEW, None)
     assert row[0] == sorted(row[0], reverse=newest)
-    assert pages_of(store, listing(newest, **wanted)) < 1000
+    assert pages(store, listing(newest, **wanted)) < 400
 
 
 def test_blocked_jobs_of_a_queue_are_found_among_many(store):
     (row,) = store.execute(listing(state="blocked", queue="q1").encode()).fetchall()
     assert (len(row[0]), row[1]) == (FEW // 3, None)
-    assert pages_of(store, listing(state="blocked", queue="q1")) < 500
+    assert pages(store, listing(state="blocked", queue="q1")) < 200
 
 
 @pytest.mark.parametrize("newest", [False, True], ids=["up", "down"])
 @pytest.mark.parametrize("wanted", [{}, {"queue": "q1"}, {"state": "done"}, {"state": "ready"}], ids=str)
 def test_a_page_of_what_there_is_much_of_reads_little_more_than_the_page(store, wanted, newest):
-    assert pages_of(store, listing(newest, after="m000020000", **wanted)) < 3000
+    assert pages(store, listing(newest, after="m000020000", **wanted)) < 600
+
+
+@pytest.mark.parametrize("state", ["dlq", "cancelled"])
+def test_a_page_of_many_that_have_ended_otherwise(store, state):
+    """They are read in the order of ids, and not sorted."""
+    with store.transaction(force_rollback=True):
+        fill(store, "history", "n", 6 if state == "dlq" else 7, 20_000, finished="n")
+        assert pages(store, listing(state=state)) < 200
 
 
 @pytest.mark.parametrize("state", [None, "done", "ready", "blocked"])
@@ -90,11 +104,7 @@ def test_a_listing_that_finds_nothing_stops(store, state):
     wanted = {"type": "none"} | ({"state": state} if state else {})
     (row,) = store.execute(listing(**wanted).encode()).fetchall()
     assert row[0] == []
-    (found,) = store.execute(
-        listing(limit=MOST, **({"state": state} if state in ("done", "ready") else {})).encode()
-    ).fetchall()
-    if state in (None, "done"):
-        assert row[1] == found[0][-1]
+    assert row[1] is not None
     assert pages_of(store, listing(**wanted)) < 5 * MOST
 
 
@@ -112,8 +122,8 @@ def test_counts_up_to_a_cap(store):
         "scheduled": some,
     }
     assert rows == [(f"q{n}", state, number) for n in range(3) for state, number in each.items()]
-    assert pages_of(store, call) < 2000
-    assert pages_of(store, "select * from taskharbor.queue_names_v3()") < 500
+    assert pages(store, call) < 1000
+    assert pages(store, "select * from taskharbor.queue_names_v3()") < 300
 
 
 def test_upcoming_of_a_thousand_queues(store):
@@ -160,12 +170,14 @@ def test_flows_whatever_their_size(store):
     """A flow of ten thousand jobs costs what one of three costs."""
     call = "select * from taskharbor.list_flows_v3({}, false, null, null, null, 10, 1000)"
     with store.transaction(force_rollback=True):
-        before = pages_of(store, call.format("null"))
+        before = pages(store, call.format("null"))
         fill(store, "history", "f", 5, 10_000, finished="n", flow="'large'")
         fill(store, "jobs", "g", 2, 10_000, flow="'larger'")
+        fill(store, "history", "h", 7, 10_000, finished="n", flow="'largest'")
         rows = store.execute(call.format("'flow2'").encode()).fetchall()
-        assert rows == [("large", "succeeded", 1, 10_000, None), ("larger", "running", 1, 10_000, None)]
-        assert pages_of(store, call.format("null")) < before + 300
+        each = {"large": "succeeded", "larger": "running", "largest": "cancelled"}
+        assert rows == [(name, status, 1, 10_000, None) for name, status in each.items()]
+        assert pages(store, call.format("null")) < before + 150
 
 
 def test_prune_beside_many_jobs_that_are_kept(store):
