@@ -53,9 +53,9 @@ def _apply(session: WriteSession, job: JobRow, changes: dict[str, Any], edits: i
     )
     if job.state == WAITING and not changes.keys().isdisjoint({"run_at", "priority"}):
         job.run_at = values.get("run_at", job.run_at)
-        lost = job.settled_as, job.lost_at
+        settled = job.settled, job.settled_as
         leave(session, job)
-        job.settled_as, job.lost_at = lost  # that an execution was lost is still true of the next reservation
+        job.settled, job.settled_as = settled  # if an execution was lost, it is still the one before the next
         line_up(session, job, now, session.next_number())
         session.save(job)
 

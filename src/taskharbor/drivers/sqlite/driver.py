@@ -207,17 +207,20 @@ def _are_small_jobs(jobs: Sequence[JobRecord]) -> bool:
 
 
 def _are_small_outcomes(outcomes: Sequence[Outcome]) -> bool:
-    """Whether the outcomes are few and small enough to be written inline."""
+    """Whether the outcomes are few and small enough to be written inline. `settle` reports invalid ones later."""
     if len(outcomes) > MAX_INLINE_JOBS:
         return False
-    for outcome in outcomes:
-        if outcome.trail and len(outcome.trail) > MAX_INLINE_BYTES:
-            return False
-        if isinstance(outcome, Ack):
-            if (isinstance(outcome.result, bytes) and len(outcome.result) > MAX_INLINE_BYTES) or (
-                outcome.spawn and not _are_small_jobs(outcome.spawn)
-            ):
+    try:
+        for outcome in outcomes:
+            if outcome.trail and len(outcome.trail) > MAX_INLINE_BYTES:
                 return False
-        elif isinstance(outcome, Fail) and outcome.spawn and not _are_small_jobs(outcome.spawn):
-            return False
+            if isinstance(outcome, Ack):
+                if outcome.result is not None and len(outcome.result) > MAX_INLINE_BYTES:
+                    return False
+            elif not isinstance(outcome, Fail):
+                continue
+            if outcome.spawn and not _are_small_jobs(outcome.spawn):
+                return False
+    except (AttributeError, TypeError):
+        return False
     return True

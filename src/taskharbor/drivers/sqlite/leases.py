@@ -85,6 +85,6 @@ def release(session: WriteSession, worker: str, now: datetime, keep: Sequence[st
             job.lost += 1
         job.run_at = None
         join(session, job, moment)
-        job.settled_as, job.lost_at = LOST, moment
+        job.settled, job.settled_as = str(moment), LOST
         session.save(job)
     return len(released)

@@ -38,8 +38,8 @@ LAST_MICROSECOND = (datetime.max.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
 MIN_TIMEOUT_US, MAX_TIMEOUT_US = 1000, INT_MAX * 1000
 MAX_KEEP_FOR_US = MAX_KEEP_FOR // MICROSECOND
 LOST = "Lost"
-"""In `settled_as`, until the next reservation: it was given back for a dead worker, at `lost_at`. An older program does
-not know `lost_at`, but it empties `settled_as` when it reserves."""
+"""In `settled_as`, until the next reservation: the job was given back for a dead worker, at the moment that `settled`
+holds in place of a token. Both are columns that every program, old or new, empties when it reserves the job."""
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 _decode_ids = msgspec.json.Decoder(list[str]).decode
 _encode = msgspec.json.Encoder().encode
@@ -105,7 +105,6 @@ class JobRow(msgspec.Struct, gc=False):
     finished_at: int | None
     result: bytes | None
     began_at: Any
-    lost_at: Any
     trail: bytes | None
     error_class: str | None
     fingerprint: str | None
@@ -220,13 +219,12 @@ def record_of(job: JobRow, *, reserved: tuple[datetime, str] | None = None) -> J
 
 def lost_by(job: JobRow) -> Lost | None:
     """The execution before, if it ended without an outcome: a lease that is over, or was given back by `release`."""
+    ended: Any = None
     if job.state == LEASED:
         ended = job.moment
-    elif job.settled_as == LOST:
-        ended = job.lost_at
-    else:
-        return None
-    if ended is None or not is_moment(ended):
+    elif job.settled_as == LOST and type(job.settled) is str and job.settled.isdecimal():
+        ended = int(job.settled)
+    if not is_moment(ended):
         return None
     worker = job.worker if type(job.worker) is str and "\0" not in job.worker else ""
     return Lost(worker, from_us(job.began_at) if is_moment(job.began_at) else None, from_us(ended))

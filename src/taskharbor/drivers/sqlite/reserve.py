@@ -58,20 +58,22 @@ class Grants:
 
     def take_rows(self, rows: Sequence[Sequence[Any]], queue: str) -> int:
         """Take the jobs of rows of ready.sql; returns how many were undamaged."""
-        before = len(self.taken)
+        taken, expires_at, now, worker = self.taken, self.expires_at, self.began_at, self.worker
+        unwritten, tokens, is_readable = self._unwritten, self._tokens, not self.session.reads_any_text
+        before = len(taken)
         special = [row[NUM] for row in rows if not row[IS_PLAIN]]
         whole = {row[NUM]: row for row in self.session.all(BY_NUM, _encode(special).decode())} if special else {}
         for row in rows:
-            record = None if self.session.reads_any_text else plain_record(row, queue, self.began_at, self.worker)
-            lost = None
-            if record is None:
+            record = plain_record(row, queue, now, worker) if is_readable else None
+            if record is not None:  # as nearly always, so not by `take`: a call costs as much as the rest
+                unwritten[row[NUM]] = token = next(tokens)
+                taken.append(Reserved(record, Lease(record.id, queue, token, expires_at)))
+            else:
                 job = JobRow(*(whole.get(row[NUM]) or self.session.one(BY_NUM, f"[{row[NUM]}]")))
                 record = self.record_under_lease(job)
-                if record is None:
-                    continue
-                lost = lost_by(job)
-            self.take(row[NUM], record, lost)
-        return len(self.taken) - before
+                if record is not None:
+                    self.take(job.num, record, lost_by(job))
+        return len(taken) - before
 
     def write(self) -> None:
         """Store the leases that were granted since the last call."""

@@ -87,7 +87,7 @@ def leave(session: WriteSession, job: JobRow) -> None:
     job.moment = None
     job.token = ""
     if job.settled_as == LOST:
-        job.settled_as, job.lost_at = "", None
+        job.settled = job.settled_as = ""
 
 
 def join(session: WriteSession, job: JobRow, now: int, arrival: int | None = None) -> None:

@@ -1,9 +1,9 @@
 -- Schema 2: earlier executions of a job, amendments, jobs that are kept for a time of their own, listings by state and
 -- of flows, and figures. Programs of schema 1 go on working beside it: they name none of these columns, and find every
--- index that they name.
+-- index that they name. A job that was given back for a dead worker has `settled_as` Lost and the moment in `settled`
+-- until its next reservation, which empties both.
 
 ALTER TABLE taskharbor_jobs ADD COLUMN began_at INTEGER;  -- its newest reservation; `worker` is whose it was
-ALTER TABLE taskharbor_jobs ADD COLUMN lost_at INTEGER;  -- when it was given back for a dead worker; see settled_as
 ALTER TABLE taskharbor_jobs ADD COLUMN trail BLOB;  -- NULL here and below: empty
 ALTER TABLE taskharbor_jobs ADD COLUMN error_class TEXT;
 ALTER TABLE taskharbor_jobs ADD COLUMN fingerprint TEXT;
