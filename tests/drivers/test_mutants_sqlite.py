@@ -144,6 +144,104 @@ MUTANTS = (
         "arrivals are not reported", ("wait",), (("session.py", "queue.arrived, queue.changed = number, True", "pass"),)
     ),
     Mutant("a release forgets that it lost", ("release", "lost"), (("leases.py", "job.lost += 1", "pass"),)),
+    # Attempts, notes, times of their own
+    Mutant(
+        "began_at stays as it was", ("attempts",), (("sql/grant.sql", "began_at = ?,", "began_at = began_at + 0 * ?,"),)
+    ),
+    Mutant("the trail is lost", ("attempts",), (("settle.py", "job.trail = outcome.trail or job.trail", "pass"),)),
+    Mutant("an ack with a trail is plain", ("attempts",), (("settle.py", "or outcome.trail ", ""),)),
+    Mutant("a retry empties the trail", ("attempts",), (("settle.py", "outcome.trail or job.trail", "outcome.trail"),)),
+    Mutant(
+        "a failure keeps the class before",
+        ("attempts",),
+        (("settle.py", "= outcome.error_class or None,", "= outcome.error_class or job.error_class,"),),
+    ),
+    Mutant(
+        "the worker is forgotten", ("attempts",), (("transitions.py", 'job.token = ""', 'job.token = job.worker = ""'),)
+    ),
+    Mutant("a release reports no loss", ("attempts",), (("leases.py", "= str(moment), LOST", '= "", ""'),)),
+    Mutant("a takeover reports no loss", ("attempts",), (("records.py", "ended = job.moment", "pass"),)),
+    Mutant(
+        "a loss outlives a requeue", ("attempts",), (("transitions.py", "if job.settled_as == LOST:", "if False:"),)
+    ),
+    Mutant(
+        "a note of a lease that is over",
+        ("notes",),
+        (("sql/extend_with_note.sql", "moment > ?", "? IS NOT NULL"),),
+    ),
+    Mutant("a requeue keeps the note", ("notes",), (("admin.py", "job.note = None", "pass"),)),
+    Mutant("a note shortens a lease", ("notes",), (("sql/extend_with_note.sql", "max(moment, ?)", "?"),)),
+    Mutant("kept jobs are pruned early", ("keep_for",), (("sql/prunable.sql", "AND keep_for IS NULL AND", "AND"),)),
+    Mutant("kept jobs are never pruned", ("keep_for",), (("sql/kept.sql", "< :present", "< 0 * :present"),)),
+    Mutant("kept for the retention too", ("keep_for",), (("admin.py", "moment + retention // MICROSECOND", "moment"),)),
+    Mutant("kept jobs go although needed", ("keep_for",), (("sql/kept.sql", "job.holds > 0 OR ", ""),)),
+    # Listings, counts, flows, figures
+    Mutant(
+        "the newest come last", ("filters",), (("listing.py", '("id < :after", "DESC")', '("id < :after", "ASC")'),)
+    ),
+    Mutant("since leaves its moment out", ("filters",), (("listing.py", ">= :since", "> :since"),)),
+    Mutant("until keeps its moment", ("filters",), (("listing.py", "< :until", "<= :until"),)),
+    Mutant("the dead by created_at", ("filters",), (("listing.py", "ELSE finished_at END", "ELSE created_at END"),)),
+    Mutant("payloads are listed", ("filters",), (("listing.py", "COLUMNS if wanted.payloads else LIGHT", "COLUMNS"),)),
+    Mutant(
+        "a due job is not counted",
+        ("filters",),
+        (
+            (
+                "sql/counts_to_cap.sql",
+                "state = 1 AND queue = known.name AND moment > known.at",
+                "0 AND state = 1 AND queue = known.name AND moment > known.at",
+            ),
+        ),
+    ),
+    Mutant("a cap counts on", ("filters",), (("reading.py", "min(number, cap)", "number"),)),
+    Mutant("upcoming overlooks leases", ("upcoming",), (("sql/upcoming.sql", "state = 2", "state = 9"),)),
+    Mutant("upcoming overlooks schedules", ("upcoming",), (("sql/upcoming.sql", "state = 1", "state = 9"),)),
+    Mutant(
+        "upcoming returns the present",
+        ("upcoming",),
+        (
+            (
+                "sql/upcoming.sql",
+                "state = 1 AND queue = asked.value AND moment > :now",
+                "state = 1 AND queue = asked.value AND moment >= :now",
+            ),
+        ),
+    ),
+    Mutant("a dead flow runs", ("flow_listing",), (("sql/flows.sql", "state < 5", "state < 4"),)),
+    Mutant("a cancelled flow runs", ("flow_listing",), (("sql/flows.sql", "state = 5", "state = 9"),)),
+    Mutant(
+        "a flow is as old as its last job",
+        ("flow_listing",),
+        (("sql/flows.sql", "ORDER BY id LIMIT 1", "ORDER BY id DESC LIMIT 1"),),
+    ),
+    Mutant(
+        "figures are replaced", ("figures",), (("sql/add_figure.sql", "number + excluded.number", "excluded.number"),)
+    ),
+    Mutant("figures stay", ("figures",), (("figures.py", "session.execute(FORGET, old)", "pass"),)),
+    Mutant("figures of the last minute", ("figures",), (("sql/figures.sql", "minute < ?", "minute <= ?"),)),
+    # Amendments
+    Mutant(
+        "an old version is amended",
+        ("amend",),
+        (("amend.py", "if (deliveries, edits) != (change.deliveries, change.edits):", "if False:"),),
+    ),
+    Mutant(
+        "amended under a lease",
+        ("amend",),
+        (("amend.py", "job.state == DONE or job.state == LEASED", "job.state == DONE"),),
+    ),
+    Mutant(
+        "an amended job keeps its place", ("amend",), (("amend.py", "if job.state == WAITING and", "if False and"),)
+    ),
+    Mutant(
+        "an amended priority orders nothing", ("amend",), (("amend.py", 'else -changes["priority"]', "else job.rank"),)
+    ),
+    Mutant(
+        "any change gives up the place",
+        ("amend",),
+        (("amend.py", 'not changes.keys().isdisjoint({"run_at", "priority"})', "True"),),
+    ),
 )
 
 

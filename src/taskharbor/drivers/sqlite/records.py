@@ -144,14 +144,14 @@ _last_created: tuple[Any, datetime] = (0, EPOCH)  # the last created_at: the job
 def plain_record(row: Sequence[Any], queue: str, now: datetime, worker: str) -> JobRecord | None:
     """The record of a row of ready.sql as it reads under its lease. None: load and check the whole row."""
     global _last_created
-    _, id, kind, payload, attempts, max_attempts, deliveries, lost, created, priority, state, plain = row
+    _, id, kind, payload, attempts, max_attempts, created, priority, state, plain = row
     if not (
         plain
         and type(kind) is str
         and kind
         and type(payload) is bytes
-        and type(attempts) is type(max_attempts) is type(deliveries) is type(lost) is type(priority) is int
-        and not (attempts | max_attempts | deliveries | lost) >> 31
+        and type(attempts) is type(max_attempts) is type(priority) is int
+        and not (attempts | max_attempts) >> 31
         and INT_MIN <= priority <= INT_MAX
         and is_moment(created)
         and state == WAITING
@@ -169,8 +169,7 @@ def plain_record(row: Sequence[Any], queue: str, now: datetime, worker: str) -> 
         priority=priority,
         attempts=attempts,
         max_attempts=max_attempts,
-        deliveries=deliveries + 1,
-        lost=lost,
+        deliveries=1,
         created_at=created_at,
         began_at=now,
         ran_on=worker,

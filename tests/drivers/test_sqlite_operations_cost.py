@@ -1,0 +1,133 @@
+"""What operators' calls cost beside many flows, queues, figures and kept jobs, in steps of SQLite's machine."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from taskharbor.drivers import Figures, JobRecord
+from taskharbor.drivers.sqlite import SqliteDriver, admin
+from tests import lanes
+from tests.drivers.sqlite_files import NOW, fast_folder
+from tests.drivers.test_sqlite_cost import MICROS, Meter
+
+pytestmark = pytest.mark.lane("sqlite")
+fast_sqlite_folder = fast_folder
+MINUTE = timedelta(minutes=1)
+KEPT_JOBS = """
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+INSERT INTO taskharbor_jobs
+    (num, id, queue, state, lined, worker, type, payload, created_at, finished_at, keep_for, holds)
+SELECT i, 'kept-' || i, 'a', 3, 0, '', 't', x'', ?, ?, ?, 0 FROM n
+"""
+
+
+async def opened(path):
+    driver = SqliteDriver(f"sqlite:///{path}?synchronous=normal")
+    await driver.open()
+    return driver, Meter(driver), Meter(driver, driver.database.reader)
+
+
+def compared(scenario, few, many):
+    """The steps of each call with few and with many of what it must not go through."""
+    small, large = asyncio.run(scenario(few)), asyncio.run(scenario(many))
+    for call, steps in small.items():
+        assert large[call] <= 2 * steps + 20, f"{call}: {large[call]} hundred steps, {steps} beside few"
+
+
+def test_a_listing_of_flows_costs_the_same_whatever_their_size(fast_sqlite_folder):
+    path = fast_sqlite_folder / "flows.db"
+
+    async def scenario(members):
+        driver, _, reads = await opened(path)
+        for flow in ("a", "b", "c"):
+            jobs = [JobRecord(id=f"{flow}{n}", type="t", flow_id=flow) for n in range(members)]
+            await driver.enqueue(jobs, NOW)
+        await driver.cancel_flow("b", NOW)
+        steps = {}
+        steps["flows"], page = await reads.of(driver.flows(now=NOW))
+        assert [str(flow.status) for flow in page.items] == ["running", "cancelled", "running"]
+        await driver.close()
+        path.unlink()
+        return steps
+
+    compared(scenario, 10, lanes.figure(test=3000, chaos=100_000))
+
+
+def test_a_page_of_flows_costs_the_same_beside_many(fast_sqlite_folder):
+    path = fast_sqlite_folder / "many-flows.db"
+
+    async def scenario(flows):
+        driver, _, reads = await opened(path)
+        await driver.enqueue([JobRecord(id=f"{n}", type="t", flow_id=f"{n:06}") for n in range(flows)], NOW)
+        steps = {}
+        for order in ("id", "-id"):
+            steps[order], page = await reads.of(driver.flows(now=NOW, limit=5, order=order))
+            assert len(page.items) == 5
+        await driver.close()
+        path.unlink()
+        return steps
+
+    compared(scenario, 10, lanes.figure(test=3000, chaos=100_000))
+
+
+def test_upcoming_takes_two_lookups_for_each_queue(fast_sqlite_folder):
+    """A thousand queues in one statement, however many jobs are scheduled in each."""
+    path = fast_sqlite_folder / "upcoming.db"
+
+    async def scenario(jobs):
+        driver, _, reads = await opened(path)
+        names = [f"q{n}" for n in range(1000)]
+        for each in range(jobs):
+            at = NOW + MINUTE * (jobs - each)
+            await driver.enqueue([JobRecord(id=f"{q}-{each}", type="t", queue=q, run_at=at) for q in names], NOW)
+        steps = {}
+        steps["upcoming"], at = await reads.of(driver.upcoming(names, NOW))
+        assert at == NOW + MINUTE
+        await driver.close()
+        path.unlink()
+        return steps
+
+    compared(scenario, 1, lanes.figure(test=5, chaos=200))
+
+
+def test_figures_cost_what_they_return(fast_sqlite_folder):
+    path = fast_sqlite_folder / "figures.db"
+
+    async def scenario(queues):
+        driver, meter, reads = await opened(path)
+        for minute in range(20):
+            at = NOW + minute * MINUTE
+            await driver.add_figures([Figures(at, f"q{n}", {"done": n + 1}) for n in range(queues)], NOW)
+        steps = {}
+        steps["of a queue"], found = await reads.of(driver.figures(NOW, NOW + 20 * MINUTE, "q3"))
+        assert len(found) == 20
+        steps["added"], _ = await meter.of(driver.add_figures([Figures(NOW, "q3", {"done": 1})], NOW))
+        await driver.close()
+        path.unlink()
+        return steps
+
+    compared(scenario, 5, lanes.figure(test=300, chaos=5000))
+
+
+def test_prune_does_not_go_through_jobs_that_are_kept(fast_sqlite_folder, monkeypatch):
+    """They finished long ago, and stay for a year; what comes after them is pruned by the first call."""
+    monkeypatch.setattr(admin, "MAX_PRUNE_SCAN_JOBS", 100)
+    path = fast_sqlite_folder / "kept.db"
+    year = timedelta(days=365) // timedelta(microseconds=1)
+
+    async def scenario(kept):
+        driver, meter, _ = await opened(path)
+        given = (kept, MICROS, MICROS - 10**9, year)
+        await driver.database.write(lambda session: session.all(KEPT_JOBS, *given))
+        await driver.enqueue([JobRecord(id="plain", type="t", queue="a")], NOW)
+        (held,) = await driver.reserve(["a"], NOW, MINUTE, 1, "w")
+        await driver.ack(held.lease, NOW)
+        steps = {}
+        steps["prune"], number = await meter.of(driver.prune(NOW + MINUTE, 10))
+        assert number == 1
+        await driver.close()
+        path.unlink()
+        return steps
+
+    compared(scenario, 10, lanes.figure(test=3000, chaos=1_000_000))
