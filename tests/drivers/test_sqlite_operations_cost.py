@@ -88,7 +88,7 @@ def test_upcoming_takes_two_lookups_for_each_queue(fast_sqlite_folder):
         path.unlink()
         return steps
 
-    compared(scenario, 1, lanes.figure(test=5, chaos=200))
+    compared(scenario, 1, lanes.figure(test=20, chaos=200))
 
 
 def test_figures_cost_what_they_return(fast_sqlite_folder):
