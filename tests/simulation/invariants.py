@@ -4,12 +4,17 @@ import json
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from taskharbor.model.attempts import FIRST_KEPT, LAST_KEPT, attempts_of
+from taskharbor.model.job import JobInfo
+from taskharbor.model.outcome import Ack, Cancelled, Fail, Retry
 from tests.simulation.journal import Journal
 from tests.simulation.machine import START, Process, now_of
 from tests.simulation.oracle import Delivery, Known
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+CLOCKS_APART = timedelta(hours=1)  # clocks are stepped in some plans
 
 
 def drained(journal: Journal) -> bool:
@@ -74,7 +79,40 @@ async def check_at_the_end(world: "World") -> None:
             journal.demand(job.attempts == known.attempts, f"dead letter {known}: attempts {job.attempts}")
         if known.spec is not None and known.spec.kind == "poison":
             _check_poison(journal, known)
+        _check_attempts(journal, known, info)
     journal.demand(not stored, f"in the store, but never seen to be stored: {', '.join(sorted(stored))}")
+
+
+ENDS: dict[type, tuple[str, ...]] = {
+    Ack: ("done",),
+    Retry: ("failed", "timeout", "snoozed", "given_back"),
+    Fail: ("failed", "timeout"),
+    Cancelled: ("cancelled",),
+}
+"""How an execution may have ended that an outcome has settled."""
+
+
+def _check_attempts(journal: Journal, known: Known, info: JobInfo) -> None:
+    """Each reservation that the journal saw is kept once, as it ended; only one that was lost may be missing."""
+    kept = attempts_of(info)
+    numbers = [each.number for each in kept]
+    journal.demand(numbers == sorted(set(numbers)), f"{known}: executions {numbers}")
+    if len(known.deliveries) > FIRST_KEPT + LAST_KEPT:
+        return  # a long list is cut
+    by_number = {each.number: each for each in kept}
+    journal.demand(not by_number.keys() - {each.epoch for each in known.deliveries}, f"{known}: executions {numbers}")
+    for each in known.deliveries:
+        found = by_number.get(each.epoch)
+        if each.settled is not None:
+            fits = found is not None and found.kind in ENDS[each.settled]
+            journal.demand(fits, f"{each} was settled with {each.settled.__name__}, and is kept as {found}")
+        elif each.ended == "expired":
+            journal.demand(found is None or found.kind == "lost", f"{each} was lost, and is kept as {found}")
+            after = known.deliveries[each.epoch :]  # the next one writes it, unless it is lost as well
+            journal.demand(found or not after or after[0].settled is None, f"{each} was lost, and is not kept")
+            journal.count("a loss that was written by the next execution" if found else "a loss that nothing wrote")
+        if found is not None and found.began_at is not None and found.ended_at is not None:
+            journal.demand(found.began_at <= found.ended_at + CLOCKS_APART, f"{each} ended before it began: {found}")
 
 
 def _check_poison(journal: Journal, known: Known) -> None:

@@ -13,7 +13,8 @@ from taskharbor.drivers.memory.records import BLOCKED
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import LeaseExpired, LeaseMismatch
 from taskharbor.model.outcome import Ack
-from taskharbor.policy import decide
+from taskharbor.policy import decide, trail
+from taskharbor.worker.decider import Decider
 from taskharbor.worker.executor import Executor
 from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.heart import Heart
@@ -193,3 +194,18 @@ def dependents_are_released_too_early(patch: pytest.MonkeyPatch) -> None:
             store.join(dependent, dependent.record, now)
 
     patch.setattr(flows, "_one_less", early)
+
+
+@mutation
+def a_failure_is_not_written_to_the_trail(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Decider, "_with_trail", lambda self, delivery, outcome: outcome)
+
+
+@mutation
+def a_lost_execution_is_not_written_by_the_next(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(trail, "_lost", lambda job, lost_by: [])
+
+
+@mutation
+def an_ack_drops_the_trail(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(trail, "read_trail", lambda stored: [])

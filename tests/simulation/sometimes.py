@@ -67,4 +67,6 @@ SOMETIMES = (
     "admin delete while inflight",
     "admin requeue",
     "admin pause",
+    "a loss that was written by the next execution",
+    "a loss that nothing wrote",
 )
