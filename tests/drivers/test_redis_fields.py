@@ -311,3 +311,15 @@ def test_what_is_too_old_goes_in_slices():
         assert client.keys("{th:fig}:*") == [b"{th:fig}:oldest"]
 
     live(story)
+
+
+def test_a_job_for_the_last_moment_of_all_is_scheduled():
+    """Rounded up to milliseconds, `datetime.max` would be a moment that no datetime can hold."""
+
+    async def story(driver, client):
+        await driver.enqueue([job("a", run_at=datetime.max.replace(tzinfo=UTC))], NOW)
+        found = await driver.inspect("a", NOW)
+        last = datetime.max.replace(microsecond=999_000, tzinfo=UTC)
+        assert (found.state, found.job.run_at, await driver.upcoming(["q"], NOW)) == (State.SCHEDULED, last, last)
+
+    live(story)

@@ -139,6 +139,33 @@ async def the_same_job_twice(env: Environment) -> None:
     assert (record.payload, record.priority, record.edits) == (b"3", 1, 3)
 
 
+@case(EACH, REPLACES, needs=AMEND)
+async def the_same_job_again_and_again(env: Environment) -> None:
+    """Each change sees what the one before it has left."""
+    job = await env.add(metadata={"a": "1"}, timeout=timedelta(seconds=1), group="g", group_limit=3)
+    changes: list[dict[str, Any]] = [
+        {"metadata": {"b": "2"}},
+        {"timeout": timedelta(seconds=2)},
+        {"metadata": {}},
+        {"timeout": None, "max_attempts": 4},
+        {"run_at": env.at(60)},
+    ]
+    edits = [Amend(id=job.id, deliveries=0, edits=number, **each) for number, each in enumerate(changes)]
+    stale = Amend(id=job.id, deliveries=0, edits=0, metadata={"c": "3"}, timeout=timedelta(seconds=3))
+    for number, expected in enumerate(({"b": "2"}, {"b": "2"}, {}, {}, {})):
+        assert refusals(await amend(env, edits[number], stale)) == ["ok", "WrongState"]
+        assert (await env.info(job)).job.metadata == expected
+    twin = await env.add(metadata={"a": "1"}, timeout=timedelta(seconds=1), group="g", group_limit=3)
+    edits = [Amend(id=twin.id, deliveries=0, edits=number, **each) for number, each in enumerate(changes)]
+    stale = Amend(id=twin.id, deliveries=0, edits=0, metadata={"c": "3"}, timeout=timedelta(seconds=3))
+    results = refusals(await amend(env, *edits[:2], stale, *edits[2:4], stale, edits[4]))
+    assert results == ["ok", "ok", "WrongState", "ok", "ok", "WrongState", "ok"]
+    for each in (job, twin):
+        record = (await env.info(each)).job
+        assert (record.metadata, record.timeout, record.max_attempts, record.edits) == ({}, None, 4, 5)
+        assert (record.run_at, record.group, record.group_limit) == (env.at(60), "g", 3)
+
+
 @case(STATES, needs=AMEND)
 async def in_every_state(env: Environment) -> None:
     done = await env.finished()

@@ -2,6 +2,7 @@
 
 The records are read first: to find their queues, and because timeout and metadata share a field with the group limit.
 The script compares the version that the editor saw. So what was read belongs to that version, or the change is refused.
+Where one call changes a job several times, each change is made of the record as the change before it leaves it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from taskharbor.model.job import JobRecord, replace
 
 MAX_CHANGED = 50  # jobs in one script
 NOT_FOUND, OUTDATED = 1, 2  # what amend.lua returns for an unknown job, and for one that changed since
+NO_VERSION = -1  # `edits` of no job: of a change that does not fit what was read, whatever the job is by now
 DEFAULT_TIMEOUT_MS = 60_000  # what foreign clients see of a job without a timeout
 
 
@@ -44,9 +46,10 @@ async def amend(reader: JobReader, changes: Sequence[Amend], now: int) -> list[T
         if info is not None:
             queues.append(info.job.queue)
             places.append(number)
+    records = {id: info.job for id, info in found.items()}
     for home, positions in reader.store.router.by_home(queues):
         mine = [places[position] for position in positions]
-        arrays = [_encoded(changes[number], found[changes[number].id].job) for number in mine]
+        arrays = [_encoded(changes[number], records) for number in mine]
         for number, reply in zip(mine, await _run(reader.store, home, arrays, now), strict=True):
             results[number] = _error(changes[number].id, reply)
     return [results[number] for number in range(len(changes))]
@@ -60,9 +63,10 @@ async def _run(store: RedisStore, home: str, arrays: Sequence[Any], now: int) ->
     return done
 
 
-def _encoded(change: Amend, record: JobRecord) -> tuple[Any, ...]:
-    """A change as amend.lua takes it."""
-    new, values = change.changes(), dict[str, Any]()
+def _encoded(change: Amend, records: dict[str, JobRecord]) -> tuple[Any, ...]:
+    """A change as amend.lua takes it. `records`: as they read before it, and after the call as they read after it."""
+    new, values, record = change.changes(), dict[str, Any](), records[change.id]
+    fits = (record.deliveries, record.edits) == (change.deliveries, change.edits)
     if isinstance(change.payload, bytes):
         values["payload"] = binary(change.payload)
     if "run_at" in new:
@@ -75,7 +79,11 @@ def _encoded(change: Amend, record: JobRecord) -> tuple[Any, ...]:
         changed = replace(record, **{name: new[name] for name in ("timeout", "metadata") if name in new})
         timeout, _, extra = limits(changed)
         values |= {"timeout_ms": str(timeout or DEFAULT_TIMEOUT_MS), "th_x": extra or ""}
-    return change.id, record.queue, change.deliveries, change.edits, values
+        if fits:
+            records[change.id] = changed
+    if fits:
+        records[change.id] = replace(records[change.id], edits=record.edits + 1)
+    return change.id, record.queue, change.deliveries, change.edits if fits else NO_VERSION, values
 
 
 def _error(id: str, reply: Any) -> TaskHarborError | None:

@@ -50,8 +50,8 @@ _unpack = msgspec.msgpack.Decoder(_Extra).decode
 
 
 def up_to_ms(moment: datetime) -> int:
-    """Milliseconds since 1970, rounded up: nothing starts early."""
-    return -(-(moment - EPOCH) // MILLISECOND)
+    """Milliseconds since 1970, rounded up: nothing starts early. (The last one that a datetime can hold stays it.)"""
+    return min(-(-(moment - EPOCH) // MILLISECOND), _LAST_MS)
 
 
 def plain_jobs(jobs: Sequence[JobRecord], now: int) -> list[Any] | None:
