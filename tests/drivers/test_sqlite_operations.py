@@ -186,6 +186,16 @@ def test_a_job_that_is_kept_for_a_damaged_time_is_pruned_like_others(path):
     on(path, scenario)
 
 
+def test_a_lease_that_is_over_is_named_as_the_reason_why_a_job_cannot_be_amended(path):
+    async def story(driver):
+        await driver.enqueue([job("a")], NOW)
+        await driver.reserve(["default"], NOW, LEASE, 1, "w")
+        (error,) = await driver.amend([Amend(id="a", deliveries=1, edits=0, priority=1)], NOW + 2 * LEASE)
+        assert str(error).startswith("job a is under a lease; ")
+
+    on(path, story)
+
+
 def test_an_amended_job_is_as_much_lost_as_before(path):
     """The execution before was lost, and no other came in between."""
 

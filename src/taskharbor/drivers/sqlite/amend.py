@@ -8,7 +8,7 @@ from typing import Any
 
 from taskharbor.drivers.refusals import amended_since, no_job, not_amendable
 from taskharbor.drivers.sqlite.damage import is_number
-from taskharbor.drivers.sqlite.records import DONE, LEASED, WAITING, JobRow, maybe_us, metadata_json, state_at
+from taskharbor.drivers.sqlite.records import DONE, LEASED, WAITING, JobRow, maybe_us, metadata_json
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.transitions import leave, line_up
 from taskharbor.model.amendment import Amend
@@ -33,7 +33,7 @@ def _amend_one(session: WriteSession, change: Amend, now: int, max_payload: int)
     if job is None:
         return no_job(change.id)
     if job.state == DONE or job.state == LEASED:  # also under a lease that is over: its worker may still run
-        return not_amendable(job.id, state_at(job.state, job.moment, now))
+        return not_amendable(job.id, "done" if job.state == DONE else "under a lease")
     deliveries = job.deliveries if is_number(job.deliveries) else 0
     edits = job.edits if job.edits is not None and is_number(job.edits) else 0
     if (deliveries, edits) != (change.deliveries, change.edits):
