@@ -126,6 +126,8 @@ MAY_SHOW = {
     "Jobs.since": "a time",
     "Jobs.until": "a time",
     "Lookup.ids": "ids and names of queues",
+    "_Looked.fits": "0 or 1",
+    "_Looked.kept": "a number, or a flow without its jobs",
     "Written.wal": "has no repr that shows anything",
     "BatchItem.error": "a code of the server's",
     "Bind.into": "the name of a parameter",

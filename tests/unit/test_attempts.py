@@ -112,7 +112,7 @@ def test_the_newest_execution_reads_from_the_record(state: State, kind: AttemptK
     assert only.error == ("E: x" if kind is AttemptKind.FAILED else "")
 
 
-def test_an_execution_in_the_trail_is_not_told_twice():
+def test_an_execution_in_the_trail_is_reported_once():
     trail = write_trail([attempt(1), attempt(2, AttemptKind.TIMEOUT)])
     assert numbers(attempts_of(info(State.DLQ, deliveries=2, trail=trail))) == [1, 2]
     assert numbers(attempts_of(info(State.READY, deliveries=2, trail=trail))) == [1, 2]

@@ -7,8 +7,8 @@ newest execution reads from the record itself (`began_at`, `ran_on`, `finished_a
     Ack                      the trail stays as it is; an execution that was lost before is added
     no outcome (a crash)     written by the next execution, which learns of it from `Reserved.lost_by`
 
-Each entry has the number of its delivery. So an execution that no entry tells about leaves a gap in the numbers: lost
-with nobody left to write it, or left out of a long trail.
+Each entry has the number of its delivery. So an execution without an entry leaves a gap in the numbers: it was lost
+and so was the next one, or it was left out of a long trail.
 """
 
 from __future__ import annotations

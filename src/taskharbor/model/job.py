@@ -58,14 +58,19 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: str
     type: str
     queue: str = DEFAULT_QUEUE
+    # What every execution changes comes early: msgspec looks for a field's name from the front.
+    deliveries: int = 0
+    lost: int = 0
+    began_at: datetime | None = None  # the newest reservation, also after its end
+    ran_on: str = ""  # the worker of that reservation; `JobInfo.worker` is the one that has the lease now
+    finished_at: datetime | None = None
+    result: bytes | None = None
     payload: bytes = b"{}"
     run_at: datetime | None = None
     timeout: timedelta | None = None
     priority: int = 0
     attempts: int = 0
     max_attempts: int = 0
-    deliveries: int = 0
-    lost: int = 0
     idempotency_key: str | None = None
     group: str | None = None
     group_limit: int = 0
@@ -77,10 +82,6 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     failed_at: datetime | None = None
     reason: str = ""
     created_at: datetime = EPOCH
-    finished_at: datetime | None = None
-    result: bytes | None = None
-    began_at: datetime | None = None  # the newest reservation, also after its end
-    ran_on: str = ""  # the worker of that reservation; `JobInfo.worker` is the one that has the lease now
     trail: bytes = b""  # earlier executions, written by core: see model/attempts.py
     error_class: str = ""  # the class of the last recorded failure
     fingerprint: str = ""  # failures with the same one have the same cause, as far as can be seen

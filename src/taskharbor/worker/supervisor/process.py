@@ -22,6 +22,7 @@ import msgspec
 
 from taskharbor.model.clock import Clock
 from taskharbor.model.lease import Lease, Lost
+from taskharbor.model.safe_repr import shown
 from taskharbor.model.times import from_ms
 from taskharbor.worker.heart import OVERDUE_S
 from taskharbor.worker.supervisor import messages, process_session
@@ -40,6 +41,9 @@ class HeldLease(msgspec.Struct):
     until: float | None
     lost_by: Lost | None = None  # the execution before, if it was lost
     note: bytes = b""  # progress that waits to be stored
+
+    def __repr__(self) -> str:
+        return shown(self, "lease", "attempts", "until")
 
 
 def held_lease(taken: messages.TakenLease, now: float) -> HeldLease:
