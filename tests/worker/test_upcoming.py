@@ -1,7 +1,7 @@
 """An idle worker is there when a job becomes due, although the store sends no hint then."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -139,6 +139,33 @@ async def test_an_idle_round_asks_once_and_jobs_that_flow_never(bench: Bench) ->
         await settled()
         assert asked.calls.count("upcoming") == 1, "only the round that found nothing"
         assert asked.calls[-2:] == ["reserve", "upcoming"]
+
+
+class Stopping(Asked):
+    """The worker is told to stop while a reserve is under way."""
+
+    stop: Callable[[], object]
+
+    def sibling(self) -> "Stopping":
+        other = super().sibling()
+        assert isinstance(other, Stopping)
+        other.stop = lambda: self.stop()
+        return other
+
+    async def reserve(self, *given: Any, **more: Any) -> Any:
+        self.stop()
+        await settled()
+        return await super().reserve(*given, **more)
+
+
+@bench_test
+async def test_a_worker_that_stops_does_not_ask(bench: Bench) -> None:
+    driver = Stopping()
+    worker, _ = idle(bench, driver)
+    driver.stop = worker.stop
+    async with bench.running(worker):
+        await settled()
+    assert driver.calls == ["reserve"]
 
 
 @bench_test

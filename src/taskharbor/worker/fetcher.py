@@ -117,7 +117,7 @@ class Fetcher(Service):
                 await asyncio.sleep(0)  # let handlers that end within this turn free their slots first
             elif self._until_empty and idle:
                 return
-            else:
+            elif not self.stopping:
                 self._in_vain += self._woken
                 await self._wait_for_work(await self._seconds_until_more(now))
 
