@@ -203,3 +203,19 @@ async def test_a_store_that_is_away_for_long_costs_a_bounded_number_of_rows(benc
     await counter.flush(driver, now=True)
     assert max(driver.calls) == figures_module.MAX_SENT_ROWS
     assert not counter._rows
+
+
+@bench_test
+async def test_times_that_are_long_together_are_added_up(bench: Bench) -> None:
+    """As when a backlog is worked off, which is when these figures are looked at."""
+    worker = bench.worker()
+
+    async def handler() -> None:
+        return None
+
+    worker.register("t", handler)
+    waited = timedelta(days=20)
+    await bench.enqueue(*[job(f"j{number}", created_at=START - waited) for number in range(3)])
+    async with bench.running(worker):
+        await bench.heard(JobSucceeded, 3)
+    assert merged(await stored(bench))["waited_ms"] == 3 * waited // timedelta(milliseconds=1)

@@ -16,7 +16,7 @@ those of up to 15 s, and a call whose reply was lost may count twice. Nothing he
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import TypeAlias
@@ -35,6 +35,7 @@ from taskharbor.worker.delivery import SNOOZED, TIMEOUT, Delivery
 FLUSH_INTERVAL_S = 15.0
 MAX_KEPT_ROWS = 5_000
 MAX_SENT_ROWS = 500  # in one call
+MAX_PARTS = 100  # in which a row is sent: a sum of times soon passes the largest number that a store takes
 TIMED_EACH = 32  # executions between two flushes whose times are all taken
 TIMED_ONE_OF = 16  # of more, one in sixteen is timed and counted sixteen times: timing costs 10 % of a job on memory
 
@@ -130,7 +131,8 @@ class FigureCounter:
                 del self._rows[key]
             self._forget_rows()
             try:
-                await driver.add_figures([_figures(key, row) for key, row in taken.items()], self._clock.now())
+                rows = [part for key, row in taken.items() for part in _figures(key, row)]
+                await driver.add_figures(rows, self._clock.now())
             except InvalidJob:  # it would be refused again
                 raise
             except BaseException:
@@ -177,8 +179,12 @@ def _count_other(row: list[int], delivery: Delivery, outcome: Outcome) -> None:
     row[_AT[kind.value]] += 1
 
 
-def _figures(key: tuple[datetime, str], row: list[int]) -> Figures:
-    minute, queue = key
-    return Figures(
-        minute, queue, {name: min(number, INT_MAX) for name, number in zip(NAMES, row, strict=True) if number}
-    )
+def _figures(key: tuple[datetime, str], row: list[int]) -> Iterator[Figures]:
+    """A row as a store takes it: in parts, which it adds up, where a number is too large. (Ten thousand jobs that have
+    waited for an hour come to 36,000,000,000 ms.)"""
+    counts = {name: number for name, number in zip(NAMES, row, strict=True) if number}
+    for _ in range(MAX_PARTS):
+        if not counts:
+            return
+        yield Figures(*key, {name: min(number, INT_MAX) for name, number in counts.items()})
+        counts = {name: number - INT_MAX for name, number in counts.items() if number > INT_MAX}
