@@ -16,6 +16,7 @@ from taskharbor.model.job import Figures
 from taskharbor.policy.retry import Fixed
 from taskharbor.testing.clock import START
 from taskharbor.worker import figures as figures_module
+from tests.worker.test_outcomes import Expansion
 from tests.worker.test_transaction import on_sql
 from tests.worker.workbench import Bench, bench_test, job
 
@@ -219,3 +220,29 @@ async def test_times_that_are_long_together_are_added_up(bench: Bench) -> None:
     async with bench.running(worker):
         await bench.heard(JobSucceeded, 3)
     assert merged(await stored(bench))["waited_ms"] == 3 * waited // timedelta(milliseconds=1)
+
+
+@bench_test
+async def test_a_loss_counts_once_though_its_job_is_decided_twice(bench: Bench) -> None:
+    """A workflow that cannot be stored: the job is done, and then it has failed."""
+    worker = bench.worker()
+    worker.register("t", lambda: Expansion(job("next", depends_on=("nobody",)), handover="next"))
+    await bench.enqueue(job("j"))
+    await bench.driver.reserve(["default"], bench.clock.now(), timedelta(seconds=1), 1, "dead")
+    bench.clock.advance(2)
+    await worker.arun(until_empty=True)
+    counts = counts_of(await stored(bench))
+    assert {name: counts.get(name) for name in ("done", "dead", "lost")} == {"done": None, "dead": 1, "lost": 1}
+
+
+@bench_test
+async def test_a_worker_leaves_though_its_figures_are_refused(bench: Bench) -> None:
+    bench.driver = driver = Troubled()
+    worker = bench.worker()
+    worker.register("t", lambda: None)
+    await bench.enqueue(job("j"))
+    async with bench.running(worker):
+        await bench.heard(JobSucceeded)
+        assert await driver.workers(bench.clock.now())
+        driver.trouble.append(InvalidJob("counts"))
+    assert await driver.workers(bench.clock.now()) == []

@@ -74,7 +74,8 @@ class Decider:
             self._outcomes.submit(delivery, outcome)
 
     def _with_trail(self, delivery: Delivery, outcome: OutcomeT) -> OutcomeT:
-        if delivery.lost_by is not None and self._figures is not None:
+        if delivery.lost_by is not None and self._figures is not None and not delivery.loss_counted:
+            delivery.loss_counted = True  # it may be decided anew
             self._figures.lost(delivery.job.queue)
         return with_trail(
             delivery.job,

@@ -54,6 +54,7 @@ class Delivery(msgspec.Struct, eq=False):
     why: str = ""  # why it was given back, if it was
     progress: Progress | None = None  # what its handler last reported; set in the handler's thread
     noted: Progress | None = None  # the one that the store has; set by the heart
+    loss_counted: bool = False  # `lost_by` is in the figures
 
     def tell_to_stop(self, reason: str) -> None:
         """Set the handler's `ctx.cancelled`. The first reason stays."""

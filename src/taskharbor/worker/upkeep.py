@@ -83,8 +83,8 @@ class Upkeep(Service):
 
     async def _leave(self) -> None:
         try:
+            await self._beat(leaving=True)  # first: a worker is listed as long as it has not left
             await self._flush(now=True)
-            await self._beat(leaving=True)
         except Exception as error:
             self._outage.failed("upkeep", error)
 
