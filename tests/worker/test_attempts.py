@@ -12,6 +12,7 @@ from taskharbor.events import JobFailed, JobStarted
 from taskharbor.model.attempts import Attempt, attempts_of
 from taskharbor.model.job import JobRecord
 from taskharbor.policy.retry import Fixed
+from taskharbor.tasks.flow_metadata import BIND_KEY, write_bind
 from taskharbor.tasks.workflow import Spawned, Workflow
 from taskharbor.testing.clock import START
 from tests.worker import process_handlers
@@ -255,3 +256,16 @@ async def test_an_error_of_a_child_process_has_the_class_and_the_place_that_it_h
     assert local.error_class == f"{here}.raises.<locals>.Local"
     assert rejected.error_class == f"{here}.Rejected"
     assert len({local.fingerprint, rejected.fingerprint}) == 2
+
+
+@bench_test
+async def test_a_loss_is_kept_also_by_a_job_that_waited_for_results(bench: Bench) -> None:
+    worker = bench.worker(retry=Fixed(60))
+    worker.register("t", lambda given: None)
+    marked = {BIND_KEY: write_bind("given", None)}
+    await bench.enqueue(job("first"), job("j", metadata=marked, depends_on=("first",)))
+    [first] = await bench.driver.reserve(["default"], bench.clock.now(), LEASE, 10, "w")
+    await bench.driver.ack(first.lease, bench.clock.now(), b"1")
+    await lose(bench)
+    await worker.arun(until_empty=True)
+    assert await kinds(bench) == [(1, "lost"), (2, "done")]

@@ -13,9 +13,12 @@ from taskharbor.events import JobStarted, JobSucceeded, StoreLost
 from taskharbor.model.errors import BackendUnavailable, InvalidJob
 from taskharbor.model.histogram import merged
 from taskharbor.model.job import Figures
+from taskharbor.model.lease import Lease
+from taskharbor.model.outcome import Ack
 from taskharbor.policy.retry import Fixed
 from taskharbor.testing.clock import START
 from taskharbor.worker import figures as figures_module
+from taskharbor.worker.delivery import Delivery
 from tests.worker.test_outcomes import Expansion
 from tests.worker.test_transaction import on_sql
 from tests.worker.workbench import Bench, bench_test, job
@@ -246,3 +249,16 @@ async def test_a_worker_leaves_though_its_figures_are_refused(bench: Bench) -> N
         assert await driver.workers(bench.clock.now())
         driver.trouble.append(InvalidJob("counts"))
     assert await driver.workers(bench.clock.now()) == []
+
+
+@bench_test
+async def test_small_batches_weigh_as_much_as_large_ones(bench: Bench) -> None:
+    counter, now = figures_module.FigureCounter(bench.clock, ["default"]), bench.clock.now()
+    lease = Lease("j", "default", "token", now)
+    delivery = Delivery(job("j", began_at=now, created_at=now), lease, None, started=True)
+    for _ in range(200):
+        counter.add([(delivery, Ack(lease))] * 3)
+    [row] = counter._rows.values()
+    counts = dict(zip(figures_module.NAMES, row, strict=True))
+    assert counts["done"] == 600
+    assert abs(counts["ran_00"] - 600) <= figures_module.TIMED_ONE_OF

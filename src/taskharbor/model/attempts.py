@@ -14,7 +14,7 @@ and so was the next one, or it was left out of a long trail.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 import msgspec
@@ -132,29 +132,6 @@ def attempts_of(info: JobInfo) -> list[Attempt]:
         fingerprint=job.fingerprint if failed else "",
     )
     return [*found, newest]
-
-
-def ran(info: JobInfo, now: datetime) -> timedelta | None:
-    """How long the newest execution ran, or has been running; None if there was none, or its times are not known."""
-    attempts = attempts_of(info)
-    if not attempts or attempts[-1].began_at is None:
-        return None
-    newest = attempts[-1]
-    ended = now if newest.kind is AttemptKind.RUNNING else newest.ended_at
-    return None if ended is None or newest.began_at is None else max(ended - newest.began_at, timedelta())
-
-
-def waited(info: JobInfo, now: datetime) -> timedelta:
-    """How long the job waited before its newest execution, or has been waiting for the next one.
-
-    It waits from the latest of its enqueue, its `run_at` and the end of the execution before.
-    """
-    job, attempts = info.job, attempts_of(info)
-    waits = info.state in (State.READY, State.SCHEDULED, State.BLOCKED)
-    until = now if waits or job.began_at is None else job.began_at
-    before = attempts if waits else attempts[:-1]
-    ended = before[-1].ended_at if before else None
-    return max(until - max(job.created_at, job.run_at or job.created_at, ended or job.created_at), timedelta())
 
 
 def _newest_kind(info: JobInfo, found: Sequence[Attempt]) -> AttemptKind:
