@@ -142,7 +142,7 @@ async def test_an_idle_round_asks_once_and_jobs_that_flow_never(bench: Bench) ->
 
 
 class Stopping(Asked):
-    """The worker is told to stop while a reserve is under way."""
+    """Stops the worker while a reserve is under way."""
 
     stop: Callable[[], object]
 
