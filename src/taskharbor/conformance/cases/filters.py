@@ -360,7 +360,7 @@ async def capped_in_every_state(env: Environment) -> None:
     ready = await env.add_many(3, group=env.name("g"))
     await env.add_many(3, depends_on=(ready[0].id,))
     states = ("done", "dlq", "cancelled", "ready", "blocked")
-    for cap in (1, 2, 3, 4):
+    for cap in (1, 2, 3, 4, 2**31, 2**70):
         assert await counts(env, cap) == dict.fromkeys(states, min(cap, 3))
 
 

@@ -70,6 +70,7 @@ def counts(session: ReadSession, now: datetime, cap: int | None = None) -> dict[
 
 
 def _counts_to_cap(session: ReadSession, now: int, cap: int) -> dict[str, dict[str, int]]:
+    cap = min(cap, 2**62)  # SQLite holds no number beyond 63 bits
     session.execute(COUNTS_TO_CAP, {"now": now, "cap": cap})
     counted = {}
     for queue, *numbers in session.fetchall():
