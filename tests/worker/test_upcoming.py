@@ -72,6 +72,20 @@ def at(seconds: float) -> datetime:
 
 
 @bench_test
+async def test_a_job_that_is_enqueued_for_later_while_the_worker_waits_starts_when_it_is_due(bench: Bench) -> None:
+    worker, _ = idle(bench)
+    async with bench.running(worker):
+        await settled()
+        await bench.enqueue(job("soon", run_at=at(5)))
+        await settled()
+        bench.clock.advance(4.999)
+        await settled()
+        assert not bench.of(JobStarted)
+        bench.clock.advance(0.001)
+        await bench.heard(JobSucceeded)
+
+
+@bench_test
 async def test_a_delayed_job_starts_when_it_is_due_not_at_the_poll_after_it(bench: Bench) -> None:
     worker, _ = idle(bench)
     await bench.enqueue(job("late", run_at=at(7)), job("soon", run_at=at(5)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 from datetime import datetime
 
 from taskharbor.conformance.case import case
-from taskharbor.conformance.environment import MS, Environment
+from taskharbor.conformance.environment import MS, PATIENCE, Environment
 from taskharbor.drivers import Retry, State
 from taskharbor.drivers.features import UPCOMING
 
@@ -18,6 +19,27 @@ EARLIEST = (
 MOMENTS = "Such a moment is the `run_at` of a scheduled job, or the end of a valid lease."
 NEVER_LATE = "It may be early, as when the queue is paused or the group is full, but never late."
 READS = "It reads only, and only the queues asked for."
+LATER = "A job that is enqueued for later ends a `wait`, too, so that a worker can ask until when to wait."
+
+
+async def woken_by_later_jobs(env: Environment, **fields: str) -> None:
+    """More than one is enqueued: the first may come before the other driver has begun to wait."""
+    other = await env.sibling()
+    waiting = asyncio.create_task(other.wait([env.queue], PATIENCE))
+    while not waiting.done():
+        await env.add(run_at=env.at(60), **fields)
+        await asyncio.wait([waiting], timeout=0.1)
+    assert waiting.result() is True, "wait slept through it"
+
+
+@case(LATER, needs=UPCOMING)
+async def enqueue_for_later_wakes(env: Environment) -> None:
+    await woken_by_later_jobs(env)
+
+
+@case(LATER, needs=UPCOMING)
+async def grouped_job_for_later_wakes(env: Environment) -> None:
+    await woken_by_later_jobs(env, group=env.name("g"))
 
 
 async def upcoming(env: Environment, at: float = 0, queues: Sequence[str] | None = None) -> datetime | None:

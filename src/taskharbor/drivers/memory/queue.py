@@ -41,7 +41,7 @@ class JobQueue:
         self.counts = [0 for _ in STANDINGS]
         self.keys: dict[str, str] = {}  # idempotency key → id
         self.paused = False
-        self.arrived = 0  # the number of the last event after which a reserve may find more than before
+        self.arrived = 0  # the number of the last event after which a reserve may find more, or sooner, than before
         self.served = 0  # the number of its last turn among other queues
 
     def clear(self) -> None:
@@ -100,8 +100,7 @@ class JobQueue:
             entry.time = max(moment, now)
             self.calendar.add(entry, moment)
             if moment > self.calendar.now:
-                if moment <= now:
-                    self.arrived = arrival
+                self.arrived = arrival  # also if it lies ahead: a worker that waits has to know until when
                 self.set_standing(entry, SCHEDULED)
                 return
         if entry.time == now:

@@ -138,8 +138,7 @@ def _row(session: WriteSession, job: JobRecord, number: int, now: int) -> tuple[
         state, lined, moment = BLOCKED, 0, None
     else:
         state, lined, moment = WAITING, int(run_at is None or run_at <= queue.at), run_at
-        if run_at is None or run_at <= now:
-            session.note_arrival(job.queue)
+        session.note_arrival(job.queue)  # also if it is scheduled: a worker that waits has to know until when
         if job.group is not None and lined:
             session.touch_group(job.queue, job.group)
     return (

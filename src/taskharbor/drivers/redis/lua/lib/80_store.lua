@@ -121,6 +121,7 @@ local function place_other(q, id, job, fields, run_at, sto, flows)
     th.index(q, id, false)
   else
     th.place(q, id, job, run_at, fields, sto)
+    th.hint(q)      -- also if it lies ahead: a worker that waits has to know until when
   end
 end
 
