@@ -12,8 +12,8 @@ from tests.everyday.tasks import DSN, harbor
 
 MORE = (
     "CREATE TABLE taskharbor_more (id TEXT);\n"
-    "ALTER TABLE taskharbor_jobs ADD COLUMN note TEXT;\n"
-    "CREATE INDEX taskharbor_jobs_note ON taskharbor_jobs (note) WHERE note IS NOT NULL;\n"
+    "ALTER TABLE taskharbor_jobs ADD COLUMN more TEXT;\n"
+    "CREATE INDEX taskharbor_jobs_more ON taskharbor_jobs (more) WHERE more IS NOT NULL;\n"
 )
 
 if DSN.startswith("sqlite"):
