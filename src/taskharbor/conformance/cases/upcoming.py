@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from taskharbor.conformance.case import case
 from taskharbor.conformance.environment import MS, PATIENCE, Environment
@@ -22,7 +23,7 @@ READS = "It reads only, and only the queues asked for."
 LATER = "A job that is enqueued for later ends a `wait`, too, so that a worker can ask until when to wait."
 
 
-async def woken_by_later_jobs(env: Environment, **fields: str) -> None:
+async def woken_by_later_jobs(env: Environment, **fields: Any) -> None:
     """More than one is enqueued: the first may come before the other driver has begun to wait."""
     other = await env.sibling()
     waiting = asyncio.create_task(other.wait([env.queue], PATIENCE))
