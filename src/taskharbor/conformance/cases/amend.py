@@ -477,8 +477,7 @@ async def what_was_written_stays(env: Environment) -> None:
 @case(WAKES, needs=AMEND)
 async def wakes_a_waiting_worker(env: Environment) -> None:
     job = await env.add(run_at=env.at(60))
-    await env.take()
-    await woken(env, lambda: amend(env, fresh(job, run_at=None)))
+    await woken(env, lambda: amend(env, fresh(job, run_at=None)), reserves_first=True)
 
 
 @case(PLACE, needs=AMEND)

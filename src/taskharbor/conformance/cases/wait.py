@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 from taskharbor.conformance.case import case
-from taskharbor.conformance.environment import PATIENCE, Environment
+from taskharbor.conformance.environment import LEASE, PATIENCE, Environment
 
 WAIT = (
     "`wait(queues, timeout)` returns True once work may have arrived in one of the queues, and False "
@@ -15,9 +16,20 @@ WAIT = (
 HINT = "A lost hint costs latency, never a job."
 
 
-async def woken(env: Environment, action: Callable[[], Awaitable[object]], queues: list[str] | None = None) -> None:
-    """A sibling that waits is woken by what another driver does."""
+async def woken(
+    env: Environment,
+    action: Callable[[], Awaitable[object]],
+    queues: list[str] | None = None,
+    *,
+    reserves_first: bool = False,
+) -> None:
+    """A sibling that waits is woken by what another driver does.
+
+    `reserves_first`: the sibling finds nothing before it waits, so that what was enqueued earlier does not wake it.
+    """
     other = await env.sibling()
+    if reserves_first:
+        assert await other.reserve([env.queue], env.now, timedelta(seconds=LEASE), 1) == []
     waiting = asyncio.create_task(other.wait(queues or [env.queue], PATIENCE))
     for _ in range(20):
         await asyncio.sleep(0)
