@@ -224,7 +224,7 @@ def test_a_stopped_worker_is_named_with_the_time_of_its_stop(dsn: str):
     store(dsn, JobRecord(id="j1", type="x"))
     codes, text = explain(dsn)
     assert codes == ["no_worker"]
-    assert re.search(r"; the last one to do so stopped [\d.]+s ago", text)
+    assert re.search(r"; the last one to do so stopped [\d.]+m?s ago", text)
 
 
 def test_the_app_does_not_declare_it(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
