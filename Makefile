@@ -2,6 +2,8 @@
 # Every target works from a fresh clone; what it needs is installed into .venv first.
 
 MAKEFLAGS += --no-print-directory
+# Images of containers often set it. Then each process that a test starts compiles the whole package again, and pytest all tests.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 
 VENV    := .venv

@@ -5,8 +5,9 @@
   does not run guards nothing, and nobody reads the list of skips.
 - `@pytest.mark.left_to("matrix")`: this test runs in `make matrix` (or `chaos`) only, whose lanes must hold its lane.
   `except_for=`: a function of the name of a test; those for which it is true run in `make test` too.
-- `@pytest.mark.rotates(4)`: of the tests of this function each fourth runs in `make test`, and all of them in
-  `make chaos`. Which ones follows from the commit, or from TASKHARBOR_PART: see `tests.lanes.part()`.
+- `@pytest.mark.rotates(4)`: of the tests of this function, or class, each fourth runs in `make test`, and all of them
+  in `make chaos`. Which ones follows from the commit, or from TASKHARBOR_PART: see `tests.lanes.part()`.
+  `except_for=`: those that always run. Beside `left_to` it divides what that one keeps, and the rest runs there.
 - A test that is named on the command line runs, whatever its marker says.
 - `--lane=NAME` (repeatable): only these lanes.
 
@@ -14,8 +15,10 @@ What ran is written down only when `make` asks for it with TASKHARBOR_LANES=fold
 environment at once and given to xdist's workers by hand, so that a pytest started *by* a test never counts.
 """
 
+import gc
 import os
 import signal
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Generator
 from pathlib import Path
@@ -49,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "lane(*names): the lanes of a test, in place of its directory's")
     config.addinivalue_line("markers", "may_skip(reason): may be skipped in CI too, for this reason")
     config.addinivalue_line("markers", "left_to(run, except_for=None): runs in that run only")
-    config.addinivalue_line("markers", "rotates(parts): one of `parts` parts runs in each `make test`, all in chaos")
+    config.addinivalue_line("markers", "rotates(parts, except_for=None): one of `parts` parts in each `make test`")
     # A shell makes what it starts in the background ignore Ctrl-C, `nohup` hang-ups; so would the programs of tests.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -109,25 +112,45 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = chosen
 
 
+def pytest_collection_finish() -> None:
+    """Thousands of tests and modules stay until the end: to look at them takes each `gc.collect()` a quarter second."""
+    gc.collect()
+    gc.freeze()
+
+
 def left_to(config: pytest.Config, item: pytest.Item) -> str | None:
     """The run that has this test in place of this one. It is written down: the list of lanes must hold that run."""
     if any("::" in argument for argument in config.args):
         return None
     larger = None
-    if marker := item.get_closest_marker("left_to"):
-        stays = marker.kwargs.get("except_for")
-        larger = None if stays is not None and stays(item.name) else marker.args[0]
-    elif marker := item.get_closest_marker("rotates"):
-        (parts,) = marker.args
-        turns = config.stash[TURNS]
-        turns[item.nodeid.partition("[")[0]] += 1
-        larger = None if (turns[item.nodeid.partition("[")[0]] - lanes.part()) % parts == 0 else "chaos"
+    if (left := item.get_closest_marker("left_to")) and not stays(item, left):
+        larger = left.args[0]
+    elif not has_its_turn(config, item):
+        larger = left.args[0] if left else "chaos"
     if larger == lanes.run():
         return None
     if larger is not None:
         for name in item.stash[LANES]:
             config.stash[RECORDS][name].left[larger] += 1
     return larger
+
+
+def stays(item: pytest.Item, marker: pytest.Mark) -> bool:
+    """Whether this test is an exception of its marker."""
+    excepted = marker.kwargs.get("except_for")
+    return excepted is not None and excepted(item.name)
+
+
+def has_its_turn(config: pytest.Config, item: pytest.Item) -> bool:
+    """Whether a rotating test is in this part. Those of a function take turns, or those of a class that is marked."""
+    place, marker = next(item.iter_markers_with_node("rotates"), (None, None))
+    if place is None or marker is None or stays(item, marker) or lanes.run() == "chaos":
+        return True
+    (parts,) = marker.args
+    group = place.nodeid.partition("[")[0]
+    config.stash[TURNS][group] += 1
+    first = zlib.crc32(group.rpartition("::")[2].encode())  # functions of the same stores begin with different ones
+    return (config.stash[TURNS][group] + first - lanes.part()) % int(parts) == 0
 
 
 def pytest_report_header() -> str:

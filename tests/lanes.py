@@ -7,7 +7,7 @@ It also holds the knobs of the other runs:
 
     TASKHARBOR_LANE  unset in `make test`; quick, matrix, chaos or soak in the target of that name → `run()`, `figure()`
     TASKHARBOR_SEED  what seeded tests begin at (default 0)                                    → `seed()`
-    TASKHARBOR_PART  which of the rotating tests `make test` runs (default: from the commit)    → `part()`
+    TASKHARBOR_PART  which of the rotating tests `make test` runs (default: from the commit)    → `part()`, `share()`
     SECONDS          how long a soak lasts                                                         → `seconds()`
 """
 
@@ -24,8 +24,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "lanes.txt"
 RUNS = ("test", "quick", "matrix", "chaos", "soak")
@@ -44,6 +45,8 @@ DIRECTORIES = {
     "tests/worker": "worker",
     "tests/odd_endings": "odd-endings",
     "tests/client": "client",
+    "tests/bulk": "bulk",
+    "tests/ops": "bulk",
     "tests/cli": "cli",
     "tests/simulation": "simulation",
     "tests/flow": "flow",
@@ -229,6 +232,12 @@ def part() -> int:
     """Which part of the rotating tests this is: another one for another commit, the same one for the same."""
     given = os.environ.get("TASKHARBOR_PART")
     return int(given) if given else _part_of_the_commit()
+
+
+def share(items: Iterable[T], parts: int) -> list[T]:
+    """Every `parts`-th of a list inside one test, others with each commit; in chaos all of them."""
+    every = list(items)
+    return every if run() == "chaos" else every[part() % parts :: parts]
 
 
 @functools.cache

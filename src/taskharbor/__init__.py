@@ -8,12 +8,17 @@ neither.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from taskharbor.bulk.plan import OperationStatus
     from taskharbor.client import Client, JobHandle, JobRequest
+    from taskharbor.client.audit import Audit
     from taskharbor.client.flows import Flows
     from taskharbor.client.jobs import Count, Jobs
+    from taskharbor.client.operation import DryRun, Operation, OperationProgress
     from taskharbor.client.queue_info import QueueInfo
+    from taskharbor.client.summary import Summary, SummaryRow
     from taskharbor.harbor import Harbor
     from taskharbor.model.attempts import Attempt, AttemptKind
+    from taskharbor.model.audit import AuditEntry
     from taskharbor.model.clock import Clock
     from taskharbor.model.codec import Codec, JsonCodec
     from taskharbor.model.errors import (
@@ -48,6 +53,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Attempt",
     "AttemptKind",
+    "Audit",
+    "AuditEntry",
     "BackendUnavailable",
     "BlockingCall",
     "Cancel",
@@ -56,6 +63,7 @@ __all__ = [
     "Codec",
     "Count",
     "DriverError",
+    "DryRun",
     "Exponential",
     "FeatureMissing",
     "Fixed",
@@ -78,6 +86,9 @@ __all__ = [
     "LeaseExpired",
     "LeaseMismatch",
     "Linear",
+    "Operation",
+    "OperationProgress",
+    "OperationStatus",
     "Progress",
     "QueueInfo",
     "RetryLater",
@@ -85,6 +96,8 @@ __all__ = [
     "State",
     "Step",
     "StoreMissing",
+    "Summary",
+    "SummaryRow",
     "Task",
     "TaskHarborError",
     "TransactionFailed",
@@ -99,12 +112,17 @@ __all__ = [
 __version__: str
 
 _HOMES = {
+    "taskharbor.bulk.plan": ("OperationStatus",),
     "taskharbor.client": ("Client", "JobHandle", "JobRequest"),
+    "taskharbor.client.audit": ("Audit",),
     "taskharbor.client.flows": ("Flows",),
     "taskharbor.client.jobs": ("Count", "Jobs"),
+    "taskharbor.client.operation": ("DryRun", "Operation", "OperationProgress"),
     "taskharbor.client.queue_info": ("QueueInfo",),
+    "taskharbor.client.summary": ("Summary", "SummaryRow"),
     "taskharbor.harbor": ("Harbor",),
     "taskharbor.model.attempts": ("Attempt", "AttemptKind"),
+    "taskharbor.model.audit": ("AuditEntry",),
     "taskharbor.model.clock": ("Clock",),
     "taskharbor.model.codec": ("Codec", "JsonCodec"),
     "taskharbor.model.job": ("FlowInfo", "FlowStatus", "JobInfo", "JobRecord", "State", "WorkerInfo"),

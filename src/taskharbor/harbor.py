@@ -112,6 +112,9 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         default = self.client.default_queue
         return frozenset({default, *(task.queue or default for task in self.tasks.values())})
 
+    def _default_queue(self) -> str:
+        return self.client.default_queue
+
     def _on_stored(self, records: Sequence[JobRecord]) -> None:
         if self.tasks:  # a program without tasks only enqueues: which queues others serve, it cannot know
             self._queues.warn_of_undeclared(records)

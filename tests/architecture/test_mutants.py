@@ -45,6 +45,7 @@ def test_the_copy_without_a_mistake_passes(tmp_path):
         assert survives_the_machine(package.MemoryDriver)
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("mutant", [*REQUIRED, *OTHERS], ids=named)
 def test_the_cases_notice(mutant, tmp_path, monkeypatch):
     monkeypatch.setattr("taskharbor.conformance.cases.wait.PATIENCE", 0.5)  # a hint that never comes
@@ -52,6 +53,7 @@ def test_the_cases_notice(mutant, tmp_path, monkeypatch):
         assert cases(package, stop_at_first=True).failed, f"survived: {mutant.name}"
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize(
     ("theme", "mutant"), feature_mutants.ALL, ids=[each.mutant.name for each in feature_mutants.ALL]
 )

@@ -29,7 +29,7 @@ def any_dsn(request: pytest.FixtureRequest, dsn: str) -> str:
         return dsn
     if request.param == "postgres":
         server = postgres.shared()
-        return server.address(server.database())
+        return server.address(server.store())
     shared: redis.Server = request.getfixturevalue("redis_server")
     shared.empty()
     return shared.url

@@ -16,7 +16,9 @@ LOOKING = {
     "list": "", "inspect": "j1", "explain": "j1", "job retry": "j1", "job cancel": "j1 --yes", "dlq list": "",
     "dlq requeue": "--all --yes", "queue list": "", "flow show": "f1", "stats": "", "doctor": "", "job show": "j1",
     "job attempts": "j1", "job amend": "j1 --priority 1 --yes", "job delete": "j1 --yes", "flow list": "",
-    "flow cancel": "f1 --yes", "flow requeue": "f1",
+    "flow cancel": "f1 --yes", "flow requeue": "f1", "dlq summary": "", "dlq show": "j1", "dlq edit": "j1 --json {}",
+    "dlq delete": "--queue mail --yes", "dlq export": "", "dlq operations list": "", "dlq operations show": "01JQ",
+    "dlq operations stop": "01JQ", "dlq operations resume": "01JQ", "audit": "",
 }  # fmt: skip
 MAY_CREATE = {"enqueue", "queue pause", "queue resume", "migrate", "bench", "conformance", "worker run"}
 WITHOUT_A_STORE = {"worker health", "demo", "completion", "task list"}
@@ -114,5 +116,6 @@ def test_a_store_of_ones_own_is_as_usual(dsn: str):
         store(dsn, JobRecord(id="j1", type="x"))
         answer = taskharbor(*command.split(), *arguments.split(), "--dsn", dsn)
         within(dsn, lambda driver, now: driver.delete(["j1"]))
-        refused = ("flow show", "flow cancel", "flow requeue", "job retry")
+        refused = {"flow show", "flow cancel", "flow requeue", "job retry", "dlq show", "dlq edit"}
+        refused |= {f"dlq operations {verb}" for verb in ("show", "stop", "resume")}
         assert answer.code == (1 if command in refused else 0), (command, answer.err)

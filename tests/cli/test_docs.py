@@ -13,7 +13,8 @@ NAMED = (
     "worker run", "enqueue", "inspect", "list", "explain", "dlq list", "dlq requeue", "job retry", "job cancel",
     "queue list", "queue pause", "queue resume", "flow show", "stats", "migrate", "doctor", "conformance", "bench",
     "demo", "job show", "job attempts", "job amend", "job delete", "flow list", "flow cancel", "flow requeue",
-    "task list",
+    "task list", "dlq summary", "dlq show", "dlq edit", "dlq delete", "dlq export", "dlq operations list",
+    "dlq operations show", "dlq operations stop", "dlq operations resume", "audit",
 )  # fmt: skip
 
 

@@ -7,12 +7,13 @@ import sys
 import taskharbor
 
 NAMES = {
-    "Attempt", "AttemptKind", "BackendUnavailable", "BlockingCall", "Cancel", "Client", "Clock", "Codec", "Count",
-    "DriverError", "Exponential", "FeatureMissing", "Fixed", "FlowInfo", "FlowStatus", "Flows", "Harbor",
-    "InvalidJob", "JobCancelled", "JobContext", "JobDead", "JobHandle", "JobInfo", "JobNotFound", "JobNotInflight",
-    "JobRecord", "JobRequest", "Jobs", "JsonCodec", "LeaseExpired", "LeaseMismatch", "Linear", "Progress",
-    "QueueInfo", "RetryLater", "Snooze", "State", "Step", "StoreMissing", "Task", "TaskHarborError",
-    "TransactionFailed", "Unrecoverable", "Worker", "WorkerInfo", "WrongConnection", "WrongState", "__version__",
+    "Attempt", "AttemptKind", "Audit", "AuditEntry", "BackendUnavailable", "BlockingCall", "Cancel", "Client",
+    "Clock", "Codec", "Count", "DriverError", "DryRun", "Exponential", "FeatureMissing", "Fixed", "FlowInfo",
+    "FlowStatus", "Flows", "Harbor", "InvalidJob", "JobCancelled", "JobContext", "JobDead", "JobHandle", "JobInfo",
+    "JobNotFound", "JobNotInflight", "JobRecord", "JobRequest", "Jobs", "JsonCodec", "LeaseExpired", "LeaseMismatch",
+    "Linear", "Operation", "OperationProgress", "OperationStatus", "Progress", "QueueInfo", "RetryLater", "Snooze",
+    "State", "Step", "StoreMissing", "Summary", "SummaryRow", "Task", "TaskHarborError", "TransactionFailed",
+    "Unrecoverable", "Worker", "WorkerInfo", "WrongConnection", "WrongState", "__version__",
 }  # fmt: skip
 
 

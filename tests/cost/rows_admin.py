@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from taskharbor.drivers import Ack, Fail, JobRecord, replace
+from taskharbor.drivers import Ack, Fail, JobRecord, Seen, StoredAudit, replace
 from taskharbor.drivers.listing import flow_query
 from taskharbor.drivers.redis.flow_pages import FlowPages
 from taskharbor.model.amendment import Amend
@@ -17,6 +17,7 @@ RUN = lanes.figure(test=4000, chaos=10_000)
 EDGES = lanes.figure(test=500, chaos=10_000)
 SOME = lanes.figure(test=10_000, chaos=50_000)
 HELD = lanes.figure(test=5000, chaos=100_000)
+ENTRIES = lanes.figure(test=20_000, chaos=100_000)
 QUEUES = lanes.figure(test=300, chaos=1000)
 FEW_GROUPS = lanes.figure(test=4200, chaos=30_000)
 GROUPS = lanes.figure(test=9000, chaos=300_000)
@@ -59,6 +60,13 @@ async def dead(store: Store, size: int) -> None:
 async def requeue_the_oldest(store: Store) -> None:
     oldest = [id.decode() for id in store.client.lrange("{default}:failed", -100, -1)]
     assert await store.driver.requeue(oldest, store.later()) == [None] * 100
+
+
+async def requeue_as_seen(store: Store) -> None:
+    oldest = [id.decode() for id in store.client.lrange("{default}:failed", -100, -1)]
+    ends = [from_ms(int(store.client.hget(f"{{default}}:job:{id}", "th_fin") or 0)) for id in oldest]
+    answers = await store.driver.requeue(oldest, store.later(), seen=[Seen(1, 0, end) for end in ends])
+    assert answers == [None] * 100
 
 
 async def delete_the_oldest(store: Store) -> None:
@@ -252,6 +260,39 @@ async def read_figures(store: Store) -> None:
     assert len(await store.driver.figures(now - timedelta(hours=72), now + timedelta(hours=1), "q7")) == 10
 
 
+def entries(count: int, first: int = 0, by: str = "anna") -> list[StoredAudit]:
+    """One in each second, each of 500 bytes."""
+    return [
+        StoredAudit(id=f"e{number:07}", at=from_ms(START + 1000 * number), by=by, data=b"x" * 500)
+        for number in range(first, first + count)
+    ]
+
+
+async def audited(store: Store, size: int) -> None:
+    """`size` entries."""
+    for first in range(0, size, 1000):
+        await store.driver.put_audit(entries(1000, first), store.now)
+
+
+async def put_audit(store: Store) -> None:
+    await store.driver.put_audit(entries(10, 5_000_000 + store.made), store.now)
+    store.made += 10
+
+
+async def page_of_audit(store: Store) -> None:
+    assert len((await store.driver.audit(limit=100)).items) == 100
+
+
+async def audit_of_nobody(store: Store) -> None:
+    """A call that looks at as many entries as it may."""
+    assert not (await store.driver.audit(by="nobody")).items
+
+
+async def forget_audit(store: Store) -> None:
+    """A call that forgets as many entries as it may."""
+    await store.driver.put_audit([], from_ms(START) + timedelta(days=3650))
+
+
 async def kept(store: Store, size: int) -> None:
     """`size` done jobs that are kept for a year."""
     for _ in range(0, size, 1000):
@@ -274,6 +315,10 @@ ROWS = [
     Row("`amend` of the 10 jobs at the head", backlog, amend, small=3000, sliced=True),
     Row("`add_figures` of 10 queues", figures_of_queues, add_figures, small=10, large=QUEUES, times=2),
     Row("`figures` of one queue for 72 hours", figures_of_queues, read_figures, small=10, large=QUEUES, times=2),
+    Row("`put_audit` of 10 entries", audited, put_audit, small=1000, large=ENTRIES),
+    Row("`put_audit` that forgets 1,000", audited, forget_audit, small=9000, large=ENTRIES, sliced=True),
+    Row("`audit` of 100 entries", audited, page_of_audit, small=1000, large=ENTRIES),
+    Row("`audit` of someone who has none", audited, audit_of_nobody, small=2000, large=ENTRIES, sliced=True, times=2),
     Row("`prune` beside jobs that are kept", kept, nothing_to_prune, small=3000, large=SOME),
     Row("`list` of 100, one foreign job", one_foreign, page, small=SOME, sliced=True, times=2),
     Row("`enqueue` of a chord of 10,000", no_edges, enqueue_chord, small=EDGES, large=EDGES, times=1),
@@ -282,6 +327,7 @@ ROWS = [
     Row("`flow` of 10,000 jobs", run, read_flow, small=2000, large=RUN, sliced=True, times=1),
     Row("`cancel_flow` of 10,000 jobs", run, cancel_flow, small=2000, large=RUN, sliced=True, times=1, warm=nothing),
     Row("`requeue` of the 100 oldest dead jobs", dead, requeue_the_oldest, large=DEAD, times=3),
+    Row("`requeue` of the 100 oldest dead jobs, as they were seen", dead, requeue_as_seen, large=DEAD, times=3),
     Row("`delete` of the 100 oldest dead jobs", dead, delete_the_oldest, large=DEAD, times=3),
     # A list is searched for the job: foreign clients would run it if it stayed there.
     Row("`cancel` of 10 jobs in the middle of the queue", line, cancel_middle, searches=True, sliced=True, times=3),

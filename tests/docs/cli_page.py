@@ -48,10 +48,12 @@ Keys may be added, but none is renamed or removed within a major version. Moment
 seconds. Notes for people go to stderr.
 
 Payloads, results and the metadata that the library writes for workflows are hidden unless you pass
-`inspect --show-payload`. Payload values in error texts are masked with dots. Passwords in a DSN are never shown.
-Escape sequences in stored text are removed.
+`--show-payload`, which is then in the audit. Payload values in error texts are masked with dots. Passwords in a DSN are
+never shown. Escape sequences in stored text are removed.
 
-Commands whose effect cannot be undone ask for confirmation; `--yes` confirms. Without a terminal they require `--yes`.
+Commands whose effect cannot be undone, and those that change all jobs of a filter, ask for confirmation; `--yes`
+confirms. Without a terminal they require `--yes`. `--dry-run` shows which jobs would be changed. Every change is in the
+audit, under `$TASKHARBOR_BY` or else the user and the machine: [Working with dead letters](dead-letters.md#the-audit).
 
 ## Exit codes
 

@@ -7,13 +7,15 @@ from pathlib import Path
 import click
 import pytest
 
+from taskharbor.cli.lazy import DefaultGroup
 from taskharbor.cli.main import main
-from tests.docs import pages, test_frameworks, test_layout, test_readme
+from tests.docs import pages, test_dead_letters, test_frameworks, test_layout, test_readme
 from tests.docs.pages import PAGES, ROOT, name_of
 
 # A page whose files are written and whose commands are typed, and the test that does it.
 FOLLOWED = {
     "README.md": test_readme.test_the_shell_section_works_as_it_is_typed,
+    "docs/dead-letters.md": test_dead_letters.test_the_triage_works_as_it_is_typed,
     "docs/django.md": test_frameworks.test_the_django_page_works_as_it_is_written,
     "docs/fastapi.md": test_frameworks.test_the_fastapi_page_works_as_it_is_written,
     "docs/project-layout.md": test_layout.test_the_project_of_the_page_works,
@@ -44,7 +46,8 @@ def test_the_examples_of_the_command_line_parse(line: str) -> None:
     command: click.Command = main
     context = click.Context(main, info_name="taskharbor")
     while isinstance(command, click.Group):
-        found = command.get_command(context, words[0])
-        assert found is not None, words[0]
-        command, words = found, words[1:]
+        name, *rest = words or [command.default if isinstance(command, DefaultGroup) else ""]
+        found = command.get_command(context, name)
+        assert found is not None, name
+        command, words = found, rest
     command.make_context("taskharbor", words)

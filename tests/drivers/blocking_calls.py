@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from taskharbor.client.access import run_on_this_thread
-from taskharbor.drivers import JobNotFound, JobRecord
+from taskharbor.drivers import AuditPage, JobNotFound, JobRecord, Seen, StoredAudit, WrongState
 from taskharbor.drivers.contract import BlockingCalls
 
 T = TypeVar("T")
@@ -47,3 +47,18 @@ def make_every_call(calls: BlockingCalls, settle: Callable[[], None] | None = No
     assert run(calls, lambda driver: driver.requeue(["b"], NOW)) == [None]
     assert run(calls, lambda driver: driver.cancel(["b"], NOW)) == [None]
     assert run(calls, lambda driver: driver.workers(NOW)) == []
+    make_the_calls_of_features(calls)
+
+
+def make_the_calls_of_features(calls: BlockingCalls) -> None:
+    """What an operator's client calls, on a driver that offers it. The job b is cancelled."""
+    seen = [Seen.of(run(calls, lambda driver: driver.inspect("b", NOW)))]
+    assert run(calls, lambda driver: driver.cancel(["b"], NOW, seen)) == [None]
+    assert run(calls, lambda driver: driver.requeue(["b"], NOW, None, False, seen)) == [None]
+    (refused,) = run(calls, lambda driver: driver.delete(["b"], seen))
+    assert isinstance(refused, WrongState)
+    assert run(calls, lambda driver: driver.delete(["b"], [Seen(0)])) == [None]
+    entry = StoredAudit(id="e", at=NOW, by="ada", data=b"1")
+    run(calls, lambda driver: driver.put_audit([entry], NOW))
+    assert run(calls, lambda driver: driver.audit(by="ada")) == AuditPage((entry,))
+    assert run(calls, lambda driver: driver.audit(by="\ud800")) == AuditPage(())

@@ -12,7 +12,7 @@ from tests.servers import postgres
 def store() -> str:
     """The address of an empty database in which a deadlock is noticed at once."""
     server = postgres.shared()
-    name = server.database()
+    name = server.store()
     with psycopg.connect(server.address(), autocommit=True) as connection:
         connection.execute(f"alter database {name} set deadlock_timeout = '20ms'".encode())
     return server.address(name)

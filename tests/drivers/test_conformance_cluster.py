@@ -1,15 +1,29 @@
 """The contract on a Redis Cluster of three primaries with a replica each."""
 
+import atexit
+import functools
+from typing import Any
+
 import pytest
 
 from taskharbor.conformance import DriverCases
 from taskharbor.drivers.redis import RedisDriver
 from tests import lanes
+from tests.drivers import versions
 from tests.drivers.redis_stores import damage, damage_field
 from tests.servers import redis as servers
 
 
+@functools.cache
+def client() -> Any:
+    """One for all tests: it asks each node for its commands and slots when it is made."""
+    made = servers.shared_cluster().client()
+    atexit.register(made.close)
+    return made
+
+
 @pytest.mark.lane("conformance-cluster")
+@pytest.mark.rotates(3, except_for=versions.sensitive)
 class TestCluster(DriverCases):
     features = RedisDriver.features
     damage_samples = lanes.figure(test=8, chaos=1_000)
@@ -20,9 +34,7 @@ class TestCluster(DriverCases):
         return RedisDriver(f"{servers.shared_cluster().url}?checks=0")
 
     def damage(self, driver, id, how):
-        with servers.shared_cluster().client() as client:
-            damage(client, id, how)
+        damage(client(), id, how)
 
     def damage_field(self, driver, id, field, kind):
-        with servers.shared_cluster().client() as client:
-            return damage_field(client, id, field, kind)
+        return damage_field(client(), id, field, kind)

@@ -21,6 +21,7 @@ def store() -> str:
 
 
 @pytest.mark.lane("pgbouncer")
+@pytest.mark.rotates(3)
 @pytest.mark.left_to("matrix", except_for=versions.sensitive)
 class TestPgbouncer(DriverCases):
     features = PostgresDriver.features

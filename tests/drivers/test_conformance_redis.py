@@ -38,6 +38,7 @@ class TestRedis(RedisCases):
 
 
 @pytest.mark.lane("conformance-redis")
+@pytest.mark.rotates(3)
 @pytest.mark.left_to("matrix", except_for=versions.sensitive)
 class TestUnindexed(RedisCases):
     """Without the index of OmniQ 4.0."""

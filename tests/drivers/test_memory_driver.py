@@ -13,12 +13,14 @@ from taskharbor.drivers import (
     Lease,
     LeaseExpired,
     LeaseMismatch,
+    Seen,
     State,
     open_driver,
 )
-from taskharbor.drivers.cursor import decode_cursor, encode_cursor
+from taskharbor.drivers.cursor import decode_cursor, decode_place, encode_cursor, encode_place
 from taskharbor.drivers.memory import MemoryDriver
-from tests.drivers.memory_damage import KINDS, damage
+from tests.drivers.blocking_calls import make_every_call
+from tests.drivers.memory_damage import KINDS, damage, damage_field
 from tests.drivers.memory_recount import recount
 
 pytestmark = pytest.mark.lane("unit")
@@ -160,6 +162,20 @@ def test_a_cursor_decodes_to_its_id(id):
 def test_a_damaged_cursor_is_refused(damaged):
     with pytest.raises(ValueError, match="damaged"):
         decode_cursor(damaged)
+
+
+@pytest.mark.parametrize("id", ["a", "0" * 255, "é:ü", ":", "日本語"])
+@pytest.mark.parametrize("at", [NOW, datetime(1970, 1, 1, 0, 0, 0, 1, UTC), datetime.max.replace(tzinfo=UTC)])
+def test_a_cursor_of_the_audit_decodes_to_its_place(id, at):
+    assert decode_place(encode_place(at, id)) == (at, id)
+    with pytest.raises(ValueError, match="damaged"):
+        decode_cursor(encode_place(at, id))
+
+
+def test_a_cursor_of_another_listing_is_refused():
+    for damaged in (encode_cursor("abc"), encode_cursor("1:a"), encode_place(NOW, "a")[:-1], ""):
+        with pytest.raises(ValueError, match="damaged"):
+            decode_place(damaged)
 
 
 def test_list_refuses_a_limit_below_one():
@@ -368,5 +384,26 @@ def test_a_lease_of_zero_seconds_is_expired_at_once():
             (held,) = await driver.reserve(["default"], NOW, 0 * SECOND, 1)
             assert held.job.deliveries == deliveries
             recount(driver.store)
+
+    asyncio.run(main())
+
+
+# Features
+
+
+def test_every_call_of_a_client_works_without_a_loop():
+    make_every_call(MemoryDriver().blocking())
+
+
+@pytest.mark.parametrize("field", ["deliveries", "edits"])
+def test_a_record_damaged_in_what_was_seen_is_compared_as_it_is_shown(field):
+    """So that an operator can delete it by what a listing shows."""
+
+    async def main():
+        driver = MemoryDriver()
+        await driver.enqueue([job("a")], NOW)
+        assert damage_field(driver, "a", field, "word")
+        shown = [Seen.of(await driver.inspect("a", NOW))]
+        assert await driver.delete(["a"], shown) == [None]
 
     asyncio.run(main())

@@ -272,6 +272,25 @@ MUTANTS = (
         ("flow_listing",),
     ),
     Mutant("figures replace figures", "add_figures", "f.n::numeric + excluded.n", "excluded.n::numeric", ("figures",)),
+    Mutant("requeued whatever was seen", "requeue", "elsif p_seen is not null and", "elsif false and", ("seen",)),
+    Mutant("cancelled whatever was seen", "cancel", "if is_changed then", "if false then", ("seen",)),
+    Mutant("deleted whatever was seen", "delete_jobs", "if p_seen is not null and", "if false and", ("seen",)),
+    Mutant("an ended job is as it was seen", "cancel", "when is_changed then 'changed' ", "", ("seen",)),
+    Mutant("a waiting job is as it was seen", "requeue", "then 'changed'\n", "then null\n", ("seen",)),
+    Mutant("edits are not seen", "seen_of", "coalesce(p_edits, 0)", "0", ("seen",)),
+    Mutant("deliveries are not seen", "seen_of", "coalesce(p_deliveries, 0)", "0", ("seen",)),
+    Mutant("an end is not seen", "seen_of", "then p_finished::text", "then '-'", ("seen",)),
+    Mutant("an entry keeps its time", "put_audit", "set at = excluded.at, ", "set ", ("audit",)),
+    Mutant("an entry keeps its data", "put_audit", ", data = excluded.data", "", ("audit",)),
+    Mutant("old entries stay", "put_audit", "where x.at < p_oldest", "where false", ("audit",)),
+    Mutant("entries go at 90 days", "put_audit", "where x.at < p_oldest", "where x.at <= p_oldest", ("audit",)),
+    Mutant("since is left out of the audit", "list_audit", "x.at >= p_since", "x.at > p_since", ("audit",)),
+    Mutant("the last entry again", "list_audit", "(x.at, x.id) <", "(x.at, x.id) <=", ("audit",)),
+    Mutant("entries in the order of time", "list_audit", "x.at desc, x.id desc", "x.at, x.id", ("audit",)),
+    Mutant("the first id of a moment first", "list_audit", "x.at desc, x.id desc", "x.at desc, x.id", ("audit",)),
+    Mutant("entries of everyone", "list_audit", "if p_by is null or a.done_by = p_by then", "if true then", ("audit",)),
+    Mutant("a full page of the audit is the last", "list_audit", "if has_more or", "if", ("audit",)),
+    Mutant("a cut page of the audit is the last", "list_audit", "has_more or looked = p_most", "has_more", ("audit",)),
     Mutant("old figures stay", "add_figures", "where x.minute < p_oldest", "where false", ("figures",)),
 )
 
@@ -316,7 +335,7 @@ def _made():
     asyncio.run(made())
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.rotates(6)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_cases_notice(mutant):
     texts = sources(mutant.functions)

@@ -220,6 +220,34 @@ MUTANTS = (
     ),
     Mutant("figures stay", ("figures",), (("figures.py", "session.execute(FORGET, old)", "pass"),)),
     Mutant("figures of the last minute", ("figures",), (("sql/figures.sql", "minute < ?", "minute <= ?"),)),
+    # Changes on condition, the audit
+    Mutant("whatever was seen", ("seen",), (("admin.py", "_seen_of(job) != was", "False"),)),
+    Mutant("edits are not seen", ("seen",), (("admin.py", "job.edits if job.edits is not None and", "0 if"),)),
+    Mutant("an end is not seen", ("seen",), (("admin.py", "from_us(job.finished_at) if", "None if"),)),
+    Mutant(
+        "an entry is kept as it was",
+        ("audit",),
+        (
+            (
+                "sql/put_audit.sql",
+                "DO UPDATE SET at = excluded.at, done_by = excluded.done_by, data = excluded.data",
+                "DO NOTHING",
+            ),
+        ),
+    ),
+    Mutant("an entry keeps its time", ("audit",), (("sql/put_audit.sql", "at = excluded.at, ", ""),)),
+    Mutant("the oldest entry first", ("audit",), (("sql/audit.sql", "at DESC, id DESC", "at, id"),)),
+    Mutant("entries of one moment in any order", ("audit",), (("sql/audit.sql", ", id DESC", ", id"),)),
+    Mutant("the last entry again", ("audit",), (("sql/audit.sql", "(at, id) < (:at, :id)", "(at, id) <= (:at, :id)"),)),
+    Mutant("since leaves its moment out of the audit", ("audit",), (("sql/audit.sql", "at >= :since", "at > :since"),)),
+    Mutant("entries of everyone", ("audit",), (("sql/audit.sql", "OR done_by = :who", "OR :who IS NOT NULL"),)),
+    Mutant("entries stay", ("audit",), (("audit.py", "session.execute(FORGET, old)", "pass"),)),
+    Mutant("entries go at 90 days", ("audit",), (("sql/old_audit.sql", "at < ?", "at <= ?"),)),
+    Mutant(
+        "a cut page of the audit is the last",
+        ("audit",),
+        (("listing.py", "    return found, after\n", "    return found, None\n"),),
+    ),
     # Amendments
     Mutant(
         "an old version is amended",
@@ -283,6 +311,7 @@ def test_the_copy_without_a_mistake_passes(tmp_path, fast_sqlite_folder):
         assert report.ok, str(report)
 
 
+@pytest.mark.rotates(6)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=named)
 def test_the_cases_notice(mutant, tmp_path, monkeypatch, fast_sqlite_folder):
     monkeypatch.setattr("taskharbor.conformance.cases.wait.PATIENCE", 0.5)  # a hint that never comes
@@ -291,7 +320,7 @@ def test_the_cases_notice(mutant, tmp_path, monkeypatch, fast_sqlite_folder):
         assert report.failed, f"survived: {mutant.name}"
 
 
-@pytest.mark.rotates(3)
+@pytest.mark.rotates(6)
 @pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.machine], ids=named)
 def test_the_machine_notices(mutant, tmp_path, fast_sqlite_folder):
     profiles = ["one group"] if "slot" in mutant.name else ["mixed", "flow"]

@@ -20,7 +20,7 @@ WORDS = "job a was rolled back, because it took longer than its timeout of 1 s"
 
 @pytest.fixture
 def address():
-    made = postgres.shared().address(postgres.shared().database())
+    made = postgres.shared().address(postgres.shared().store())
     with psycopg.connect(made, autocommit=True) as connection:
         connection.execute("create table orders (number integer)")
         connection.execute("insert into orders values (1)")

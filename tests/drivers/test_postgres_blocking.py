@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from taskharbor.client.access import run_on_this_thread
-from taskharbor.drivers import BackendUnavailable, JobRecord
+from taskharbor.drivers import BackendUnavailable, JobRecord, Seen, StoredAudit, WrongState
 from taskharbor.drivers.postgres import PostgresDriver
 from tests.drivers.interrupts import check_interrupted_calls
 from tests.drivers.postgres_stores import emptied
@@ -82,6 +82,13 @@ def test_every_call_of_a_client_ends_without_suspending(pooler):
     assert store.call("flow", "f", now).nodes[0].job.id == "b"
     assert store.call("cancel_flow", "f", now) == 1
     assert store.call("workers", now) == []
+    seen = [Seen.of(store.call("inspect", "b", now))]
+    assert store.call("requeue", ["b"], now, seen=seen) == [None]
+    for refused in (*store.call("cancel", ["b"], now, seen=seen), *store.call("delete", ["b"], seen=seen)):
+        assert isinstance(refused, WrongState)
+    entry = StoredAudit(id="e", at=now, by="ada", data=b"1")
+    store.call("put_audit", [entry], now)
+    assert store.call("audit", by="ada").items == (entry,)
     for blocking in {store, direct}:
         blocking.calls.close()
         with pytest.raises(BackendUnavailable):

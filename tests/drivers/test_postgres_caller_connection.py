@@ -258,6 +258,7 @@ REFUSED: dict[str, tuple[type[Exception], str]] = {
 }
 
 
+@pytest.mark.rotates(3)
 @every_way
 @pytest.mark.parametrize("why", REFUSED)
 def test_a_refused_job_leaves_the_transaction_usable(store, ready, way, why):

@@ -30,7 +30,7 @@ from generate_series(1, {number}) as n
 
 def made() -> str:
     """The address of a store that is never vacuumed, and whose statistics are those of empty tables."""
-    address = postgres.shared().address(postgres.shared().database())
+    address = postgres.shared().address(postgres.shared().store())
 
     async def open_once() -> None:
         driver = PostgresDriver(address)
@@ -63,9 +63,9 @@ def number(connection, condition: str) -> int:
     return int(found[0])
 
 
-PRUNE = f"select taskharbor.prune_v3({TICKS}, 0, 500)"
+PRUNE = f"select taskharbor.prune_v4({TICKS}, 0, 500)"
 BEFORE_HAND = (
-    "select taskharbor.prune_v3(0, 0, 500)"  # so that the session has its plans, and they were made on what is there
+    "select taskharbor.prune_v4(0, 0, 500)"  # so that the session has its plans, and they were made on what is there
 )
 
 
@@ -133,11 +133,11 @@ def test_a_prune_that_starts_in_the_middle_wraps_around(began, more):
     """What has come since before the place at which the last one ended is not left for another call."""
     with psycopg.connect(made(), autocommit=True) as connection:
         fill(connection, "x", 5, 10, began)
-        assert connection.execute(f"select taskharbor.prune_v3({TICKS}, 0, 3)").fetchall() == [(3,)]
+        assert connection.execute(f"select taskharbor.prune_v4({TICKS}, 0, 3)").fetchall() == [(3,)]
         fill(connection, "a", 5, 2, more)
         fill(connection, "z", 5, 2, "'z'")
-        assert connection.execute(f"select taskharbor.prune_v3({TICKS}, 0, 500)").fetchall() == [(11,)]
-        assert connection.execute(f"select taskharbor.prune_v3({TICKS}, 0, 500)").fetchall() == [(0,)]
+        assert connection.execute(f"select taskharbor.prune_v4({TICKS}, 0, 500)").fetchall() == [(11,)]
+        assert connection.execute(f"select taskharbor.prune_v4({TICKS}, 0, 500)").fetchall() == [(0,)]
 
 
 ROUNDS = lanes.figure(test=60, chaos=3000)

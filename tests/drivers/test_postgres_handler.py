@@ -30,7 +30,7 @@ Act = Callable[["Given"], Any]
 
 @pytest.fixture
 def address():
-    made = postgres.shared().address(postgres.shared().database())
+    made = postgres.shared().address(postgres.shared().store())
     with psycopg.connect(made, autocommit=True) as connection:
         connection.execute("create table orders (number integer unique deferrable initially deferred)")
         connection.execute("create table lines (number integer primary key)")
@@ -160,6 +160,7 @@ HARMLESS = (
 )  # fmt: skip
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("how", ["commit()", "rollback()", "close()", "a block", *ENDS])
 def test_no_statement_of_a_handler_ends_the_transaction(address, colour, how):

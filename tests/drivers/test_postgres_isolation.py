@@ -20,12 +20,13 @@ CALLS = {
     "hand_over": "hand_over('a', 'b', '[]', 1)",
     "extend": "extend('[]', 1, 2)",
     "release": "release('w', 1, '[]')",
-    "cancel": "cancel('[]', 1, '')",
+    "cancel": "cancel('[]', 1, '', null)",
     "cancel_flow": "cancel_flow('f', 1)",
-    "requeue": "requeue('[]', 1, null, false)",
-    "delete_jobs": "delete_jobs('[]')",
+    "requeue": "requeue('[]', 1, null, false, null)",
+    "delete_jobs": "delete_jobs('[]', null)",
     "amend": "amend('[]', 1)",
     "add_figures": "add_figures('[]', 1)",
+    "put_audit": "put_audit('[]', 1)",
     "prune": "prune(1, 1, 1)",
     "set_reserved_aside": "set_reserved_aside('[]', 1)",
     "reserve_queue": "reserve_queue('q', 1, 2, 1, 'w', 't', true)",
@@ -36,7 +37,7 @@ CALLS = {
 }
 LOOKS_ONLY = {
     "prepare_spawn", "result_of", "register_waiter", "hint_queue", "queue_names", "count_jobs", "upcoming", "list_ids",
-    "list_flows", "records_of",
+    "list_flows", "records_of", "list_audit",
 }  # fmt: skip
 
 
@@ -53,13 +54,13 @@ def test_no_call_runs_in_another_isolation():
         found = connection.execute(
             "select proname from pg_proc where pronamespace = 'taskharbor'::regnamespace and proconfig is not null"
         ).fetchall()
-        assert {name.removesuffix("_v3") for (name,) in found} == CALLS.keys() | LOOKS_ONLY
+        assert {name.removesuffix("_v4") for (name,) in found} == CALLS.keys() | LOOKS_ONLY
         for level in ("repeatable read", "serializable"):
             for call in CALLS.values():
                 connection.rollback()
                 connection.execute(f"set transaction isolation level {level}".encode())
                 with pytest.raises(psycopg.Error, match=f"expected .* read committed, got {level}") as raised:
-                    connection.execute(f"select * from taskharbor.{call.replace('(', '_v3(', 1)}".encode())
+                    connection.execute(f"select * from taskharbor.{call.replace('(', '_v4(', 1)}".encode())
                 assert raised.value.sqlstate == "TH002"
 
 

@@ -7,6 +7,7 @@ it looks for one after 20 ms instead of a second, so that none passes unseen.
 """
 
 import asyncio
+import functools
 import random
 from contextlib import suppress
 from datetime import timedelta
@@ -29,6 +30,8 @@ from taskharbor.drivers import (
     Lease,
     LeaseMismatch,
     Retry,
+    Seen,
+    StoredAudit,
     TransactionFailed,
     WrongState,
 )
@@ -148,9 +151,18 @@ class Crowd:
             assert not isinstance(answer, TransactionFailed), answer.__cause__
 
     async def decides(self, chance, driver, now):
-        kind = chance.randrange(9)
+        kind = chance.randrange(11)
         if kind == 0:
             answers = await driver.cancel(self.some(chance), now)
+        elif kind == 9:
+            ids = self.some(chance)
+            seen = [Seen(chance.randrange(2), chance.randrange(2)) for _ in ids]
+            verb = chance.choice([driver.delete, *[functools.partial(driver.cancel, now=now)] * 2])
+            answers = await verb(ids, seen=seen)
+        elif kind == 10:
+            entries = [StoredAudit(id=f"{n}", at=now, by="anna") for n in chance.sample(range(9), 5)]
+            await driver.put_audit(entries, now + chance.choice([timedelta(0), timedelta(days=91)]))
+            return
         elif kind == 7:
             changes = [
                 Amend(id=id, deliveries=chance.randrange(2), edits=chance.randrange(2), priority=chance.randrange(3))
@@ -219,6 +231,35 @@ class Crowd:
             await asyncio.gather(*(client(number) for number in range(len(clients))))
             last = now + timedelta(minutes=1)
             assert all(isinstance(answer, Lease) for answer in await drivers[0].extend(self.kept, last, LEASE))
+
+
+@pytest.mark.parametrize("verb", ["requeue", "cancel", "delete"])
+def test_what_was_seen_is_compared_under_the_lock(verb):
+    """Another transaction has the job, and changes it: the call waits for it, and finds the job changed."""
+    address = store()
+
+    async def scenario():
+        async with opened(address) as (driver,):
+            now = await driver.server_time()
+            await driver.enqueue([JobRecord(id="a", type="t"), JobRecord(id="b", type="t")], now)
+            if verb == "requeue":
+                await driver.cancel(["a", "b"], now)
+            before = await driver.list(now=now)
+            seen = [Seen.of(item) for item in before.items]
+            table = "history" if verb == "requeue" else "jobs"
+            async with await psycopg.AsyncConnection.connect(address) as other:
+                await other.execute(f"update taskharbor.{table} set edits = 1 where id = 'a'".encode())
+                given = () if verb == "delete" else (now,)
+                call = asyncio.create_task(getattr(driver, verb)(["a", "b"], *given, seen=seen))
+                while await driver.list(now=now) == before:  # until the other job has been changed
+                    assert not call.done()
+                await other.commit()
+            first, second = await call
+            assert second is None
+            assert isinstance(first, WrongState)
+            assert "changed since" in str(first)
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("how", ["on the pool", "in a handler's transaction"])

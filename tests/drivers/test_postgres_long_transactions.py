@@ -20,7 +20,7 @@ NOW = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
 @pytest.mark.parametrize("how", ["writes", "holds a snapshot", "holds nothing"])
 def test_a_long_transaction_is_logged_once(how, monkeypatch, caplog):
     monkeypatch.setattr(long_transactions, "OLD_S", 0)
-    address = postgres.shared().address(postgres.shared().database())
+    address = postgres.shared().address(postgres.shared().store())
 
     async def scenario() -> int:
         driver = PostgresDriver(address)
@@ -52,11 +52,11 @@ LEASE = timedelta(seconds=30)
 def pages(address: str, floors: str | None) -> int:
     tokens = ",".join(f"{n:032x}" for n in range(100))
     given = f"'[\"q0\"]', {TICKS}, {TICKS + 60_000_000}, 100, 'w', '{tokens}', %s, true"
-    return explained(address, f"select * from taskharbor.reserve_queues_v3({given})", (floors,))[1]
+    return explained(address, f"select * from taskharbor.reserve_queues_v4({given})", (floors,))[1]
 
 
 def test_dead_entries_under_an_open_transaction_are_not_read_again():
-    address = postgres.shared().address(postgres.shared().database())
+    address = postgres.shared().address(postgres.shared().store())
 
     async def scenario() -> None:
         driver = PostgresDriver(address)

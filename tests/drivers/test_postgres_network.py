@@ -33,7 +33,7 @@ def lived(scenario: Scenario, query: str = "") -> None:
 
     async def live() -> None:
         server = postgres.shared()
-        address = server.address(server.database())
+        address = server.address(server.store())
         async with asyncio.timeout(PATIENCE), proxy("127.0.0.1", server.port) as between:
             driver = PostgresDriver(between.address(address) + query)
             await driver.open()
@@ -316,7 +316,7 @@ def test_each_verb_is_one_round_trip(monkeypatch):
         assert extended == [replace(each.lease, expires_at=now + LEASE * 2) for each in held]
         assert await driver.settle([Ack(each.lease) for each in held], now) == [None] * 16
         told = [found.group(1) for found in map(re.compile(r"taskharbor\"\.(\w+)\(").search, spoken) if found]
-        assert told == ["enqueue_one_v3", "enqueue_v3", "reserve_queue_v3", "extend_v3", "ack_v3"]
+        assert told == ["enqueue_one_v4", "enqueue_v4", "reserve_queue_v4", "extend_v4", "ack_v4"]
         assert len(spoken) == 5, spoken
 
     lived(scenario)

@@ -36,7 +36,7 @@ from generate_series(1, {number}) as n
 @pytest.fixture(scope="module", params=["fresh statistics", "stale statistics"])
 def full(request):
     """A store with three deep queues, more scheduled before them, dead ones, and many groups."""
-    address = postgres.shared().address(postgres.shared().database())
+    address = postgres.shared().address(postgres.shared().store())
 
     asyncio.run(made(address))
     with psycopg.connect(address, autocommit=True) as connection:
@@ -94,8 +94,8 @@ def reserve(queues: str) -> str:
     given = f"{TICKS}, {TICKS + 60_000_000}, 100, 'w', '{tokens}'"
     names = json.loads(queues)
     if len(names) == 1:
-        return f"select * from taskharbor.reserve_queue_v3('{names[0]}', {given}, true)"
-    return f"select * from taskharbor.reserve_queues_v3('{queues}', {given}, null, true)"
+        return f"select * from taskharbor.reserve_queue_v4('{names[0]}', {given}, true)"
+    return f"select * from taskharbor.reserve_queues_v4('{queues}', {given}, null, true)"
 
 
 @pytest.mark.parametrize("queues", ['["q0"]', '["q0", "q1", "q2"]'])
@@ -112,13 +112,13 @@ def test_the_columns_of_a_reserved_job_are_inlined(full):
     """A function that is called for each of 14 columns would build each row 14 times."""
     with psycopg.connect(full) as connection:
         connection.execute("set search_path = taskharbor")
-        rows = connection.execute("explain (verbose) select (as_reserved_v3(j)).* from jobs j").fetchall()
+        rows = connection.execute("explain (verbose) select (as_reserved_v4(j)).* from jobs j").fetchall()
     assert "Output: id, queue, type, payload, run_at" in "\n".join(row[0] for row in rows)
 
 
 def test_release(full):
     """It finds the jobs of a worker among the leased ones, not among all."""
-    plans, pages = explained(full, f"select taskharbor.release_v3('nobody', {TICKS}, '[]')")
+    plans, pages = explained(full, f"select taskharbor.release_v4('nobody', {TICKS}, '[]')")
     assert "jobs_leases" in "\n".join(plans)
     assert pages < 200, f"a release of nothing touched {pages} pages"
 
@@ -129,7 +129,7 @@ def test_pages_of_an_enqueue_grow_as_it_does(seen):
     a search of one list for each entry of another would touch four hundred times as much."""
     pages = []
     for number in (200, 4000):
-        address = postgres.shared().address(postgres.shared().database())
+        address = postgres.shared().address(postgres.shared().store())
         asyncio.run(made(address))
         with psycopg.connect(address, autocommit=True) as connection:
             for table in ("jobs", "history", "flows", "keys"):
@@ -182,7 +182,7 @@ async def stored(address: str, jobs: list[JobRecord]) -> None:
 
 def test_pages_do_not_grow_with_the_backlog(full):
     """The same reserve on a store that holds just enough touches about as much."""
-    address = postgres.shared().address(postgres.shared().database())
+    address = postgres.shared().address(postgres.shared().store())
 
     asyncio.run(made(address))
     with psycopg.connect(address, autocommit=True) as connection:
@@ -197,14 +197,14 @@ def test_settle_enqueue_and_peek(full):
     jobs = '[{"o":0,"id":"new","queue":"q0","type":"work","payload":""}]'
     one = "'new', 'q0', 'work', '', null, null, 0, 0, 0, null, null, null"
     for call, most in (
-        (f"select * from taskharbor.settle_v3('{given}', {TICKS}, true)", 200),
-        (f"select taskharbor.ack_v3('r000000003', 'x', null, {TICKS})", 200),
-        (f"select taskharbor.enqueue_one_v3({one}, {TICKS}, false)", 200),
+        (f"select * from taskharbor.settle_v4('{given}', {TICKS}, true)", 200),
+        (f"select taskharbor.ack_v4('r000000003', 'x', null, {TICKS})", 200),
+        (f"select taskharbor.enqueue_one_v4({one}, {TICKS}, false)", 200),
         (
-            f"select * from taskharbor.enqueue_v3('{jobs}', null, null, null, null, '[\"q0\"]', {TICKS}, false)",
+            f"select * from taskharbor.enqueue_v4('{jobs}', null, null, null, null, '[\"q0\"]', {TICKS}, false)",
             200,
         ),
-        ("select taskharbor.register_waiter_v3('{q0,q1,q2}', 'me')", 200),
+        ("select taskharbor.register_waiter_v4('{q0,q1,q2}', 'me')", 200),
     ):
         plans, pages = explained(full, call)
         text = "\n".join(plans)
@@ -220,7 +220,7 @@ SEEN = ("nothing", "an empty table", "one job", "all of them", "a swept table")
 def test_reserve_and_ack_find_rows_by_their_ctid(seen):
     """A planner that takes the table for empty may walk through all of it and look at the line, or the list, anew for
     each row: that costs more with every job there is, and takes more than the limit. It is left no choice."""
-    address = postgres.shared().address(postgres.shared().database())
+    address = postgres.shared().address(postgres.shared().store())
     asyncio.run(made(address))
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("alter table taskharbor.jobs set (autovacuum_enabled = false)")
@@ -239,7 +239,7 @@ def test_reserve_and_ack_find_rows_by_their_ctid(seen):
     asyncio.run(by_turns(address))
     plans, _ = explained(address, reserve('["q0"]'))
     (claim,) = (plan for plan in plans if "Update on jobs" in plan)
-    plans, _ = explained(address, f"select taskharbor.ack_v3('r000000003', 'x', null, {TICKS})")
+    plans, _ = explained(address, f"select taskharbor.ack_v4('r000000003', 'x', null, {TICKS})")
     (acked,) = (plan for plan in plans if "Delete on jobs" in plan)
     for plan in (claim, acked):
         assert "Tid Scan on jobs j" in plan, plan

@@ -1,4 +1,4 @@
-"""What listings, counts and `upcoming` cost in pages, in a store with much that they are not about.
+"""What listings, counts, `upcoming` and the audit cost in pages, in a store with much that they are not about.
 
 A page counts each time it is looked at. The statistics are those of empty tables, with which a planner prefers a scan
 of the table, or fresh; and the settings of the session are ours, or ones that make an index look dear.
@@ -64,7 +64,7 @@ def pages(store, call: str) -> int:
 
 
 def listing(newest: bool = False, limit: int = 100, **wanted) -> str:
-    return f"select * from taskharbor.list_ids_v3('{json.dumps(wanted)}', {newest}, {limit}, {MOST}, {TICKS})"
+    return f"select * from taskharbor.list_ids_v4('{json.dumps(wanted)}', {newest}, {limit}, {MOST}, {TICKS})"
 
 
 @pytest.mark.parametrize("newest", [False, True], ids=["up", "down"])
@@ -94,7 +94,7 @@ def test_a_page_of_what_there_is_much_of_reads_little_more_than_the_page(store, 
 def test_a_page_of_many_that_have_ended_otherwise(store, state):
     """They are read in the order of ids, and not sorted."""
     with store.transaction(force_rollback=True):
-        fill(store, "history", "n", 6 if state == "dlq" else 7, 20_000, finished="n")
+        fill(store, "history", "n", 6 if state == "dlq" else 7, lanes.figure(test=20_000, chaos=100_000), finished="n")
         assert pages(store, listing(state=state)) < 200
 
 
@@ -109,7 +109,7 @@ def test_a_listing_that_finds_nothing_stops(store, state):
 
 
 def test_counts_up_to_a_cap(store):
-    call = f"select queue, state, n from taskharbor.count_jobs_v3({TICKS}, 50)"
+    call = f"select queue, state, n from taskharbor.count_jobs_v4({TICKS}, 50)"
     rows = store.execute(f"{call} order by 1, 2".encode()).fetchall()
     some = FEW // 3
     each = {
@@ -123,12 +123,12 @@ def test_counts_up_to_a_cap(store):
     }
     assert rows == [(f"q{n}", state, number) for n in range(3) for state, number in each.items()]
     assert pages(store, call) < 1000
-    assert pages(store, "select * from taskharbor.queue_names_v3()") < 300
+    assert pages(store, "select * from taskharbor.queue_names_v4()") < 300
 
 
 def test_upcoming_of_a_thousand_queues(store):
     queues = json.dumps([f"q{n}" for n in range(1000)])
-    call = f"select taskharbor.upcoming_v3('{queues}', {TICKS})"
+    call = f"select taskharbor.upcoming_v4('{queues}', {TICKS})"
     assert store.execute(call.encode()).fetchall() == [(TICKS + 1001,)]
     assert pages_of(store, call) < 30_000, "three lookups in an index for each, and a few for those that hold something"
 
@@ -156,7 +156,7 @@ def test_upcoming_for_a_clock_that_is_behind():
                 await driver.pause(queue)
                 with psycopg.connect(address) as connection:
                     connection.execute("set search_path = taskharbor")
-                    connection.execute("select promote_v3(array[%s], %s, -1)", (queue, to_us(later[10])))
+                    connection.execute("select promote_v4(array[%s], %s, -1)", (queue, to_us(later[10])))
             assert await driver.upcoming(["a"], now) == later[4]
             assert await driver.upcoming(["a"], later[5]) == later[6]
             assert await driver.upcoming(["b"], now) == later[3]
@@ -168,7 +168,7 @@ def test_upcoming_for_a_clock_that_is_behind():
 
 def test_flows_whatever_their_size(store):
     """A flow of ten thousand jobs costs what one of three costs."""
-    call = "select * from taskharbor.list_flows_v3({}, false, null, null, null, 10, 1000)"
+    call = "select * from taskharbor.list_flows_v4({}, false, null, null, null, 10, 1000)"
     with store.transaction(force_rollback=True):
         before = pages(store, call.format("null"))
         fill(store, "history", "f", 5, 10_000, finished="n", flow="'large'")
@@ -180,9 +180,59 @@ def test_flows_whatever_their_size(store):
         assert pages(store, call.format("null")) < before + 150
 
 
+ENTRIES = lanes.figure(test=20_000, chaos=100_000)
+AUDITED = """
+insert into taskharbor.audit (id, at, done_by, data)
+select 'entry' || n, {newest} - n / 3, 'someone', convert_to(repeat('x', 300), 'UTF8')
+from generate_series(1, {number}) as n
+"""
+
+
+def test_the_audit_beside_many_entries(store):
+    """A page reads little more than the page; one that finds nothing stops; forgetting takes a thousand at a time."""
+    call = "select * from taskharbor.list_audit_v4(0, {}, '', {}, 10, {})"
+    forget = f"select taskharbor.put_audit_v4('[]', {TICKS})"
+    with store.transaction(force_rollback=True):
+        store.execute(AUDITED.format(newest=TICKS - 1, number=ENTRIES).encode())
+        for start in (TICKS, TICKS - ENTRIES // 6):
+            rows = store.execute(call.format(start, "null", MOST).encode()).fetchall()
+            assert len(rows) == 11
+            assert rows[0][1] == start - 1
+            assert pages(store, call.format(start, "null", MOST)) < 100
+        nobody = call.format(TICKS, "'nobody'", MOST)
+        assert [row[3] for row in store.execute(nobody.encode()).fetchall()] == [None]
+        assert pages(store, nobody) < 3 * MOST
+        entry = json.dumps([{"id": "entry5", "at": TICKS, "done_by": "anna", "data": ""}])
+        assert pages(store, f"select taskharbor.put_audit_v4('{entry}', 0)") < 100
+        assert pages_of(store, forget) < 8 * 1000
+        left = store.execute('select count(*), min(id collate "C") from taskharbor.audit where at < %s', (TICKS,))
+        assert left.fetchone()[0] == ENTRIES - 1 - 1000
+
+
+def test_a_condition_costs_no_page(store):
+    """What was seen is compared with the row that the call has locked."""
+    calls = {
+        "cancel": "cancel_v4('[\"m1000000005\"]', 1, 'no', {})",
+        "requeue": "requeue_v4('[\"m2000000005\"]', 1, null, false, {})",
+        "delete": "delete_jobs_v4('[\"m2000000006\"]', {})",
+    }
+    seen = {"cancel": "0 0 -", "requeue": "0 0 5", "delete": "0 0 6"}
+    for verb, call in calls.items():
+        cost = []
+        for given in ("null", f"'[\"{seen[verb]}\"]'"):
+            for _ in range(2):  # the first of its kind in the session reads what planning needs
+                with store.transaction(force_rollback=True):
+                    text = f"select taskharbor.{call.format(given)}"
+                    assert store.execute(text.encode()).fetchall() == [([None],)]
+                with store.transaction(force_rollback=True):
+                    spent = pages_of(store, text)
+            cost.append(spent)
+        assert cost[1] <= cost[0] + 8, f"{verb}: {cost}"
+
+
 def test_prune_beside_many_jobs_that_are_kept(store):
     """They are in an index of their own, by the moment at which they may go."""
-    prune = f"select taskharbor.prune_v3({TICKS}, 1000, 500)"
+    prune = f"select taskharbor.prune_v4({TICKS}, 1000, 500)"
     with store.transaction(force_rollback=True):
         few = pages_of(store, prune)
     with store.transaction(force_rollback=True):
@@ -195,7 +245,7 @@ def test_prune_beside_many_jobs_that_are_kept(store):
 
 def test_prune_of_what_was_kept_long_enough(store):
     """Those held back are behind it in the next call, and do not stop those that come after them."""
-    prune = f"select taskharbor.prune_v3(0, {TICKS}, 1000)"
+    prune = f"select taskharbor.prune_v4(0, {TICKS}, 1000)"
     with store.transaction(force_rollback=True):
         fill(store, "history", "a", 5, 3000, finished="n", keep_for="5", flow="'flow1'")
         fill(store, "history", "b", 7, 3000, finished="n + 5000", keep_for="5")

@@ -25,7 +25,7 @@ def own():
 
 def test_a_reply_that_was_lost():
     """A reserve whose connection dies after the commit is repeated with its tokens, and gets the same jobs."""
-    address = postgres.shared().address(postgres.shared().database())
+    address = postgres.shared().address(postgres.shared().store())
 
     async def scenario():
         from taskharbor.drivers.postgres.connection import FastConnection
@@ -39,7 +39,7 @@ def test_a_reply_that_was_lost():
 
         async def losing(connection, sql, parameters=()):
             rows = await real(connection, sql, parameters)
-            if ".reserve_queue_v3(" in sql and not lost:
+            if ".reserve_queue_v4(" in sql and not lost:
                 lost.append(rows)
                 await connection.close()
                 from psycopg import OperationalError
@@ -75,7 +75,7 @@ def test_a_call_that_cannot_be_repeated_is_sent_once(own):
 
         async def losing(connection, sql, parameters=()):
             rows = await real(connection, sql, parameters)
-            if ".requeue_v3(" in sql:
+            if ".requeue_v4(" in sql:
                 sent.append(rows)
                 await connection.close()
                 raise OperationalError("the connection is lost")
@@ -96,7 +96,7 @@ def test_a_call_that_cannot_be_repeated_is_sent_once(own):
 
 def test_a_larger_call_that_names_a_done_job_does_not_store_it_again():
     """The cases send a done id alone, which is another function on the server."""
-    address = postgres.shared().address(postgres.shared().database())
+    address = postgres.shared().address(postgres.shared().store())
 
     async def scenario():
         driver = PostgresDriver(address)

@@ -54,7 +54,7 @@ def test_older_and_newer(address):
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute("update taskharbor.meta set version = 9, oldest = 8")
     words = (
-        r"is number 9, for programs that know number 8 or later; this version .* knows 3\. .* upgrade TaskHarbor here"
+        r"is number 9, for programs that know number 8 or later; this version .* knows 4\. .* upgrade TaskHarbor here"
     )
     with pytest.raises(DriverError, match=words):
         asyncio.run(opened_and_used(address))
@@ -65,7 +65,7 @@ def test_an_older_one_is_refused_or_upgraded(address, monkeypatch):
     monkeypatch.setattr(statement, "VERSION", statement.VERSION + 1)
     for query in ("", "?migrate=create", "?migrate=manual"):
         with pytest.raises(
-            DriverError, match=r"is number 3, this version of TaskHarbor needs 4\. Run `taskharbor migrate`"
+            DriverError, match=r"is number 4, this version of TaskHarbor needs 5\. Run `taskharbor migrate`"
         ):
             asyncio.run(PostgresDriver(address + query).open())
     asyncio.run(finds(f"{address}?migrate=auto"))
@@ -75,6 +75,7 @@ def test_an_older_one_is_refused_or_upgraded(address, monkeypatch):
             (2,),
             (3,),
             (4,),
+            (5,),
         ]
 
 
@@ -114,7 +115,7 @@ def test_many_processes_at_once(address, isolation):
         assert (out, child.returncode) == (b"0\n", 0), err.decode()
     children[0].communicate(timeout=60)
     with psycopg.connect(address) as connection:
-        assert connection.execute("select count(*) from taskharbor.meta").fetchone() == (3,)
+        assert connection.execute("select count(*) from taskharbor.meta").fetchone() == (4,)
 
 
 def test_killed_in_the_middle_leaves_nothing(address):
@@ -155,7 +156,10 @@ def test_a_role_without_ddl(address):
     asyncio.run(opened_and_used(address.replace("harbor@", "worker@")))
 
 
-DIGESTS = {3: "bd55ab02338cc84305193a1fa36163364419a118679f4e13ec389d0f81a0ebe6"}
+DIGESTS = {
+    3: "bd55ab02338cc84305193a1fa36163364419a118679f4e13ec389d0f81a0ebe6",
+    4: "3639aa25ffadefecb6318e148a8c7c1c87eaf2a57ddd98e8913f5f5f9b7a3b30",
+}
 
 
 def test_the_functions_belong_to_their_version():

@@ -13,7 +13,19 @@ from typing import Any
 import psycopg
 import pytest
 
-from taskharbor.drivers import Ack, Amend, DriverError, Fail, JobRecord, Lease, Lost, Retry
+from taskharbor.drivers import (
+    Ack,
+    Amend,
+    DriverError,
+    Fail,
+    JobRecord,
+    Lease,
+    Lost,
+    Retry,
+    Seen,
+    StoredAudit,
+    WrongState,
+)
 from taskharbor.drivers.postgres import PostgresDriver, schema, statement
 from taskharbor.model.job import EPOCH
 from tests.drivers.postgres_recount import mistakes
@@ -112,17 +124,17 @@ def test_a_schema_for_newer_programs_only_is_refused(address):
     with newer_program(address, "raises") as go_on:
         assert go_on() == "by the new one"
         for query in ("", "?migrate=auto", "?migrate=manual"):
-            with pytest.raises(DriverError, match=r"for programs that know number 4 or later; this version .* knows 3"):
+            with pytest.raises(DriverError, match=r"for programs that know number 5 or later; this version .* knows 4"):
                 asyncio.run(opened(address + query))
     with psycopg.connect(address) as connection:
         query = "select distinct substring(proname from '_v[0-9]+$') from pg_proc p join pg_namespace n on "
         found = connection.execute(f"{query} n.oid = pronamespace where nspname = 'taskharbor'").fetchall()
-        assert found == [("_v4",)], "the functions of the older version are gone"
+        assert found == [("_v5",)], "the functions of the older version are gone"
 
 
 def schema_of_number(number: int) -> str:
-    """A script for the schema of number 1 or 2, with the functions that the tests below call."""
-    (tables,) = (text for name, text in schema.sources("migrations") if name.startswith("0001"))
+    """A script for a schema of number 1 to 3, with the functions that the tests below call."""
+    tables = "".join(text for name, text in sorted(schema.sources("migrations")) if int(name[:4]) <= number)
     functions = Path(__file__).with_name(f"postgres_functions_v{number}.sql").read_text("utf-8")
     return f"""
         begin;
@@ -145,7 +157,7 @@ def test_a_program_of_number_1_works_beside_this_one(address):
         acked = "ack_v1(%s, %s, null, %s)"
 
         async def scenario():
-            with pytest.raises(DriverError, match="is number 1, this version of TaskHarbor needs 3"):
+            with pytest.raises(DriverError, match="is number 1, this version of TaskHarbor needs 4"):
                 await PostgresDriver(address).open()
             new = PostgresDriver(f"{address}?migrate=auto")
             await new.open()
@@ -169,38 +181,41 @@ def test_a_program_of_number_1_works_beside_this_one(address):
 class ProgramOfNumber2:
     """What a program of number 2 sends, on one connection: its plans were made before the upgrade."""
 
+    version = 2
+
     def __init__(self, address: str) -> None:
         self.connection = psycopg.connect(address, autocommit=True)
         self.number = 0
 
     def call(self, text: str, *parameters: object) -> list[tuple[Any, ...]]:
+        text = text.replace("_v(", f"_v{self.version}(")
         return self.connection.execute(f"select * from taskharbor.{text}".encode(), parameters).fetchall()
 
     def enqueue(self, id: str, group: str | None = None) -> None:
         if group is None:
-            one = "enqueue_one_v2(%s, 'q', 't', '', null, null, 0, 0, 0, null, null, null, %s, false)"
+            one = "enqueue_one_v(%s, 'q', 't', '', null, null, 0, 0, 0, null, null, null, %s, false)"
             assert self.call(one, id, TICKS) == [(False,)]
             return
         job = {"o": 0, "id": id, "queue": "q", "type": "t", "payload": "", "grp": group, "group_limit": 2}
         limit = [{"o": 0, "id": id, "queue": "q", "grp": group, "lim": 2}]
-        many = "enqueue_v2(%s, null, null, %s, null, '[\"q\"]', %s, false)"
+        many = "enqueue_v(%s, null, null, %s, null, '[\"q\"]', %s, false)"
         assert self.call(many, json.dumps([job]), json.dumps(limit), TICKS) == []
 
     def reserve(self, worker: str = "old", limit: int = 10, at: int = TICKS) -> dict[str, str]:
         """The ids of what it reserved, with their tokens."""
         tokens = ",".join(f"{self.number + n:032x}" for n in range(limit))
         self.number += limit
-        taken = "reserve_queue_v2('q', %s, %s, %s, %s, %s, true)"
+        taken = "reserve_queue_v('q', %s, %s, %s, %s, %s, true)"
         return {row[0]: row[13] for row in self.call(taken, at, at + 60_000_000, limit, worker, tokens)}
 
     def ack(self, held: dict[str, str]) -> None:
         ids, tokens = "\n".join(held), ",".join(held.values())
-        assert self.call("ack_v2(%s, %s, null, %s)", ids, tokens, TICKS) == [(None,)]
+        assert self.call("ack_v(%s, %s, null, %s)", ids, tokens, TICKS) == [(None,)]
 
     def settle(self, held: dict[str, str], **outcome: Any) -> None:
         given = [{"o": n, "id": id, "token": token, **outcome} for n, (id, token) in enumerate(held.items())]
         sent = json.dumps(given, separators=(",", ":"))  # as that program writes it: settle looks for a text in it
-        assert self.call("settle_v2(%s, %s, true)", sent, TICKS) == []
+        assert self.call("settle_v(%s, %s, true)", sent, TICKS) == []
 
     def life(self, name: str) -> None:
         """Every call of a worker; nothing is left of it but what is pruned at the end."""
@@ -209,17 +224,43 @@ class ProgramOfNumber2:
         held = self.reserve()
         assert sorted(held) == [f"{name}1", f"{name}2"]
         given = json.dumps([{"o": n, "id": id, "token": token} for n, (id, token) in enumerate(held.items())])
-        assert {row[1] for row in self.call("extend_v2(%s, %s, %s)", given, TICKS, TICKS + 90_000_000)} == {5}
+        assert {row[1] for row in self.call("extend_v(%s, %s, %s)", given, TICKS, TICKS + 90_000_000)} == {5}
         self.settle(held, was=2, kind=2, attempts=1, last_error="no")
-        assert self.call("release_v2('old', %s, '[]')", TICKS) == [(0, 0)]
+        assert self.call("release_v('old', %s, '[]')", TICKS) == [(0, 0)]
         assert len(self.reserve()) == 2
-        assert self.call("release_v2('old', %s, '[]')", TICKS) == [(2, 0)]
+        assert self.call("release_v('old', %s, '[]')", TICKS) == [(2, 0)]
         held = self.reserve()
         self.settle({f"{name}1": held.pop(f"{name}1")}, was=3, kind=3, attempts=2, reason="no")
         self.ack(held)
-        assert self.call("requeue_v2(%s, %s, null, true)", json.dumps([f"{name}1"]), TICKS) == [([None],)]
-        assert self.call("cancel_v2(%s, %s, 'no')", json.dumps([f"{name}1"]), TICKS) == [([None],)]
-        assert self.call("prune_v2(%s, 100)", TICKS + 1) == [(2,)]
+        assert self.call("requeue_v(%s, %s, null, true)", json.dumps([f"{name}1"]), TICKS) == [([None],)]
+        assert self.call("cancel_v(%s, %s, 'no')", json.dumps([f"{name}1"]), TICKS) == [([None],)]
+        assert self.prune() == 2
+
+    def prune(self) -> int:
+        return self.call("prune_v(%s, 100)", TICKS + 1)[0][0]
+
+
+class ProgramOfNumber3(ProgramOfNumber2):
+    """The same of number 3."""
+
+    version = 3
+
+    def prune(self) -> int:
+        return self.call("prune_v(%s, %s, 100)", TICKS + 1, TICKS + 1)[0][0]
+
+    def life(self, name: str) -> None:
+        """It also amends, lists, counts and adds figures."""
+        super().life(name)
+        self.enqueue(f"{name}3")
+        change = json.dumps([{"id": f"{name}3", "deliveries": 0, "edits": 0, "priority": 4}])
+        assert self.call("amend_v(%s, %s)", change, TICKS) == [([None],)]
+        assert self.call("list_ids_v('{}', true, 5, 10, %s)", TICKS)[0][0][-1:] != []
+        assert ("q", "ready", 1) in self.call("count_jobs_v(%s, 1)", TICKS)
+        assert self.call("upcoming_v('[\"none\"]', %s)", TICKS) == [(None,)]
+        assert self.call("list_flows_v(null, false, null, null, null, 5, 10)") == []
+        figures = json.dumps([{"minute": 0, "queue": "q", "name": "done", "n": 1}])
+        assert len(self.call("add_figures_v(%s, 0)", figures)) == 1
+        assert self.call("delete_jobs_v(%s)", json.dumps([f"{name}3"])) == [([None],)]
 
 
 def test_a_program_of_number_2_works_beside_this_one(address):
@@ -263,6 +304,54 @@ def test_a_program_of_number_2_works_beside_this_one(address):
     assert mistakes(address) == []
 
 
+def test_a_program_of_number_3_works_beside_this_one(address):
+    """It does all that it did. What it changes, a program of today notices by what was seen."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(schema_of_number(3).encode())
+    old = ProgramOfNumber3(address)
+
+    async def scenario():
+        for turn in range(7):  # so that its plans are kept
+            old.life(f"before{turn}")
+        with pytest.raises(DriverError, match="is number 3, this version of TaskHarbor needs 4"):
+            await PostgresDriver(address).open()
+        new = PostgresDriver(f"{address}?migrate=auto")
+        await new.open()
+        for turn in range(2):
+            old.life(f"beside{turn}")
+        at = EPOCH + timedelta(microseconds=TICKS)
+        await new.enqueue([JobRecord(id="a", type="t", queue="q")], at)
+        old.settle(old.reserve(), was=3, kind=3, attempts=1, reason="no")
+        seen = [Seen.of(await new.inspect("a", at))]
+        assert await new.requeue(["a"], at, seen=seen) == [None]
+        old.ack(old.reserve())
+        for call in (new.requeue(["a"], at, seen=seen), new.cancel(["a"], at, seen), new.delete(["a"], seen)):
+            (refused,) = await call
+            assert isinstance(refused, WrongState)
+            assert "changed since it was read" in str(refused)
+        entry = StoredAudit(id="e", at=at, by="anna", data=b"x")
+        await new.put_audit([entry], at)
+        assert (await new.audit()).items == (entry,)
+        assert await new.counts(at) == {"q": {"done": 1}}
+        await new.close()
+
+    asyncio.run(scenario())
+    with psycopg.connect(address) as connection:
+        assert connection.execute("select max(version), max(oldest) from taskharbor.meta").fetchone() == (4, 1)
+    old.connection.close()
+    assert mistakes(address) == []
+
+
+def test_the_migration_to_number_4_waits_for_nobody(address):
+    """It changes no table that another transaction may have used."""
+    with psycopg.connect(address) as connection:
+        connection.execute(schema_of_number(3).encode())
+        connection.commit()
+        connection.execute("delete from taskharbor.jobs")
+        connection.execute("delete from taskharbor.history")
+        assert asyncio.run(asyncio.wait_for(PostgresDriver(address).migrate(), 60)) == 3
+
+
 def test_what_only_older_programs_need_is_kept_for_them(address):
     async def upgraded(dsn):
         await PostgresDriver(dsn).migrate()
@@ -297,7 +386,7 @@ def test_a_role_that_could_use_the_tables_may_use_the_new_ones(address):
         connection.execute("create role clerk3")
         connection.execute("grant select, insert, update, delete on all tables in schema taskharbor to clerk3")
         asyncio.run(PostgresDriver(address).migrate())
-        for table in ("limits", "group_limits", "figures", "prune_place", "kept_place", "records"):
+        for table in ("limits", "group_limits", "figures", "prune_place", "kept_place", "records", "audit"):
             for privilege in ("select", "insert", "update", "delete"):
                 query = "select has_table_privilege('clerk3', 'taskharbor.' || %s, %s)"
                 assert connection.execute(query, (table, privilege)).fetchall() == [(True,)], (table, privilege)
@@ -324,7 +413,7 @@ def test_every_function_has_its_version(address):
             "where relkind = 'c' and typnamespace = 'taskharbor'::regnamespace"
         ).fetchall()
     assert len(found) > 40
-    assert sorted(name for (name,) in types) == ["deleted_job_v3", "group_change_v3", "reserved_job_v3"]
+    assert sorted(name for (name,) in types) == ["deleted_job_v4", "group_change_v4", "reserved_job_v4"]
     ending = f"_v{statement.VERSION}"
     for name, body in found.items():
         assert name.endswith(ending)

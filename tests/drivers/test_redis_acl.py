@@ -66,6 +66,7 @@ class Restricted(RedisCases):
 
 
 @pytest.mark.lane("conformance-acl")
+@pytest.mark.rotates(3)
 @pytest.mark.left_to("matrix", except_for=versions.sensitive)
 class TestRestricted(Restricted):
     kind = "redis7"

@@ -252,6 +252,7 @@ def test_damage_between_any_two_calls_costs_the_damaged_job_alone(history: list[
     asyncio.run(played(story))
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("name", [*PLACES, *BOOKS])
 def test_a_key_that_holds_something_else_is_moved_out_of_the_way(name: str) -> None:
     """Of a queue that is empty still: then nothing is lost with it, and every kind of job goes its way."""

@@ -69,6 +69,7 @@ def as_fields(one: JobRecord) -> dict:
     return {name: getattr(one, name) for name in one.__struct_fields__}
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("standing", STANDING)
 @pytest.mark.parametrize("kind", KINDS)
 def test_neighbours_of_damaged_records_go_on(kind, standing):

@@ -243,6 +243,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("first", [True, False], ids=["the first page", "another page"])
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_index_hides_no_waiting_job_and_stops_no_call(how, first):

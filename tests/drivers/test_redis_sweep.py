@@ -98,6 +98,7 @@ async def runs(driver, id: str) -> None:
     assert await driver.settle([Ack(held.lease)], LATER) == [None]
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("kind", PLACES)
 @pytest.mark.parametrize("how", ["deleted", "written over"])
 @pytest.mark.parametrize("server", ["redis7", "cluster"])
@@ -201,3 +202,32 @@ def test_a_list_whose_order_no_time_explains_is_read_whole(caplog):
     with caplog.at_level(logging.WARNING, "taskharbor.redis"):
         live(story)
     assert len(caplog.records) == 3
+
+
+@pytest.mark.parametrize("state", [None, "nobody knows", "wait"])
+@pytest.mark.parametrize("kind", ["done", "done, and kept", "done by another client", "cancelled", "blocked"])
+@pytest.mark.parametrize("server", ["redis7", "cluster"])
+def test_a_record_that_lost_its_state_is_counted_once(server, kind, state):
+    """It is still in the set of its old state, where a sweep does not look for it."""
+
+    async def story(driver, client):
+        if kind == "done, and kept":
+            await driver.enqueue([job("a", keep_for=timedelta(days=300))], NOW)
+            (held,) = await driver.reserve(["q"], NOW, LEASE, 1, "w")
+            await driver.settle([Ack(held.lease)], NOW)
+        else:
+            await make(driver, kind.partition(",")[0].partition(" ")[0], "a")
+        if kind == "done by another client":
+            client.zrem("{q}:th:done", "a")
+            client.lpush("{q}:completed", "a")
+        if state is None:
+            client.hdel("{q}:job:a", "state")
+        else:
+            client.hset("{q}:job:a", "state", state)
+        await swept(driver)
+        expected = "ready" if state == "wait" else "dlq"
+        assert (await driver.counts(NOW))["q"] == {expected: 1}
+        assert [str(one.state) for one in (await driver.list(now=NOW, queue="q")).items] == [expected]
+        assert not client.exists("{q}:th:kept")
+
+    live(story, server, housekeeping=False)

@@ -275,6 +275,8 @@ PLANS = {
     "figures": "USING PRIMARY KEY (minute>? AND minute<?)",
     "figures_of_queue": "USING INDEX taskharbor_figures_queue (queue=? AND minute>? AND minute<?)",
     "old_figures": "USING PRIMARY KEY (minute<?)",
+    "audit": "USING INDEX taskharbor_audit_at (at>? AND (at,id)<(?,?))",
+    "old_audit": "USING COVERING INDEX taskharbor_audit_at (at<?)",
     "close_edges": "USING PRIMARY KEY (dependency=?)",
     "released": "USING COVERING INDEX taskharbor_edges_dependent (dependent=? AND open=?)",
     "waiting_for": "USING COVERING INDEX taskharbor_edges_dependent (dependent=? AND open=?)",

@@ -1,5 +1,5 @@
-"""What schema 2 added, as far as it is a matter of this store: where listings look, what figures cost, trails in the
-transactions of handlers, and blocking calls of operators."""
+"""What schemas 2 and 3 added, as far as it is a matter of this store: where listings look, what figures cost, trails in
+the transactions of handlers, damaged entries of the audit, and blocking calls of operators."""
 
 import asyncio
 from datetime import timedelta
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from taskharbor.drivers import Ack, Amend, Cancelled, Fail, Figures, Retry
-from taskharbor.drivers.sqlite import SqliteDriver, figures, listing
-from taskharbor.model.job import State
+from taskharbor.drivers.sqlite import SqliteDriver, audit, figures, listing
+from taskharbor.model.audit import AUDIT_KEPT_FOR, StoredAudit
+from taskharbor.model.job import Seen, State
 from tests.drivers.blocking_calls import run
 from tests.drivers.sqlite_files import LEASE, NOW, damage, damage_field, job, on
 
@@ -158,6 +159,87 @@ def test_a_damaged_figure_is_left_out(path):
     on(path, scenario)
 
 
+async def audited(driver: SqliteDriver, number: int) -> list[StoredAudit]:
+    """Entries, two of each moment; returns them the newest first."""
+    entries = [StoredAudit(id=f"{n:02}", at=NOW + n // 2 * MINUTE, by="anna" if n % 3 else "bo") for n in range(number)]
+    await driver.put_audit(entries, NOW)
+    return entries[::-1]
+
+
+def test_the_audit_is_forgotten_some_at_a_time(path, monkeypatch):
+    monkeypatch.setattr(audit, "MAX_FORGOTTEN_AUDIT", 3)
+
+    async def scenario(driver):
+        entries = await audited(driver, 8)
+        left = []
+        for _ in range(4):
+            await driver.put_audit([], NOW + AUDIT_KEPT_FOR + 3 * MINUTE)
+            left.append(list((await driver.audit()).items))
+        assert left == [entries[:5], entries[:2], entries[:2], entries[:2]]
+
+    on(path, scenario)
+
+
+def test_the_audit_stops_after_some_entries_and_goes_on_there(path, monkeypatch):
+    monkeypatch.setattr(audit, "MAX_SCANNED_AUDIT", 4)
+
+    async def scenario(driver):
+        await audited(driver, 10)
+        found, cursor = list[list[str]](), None
+        while not found or cursor is not None:
+            page = await driver.audit(by="bo", cursor=cursor, limit=2)
+            found.append([entry.id for entry in page.items])
+            cursor = page.cursor
+        assert found == [["09", "06"], ["03"], ["00"]]
+
+    on(path, scenario)
+
+
+@pytest.mark.parametrize("column", ["id", "at", "done_by", "data"])
+@pytest.mark.parametrize(
+    "value", ["'many'", "-1", "1.5", "9e999", "x'fffe'", "CAST(x'fffe' AS TEXT)", f"{2**62}", "''"]
+)
+def test_a_damaged_entry_spoils_no_page(path, column, value, monkeypatch):
+    """It is left out, or shown if it can be; the others are all there, page by page."""
+    monkeypatch.setattr(audit, "MAX_SCANNED_AUDIT", 2)
+
+    async def scenario(driver):
+        entries = await audited(driver, 9)
+        await driver.database.write(
+            lambda session: session.all(f"UPDATE taskharbor_audit SET {column} = {value} WHERE id = x'3035'")
+        )
+        found, cursor = list[tuple[StoredAudit, ...]](), None
+        while not found or cursor is not None:
+            page = await driver.audit(cursor=cursor, limit=2)
+            found.append(page.items)
+            cursor = page.cursor
+            assert len(found) < 20
+        whole = [entry for page in found for entry in page]
+        assert [entry for entry in whole if entry in entries] == [entry for entry in entries if entry.id != "05"]
+        assert len(whole) <= len(entries)
+        await driver.put_audit([], NOW + AUDIT_KEPT_FOR + 10 * MINUTE)
+        assert not [entry for entry in (await driver.audit()).items if entry.id != "05"]
+
+    on(path, scenario)
+
+
+@pytest.mark.parametrize("kind", ["missing", "word", "negative", "huge", "fraction"])
+@pytest.mark.parametrize("field", ["deliveries", "edits", "finished_at"])
+def test_what_was_seen_of_a_damaged_job_is_what_reading_shows(path, field, kind):
+    async def scenario(driver):
+        for verb in ("cancel", "delete"):
+            await driver.enqueue([job(verb)], NOW)
+            if not damage_field(str(path), verb, field, kind):
+                return
+            seen = Seen.of(await driver.inspect(verb, NOW))
+            given = (NOW,) if verb == "cancel" else ()
+            (refused,) = await getattr(driver, verb)([verb], *given, seen=[Seen(7, 7)])
+            assert "changed since it was read" in str(refused)
+            assert await getattr(driver, verb)([verb], *given, seen=[seen]) == [None]
+
+    on(path, scenario)
+
+
 def test_the_trail_of_an_ack_is_committed_with_the_transaction_of_its_handler(path):
     async def scenario(driver):
         await driver.enqueue([job("a"), job("b")], NOW)
@@ -248,8 +330,15 @@ def test_blocking_calls_of_an_operator(path):
         assert [flow.id for flow in run(calls, lambda driver: driver.flows(now=NOW)).items] == ["f"]
         run(calls, lambda driver: driver.add_figures([Figures(NOW, "q", {"done": 1})], NOW))
         assert len(run(calls, lambda driver: driver.figures(NOW, NOW + MINUTE))) == 1
+        seen = [Seen.of(item) for item in page.items]
+        assert run(calls, lambda driver: driver.cancel(["b"], NOW, seen=seen[:1])) == [None]
+        (refused,) = run(calls, lambda driver: driver.requeue(["b"], NOW, seen=seen[:1]))
+        assert "changed since" in str(refused)
+        entry = StoredAudit(id="e", at=NOW, by="anna", data=b"x")
+        run(calls, lambda driver: driver.put_audit([entry], NOW))
+        assert run(calls, lambda driver: driver.audit(by="anna", until=NOW + MINUTE)).items == (entry,)
         assert run(calls, lambda driver: driver.delete(["a", "b"])) == [None, None]
-        assert "amend" in calls.until(0).features
+        assert {"amend", "seen", "audit"} <= calls.until(0).features
     finally:
         calls.close()
 

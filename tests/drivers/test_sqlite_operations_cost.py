@@ -1,4 +1,5 @@
-"""What operators' calls cost beside many flows, queues, figures and kept jobs, in steps of SQLite's machine."""
+"""What operators' calls cost beside many flows, queues, figures, kept jobs and entries of the audit, in steps of
+SQLite's machine."""
 
 import asyncio
 from datetime import timedelta
@@ -6,7 +7,10 @@ from datetime import timedelta
 import pytest
 
 from taskharbor.drivers import Figures, JobRecord
+from taskharbor.drivers.features import MAX_SCANNED_AUDIT
 from taskharbor.drivers.sqlite import SqliteDriver, admin
+from taskharbor.model.audit import AUDIT_KEPT_FOR, StoredAudit
+from taskharbor.model.job import Seen
 from tests import lanes
 from tests.drivers.sqlite_files import NOW, fast_folder
 from tests.drivers.test_sqlite_cost import MICROS, Meter
@@ -108,6 +112,69 @@ def test_figures_cost_what_they_return(fast_sqlite_folder):
         return steps
 
     compared(scenario, 5, lanes.figure(test=300, chaos=5000))
+
+
+AUDITED = """
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+INSERT INTO taskharbor_audit (id, at, done_by, data)
+SELECT CAST('entry-' || i AS BLOB), ? - i / 3, CAST('someone' AS BLOB), zeroblob(300) FROM n
+"""
+STEPS_PER_ENTRY = 40  # that the audit looks at
+
+
+def test_the_audit_costs_the_same_beside_many_entries(fast_sqlite_folder):
+    """A page from the end, one behind a cursor and one from the middle; storing, and forgetting the next thousand."""
+    path = fast_sqlite_folder / "audit.db"
+
+    async def scenario(entries):
+        driver, meter, reads = await opened(path)
+        await driver.database.write(lambda session: session.all(AUDITED, entries, MICROS))
+        steps = {}
+        steps["page"], page = await reads.of(driver.audit(limit=10))
+        steps["next page"], page = await reads.of(driver.audit(limit=10, cursor=page.cursor))
+        assert len(page.items) == 10
+        middle = NOW - timedelta(microseconds=entries // 6)
+        steps["until"], page = await reads.of(driver.audit(until=middle, limit=10))
+        assert page.items[0].at == middle - timedelta(microseconds=1)
+        spent, page = await reads.of(driver.audit(by="nobody", limit=10))
+        assert (page.items, page.cursor is None) == ((), entries <= MAX_SCANNED_AUDIT)
+        assert spent <= MAX_SCANNED_AUDIT * STEPS_PER_ENTRY / 100
+        steps["put"], _ = await meter.of(driver.put_audit([StoredAudit(id="entry-5", at=NOW, by="anna")], NOW))
+        late = NOW + AUDIT_KEPT_FOR
+        steps["forgotten"], _ = await meter.of(driver.put_audit([], late))
+        (left,) = await driver.database.read(lambda session: session.one("SELECT count(*) FROM taskharbor_audit"))
+        assert left == entries - 1000
+        await driver.close()
+        path.unlink()
+        return steps
+
+    compared(scenario, 1500, lanes.figure(test=20_000, chaos=100_000))
+
+
+def test_a_condition_adds_no_statement(fast_sqlite_folder):
+    """What was seen is compared with the row that the call loads anyway."""
+    path = fast_sqlite_folder / "seen.db"
+
+    async def scenario():
+        driver, _, _ = await opened(path)
+        told = list[str]()
+        driver.database.writer.file.get().set_trace_callback(told.append)
+        sent = {}
+        for seen in (None, [Seen(0)]):
+            for verb in ("cancel", "requeue", "delete"):
+                if verb == "cancel":
+                    await driver.enqueue([JobRecord(id="a", type="t")], NOW)
+                if seen is not None:
+                    seen = [Seen.of(await driver.inspect("a", NOW))]
+                told.clear()
+                given = () if verb == "delete" else (NOW,)
+                assert await getattr(driver, verb)(["a"], *given, seen=seen) == [None]
+                sent[verb, seen is None] = len(told)
+        await driver.close()
+        return sent
+
+    sent = asyncio.run(scenario())
+    assert all(sent[verb, False] == sent[verb, True] > 0 for verb in ("cancel", "requeue", "delete")), sent
 
 
 def test_prune_does_not_go_through_jobs_that_are_kept(fast_sqlite_folder, monkeypatch):

@@ -1,6 +1,7 @@
-"""The upgrade from schema 1 to 2: a file with jobs in it, and a program of schema 1 that goes on working beside it.
+"""Upgrades from schemas 1 and 2: a file with jobs in it, and programs of these schemas that go on working beside it.
 
-That program is its statements, frozen in sqlite_statements_v1.sql, with the parameters that it gave them.
+Such a program is its statements, frozen in sqlite_statements_v1.sql and sqlite_statements_v2.sql, with the parameters
+that it gave them.
 """
 
 import re
@@ -13,14 +14,22 @@ import pytest
 
 from taskharbor.drivers import Ack, DriverError, Fail, Retry
 from taskharbor.drivers.sqlite import schema
+from taskharbor.model.audit import StoredAudit
+from taskharbor.model.job import Seen
 from taskharbor.model.times import to_us
 from tests.drivers.sqlite_files import LEASE, NOW, job, on
 
 pytestmark = pytest.mark.lane("sqlite")
 
-OLD = dict(
-    re.findall(r"-- (\w+)\n(.*?)\n;\n", Path(__file__).with_name("sqlite_statements_v1.sql").read_text(), re.DOTALL)
-)
+
+def frozen(number):
+    """The statements of a program of this schema, by name."""
+    text = Path(__file__).with_name(f"sqlite_statements_v{number}.sql").read_text()
+    return dict(re.findall(r"-- (\w+)\n(.*?)\n;\n", text, re.DOTALL))
+
+
+STATEMENTS = {number: frozen(number) for number in (1, 2)}
+OLD = STATEMENTS[1]
 AT = to_us(NOW)
 TOKEN = "t" * 32
 
@@ -28,11 +37,13 @@ TOKEN = "t" * 32
 class OldProgram:
     """What a program of schema 1 does to the file."""
 
+    statements = OLD
+
     def __init__(self, path):
         self.connection = sqlite3.connect(path, isolation_level=None, timeout=30)
 
     def all(self, name, given=()):
-        return self.connection.execute(OLD[name], given).fetchall()
+        return self.connection.execute(self.statements[name], given).fetchall()
 
     def enqueue(self, id, *, state=1, flow_id=None, finished_at=None):
         self.all("queue_save", ("default", 0, 0, 1, 0, 1))
@@ -63,6 +74,29 @@ class OldProgram:
         return {(queue, state): number for queue, state, number in self.all("counts", {"now": AT})}
 
 
+class ProgramOfSchema2(OldProgram):
+    """The same of schema 2, whose statements name the columns that it added."""
+
+    statements = STATEMENTS[2]
+
+    def store(self, id):
+        self.all("queue_save", ("default", 0, 0, 1, 0, 1))
+        (number,) = self.connection.execute("SELECT coalesce(max(num), 0) + 1 FROM taskharbor_jobs").fetchone()
+        given = (number, id, "default", 1, 1, 0, AT, number, None, "t", b"{}", None, None, 0, 0)
+        self.all("insert", (*given, None, None, 0, None, None, None, AT, 0, None))
+
+    def reserve(self):
+        (num, id), *_ = [row[:2] for row in self.all("ready", ("default", 1))]
+        self.all("grant", (AT + 60_000_000, "old", AT, f'{{"{num}": "{TOKEN}"}}'))
+        return id
+
+    def fail(self, id):
+        """As it saved a job that is dead."""
+        (num,) = self.connection.execute("SELECT num FROM taskharbor_jobs WHERE id = ?", (id,)).fetchone()
+        given = (4, 0, AT, num, None, "", "old", TOKEN, "Fail", None, 1, 0, None, "failed", AT, "over", AT, None)
+        self.all("save", (*given, b"trail", "Error", "print", None, num))
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "jobs.db"
@@ -77,12 +111,19 @@ def old(path):
         yield program
 
 
-def a_file_of_schema_1(path):
+def create(path, number):
+    """A file of this schema, without jobs."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = wal")
-        (script,) = schema.FOLDER.glob("0001_*.sql")
-        for statement in schema.statements(script.read_text(encoding="utf-8")):
-            connection.execute(statement)
+        for each in range(1, number + 1):
+            (script,) = schema.FOLDER.glob(f"{each:04d}_*.sql")
+            for statement in schema.statements(script.read_text(encoding="utf-8")):
+                connection.execute(statement)
+        connection.execute("UPDATE taskharbor_meta SET schema = ?", (number,))
+
+
+def a_file_of_schema_1(path):
+    create(path, 1)
     program = OldProgram(path)
     with closing(program.connection):
         program.enqueue("ready")
@@ -118,24 +159,25 @@ def test_a_file_with_jobs_is_upgraded(path):
     assert (info.job.began_at, info.job.ran_on, info.job.trail, info.job.edits) == (NOW, "new", b"trail", 0)
     assert pruned == 3
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT schema, oldest FROM taskharbor_meta").fetchone() == (2, 1)
+        assert connection.execute("SELECT schema, oldest FROM taskharbor_meta").fetchone() == (3, 1)
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_a_file_of_schema_1_is_refused_where_programs_may_not_upgrade(path):
     a_file_of_schema_1(path)
-    with pytest.raises(DriverError, match=r"schema is number 1, .* needs 2"):
+    with pytest.raises(DriverError, match=r"schema is number 1, .* needs 3"):
         on(path, lambda driver: driver.queues(), migrate="manual")
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT schema FROM taskharbor_meta").fetchone() == (1,)
 
 
-@pytest.mark.parametrize("name", OLD)
-def test_every_statement_of_schema_1_still_runs(old, name):
+@pytest.mark.parametrize(("number", "name"), [(number, name) for number in STATEMENTS for name in STATEMENTS[number]])
+def test_every_statement_of_an_older_schema_still_runs(old, number, name):
     """A statement names the index that it needs: SQLite refuses it if that cannot serve any more."""
-    given = dict.fromkeys(re.findall(r":(\w+)", OLD[name])) or [None] * OLD[name].count("?")
-    plan = old.connection.execute(f"EXPLAIN QUERY PLAN {OLD[name]}", given).fetchall()
-    assert plan or OLD[name].startswith("INSERT")
+    text = STATEMENTS[number][name]
+    given = dict.fromkeys(re.findall(r":(\w+)", text)) or [None] * text.count("?")
+    plan = old.connection.execute(f"EXPLAIN QUERY PLAN {text}", given).fetchall()
+    assert plan or text.startswith("INSERT")
 
 
 def test_a_job_that_an_old_program_stored_runs_on_a_new_one(old, path):
@@ -210,3 +252,33 @@ def test_an_outcome_of_an_old_program_leaves_what_it_does_not_know(old, path):
     record = on(path, after)
     assert (record.trail, record.note) == (b"trail", b"note")
     assert (record.error_class, record.fingerprint) == ("Error", "print")
+
+
+def test_a_program_of_schema_2_goes_on_beside_this_one(path):
+    """Its file is upgraded under it; it stores, runs and ends jobs as before, and the audit is not its concern."""
+    create(path, 2)
+    old = ProgramOfSchema2(path)
+    with closing(old.connection):
+        old.store("before")
+
+        async def scenario(driver):
+            (held,) = await driver.reserve(["default"], NOW, LEASE, 1, "new")
+            assert held.job.id == "before"
+            assert await driver.settle([Ack(held.lease)], NOW) == [None]
+            old.store("dead")
+            assert old.reserve() == "dead"
+            old.fail("dead")
+            info = await driver.inspect("dead", NOW)
+            assert (info.state, info.job.finished_at, info.job.trail) == ("dlq", NOW, b"trail")
+            seen = [Seen.of(info)]
+            assert await driver.requeue(["dead"], NOW, seen=seen) == [None]
+            assert old.reserve() == "dead"
+            (refused,) = await driver.delete(["dead"], seen=seen)
+            assert "changed since it was read" in str(refused)
+            old.ack("dead")
+            await driver.put_audit([StoredAudit(id="a", at=NOW, by="anna")], NOW)
+            assert len((await driver.audit()).items) == 1
+            assert old.counts() == {("default", "done"): 2}
+
+        on(path, scenario, migrate="auto")
+        assert old.connection.execute("SELECT schema, oldest FROM taskharbor_meta").fetchone() == (3, 1)

@@ -73,7 +73,8 @@ def test_what_is_acknowledged_is_on_the_disk_and_reserves_do_not_wait_for_it(pat
         assert await settling == [None]
         assert await asyncio.gather(*adding) == [[Enqueued(f"j{number}", False)] for number in range(5)]
         await many
-        assert disk.syncs == 3  # the one that stood still, and one for all that had gathered
+        # The one that stood still, and one for all that had gathered; a call that comes late may have one of its own.
+        assert disk.syncs in (3, 4)
 
     on(path, scenario)
 

@@ -26,7 +26,7 @@ STORES = [pytest.param(name, marks=pytest.mark.lane(name)) for name in ("sqlite"
 
 @functools.cache
 def database() -> str:
-    return postgres.shared().address(postgres.shared().database())
+    return postgres.shared().address(postgres.shared().store())
 
 
 @pytest.fixture(params=STORES)

@@ -1,7 +1,10 @@
-"""The cases of the contract that depend on which server it is: `make test` runs them on every kind, `make matrix` all.
+"""The cases of the contract that depend on which server it is.
+
+`make test` runs a third of them on every kind, others with each commit, and all of them on the Cluster; `make matrix`
+runs all cases on every kind.
 
 A driver sends the same statements to every version of its server, so whatever its own logic decides is decided alike on
-each, and is tested in full on one: PostgreSQL 15, Redis 7, the Cluster. What another version, or pgbouncer before it,
+each, and is tested in full on one: PostgreSQL 15, Redis 7. What another version, or pgbouncer before it,
 can do differently is what the server itself does with a statement. Those are the cases
 
 - of the themes whose subject is the server (`THEMES`), and
@@ -40,6 +43,8 @@ CASES = {
     "upcoming.whichever_comes_first": "upcoming",
     "flow_listing.every_status": "flows",
     "figures.added_up": "figures",
+    "seen.a_mix": "requeue, cancel and delete on condition",
+    "audit.page_by_page": "audit",
 }
 
 
@@ -54,7 +59,7 @@ def chosen() -> frozenset[str]:
 
 
 def sensitive(name: str) -> bool:
-    """Whether `make test` runs the test of this name on every kind of server."""
+    """Whether the test of this name takes turns on every kind of server in `make test`."""
     return name in chosen()
 
 

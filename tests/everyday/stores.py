@@ -63,7 +63,7 @@ def _sqlite_bookings(dsn: str) -> Counter[int]:
 
 
 def _postgres(folder: Path) -> str:
-    dsn = postgres.shared().address(postgres.shared().database())
+    dsn = postgres.shared().address(postgres.shared().store())
     with psycopg.connect(dsn) as connection:
         connection.execute(BOOKINGS)
     return dsn

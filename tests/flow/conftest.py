@@ -9,7 +9,7 @@ import pytest
 
 from taskharbor import Harbor
 from taskharbor.testing import ManualClock
-from tests.flow.stores import NAMES, STORES, MakeHarbor
+from tests.flow.stores import DURABLE, NAMES, STORES, MakeHarbor
 from tests.flow.tasks import Tasks
 
 
@@ -22,7 +22,12 @@ def quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
-@pytest.fixture(params=NAMES)
+def each_store() -> list[Any]:
+    """Memory each time; the others take turns, each test with another one first."""
+    return [name if name == "memory" else pytest.param(name, marks=pytest.mark.rotates(len(DURABLE))) for name in NAMES]
+
+
+@pytest.fixture(params=each_store())
 def dsn(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     found = STORES[request.param](tmp_path)
     assert found is not None, f"{request.param} cannot run here"

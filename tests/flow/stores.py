@@ -18,7 +18,7 @@ MakeHarbor = Callable[..., Harbor]
 def _database() -> str:
     from tests.servers import postgres
 
-    return postgres.shared().address(postgres.shared().database())
+    return postgres.shared().address(postgres.shared().store())
 
 
 def _postgres(folder: Path) -> str | None:

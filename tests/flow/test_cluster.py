@@ -29,7 +29,7 @@ from tests.servers import redis as servers
 
 FLOWS = lanes.figure(10, 200)
 KILLS = lanes.figure(3, 40)
-STRIDE = lanes.figure(2, 1)  # in `make test` every other command
+STRIDE = lanes.figure(4, 1)  # in `make test` every fourth command, others with each commit
 STOPS = lanes.figure(9, 200)  # the first commands settle the last member and deliver what comes of it
 LEASE = timedelta(seconds=30)
 
@@ -84,8 +84,11 @@ def all_but_the_last_member(dsn: str, journal: Path) -> str:
 def finished(dsn: str, journal: Path, id: str) -> FlowRun:
     """The flow after others have done what is left, when leases of the dead are over."""
     with harbor_later(dsn, journal, 60) as (harbor, _):
-        drain(harbor)
-        flow = harbor.flow(id)
+        for _ in range(10):  # what crosses hash slots may need another reserve, on a busy machine
+            drain(harbor)
+            flow = harbor.flow(id)
+            if flow.status == "succeeded":
+                break
         assert (flow.status, flow.result(1)) == ("succeeded", ANSWER)
     return flow
 
@@ -96,7 +99,7 @@ def test_a_worker_killed_at_any_command_after_the_last_member_releases_each_fina
 ) -> None:
     journal = tmp_path / "journal"
     with forks("tests.flow.cluster_worker", cluster, journal) as worker:
-        for point in range(1 + lanes.seed() % STRIDE, 200, STRIDE):
+        for point in range(1 + (lanes.seed() + lanes.part()) % STRIDE, 200, STRIDE):
             id = all_but_the_last_member(cluster, journal)
             code = worker(point)
             flow = finished(cluster, journal, id)

@@ -33,6 +33,7 @@ def check(dsn: str, graph: Any) -> None:
         assert all(node.job.deliveries == 1 for node in found.nodes)
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("cut", [False, True], ids=["as it is", "cut by joins"])
 def test_a_flow_returns_what_its_graph_says(name: str, cut: bool) -> None:

@@ -19,6 +19,7 @@ CHORDS = lanes.figure(30, 1000)
 KILLS = lanes.figure(4, 60)
 
 
+@pytest.mark.rotates(len(DURABLE))
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", DURABLE)
 def test_chords_under_random_kills(name: str, tmp_path: Path, harbor_on: MakeHarbor) -> None:

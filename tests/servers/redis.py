@@ -302,9 +302,11 @@ class Cluster:
         until(done, "the failover")
 
     def empty(self) -> None:
+        """A replica refuses, and follows its primary. On plain sockets: clients for it took 15 ms of every test."""
         for node in self._living():
-            if node.run("ROLE")[0] == "master":
-                node.run("FLUSHALL")
+            said = _asked(node.port, b"FLUSHALL\r\n", b"\r\n")
+            if not said.startswith((b"+OK", b"-READONLY")):
+                raise RuntimeError(f"FLUSHALL: {said!r}")
 
     def stop(self) -> None:
         for node in self.nodes:
@@ -329,20 +331,26 @@ def _free(port: int) -> bool:
         return True
 
 
+def _asked(port: int, commands: bytes, end: bytes) -> bytes:
+    """What the server at this port says to plain commands, up to an end."""
+    said = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+        line.sendall(commands)
+        while not said.endswith(end):
+            got = line.recv(65536)
+            if not got or b"-LOADING" in said:
+                break
+            said += got
+    return said
+
+
 def _answers(port: int, pid: int) -> bool:
     """Does this very process serve the port, with its data loaded?"""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
-            line.sendall(b"INFO server\r\nPING\r\n")
-            said = b""
-            while not said.endswith(b"+PONG\r\n"):
-                got = line.recv(65536)
-                if not got or b"-LOADING" in said:
-                    return False
-                said += got
-            return f"process_id:{pid}\r".encode() in said
+        said = _asked(port, b"INFO server\r\nPING\r\n", b"+PONG\r\n")
     except OSError:
         return False
+    return said.endswith(b"+PONG\r\n") and f"process_id:{pid}\r".encode() in said
 
 
 def _field(node: Server, name: str) -> str:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from taskharbor.drivers.contract import SingleVerbs
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.model.amendment import Amend
+from taskharbor.model.audit import StoredAudit
 from taskharbor.model.errors import BackendUnavailable
-from taskharbor.model.job import Figures, JobRecord
+from taskharbor.model.job import Figures, JobRecord, Seen
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import truncate
@@ -154,24 +155,29 @@ class RemoteDriver(SingleVerbs):
     # Admin ---------------------------------------------------------------------------------------------------
 
     async def requeue(
-        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+        self,
+        ids: Sequence[str],
+        now: datetime,
+        run_at: datetime | None = None,
+        reset_attempts: bool = False,
+        seen: Sequence[Seen] | None = None,
     ) -> list[Any]:
         return await self._admin(
             "requeue",
             ids,
-            lambda: self._inner.requeue(ids, now, run_at, reset_attempts),
+            lambda: self._inner.requeue(ids, now, run_at, reset_attempts, seen),
             run_at=run_at,
             reset_attempts=reset_attempts,
         )
 
-    async def cancel(self, ids: Sequence[str], now: datetime) -> list[Any]:
-        return await self._admin("cancel", ids, lambda: self._inner.cancel(ids, now))
+    async def cancel(self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None) -> list[Any]:
+        return await self._admin("cancel", ids, lambda: self._inner.cancel(ids, now, seen))
 
     async def amend(self, changes: Sequence[Amend], now: datetime) -> list[Any]:
         return await self._call("amend", lambda: self._inner.amend(changes, now))
 
-    async def delete(self, ids: Sequence[str]) -> list[Any]:
-        return await self._admin("delete", ids, lambda: self._inner.delete(ids))
+    async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[Any]:
+        return await self._admin("delete", ids, lambda: self._inner.delete(ids, seen))
 
     async def _admin(self, verb: str, ids: Sequence[str], call: Callable[[], Awaitable[list[Any]]], **how: Any) -> Any:
         async def do() -> list[Any]:
@@ -221,6 +227,12 @@ class RemoteDriver(SingleVerbs):
 
     async def figures(self, since: datetime, until: datetime, queue: str | None = None) -> Any:
         return await self._call("figures", lambda: self._inner.figures(since, until, queue))
+
+    async def put_audit(self, entries: Sequence[StoredAudit], now: datetime) -> None:
+        await self._call("put_audit", lambda: self._inner.put_audit(entries, now))
+
+    async def audit(self, **query: Any) -> Any:
+        return await self._call("audit", lambda: self._inner.audit(**query))
 
     async def queues(self) -> Any:
         return await self._call("queues", self._inner.queues)

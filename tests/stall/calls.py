@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from taskharbor import Client, Harbor, JobHandle, JobRequest, Jobs, Task
+from taskharbor.client.bulk_calls import BulkCalls
+from taskharbor.client.operation import Operation
 from taskharbor.client.record_calls import JobRecordCalls
 from taskharbor.client.store_calls import StoreCalls
 from taskharbor.flow import chain
@@ -14,10 +16,16 @@ from taskharbor.flow.handle import FlowHandle
 from taskharbor.flow.run import FlowRun
 
 LONG = 60.0
-PLACES = (Client, Harbor, StoreCalls, JobHandle, JobRecordCalls, Jobs, FlowHandle, FlowRun, Task, Flow)
+PLACES = (
+    *(Client, Harbor, StoreCalls, JobHandle, JobRecordCalls, Jobs, BulkCalls, Operation, FlowHandle, FlowRun, Task),
+    Flow,
+)
 ENDS = {"Client.close", "Client.aclose", "Harbor.close", "Harbor.aclose"}
-# Parts of other calls: they take the budget of the call that they are a part of.
+# Parts of other calls: they take the budget of the call that they are a part of. And `run`, which works as a worker
+# does: it waits for a store that is away.
 PARTS = {
+    "Operation.arun",
+    "Operation.run",
     "Client.aenqueue_calls",
     "Client.astore",
     "Client.blocking",
@@ -71,6 +79,7 @@ class World:
         self.spare = await self.task.options(call_timeout=LONG).aenqueue(1)
         self.flow = await self.chain().aenqueue(call_timeout=LONG)
         self.run = await self.harbor.aflow(self.flow.id, call_timeout=LONG)
+        self.operation = await self.harbor.dead().arequeue(call_timeout=LONG)
 
     def chain(self) -> Flow[Any]:
         return chain(self.task.s(number=1), self.task.s(number=2))
@@ -115,6 +124,25 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "JobRecordCalls.adelete": lambda world: world.spare.adelete(),
     "StoreCalls.jobs": lambda world: list(world.harbor.jobs()),
     "StoreCalls.flows": lambda world: list(world.harbor.flows()),
+    "StoreCalls.audit": lambda world: list(world.harbor.audit()),
+    "BulkCalls.summary": lambda world: world.harbor.dead().summary(),
+    "BulkCalls.asummary": lambda world: world.harbor.dead().asummary(),
+    "BulkCalls.requeue": lambda world: world.harbor.dead().requeue(),
+    "BulkCalls.arequeue": lambda world: world.harbor.dead().arequeue(),
+    "BulkCalls.cancel": lambda world: world.harbor.jobs(queue="elsewhere").cancel(),
+    "BulkCalls.acancel": lambda world: world.harbor.jobs(queue="elsewhere").acancel(),
+    "BulkCalls.delete": lambda world: world.harbor.dead().delete(),
+    "BulkCalls.adelete": lambda world: world.harbor.dead().adelete(),
+    "Operation.status": lambda world: world.operation.status(),
+    "Operation.astatus": lambda world: world.operation.astatus(),
+    "Operation.progress": lambda world: world.operation.progress(),
+    "Operation.aprogress": lambda world: world.operation.aprogress(),
+    "Operation.stop": lambda world: world.operation.stop(),
+    "Operation.astop": lambda world: world.operation.astop(),
+    "Operation.await_": lambda world: world.operation.await_(0.05),
+    "Operation.aaction": lambda world: world.operation.aaction(),
+    "Operation.aretry": lambda world: world.operation.aretry(),
+    "Operation.wait": lambda world: world.operation.wait(0.05),
     "StoreCalls.counts": lambda world: world.harbor.counts(),
     "StoreCalls.acounts": lambda world: world.harbor.acounts(),
     "StoreCalls.workers": lambda world: world.harbor.workers(),

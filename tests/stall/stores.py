@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from taskharbor.drivers.sqlite import writer
 from tests.servers import postgres, redis
 
 
@@ -77,11 +78,12 @@ KINDS = ["postgres", "redis", "sqlite write", "sqlite turn"]
 
 
 @pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Empty, and answering."""
+    monkeypatch.setattr(writer, "LOCK_TIMEOUT_S", 2.0)  # SQLite has no option for it: closing waits that long
     if request.param == "postgres":
         server = postgres.shared()
-        return Store(f"{server.address(server.database())}?statement_timeout=2s&connect_timeout=2s", postgres_stands)
+        return Store(f"{server.address(server.store())}?statement_timeout=2s&connect_timeout=2s", postgres_stands)
     if request.param == "redis":
         import redis as library
 

@@ -16,7 +16,7 @@ def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]:
         dsn = f"sqlite:///{tmp_path}/jobs.db"
     elif request.param == "postgres":
         server = postgres.shared()
-        dsn = server.address(server.database())
+        dsn = server.address(server.store())
     else:
         redis.shared().empty()
         dsn = redis.shared().url

@@ -169,7 +169,7 @@ def deployed(tmp_path: Path) -> Any:
     from tests.supervisor.worker_run import yard
 
     server = postgres.shared()
-    with yard(server.address(server.database()), tmp_path) as made:
+    with yard(server.address(server.store()), tmp_path) as made:
         yield Deployed(made)
 
 

@@ -54,7 +54,7 @@ def test_a_stopped_process_loses_its_leases_and_its_later_outcomes_are_refused(t
 def test_a_store_that_was_away_is_found_again_and_nothing_is_run_twice(tmp_path: Path) -> None:
     server = postgres.Server()
     try:
-        with yard(server.address(server.database()), tmp_path) as there:
+        with yard(server.address(server.store()), tmp_path) as there:
             [job] = there.enqueue("gate", name="go")
             program = there.start("--lease", "60", "--heartbeat", "0.5")
             there.started(job)

@@ -69,6 +69,7 @@ HOPELESS: dict[Address, str] = {
 }
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("address", HOPELESS, ids=lambda make: make.__name__)
 def test_a_store_that_can_never_open_ends_the_start_with_its_reason(address: Address, tmp_path: Path) -> None:
     code, said = run("--dsn", address(tmp_path), cwd=tmp_path)

@@ -44,6 +44,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.rotates(3)
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_usage_error_is_one_clear_line(case: str, tmp_path: Path) -> None:
     options, expected = MISTAKES[case]

@@ -243,8 +243,8 @@ def test_a_query_checks_the_arguments_of_list():
         ({"since": NOW.replace(tzinfo=None)}, "since: expected a datetime with a time zone"),
         ({"limit": 0}, "limit: expected at least 1, got 0"),
         ({"state": "lost"}, "lost"),
-        ({"cursor": "x"}, "cursor: expected one that list returned"),
-        ({"cursor": encode_cursor("a\x00b")}, "cursor: expected one that list returned"),
+        ({"cursor": "x"}, "cursor: expected one that the same listing returned"),
+        ({"cursor": encode_cursor("a\x00b")}, "cursor: expected one that the same listing returned"),
     ):
         with pytest.raises(ValueError, match=said):
             asked(**wrong)

@@ -347,8 +347,57 @@ def test_each_rotating_test_has_its_turn(project: Path) -> None:
     ):
         done = pytest_in(project, "-s", TASKHARBOR_LANES=".lanes", **knobs)
         ran[*knobs.values()] = re.findall(r"<(\d)>", done.stdout)
-    assert ran == {("0",): ["2", "5"], ("4",): ["0", "3", "6"], ("chaos",): list("0123456")}
+    assert ran == {("0",): ["0", "3", "6"], ("4",): ["1", "4"], ("chaos",): list("0123456")}
     assert lanes.read_records(project / ".lanes")["unit"].left == {"chaos": 5}
+
+
+ROTATING_CLASSES = """
+import pytest
+
+@pytest.mark.rotates(2, except_for=lambda name: name == "test_always")
+class TestAll:
+    def test_a(self): print("<a>")
+    def test_always(self): print("<always>")
+    def test_b(self): print("<b>")
+    def test_c(self): print("<c>")
+
+@pytest.mark.rotates(2)
+@pytest.mark.left_to("matrix", except_for=lambda name: name != "test_never")
+class TestSome:
+    def test_d(self): print("<d>")
+    def test_never(self): print("<never>")
+    def test_e(self): print("<e>")
+"""
+
+
+@pytest.mark.parametrize(
+    ("knobs", "printed", "left"),
+    [
+        ({"TASKHARBOR_PART": "0"}, ["always", "b", "d"], {"chaos": 2, "matrix": 2}),
+        ({"TASKHARBOR_PART": "1"}, ["a", "always", "c", "e"], {"chaos": 1, "matrix": 2}),
+        ({"TASKHARBOR_PART": "1", "TASKHARBOR_LANE": "matrix"}, ["a", "always", "c", "d", "never", "e"], {"chaos": 1}),
+        ({"TASKHARBOR_PART": "0", "TASKHARBOR_LANE": "chaos"}, ["a", "always", "b", "c", "d", "e"], {"matrix": 1}),
+    ],
+)
+def test_the_tests_of_a_class_take_turns(
+    project: Path, knobs: dict[str, str], printed: list[str], left: dict[str, int]
+) -> None:
+    (project / "tests/lanes.txt").write_text("unit 1 matrix chaos\n")
+    (project / "tests/unit/test_sample.py").write_text(ROTATING_CLASSES)
+    done = pytest_in(project, "-s", TASKHARBOR_LANES=".lanes", **knobs)
+    assert re.findall(r"<(\w+)>", done.stdout) == printed
+    assert lanes.read_records(project / ".lanes")["unit"].left == left
+
+
+def test_a_share_of_a_list_follows_the_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TASKHARBOR_LANE", raising=False)
+    shares = []
+    for part in ("9", "10", "11"):
+        monkeypatch.setenv("TASKHARBOR_PART", part)
+        shares.append(lanes.share(range(8), 3))
+    assert shares == [[0, 3, 6], [1, 4, 7], [2, 5]]
+    monkeypatch.setenv("TASKHARBOR_LANE", "chaos")
+    assert lanes.share(range(8), 3) == list(range(8))
 
 
 def test_the_part_follows_the_commit(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 from taskharbor import BackendUnavailable, Cancel, Harbor, Snooze, Unrecoverable, events
 from taskharbor.drivers import JobRecord, Lease, LeaseExpired
 from taskharbor.events import Event, JobFailed, JobProgress, JobRetried, JobSucceeded
+from taskharbor.model.audit import AuditEntry
 from taskharbor.observe.log import LEVELS, LogObserver
 from taskharbor.testing import ManualClock, drain
 
@@ -66,6 +67,9 @@ EVENTS: list[Event] = [
     events.WorkerStarted("w", ("mail", "default")),
     events.WorkerStopping("w", 3),
     events.WorkerStopped("w"),
+    events.OperatorActed(
+        AuditEntry(id="01J", at=NOW, by="ada", action="requeue", ids=("01H",), n=1, done=1, refused=0)
+    ),
 ]
 
 

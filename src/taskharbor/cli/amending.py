@@ -11,17 +11,16 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from taskharbor.cli.acting import act
 from taskharbor.cli.confirm import confirm
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.job_output import read_one
 from taskharbor.cli.json_argument import read_json
 from taskharbor.cli.output import write, write_json, write_table
-from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target
 from taskharbor.cli.timefmt import format_duration, format_moment
 from taskharbor.client.job_changes import checked_changes
-from taskharbor.drivers.contract import Driver
 from taskharbor.drivers.features import AMEND, require
 from taskharbor.drivers.refusals import not_amendable
 from taskharbor.model.amendment import Amend
@@ -51,13 +50,7 @@ def amend_job(target: Target, typed: str, options: dict[str, Any], *, yes: bool)
         write_table(COLUMNS, rows)
     confirm(f"Change job {info.job.id} ({info.job.type}, {info.state})?", yes)
 
-    async def change(driver: Driver, now: datetime) -> None:
-        able: Any = driver
-        (refused,) = await able.amend([amend], now)
-        if refused is not None:
-            raise refused
-
-    call_store(target, change)
+    act(target, lambda operator: operator.actions.amend(amend))
     if target.json:
         rows_json = [{"field": field, "before": _plain(old), "after": _plain(new)} for field, old, new in changes]
         write_json({"id": info.job.id, "changes": rows_json})
@@ -96,7 +89,7 @@ def _amend(target: Target, info: JobInfo, options: dict[str, Any], data: bytes |
             metadata=_entries(options["metadata"]) or UNSET,
             **given,
         )
-        codec, signature = _codec(target, info.job, data)
+        codec, signature = (JsonCodec(), None) if data is None else codec_of(target, info.job, "--payload-json")
         return changes.of(info.job, codec, signature)
     except (TypeError, ValueError) as error:
         raise usage_error(str(error)) from error
@@ -116,18 +109,18 @@ def _entries(typed: tuple[str, ...]) -> dict[str, str | None]:
     return found
 
 
-def _codec(target: Target, job: JobRecord, data: bytes | None) -> tuple[Codec, Signature | None]:
-    """What writes new arguments: the task of --app, else JSON."""
+def codec_of(target: Target, job: JobRecord, option: str) -> tuple[Codec, Signature | None]:
+    """What reads and writes the arguments of a job: the task of --app, else JSON."""
     harbor = target.harbor
-    if data is None or harbor is None:
-        if data is not None and not _is_object(job.payload):
+    if harbor is None:
+        if not _is_object(job.payload):
             raise usage_error(
-                "--payload-json: the stored arguments are not a JSON object; pass --app, which can write them"
+                f"{option}: the stored arguments are not a JSON object; pass --app, which can read and write them"
             )
         return JsonCodec(), None
     task = harbor.tasks.get(job.type)
     if task is None:
-        raise usage_error(f"--payload-json: {target.app} has no task {job.type!r}; omit --app to change it anyway")
+        raise usage_error(f"{option}: {target.app} has no task {job.type!r}; omit --app to change it anyway")
     return harbor.codec, task.handler.signature
 
 

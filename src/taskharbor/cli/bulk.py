@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -15,7 +15,8 @@ from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target
 from taskharbor.cli.text import one_line
 from taskharbor.drivers.contract import Driver
-from taskharbor.model.errors import JobNotFound, TaskHarborError
+from taskharbor.model.errors import JobNotFound, TaskHarborError, WrongState
+from taskharbor.model.job import State
 from taskharbor.ops.ids import is_prefix, job_id
 
 
@@ -26,14 +27,6 @@ class BulkResult:
     done: list[str] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, ids: Sequence[str], errors: Sequence[TaskHarborError | None]) -> BulkResult:
-        """Pair ids with what the driver returned for each."""
-        result = cls()
-        for id, error in zip(ids, errors, strict=True):
-            result.add(id, error)
-        return result
-
     def add(self, id: str, error: TaskHarborError | None) -> None:
         """Record the outcome for one more job."""
         if error is None:
@@ -42,13 +35,9 @@ class BulkResult:
             self.refused.append((id, str(error)))
 
     def plus(self, ids: Sequence[str], errors: Sequence[TaskHarborError | None]) -> BulkResult:
-        """This result and what the driver returned for further ids."""
-        self += BulkResult.of(ids, errors)
-        return self
-
-    def __iadd__(self, other: BulkResult) -> BulkResult:
-        self.done += other.done
-        self.refused += other.refused
+        """This result and what was returned for further ids."""
+        for id, error in zip(ids, errors, strict=True):
+            self.add(id, error)
         return self
 
 
@@ -70,14 +59,35 @@ def meant(target: Target, typed: Sequence[str]) -> tuple[list[str], BulkResult]:
     return call_store(target, read), result
 
 
-def finish(result: BulkResult, what: str, target: Target) -> None:
+def would_change(target: Target, typed: Sequence[str], states: Collection[State], what: str) -> None:
+    """Print what a command would do with the jobs of these ids; exit with code 1 if it would refuse one."""
+    found, result = meant(target, typed)
+
+    async def read(driver: Driver, now: datetime) -> BulkResult:
+        for id in found:
+            try:
+                info = await driver.inspect(id, now)
+            except JobNotFound as error:
+                result.add(id, error)
+                continue
+            takes = " and ".join(state.value for state in State if state in states)
+            wrong = WrongState(f"job {id} is {info.state}; this takes {takes}")
+            result.add(id, None if info.state in states else wrong)
+        return result
+
+    finish(call_store(target, read), what, target, dry_run=True)
+
+
+def finish(result: BulkResult, what: str, target: Target, *, dry_run: bool = False) -> None:
     """Print the result; exit with code 1 if a job was refused."""
+    one, many = ("would be", "would be") if dry_run else ("was", "were")
     if target.json:
-        write_json({"done": result.done, "refused": [{"id": id, "error": error} for id, error in result.refused]})
+        refused = [{"id": id, "error": error} for id, error in result.refused]
+        write_json({"would" if dry_run else "done": result.done, "refused": refused})
     elif len(result.done) == 1:
-        write(f"{one_line(result.done[0])} was {what}")
+        write(f"{one_line(result.done[0])} {one} {what}")
     elif result.done or not result.refused:
-        write(f"{len(result.done)} jobs were {what}")
+        write(f"{len(result.done)} jobs {many} {what}")
     if not target.json:
         for _, error in result.refused:
             click.echo(f"taskharbor: {safe_text(error)}", err=True)

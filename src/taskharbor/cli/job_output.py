@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from taskharbor.cli import json_output
+from taskharbor.cli.acting import reveal
 from taskharbor.cli.output import at_terminal, write, write_facts, write_json, write_table
-from taskharbor.cli.redaction import Redaction
+from taskharbor.cli.redaction import HIDDEN, Redaction
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import Column
 from taskharbor.cli.target import Target
@@ -34,43 +35,51 @@ _SECONDS = {"waited_seconds": "waited", "ran_seconds": "ran", "timeout": "timeou
 _FIRST = ("id", "type", "queue", "state", "progress", "began_at", "ran_on", "waited_seconds", "ran_seconds")
 
 
-def read_one(target: Target, typed: str, check: Callable[[Driver], object] | None = None) -> tuple[JobInfo, datetime]:
-    """The job that was meant, and the store's time. `check`: called with the driver first, and may raise."""
+def read_one(
+    target: Target, typed: str, check: Callable[[Driver], object] | None = None, redaction: Redaction = HIDDEN
+) -> tuple[JobInfo, datetime]:
+    """The job that was meant, and the store's time. `check`: called with the driver first, and may raise.
+
+    That a payload will be shown is written into the audit.
+    """
 
     async def read(driver: Driver, now: datetime) -> tuple[JobInfo, datetime]:
         if check is not None:
             check(driver)
-        return await find_job(driver, typed, now), now
+        info = await find_job(driver, typed, now)
+        await reveal(driver, now, redaction, [info.job.id])
+        return info, now
 
     return call_store(target, read)
 
 
 def write_job(target: Target, typed: str, redaction: Redaction) -> None:
     """Print a job in full."""
-    info, now = read_one(target, typed)
+    info, now = read_one(target, typed, redaction=redaction)
     facts = json_output.whole(info, redaction, now)
     if target.json:
         write_json(facts, one=any(isinstance(facts[name], msgspec.Raw) for name in ("payload", "result")))
         return
-    write_facts(_lines(facts, tries_of(info), now))
+    write_facts(job_lines(facts, tries_of(info), now))
     if facts["executions"]:
         write("")
-        _write_executions(facts["executions"], facts["missing"], now)
+        write_executions(facts["executions"], facts["missing"], now)
 
 
 def write_attempts(target: Target, typed: str, redaction: Redaction) -> None:
     """Print the executions of a job."""
-    info, now = read_one(target, typed)
+    info, now = read_one(target, typed, redaction=redaction)
     rows, missing = json_output.executions(info, redaction, now)
     if target.json:
         write_json({"id": info.job.id, "missing": missing, "attempts": rows})
     elif rows or missing:
-        _write_executions(rows, missing, now)
+        write_executions(rows, missing, now)
     else:
         write(f"job {info.job.id} has not run yet")
 
 
-def _write_executions(rows: Sequence[dict[str, Any]], missing: int, now: datetime) -> None:
+def write_executions(rows: Sequence[dict[str, Any]], missing: int, now: datetime) -> None:
+    """Print executions as a table, each with its error."""
     cells = [
         [
             str(row["number"]),
@@ -90,9 +99,11 @@ def _write_executions(rows: Sequence[dict[str, Any]], missing: int, now: datetim
         write(f"{missing} more of which no record is kept")
 
 
-def _lines(facts: dict[str, Any], tries: int, now: datetime) -> Iterator[tuple[str, str]]:
-    """The facts that are not empty, formatted for a person."""
-    for name in dict.fromkeys((*_FIRST, *facts)):
+def job_lines(
+    facts: dict[str, Any], tries: int, now: datetime, first: Sequence[str] = _FIRST
+) -> Iterator[tuple[str, str]]:
+    """The facts that are not empty, formatted for a person; those that `first` names at the top."""
+    for name in dict.fromkeys((*first, *facts)):
         value = facts[name]
         if name == "attempts":
             failed = f", {value} failed" if value else ""

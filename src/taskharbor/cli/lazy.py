@@ -31,6 +31,19 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(self.entries.items()))
 
 
+class DefaultGroup(click.Group):
+    """A group in which one command may be left out: `dlq operations` is `dlq operations list`."""
+
+    def __init__(self, *args: Any, default: str, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+
 def load(name: str) -> click.Command:
     """Import and return the command `name`."""
     module = importlib.import_module(f"taskharbor.cli.commands.{name}")

@@ -26,7 +26,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.model.bounds import check_name
 from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock
 from taskharbor.model.codec import Codec, JsonCodec
-from taskharbor.model.events import Observer, Observers
+from taskharbor.model.events import Event, Observer, Observers
 from taskharbor.model.job import DEFAULT_QUEUE, FlowInfo
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import Duration
@@ -102,9 +102,18 @@ class Client(StoreCalls, ClosedAfterBlock):
         self._drivers = DriverPerLoop(driver_or_dsn, self.clock)
         self.awaited: StoreAccess = AwaitedAccess(self._drivers)
 
+    @property
+    def observers(self) -> Observers:
+        """The observers of what this client does."""
+        return self._observers
+
     def observe(self, observer: Observer) -> None:
         """Add an observer of what this client does."""
         self._observers.add(observer)
+
+    def emit(self, event: Event) -> None:
+        """Tell the observers of something that this client did."""
+        self._observers.emit(event)
 
     # Enqueueing ----------------------------------------------------------------------------------------------
 

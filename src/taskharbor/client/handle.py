@@ -146,13 +146,16 @@ class JobHandle(JobRecordCalls, Generic[R_co]):
         while (info := await self._in_time(watch.next, self._client.awaited)) is not None:
             yield info
 
-    def cancel(self, *, call_timeout: Duration | None = None) -> None:
-        """Cancel the job unless it has ended (WrongState). A running handler receives it with its next heartbeat."""
-        self._client.blocking(lambda access: self._cancel(access, call_timeout), "handle.cancel", call_timeout)
+    def cancel(self, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
+        """Cancel the job unless it has ended (WrongState). A running handler receives it with its next heartbeat.
 
-    async def acancel(self, *, call_timeout: Duration | None = None) -> None:
+        With `by`, a name, it is in the audit: programs also cancel jobs as a part of their own work.
+        """
+        self._client.blocking(lambda access: self._cancel(access, by, call_timeout), "handle.cancel", call_timeout)
+
+    async def acancel(self, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
         """The same, awaited."""
-        await self._cancel(self._client.awaited, call_timeout)
+        await self._cancel(self._client.awaited, by, call_timeout)
 
     def requeue(
         self,
@@ -160,15 +163,19 @@ class JobHandle(JobRecordCalls, Generic[R_co]):
         run_at: datetime | None = None,
         delay: Duration | None = None,
         reset_attempts: bool = True,
+        by: str | None = None,
         call_timeout: Duration | None = None,
     ) -> None:
         """Bring the job back if it is dead or cancelled (WrongState), to run now, at `run_at` or after `delay`.
 
         It has all its attempts again; with `reset_attempts=False` those that it had left. If a workflow took its place
-        and failed, the dead jobs of that workflow come back, and it goes on where it failed.
+        and failed, the dead jobs of that workflow come back, and it goes on where it failed. `by`: who does it, for
+        the audit; else the user of this process.
         """
         again = checked_again(run_at, delay, reset_attempts)
-        self._client.blocking(lambda access: self._requeue(access, again, call_timeout), "handle.requeue", call_timeout)
+        self._client.blocking(
+            lambda access: self._requeue(access, again, by, call_timeout), "handle.requeue", call_timeout
+        )
 
     async def arequeue(
         self,
@@ -176,20 +183,26 @@ class JobHandle(JobRecordCalls, Generic[R_co]):
         run_at: datetime | None = None,
         delay: Duration | None = None,
         reset_attempts: bool = True,
+        by: str | None = None,
         call_timeout: Duration | None = None,
     ) -> None:
         """The same, awaited."""
         again = checked_again(run_at, delay, reset_attempts)
-        await self._requeue(self._client.awaited, again, call_timeout)
+        await self._requeue(self._client.awaited, again, by, call_timeout)
 
     async def _status(self, access: StoreAccess, call_timeout: Duration | None) -> State:
         return (await self._read(self._client.budget(access, call_timeout, "status"))).state
 
-    async def _cancel(self, access: StoreAccess, call_timeout: Duration | None) -> None:
-        await self._client.lookup.cancel_job(self.id, self._client.budget(access, call_timeout, "cancel"))
+    async def _cancel(self, access: StoreAccess, by: str | None, call_timeout: Duration | None) -> None:
+        budget = self._client.budget(access, call_timeout, "cancel")
+        if by is None:
+            await self._client.lookup.cancel_job(self.id, budget)
+        else:
+            await self._audited("cancel", by, budget, lambda: self._client.lookup.cancel_job(self.id, budget))
 
-    async def _requeue(self, access: StoreAccess, again: Again, call_timeout: Duration | None) -> None:
-        await self._client.lookup.requeue_job(self.id, again, self._client.budget(access, call_timeout, "requeue"))
+    async def _requeue(self, access: StoreAccess, again: Again, by: str | None, call_timeout: Duration | None) -> None:
+        budget = self._client.budget(access, call_timeout, "requeue")
+        await self._audited("requeue", by, budget, lambda: self._client.lookup.requeue_job(self.id, again, budget))
 
     # Waiting -------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from taskharbor.client.bulk_calls import BulkCalls
 from taskharbor.client.listing import Listing, at_least_one, one_of
 from taskharbor.client.retries import with_retries
 from taskharbor.drivers.features import ATTEMPTS, FILTERS, offers, require
@@ -41,7 +42,7 @@ class Count(msgspec.Struct, frozen=True):
         return f"{self.n}+" if self.capped else str(self.n)
 
 
-class Jobs(Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=True):
+class Jobs(BulkCalls, Listing[JobInfo], msgspec.Struct, frozen=True, kw_only=True):
     """A filter for jobs: a value, which reads nothing until it is asked. None stands for any.
 
     >>> from taskharbor import Harbor

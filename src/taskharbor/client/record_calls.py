@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from taskharbor.model.times import Duration
 
 if TYPE_CHECKING:
     from taskharbor.client.access import StoreAccess
+    from taskharbor.client.budget import Budget
     from taskharbor.client.client import Client
     from taskharbor.client.job_control import Amendment
     from taskharbor.model.attempts import Attempt
@@ -80,6 +81,7 @@ class JobRecordCalls:
         timeout: Duration | UnsetType | None = UNSET,
         metadata: Mapping[str, str | None] | UnsetType = UNSET,
         expect: JobInfo | None = None,
+        by: str | None = None,
         call_timeout: Duration | None = None,
     ) -> None:
         """Change a job that is neither running nor done (WrongState). What is not given stays as it is.
@@ -87,11 +89,12 @@ class JobRecordCalls:
         `payload`: arguments to replace, by name; the others stay. The handle of a task checks them against its
         signature. `run_at=None`: at once. `timeout=None`: no limit. `metadata`: entries to replace, None removes one.
         `expect`: what `info()` returned; WrongState if the job was reserved or amended since. Without it a job that
-        changes meanwhile is read again, five times at most.
+        changes meanwhile is read again, five times at most. `by`: who does it, for the audit; else the user of this
+        process.
         """
         made = self._amendment(payload, run_at, priority, max_attempts, timeout, metadata, expect)
         self._client.blocking(
-            lambda access: made.make(self._client.budget(access, call_timeout, "amend")),
+            lambda access: self._amend(access, made, by, call_timeout),
             "handle.amend",
             call_timeout,
             needs=("amend",),
@@ -107,24 +110,26 @@ class JobRecordCalls:
         timeout: Duration | UnsetType | None = UNSET,
         metadata: Mapping[str, str | None] | UnsetType = UNSET,
         expect: JobInfo | None = None,
+        by: str | None = None,
         call_timeout: Duration | None = None,
     ) -> None:
         """The same, awaited."""
         made = self._amendment(payload, run_at, priority, max_attempts, timeout, metadata, expect)
-        await made.make(self._client.budget(self._client.awaited, call_timeout, "amend"))
+        await self._amend(self._client.awaited, made, by, call_timeout)
 
-    def delete(self, *, call_timeout: Duration | None = None) -> None:
+    def delete(self, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
         """Forget the job, in whatever state it is; WrongState while unfinished jobs depend on it.
 
-        What a running handler returns is then refused. A workflow that took the job's place goes on.
+        What a running handler returns is then refused. A workflow that took the job's place goes on. `by`: who does
+        it, for the audit; else the user of this process.
         """
         self._client.blocking(
-            lambda access: self._delete(access, call_timeout), "handle.delete", call_timeout, needs=("delete",)
+            lambda access: self._delete(access, by, call_timeout), "handle.delete", call_timeout, needs=("delete",)
         )
 
-    async def adelete(self, *, call_timeout: Duration | None = None) -> None:
+    async def adelete(self, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
         """The same, awaited."""
-        await self._delete(self._client.awaited, call_timeout)
+        await self._delete(self._client.awaited, by, call_timeout)
 
     async def _info(self, access: StoreAccess, call_timeout: Duration | None, what: str = "info") -> JobInfo:
         from taskharbor.client.job_control import read_record
@@ -145,10 +150,20 @@ class JobRecordCalls:
 
         return read_note((await self._info(access, call_timeout, "progress")).job.note)
 
-    async def _delete(self, access: StoreAccess, call_timeout: Duration | None) -> None:
+    async def _delete(self, access: StoreAccess, by: str | None, call_timeout: Duration | None) -> None:
         from taskharbor.client.job_control import delete_record
 
-        await delete_record(self._client, self.id, self._client.budget(access, call_timeout, "delete"))
+        budget = self._client.budget(access, call_timeout, "delete")
+        await self._audited("delete", by, budget, lambda: delete_record(self._client, self.id, budget))
+
+    async def _amend(self, access: StoreAccess, made: Amendment, by: str | None, call_timeout: Duration | None) -> None:
+        budget = self._client.budget(access, call_timeout, "amend")
+        await self._audited("amend", by, budget, lambda: made.make(budget))
+
+    async def _audited(self, action: str, by: str | None, budget: Budget, act: Callable[[], Awaitable[None]]) -> None:
+        from taskharbor.client.audit import audited
+
+        await audited(self._client, action, by, budget, act, ids=(self.id,))
 
     def _amendment(
         self,

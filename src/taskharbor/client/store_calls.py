@@ -6,7 +6,7 @@ Everything here is for operators, so its parts are loaded by the first call: a p
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
 
 from taskharbor.client.listing import at_least_one
 from taskharbor.client.retries import with_retries
@@ -18,12 +18,30 @@ if TYPE_CHECKING:
     import builtins
 
     from taskharbor.client.access import StoreAccess
+    from taskharbor.client.audit import Audit
     from taskharbor.client.client import Client
     from taskharbor.client.flows import Flows
     from taskharbor.client.handle import JobHandle
     from taskharbor.client.jobs import Jobs
+    from taskharbor.client.operation import Operation
     from taskharbor.client.queue_info import QueueInfo
     from taskharbor.tasks.task import Task
+
+
+class JobFilterArguments(TypedDict, total=False):
+    """The arguments of `jobs`, without `state`."""
+
+    queue: str | None
+    type: str | Task[..., Any] | None
+    group: str | None
+    flow: str | None
+    error: str | builtins.type[BaseException] | None
+    fingerprint: str | None
+    since: datetime | None
+    until: datetime | None
+    newest: bool
+    call_timeout: Duration | None
+
 
 PAUSE_IN_DOUBT = "The queue may or may not be paused; call again: that does no harm"
 COUNTS_CAP_JOBS = 100_000
@@ -81,6 +99,35 @@ class StoreCalls:
             newest=newest,
             call_timeout=call_timeout,
         )
+
+    def dead(self, **filter: Unpack[JobFilterArguments]) -> Jobs:
+        """Dead jobs by filter: `jobs(state="dlq", …)`."""
+        if "state" in filter:
+            raise TypeError("dead: expected no state=, because it is 'dlq'; use jobs(state=…)")
+        return self.jobs(state=State.DLQ, **filter)
+
+    def operation(self, id: str) -> Operation:
+        """A bulk operation by its id; reads nothing yet."""
+        from taskharbor.client.operation import Operation
+
+        check_name(id, "id")
+        return Operation(self._caller, id)
+
+    def audit(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: str | None = None,
+        call_timeout: Duration | None = None,
+    ) -> Audit:
+        """Who changed what, the newest first: a value to iterate, `for` or `async for`; reads nothing yet.
+
+        Kept for 90 days. `until` is exclusive; `by` is the name that the action was made with.
+        """
+        from taskharbor.client.audit import checked_audit
+
+        return checked_audit(self._caller, since=since, until=until, by=by, call_timeout=call_timeout)
 
     def flows(
         self,
@@ -154,35 +201,38 @@ class StoreCalls:
         """The same, awaited."""
         return await self._read_queues(self._caller.awaited, call_timeout)
 
-    def pause(self, queue: str, *, call_timeout: Duration | None = None) -> None:
-        """Stop workers from taking jobs of a queue. What runs goes on; pausing twice does nothing."""
+    def pause(self, queue: str, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
+        """Stop workers from taking jobs of a queue. What runs goes on; pausing twice does nothing.
+
+        `by`: who does it, for the audit; else the user of this process.
+        """
         check_name(queue, "queue")
         self._caller.blocking(
-            lambda access: self._pause(access, queue, call_timeout),
+            lambda access: self._pause(access, queue, by, call_timeout),
             f"{self._called}.pause",
             call_timeout,
             needs=("pause",),
         )
 
-    async def apause(self, queue: str, *, call_timeout: Duration | None = None) -> None:
+    async def apause(self, queue: str, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
         """The same, awaited."""
         check_name(queue, "queue")
-        await self._pause(self._caller.awaited, queue, call_timeout)
+        await self._pause(self._caller.awaited, queue, by, call_timeout)
 
-    def resume(self, queue: str, *, call_timeout: Duration | None = None) -> None:
+    def resume(self, queue: str, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
         """Let workers take jobs of a queue again."""
         check_name(queue, "queue")
         self._caller.blocking(
-            lambda access: self._resume(access, queue, call_timeout),
+            lambda access: self._resume(access, queue, by, call_timeout),
             f"{self._called}.resume",
             call_timeout,
             needs=("resume",),
         )
 
-    async def aresume(self, queue: str, *, call_timeout: Duration | None = None) -> None:
+    async def aresume(self, queue: str, *, by: str | None = None, call_timeout: Duration | None = None) -> None:
         """The same, awaited."""
         check_name(queue, "queue")
-        await self._resume(self._caller.awaited, queue, call_timeout)
+        await self._resume(self._caller.awaited, queue, by, call_timeout)
 
     def is_paused(self, queue: str, *, call_timeout: Duration | None = None) -> bool:
         """Whether a queue is paused."""
@@ -218,15 +268,33 @@ class StoreCalls:
 
         return await read_queues(self._caller, self._caller.budget(access, call_timeout, "queues"))
 
-    async def _pause(self, access: StoreAccess, queue: str, call_timeout: Duration | None) -> None:
+    async def _pause(self, access: StoreAccess, queue: str, by: str | None, call_timeout: Duration | None) -> None:
+        from taskharbor.client.audit import audited
+
         budget = self._caller.budget(access, call_timeout, "pause")
         budget.doubt = lambda: PAUSE_IN_DOUBT
-        await with_retries(lambda driver: driver.pause(queue), budget)
+        await audited(
+            self._caller,
+            "pause",
+            by,
+            budget,
+            lambda: with_retries(lambda driver: driver.pause(queue), budget),
+            target=queue,
+        )
 
-    async def _resume(self, access: StoreAccess, queue: str, call_timeout: Duration | None) -> None:
+    async def _resume(self, access: StoreAccess, queue: str, by: str | None, call_timeout: Duration | None) -> None:
+        from taskharbor.client.audit import audited
+
         budget = self._caller.budget(access, call_timeout, "resume")
         budget.doubt = lambda: PAUSE_IN_DOUBT
-        await with_retries(lambda driver: driver.resume(queue), budget)
+        await audited(
+            self._caller,
+            "resume",
+            by,
+            budget,
+            lambda: with_retries(lambda driver: driver.resume(queue), budget),
+            target=queue,
+        )
 
     async def _is_paused(self, access: StoreAccess, queue: str, call_timeout: Duration | None) -> bool:
         budget = self._caller.budget(access, call_timeout, "is_paused")

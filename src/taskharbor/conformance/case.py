@@ -46,6 +46,8 @@ THEMES = (
     "amend",
     "flow_listing",
     "figures",
+    "seen",
+    "audit",
     "field_bounds",
     "argument_bounds",
     "extremes",

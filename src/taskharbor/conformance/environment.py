@@ -33,7 +33,8 @@ from taskharbor.drivers import (
     TaskHarborError,
     features_of,
 )
-from taskharbor.drivers.features import ATTEMPTS, FIGURES, FIGURES_KEPT_FOR, FullDriver
+from taskharbor.drivers.features import ATTEMPTS, AUDIT, FIGURES, FIGURES_KEPT_FOR, FullDriver
+from taskharbor.model.audit import AUDIT_KEPT_FOR
 
 T = TypeVar("T")
 Damage: TypeAlias = Callable[[Any, str, Any], Awaitable[None] | None]
@@ -341,6 +342,11 @@ class Environment:
         late = self.now + timedelta(days=1)
         if self.offers(FIGURES):
             await self.full.add_figures([], late + FIGURES_KEPT_FOR)
+        if self.offers(AUDIT):
+            for _ in range(20):  # a call forgets no more than 1,000 entries
+                if not (await self.full.audit(until=late, limit=1)).items:
+                    break
+                await self.full.put_audit([], late + AUDIT_KEPT_FOR)
         left = sorted(self.used.intersection(await self.driver.queues()))
         for queue in left:
             await self.driver.resume(queue)

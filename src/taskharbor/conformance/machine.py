@@ -23,7 +23,8 @@ except ModuleNotFoundError as error:
 
 from msgspec.structs import replace
 
-from taskharbor.conformance.environment import BASE, settled
+from taskharbor.conformance.actions import FLOWS, LEASES, QUEUES, SECOND, WORKERS, a_job, an_action, index
+from taskharbor.conformance.environment import BASE, MS, settled
 from taskharbor.conformance.twins import Twins
 from taskharbor.drivers import (
     Ack,
@@ -36,73 +37,19 @@ from taskharbor.drivers import (
     Lease,
     Outcome,
     Retry,
+    Seen,
     State,
+    StoredAudit,
 )
-from taskharbor.drivers.features import AMEND, ATTEMPTS, FILTERS
+from taskharbor.drivers.features import AMEND, ATTEMPTS, AUDIT, FILTERS, SEEN
 from taskharbor.drivers.features import FLOWS as FLOWS_LISTED
 
 MakeDriver: TypeAlias = Callable[[], Driver | Awaitable[Driver]]
 Clean: TypeAlias = Callable[[Driver], Awaitable[None] | None]
 
-SECOND = timedelta(seconds=1)
-MS = timedelta(milliseconds=1)
-LEASES = (5, 10, 30)
-QUEUES = ("a", "b")
-FLOWS = ("f", "g")
-WORKERS = ("w", "v")
 COMPARE_ALL_EVERY = 5
 PROFILES = ("mixed", "mixed", "one group", "flow")
 """What a run is about. In a mixed one jobs seldom meet, so some runs have one group only, or one flow."""
-
-index = st.integers(0, 63)
-few = st.integers(0, 2)
-coin = st.booleans()
-when = st.sampled_from([None, None, None, -1, 5, 10])
-a_job = st.tuples(
-    few,  # queue: two of three are the first
-    st.sampled_from([None, None, "g", "g", "h"]),  # group
-    st.sampled_from([0, 0, 0, 1, 2]),  # group_limit
-    st.integers(-1, 1),  # priority
-    when,  # run_at
-    st.sampled_from([None, None, None, "k", "l"]),  # idempotency key
-    st.one_of(st.just([]), st.lists(index, max_size=2)),  # depends_on
-    st.sampled_from([None, None, None, None, -1, 0, 1]),  # keep_for: around the retention, in units of 5 s
-    st.sampled_from([None, None, *FLOWS]),
-)
-# Which lease (two numbers), kind, run_at, plain, spawn, flag, and what is written of the execution.
-an_outcome = st.tuples(
-    index, st.integers(0, 15), st.integers(0, 5), when, coin, st.lists(a_job, max_size=2), coin, st.integers(0, 3)
-)
-# Which job, whether the editor saw it as it is, which fields, run_at, priority.
-an_amend = st.tuples(index, st.integers(0, 5), st.integers(0, 7), when, st.integers(-1, 1))
-
-# What a step may do: the name of a method, its weight, and its arguments.
-ACTIONS: dict[str, tuple[int, tuple[st.SearchStrategy[Any], ...]]] = {
-    "enqueue": (7, (st.lists(a_job, min_size=1, max_size=4), st.integers(0, 9))),
-    "reserve": (12, (st.sampled_from([0, 1, 2, 2, 3, 3]), st.sampled_from([0, 1, 2, 3, 9]), few, st.integers(0, 1))),
-    "settle": (8, (st.lists(an_outcome, min_size=1, max_size=3),)),
-    "ack": (2, (st.integers(1, 3),)),
-    "settle_again": (4, (st.integers(1, 4),)),
-    "extend": (3, (st.lists(st.tuples(index, st.integers(0, 15)), min_size=1, max_size=3), few, coin)),
-    "amend": (4, (st.lists(an_amend, min_size=1, max_size=3),)),
-    "search": (
-        3,
-        (few, st.sampled_from([None, None, None, None, *State]), coin, st.integers(0, 3), st.integers(-9, 9)),
-    ),
-    "list_flows": (1, (few, st.sampled_from([None, *FlowStatus]), coin)),
-    "release": (1, (st.integers(0, 1), few)),
-    "pause": (1, (st.integers(0, 1), st.integers(0, 3))),
-    "cancel": (3, (st.lists(index, min_size=1, max_size=2),)),
-    "requeue": (3, (st.lists(index, min_size=1, max_size=4), when, coin)),
-    "delete": (3, (st.lists(index, min_size=1, max_size=2),)),
-    "prune": (1, (st.sampled_from([0, 0, 5, 20]),)),
-    "cancel_flow": (1, (st.integers(0, 1),)),
-    "begin_flow_anew": (1, (st.integers(0, 1), st.lists(a_job, min_size=1, max_size=2))),
-    "advance": (10, (st.integers(0, 7),)),
-}
-an_action = st.one_of(
-    [st.tuples(st.just(name), *given) for name, (weight, given) in ACTIONS.items() for _ in range(weight)]
-)
 
 
 class Machine(RuleBasedStateMachine):
@@ -122,6 +69,7 @@ class Machine(RuleBasedStateMachine):
         self.steps = 0
         self.features = self.twins.features
         self.sent: list[list[Outcome]] = []
+        self.seen: dict[str, list[Seen]] = {}  # of each job, what it was and what it is
 
     def teardown(self) -> None:
         try:
@@ -330,14 +278,50 @@ class Machine(RuleBasedStateMachine):
     def pause(self, queue: int, on: int) -> None:
         self._run(self.twins.pause(self.prefix + QUEUES[queue], on == 0))
 
-    def cancel(self, picks: list[int]) -> None:
-        self._run(self.twins.cancel(self._ids(picks)))
+    def cancel(self, picks: list[int], seen: int | None) -> None:
+        ids = self._ids(picks)
+        self._run(self.twins.cancel(ids, self._seen(ids, seen)))
 
-    def requeue(self, picks: list[int], run_at: int | None, reset: bool) -> None:
-        self._run(self.twins.requeue(self._ids(picks), self._moment(run_at), reset))
+    def requeue(self, picks: list[int], run_at: int | None, reset: bool, seen: int | None) -> None:
+        ids = self._ids(picks)
+        self._run(self.twins.requeue(ids, self._moment(run_at), reset, self._seen(ids, seen)))
 
-    def delete(self, picks: list[int]) -> None:
-        self._run(self.twins.delete(self._ids(picks)))
+    def delete(self, picks: list[int], seen: int | None) -> None:
+        ids = self._ids(picks)
+        self._run(self.twins.delete(ids, self._seen(ids, seen)))
+
+    def _seen(self, ids: Sequence[str], how: int | None) -> list[Seen] | None:
+        """Half of them as they are, a quarter as they were before that, and a quarter as they have never been."""
+        if how is None or SEEN not in self.features:
+            return None
+        return [self._seen_one(self.seen.get(id) or [Seen(0)], how >> 2 * place & 3) for place, id in enumerate(ids)]
+
+    def _seen_one(self, known: Sequence[Seen], how: int) -> Seen:
+        if how < 3:
+            return known[-2 if how == 2 and len(known) > 1 else -1]
+        last, end = known[-1], None if known[-1].finished_at else self.twins.now
+        changes = ({"deliveries": last.deliveries + 1}, {"edits": last.edits + 1}, {"finished_at": end})
+        return replace(last, **changes[self.steps % 3])
+
+    def audit(
+        self, given: list[tuple[int, timedelta, int]], limit: int, by: int | None, bounds: int, pick: int
+    ) -> None:
+        """Entries are stored, and others read."""
+        if AUDIT not in self.features:
+            return
+        name, now, data = self.prefix.__add__, self.twins.now, b"%d" % self.steps
+        entries = [
+            StoredAudit(id=name(f"e{number}"), at=now + ago, by=name(f"by{by}"), data=data) for number, ago, by in given
+        ]
+        self._run(self.twins.put_audit(entries))
+        moments = [entry.at for entry in self.twins.model.entries.values()]
+        moment = moments[pick % len(moments)] + (pick % 3 == 0) * MS if moments else now
+        asked: dict[str, Any] = {
+            "since": moment if bounds in (1, 3) else None,
+            "until": moment if bounds in (2, 3) else None,
+            "by": None if by is None else name(f"by{by}"),
+        }
+        self._run(self.twins.read_audit(limit + 1 if not self.prefix else 500, **asked))
 
     def prune(self, ago: int) -> None:
         self._run(self.twins.prune(self.twins.now - ago * SECOND))
@@ -369,6 +353,11 @@ class Machine(RuleBasedStateMachine):
     def agree(self) -> None:
         self.steps += 1
         self._run(self.twins.compare() if self.steps % COMPARE_ALL_EVERY else self.twins.compare_all())
+        for id, job in self.twins.model.jobs.items():
+            seen = Seen(job.record.deliveries, job.record.edits, job.record.finished_at)
+            known = self.seen.setdefault(id, [])
+            if not known or known[-1] != seen:
+                self.seen[id] = [*known[-1:], seen]
 
 
 def _pick(leases: Sequence[Lease], pick: int) -> Lease | None:

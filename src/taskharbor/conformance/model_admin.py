@@ -8,21 +8,36 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from taskharbor.conformance.model_store import UNFINISHED, ModelStore, Refusal
-from taskharbor.drivers import Amend, InvalidJob, JobNotFound, JobRecord, State, WrongState
+from taskharbor.drivers import Amend, InvalidJob, JobNotFound, JobRecord, Seen, State, StoredAudit, WrongState
 from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON
+from taskharbor.model.audit import AUDIT_KEPT_FOR
 
 
 class ModelAdmin(ModelStore):
-    """Requeue, amend, cancel, delete and prune."""
+    """Requeue, amend, cancel, delete and prune, and writing the audit."""
+
+    def unseen(self, id: str, seen: Sequence[Seen] | None, place: int) -> Refusal | None:
+        """Why a job is not changed, whatever its state: it is unknown, or not as the caller saw it."""
+        job = self.jobs.get(id)
+        if job is None:
+            return JobNotFound
+        record = job.record
+        now_seen = Seen(deliveries=record.deliveries, edits=record.edits, finished_at=record.finished_at)
+        return WrongState if seen is not None and seen[place] != now_seen else None
 
     def requeue(
-        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+        self,
+        ids: Sequence[str],
+        now: datetime,
+        run_at: datetime | None = None,
+        reset_attempts: bool = False,
+        seen: Sequence[Seen] | None = None,
     ) -> list[Refusal | None]:
         results: list[Refusal | None] = []
-        for id in ids:
-            job = self.jobs.get(id)
-            if job is None or job.lasting not in (State.DLQ, State.CANCELLED):
-                results.append(JobNotFound if job is None else WrongState)
+        for place, id in enumerate(ids):
+            refused, job = self.unseen(id, seen, place), self.jobs.get(id)
+            if refused is not None or job is None or job.lasting not in (State.DLQ, State.CANCELLED):
+                results.append(refused or WrongState)
                 continue
             self.cancelled_flows.discard(job.record.flow_id or "")
             attempts = 0 if reset_attempts else job.record.attempts
@@ -33,12 +48,18 @@ class ModelAdmin(ModelStore):
             results.append(None)
         return results
 
-    def cancel(self, ids: Sequence[str], now: datetime, reason: str = CANCELLED_REASON) -> list[Refusal | None]:
+    def cancel(
+        self,
+        ids: Sequence[str],
+        now: datetime,
+        seen: Sequence[Seen] | None = None,
+        reason: str = CANCELLED_REASON,
+    ) -> list[Refusal | None]:
         results: list[Refusal | None] = []
-        for id in ids:
-            job = self.jobs.get(id)
-            if job is None or job.lasting in (State.DONE, State.DLQ):
-                results.append(JobNotFound if job is None else WrongState)
+        for place, id in enumerate(ids):
+            refused, job = self.unseen(id, seen, place), self.jobs.get(id)
+            if refused is not None or job is None or job.lasting in (State.DONE, State.DLQ):
+                results.append(refused or WrongState)
                 continue
             if job.lasting is not State.CANCELLED:
                 self.finish(job, State.CANCELLED, now, reason=reason)
@@ -51,14 +72,15 @@ class ModelAdmin(ModelStore):
         if members:
             self.cancelled_flows.add(flow)
         unfinished = [id for id, job in members.items() if not job.state(now).terminal]
-        self.cancel(unfinished, now, FLOW_CANCELLED_REASON)
+        self.cancel(unfinished, now, reason=FLOW_CANCELLED_REASON)
         return len(unfinished)
 
-    def delete(self, ids: Sequence[str]) -> list[Refusal | None]:
+    def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[Refusal | None]:
         results: list[Refusal | None] = []
-        for id in ids:
-            if id not in self.jobs or self.needed(id):
-                results.append(WrongState if id in self.jobs else JobNotFound)
+        for place, id in enumerate(ids):
+            refused = self.unseen(id, seen, place)
+            if refused is not None or self.needed(id):
+                results.append(refused or WrongState)
                 continue
             self.forget(id)
             results.append(None)
@@ -111,3 +133,8 @@ class ModelAdmin(ModelStore):
         if job.lasting is None and ("run_at" in fields or "priority" in fields):
             self.join(job, now)
         return None
+
+    def put_audit(self, entries: Sequence[StoredAudit], now: datetime) -> None:
+        """Without a bound on what is forgotten in one call."""
+        self.entries |= {entry.id: entry for entry in entries}
+        self.entries = {id: entry for id, entry in self.entries.items() if entry.at >= now - AUDIT_KEPT_FOR}

@@ -9,12 +9,12 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from taskharbor.conformance.model_store import ModelStore
-from taskharbor.drivers import FlowInfo, FlowStatus, JobInfo, State, flow_status
+from taskharbor.drivers import FlowInfo, FlowStatus, JobInfo, State, StoredAudit, flow_status
 from taskharbor.drivers.graph import flow_info
 
 
 class ModelReading(ModelStore):
-    """Jobs, counts, queues, results and flows at a moment."""
+    """Jobs, counts, queues, results and flows at a moment, and the audit."""
 
     def info(self, id: str, now: datetime) -> JobInfo | None:
         job = self.jobs.get(id)
@@ -92,3 +92,14 @@ class ModelReading(ModelStore):
             if status in (None, state):
                 found.append(FlowInfo(id, state, nodes[0].job.created_at, nodes[-1].job.created_at, (), ()))
         return found
+
+    def audit(
+        self, since: datetime | None = None, until: datetime | None = None, by: str | None = None
+    ) -> list[StoredAudit]:
+        """All entries of these, the last one first."""
+        found = [
+            entry
+            for entry in self.entries.values()
+            if (since is None or since <= entry.at) and (until is None or entry.at < until) and by in (None, entry.by)
+        ]
+        return sorted(found, key=lambda entry: (entry.at, entry.id), reverse=True)

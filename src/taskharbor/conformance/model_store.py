@@ -18,6 +18,7 @@ from taskharbor.drivers import (
     Lease,
     Outcome,
     State,
+    StoredAudit,
     TaskHarborError,
 )
 from taskharbor.drivers.contract import FLOW_CANCELLED_REASON
@@ -73,6 +74,8 @@ class ModelStore:
     group_limits: dict[tuple[str, str], int] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
     cancelled_flows: set[str] = field(default_factory=set)
+    entries: dict[str, StoredAudit] = field(default_factory=dict)
+    """The audit, by id."""
     number: int = 0
     features: frozenset[str] = ALL_FEATURES
     """Those of the driver that it is compared with."""

@@ -29,6 +29,8 @@ from taskharbor.drivers import (
     JobRecord,
     Lease,
     Outcome,
+    Seen,
+    StoredAudit,
     TaskHarborError,
     features_of,
 )
@@ -67,6 +69,8 @@ class Twins:
         """Every lease as it was granted, the newest last."""
         self.ids: list[str] = []
         """Every id that was tried, stored or not."""
+        self.entries: set[str] = set()
+        """The ids of all entries of the audit."""
         self._ended = False
 
     async def enqueue(self, jobs: Sequence[JobRecord]) -> None:
@@ -133,14 +137,24 @@ class Twins:
         (self.model.paused.add if on else self.model.paused.discard)(queue)
         assert await self.subject.is_paused(queue) is on
 
-    async def cancel(self, ids: Sequence[str]) -> None:
+    async def cancel(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> None:
+        """`seen` only where the driver offers it, here and below."""
         self._ended = True
-        found, expected = await self.subject.cancel(ids, self.now), self.model.cancel(ids, self.now)
+        expected = self.model.cancel(ids, self.now, seen)
+        if seen is None:
+            found = await self.subject.cancel(ids, self.now)
+        else:
+            found = await self.full.cancel(ids, self.now, seen)
         assert classes(found) == expected, f"cancel: {classes(found)}, expected {expected}"
 
-    async def requeue(self, ids: Sequence[str], run_at: datetime | None, reset_attempts: bool) -> None:
-        expected = self.model.requeue(ids, self.now, run_at, reset_attempts)
-        found = await self.subject.requeue(ids, self.now, run_at, reset_attempts)
+    async def requeue(
+        self, ids: Sequence[str], run_at: datetime | None, reset_attempts: bool, seen: Sequence[Seen] | None = None
+    ) -> None:
+        expected = self.model.requeue(ids, self.now, run_at, reset_attempts, seen)
+        if seen is None:
+            found = await self.subject.requeue(ids, self.now, run_at, reset_attempts)
+        else:
+            found = await self.full.requeue(ids, self.now, run_at, reset_attempts, seen)
         assert classes(found) == expected, f"requeue: {classes(found)}, expected {expected}"
         for id, result in zip(ids, found, strict=True):
             if result is None:
@@ -150,8 +164,9 @@ class Twins:
         found, expected = await self.full.amend(changes, self.now), self.model.amend(changes, self.now)
         assert classes(found) == expected, f"amend: {classes(found)}, expected {expected}"
 
-    async def delete(self, ids: Sequence[str]) -> None:
-        found, expected = await self.subject.delete(ids), self.model.delete(ids)
+    async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> None:
+        found = await (self.subject.delete(ids) if seen is None else self.full.delete(ids, seen))
+        expected = self.model.delete(ids, seen)
         assert classes(found) == expected, f"delete: {classes(found)}, expected {expected}"
         for id, result in zip(ids, found, strict=True):
             if result is None:
@@ -169,6 +184,24 @@ class Twins:
         self._ended = True
         found, expected = await self.subject.cancel_flow(flow, self.now), self.model.cancel_flow(flow, self.now)
         assert found == expected, f"cancel_flow cancelled {found} jobs, expected {expected}"
+
+    async def put_audit(self, entries: Sequence[StoredAudit]) -> None:
+        self.entries |= {entry.id for entry in entries}
+        self.model.put_audit(entries, self.now)
+        await self.full.put_audit(entries, self.now)
+
+    async def read_audit(self, limit: int, **asked: Any) -> None:
+        """The entries of this walk; a store that is shared may have others."""
+        found: list[StoredAudit] = []
+        cursor = None
+        while True:
+            page = await self.full.audit(limit=limit, cursor=cursor, **asked)
+            assert len(page.items) <= limit
+            found, cursor = [*found, *page.items], page.cursor
+            if cursor is None:
+                break
+        mine, expected = [entry for entry in found if entry.id in self.entries], self.model.audit(**asked)
+        assert mine == expected, f"{asked}: {mine}, expected {expected}"
 
     # Comparing
 

@@ -17,15 +17,18 @@ from taskharbor.drivers.features import (
     ALL_FEATURES,
     AmendDriver,
     AttemptsDriver,
+    AuditDriver,
     FiguresDriver,
     FiltersDriver,
     FlowsDriver,
+    SeenDriver,
     UpcomingDriver,
     features_of,
     offers,
 )
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.amendment import Amend
+from taskharbor.model.audit import AuditPage, StoredAudit
 from taskharbor.model.bounds import check_job, check_name, check_record, check_spawn, clean_error
 from taskharbor.model.errors import (
     BackendUnavailable,
@@ -50,6 +53,7 @@ from taskharbor.model.job import (
     JobInfo,
     JobRecord,
     Page,
+    Seen,
     State,
     WorkerInfo,
     flow_status,
@@ -69,6 +73,8 @@ __all__ = [
     "Amend",
     "AmendDriver",
     "AttemptsDriver",
+    "AuditDriver",
+    "AuditPage",
     "BackendUnavailable",
     "Cancelled",
     "Driver",
@@ -96,10 +102,13 @@ __all__ = [
     "Page",
     "Reserved",
     "Retry",
+    "Seen",
+    "SeenDriver",
     "SingleVerbs",
     "SqlDriver",
     "State",
     "StoreMissing",
+    "StoredAudit",
     "TaskHarborError",
     "Transaction",
     "TransactionFailed",

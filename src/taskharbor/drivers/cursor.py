@@ -8,12 +8,16 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
+from datetime import datetime
+
+from taskharbor.model.times import from_us, to_us
+
+_ID, _PLACE = b"1", b"2"  # what a cursor begins with: that of one listing is not one of another
 
 
 def encode_cursor(id: str) -> str:
     """The cursor of the page that begins behind this id."""
-    data = id.encode()
-    return base64.urlsafe_b64encode(b"1" + zlib.crc32(data).to_bytes(4, "big") + data).decode()
+    return _encode(_ID, id)
 
 
 def decode_cursor(cursor: str) -> str:
@@ -22,15 +26,42 @@ def decode_cursor(cursor: str) -> str:
     >>> decode_cursor(encode_cursor("01J"))
     '01J'
     """
+    return _decode(_ID, cursor)
+
+
+def encode_place(at: datetime, id: str) -> str:
+    """The cursor of the page of the audit that begins behind this entry."""
+    return _encode(_PLACE, f"{to_us(at)}:{id}")
+
+
+def decode_place(cursor: str) -> tuple[datetime, str]:
+    """The moment and the id of the entry behind which a page begins, or ValueError.
+
+    >>> decode_place(encode_place(from_us(0), "01J"))
+    (datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc), '01J')
+    """
+    at, _, id = _decode(_PLACE, cursor).partition(":")
+    try:
+        return from_us(int(at)), id
+    except (ValueError, OverflowError):
+        raise _damaged() from None
+
+
+def _encode(kind: bytes, text: str) -> str:
+    data = text.encode()
+    return base64.urlsafe_b64encode(kind + zlib.crc32(data).to_bytes(4, "big") + data).decode()
+
+
+def _decode(kind: bytes, cursor: str) -> str:
     try:
         data = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
-        id = data[5:].decode()
+        text = data[5:].decode()
     except (AttributeError, UnicodeError, binascii.Error):
         raise _damaged() from None
-    if encode_cursor(id) != cursor or "\x00" in id:  # no store has such an id, and PostgreSQL cannot be asked for it
+    if _encode(kind, text) != cursor or "\x00" in text:  # no store has such an id; PostgreSQL cannot be asked for it
         raise _damaged()
-    return id
+    return text
 
 
 def _damaged() -> ValueError:
-    return ValueError("cursor: expected one that list returned, got a damaged one")
+    return ValueError("cursor: expected one that the same listing returned, got a damaged one")

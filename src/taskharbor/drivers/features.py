@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.amendment import Amend
-from taskharbor.model.errors import FeatureMissing, TaskHarborError
-from taskharbor.model.job import Figures, FlowPage, FlowStatus, Page, State
+from taskharbor.model.audit import AuditPage, StoredAudit
+from taskharbor.model.errors import DriverError, FeatureMissing, TaskHarborError
+from taskharbor.model.job import Figures, FlowPage, FlowStatus, Page, Seen, State
 from taskharbor.model.lease import Lease
 
 ATTEMPTS = "attempts"
@@ -22,14 +23,18 @@ UPCOMING = "upcoming"
 AMEND = "amend"
 FLOWS = "flows"
 FIGURES = "figures"
+SEEN = "seen"
+AUDIT = "audit"
 
-ALL_FEATURES = frozenset({ATTEMPTS, FILTERS, UPCOMING, AMEND, FLOWS, FIGURES})
+ALL_FEATURES = frozenset({ATTEMPTS, FILTERS, UPCOMING, AMEND, FLOWS, FIGURES, SEEN, AUDIT})
 
 FIGURES_KEPT_FOR = timedelta(hours=72)
 MAX_SCANNED_JOBS = 10_000
 """`list` looks at no more jobs than this in one call: a page may then be short, or empty, and still have a cursor."""
 MAX_SCANNED_FLOWS = 1_000
 """The same for `flows`."""
+MAX_SCANNED_AUDIT = 10_000
+"""The same for `audit`."""
 
 
 def features_of(driver: object) -> frozenset[str]:
@@ -136,5 +141,59 @@ class FiguresDriver(Driver, Protocol):
         """The figures of the minutes from `since` to before `until`, in the order of minutes, then queues."""
 
 
-class FullDriver(AttemptsDriver, FiltersDriver, UpcomingDriver, AmendDriver, FlowsDriver, FiguresDriver, Protocol):
+class SeenDriver(Driver, Protocol):
+    """`seen`: changes of jobs on condition that they are still as they were read.
+
+    `seen` has an item for each id, in their order. A job that differs in any of it is WrongState, and stays as it is.
+    Without `seen` the verbs are those of `Driver`.
+    """
+
+    async def requeue(
+        self,
+        ids: Sequence[str],
+        now: datetime,
+        run_at: datetime | None = None,
+        reset_attempts: bool = False,
+        seen: Sequence[Seen] | None = None,
+    ) -> list[DriverError | None]:
+        """Bring dead and cancelled jobs back."""
+
+    async def cancel(
+        self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
+    ) -> list[DriverError | None]:
+        """Cancel what is not terminal."""
+
+    async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
+        """Forget jobs, in any state, that no unfinished job depends on."""
+
+
+class AuditDriver(Driver, Protocol):
+    """`audit`: who did what, for 90 days."""
+
+    async def put_audit(self, entries: Sequence[StoredAudit], now: datetime) -> None:
+        """Store entries, each in place of the one with the same id, and forget what is older than 90 days."""
+
+    async def audit(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> AuditPage:
+        """Entries with `since <= at < until`, in the order of `at`, then `id`, the last one first."""
+
+
+class FullDriver(
+    AttemptsDriver,
+    FiltersDriver,
+    UpcomingDriver,
+    AmendDriver,
+    FlowsDriver,
+    FiguresDriver,
+    SeenDriver,
+    AuditDriver,
+    Protocol,
+):
     """A driver with every feature."""

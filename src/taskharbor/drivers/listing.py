@@ -1,12 +1,14 @@
-"""`list` and `flows`, written once: their arguments are checked here, and a driver gets them as a value."""
+"""`list`, `flows` and `audit`, written once: their arguments are checked here, and a driver gets them as a value."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import NamedTuple
 
-from taskharbor.drivers.cursor import decode_cursor
-from taskharbor.model.bounds import check_moment
+from taskharbor.drivers.cursor import decode_cursor, decode_place
+from taskharbor.model.audit import AuditPage, StoredAudit
+from taskharbor.model.bounds import check_moment, check_name
+from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import FlowPage, FlowStatus, JobRecord, Page, State, replace
 
 
@@ -132,14 +134,45 @@ def _place(
     since: datetime | None, until: datetime | None, order: str, cursor: str | None, limit: int
 ) -> tuple[str | None, bool]:
     """The id behind which the page begins, and whether the last id comes first."""
-    if limit < 1:
-        raise ValueError(f"limit: expected at least 1, got {limit}")
     if order not in ("id", "-id"):
         raise ValueError(f"order: expected 'id' or '-id', got {order!r}")
+    _check_bounds(since, until, limit)
+    return (decode_cursor(cursor) if cursor is not None else None), order == "-id"
+
+
+def _check_bounds(since: datetime | None, until: datetime | None, limit: int) -> None:
+    if limit < 1:
+        raise ValueError(f"limit: expected at least 1, got {limit}")
     for name, moment in (("since", since), ("until", until)):
         if moment is not None:
             check_moment(moment, name)
-    return (decode_cursor(cursor) if cursor is not None else None), order == "-id"
+
+
+class AuditQuery(NamedTuple):
+    """Which entries of the audit to list, the last one first. `after` is the moment and the id of the entry behind
+    which the page begins."""
+
+    since: datetime | None
+    until: datetime | None
+    by: str | None
+    after: tuple[datetime, str] | None
+    limit: int
+
+    def fits(self, entry: StoredAudit) -> bool:
+        """Whether an entry is one of those: for stores that find it by other means."""
+        return (
+            (self.since is None or entry.at >= self.since)
+            and (self.until is None or entry.at < self.until)
+            and (self.by is None or entry.by == self.by)
+        )
+
+
+def audit_query(
+    *, since: datetime | None, until: datetime | None, by: str | None, cursor: str | None, limit: int
+) -> AuditQuery:
+    """The arguments of `audit` as a value, checked as those of `list`."""
+    _check_bounds(since, until, limit)
+    return AuditQuery(since, until, by, decode_place(cursor) if cursor is not None else None, limit)
 
 
 def check_cap(cap: int | None) -> None:
@@ -211,3 +244,28 @@ class FlowsVerb:
     ) -> FlowPage:
         wanted = flow_query(status=status, since=since, until=until, order=order, cursor=cursor, limit=limit)
         return await self.list_flows(now, wanted)
+
+
+class AuditVerb:
+    """The verb `audit`, on top of `list_audit`: a driver inherits it and implements `list_audit`."""
+
+    async def list_audit(self, wanted: AuditQuery) -> AuditPage:
+        """The page that `wanted` describes: entries in the order of `at`, then `id`, the last one first."""
+        raise NotImplementedError
+
+    async def audit(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        by: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> AuditPage:
+        wanted = audit_query(since=since, until=until, by=by, cursor=cursor, limit=limit)
+        try:
+            if by is not None:
+                check_name(by, "by")
+        except InvalidJob:  # no entry has such a name, and not every store can be asked for it
+            return AuditPage(())
+        return await self.list_audit(wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import IntEnum
 from typing import Literal
@@ -15,6 +16,7 @@ from taskharbor.model.errors import (
     LeaseMismatch,
     WrongState,
 )
+from taskharbor.model.job import Seen
 from taskharbor.model.lease import Lease
 
 
@@ -107,3 +109,21 @@ def not_amendable(id: str, state: str) -> WrongState:
 def amended_since(id: str) -> WrongState:
     """A job is not as the editor saw it."""
     return WrongState(f"job {id} was reserved or amended since; read it again")
+
+
+def changed_since(id: str) -> WrongState:
+    """A job that is to be requeued, cancelled or deleted is not as it was read."""
+    return WrongState(f"job {id} changed since it was read; read it again")
+
+
+def paired(ids: Sequence[str], seen: Sequence[Seen] | None) -> list[tuple[str, Seen | None]]:
+    """Each id with what the caller saw of its job; ValueError if there is not one for each.
+
+    >>> paired(["01J"], None)
+    [('01J', None)]
+    """
+    if seen is None:
+        return [(id, None) for id in ids]
+    if len(seen) != len(ids):
+        raise ValueError(f"seen: expected one for each of {len(ids)} ids, got {len(seen)}")
+    return list(zip(ids, seen, strict=True))

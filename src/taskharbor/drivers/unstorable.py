@@ -31,7 +31,7 @@ def accepts_any_name(driver: D) -> D:
     for verb in _VERBS:
         if hasattr(driver, verb):  # blocking calls have a client's verbs only
             setattr(driver, verb, _guarded(getattr(driver, verb)))
-    for verb, place in (("reserve", 3), ("list", None), ("flows", None), ("prune", 1)):
+    for verb, place in (("reserve", 3), ("list", None), ("flows", None), ("audit", None), ("prune", 1)):
         if hasattr(driver, verb):
             setattr(driver, verb, _bounded(getattr(driver, verb), place))
     return driver

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from taskharbor.model.amendment import Amend
+from taskharbor.model.audit import MAX_AUDIT_BYTES, StoredAudit
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import Figures, JobRecord, replace
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
@@ -214,6 +215,17 @@ def check_figures(rows: Sequence[Figures]) -> None:
 
 
 _FIGURE_NAME = re.compile(r"[a-z0-9_]{1,32}").fullmatch
+
+
+def check_audit(entries: Sequence[StoredAudit]) -> None:
+    """Raise InvalidJob unless the entries may be stored."""
+    for entry in entries:
+        if not isinstance(entry, StoredAudit):
+            raise InvalidJob(f"audit: expected a StoredAudit, got {type(entry).__name__}")
+        check_name(entry.id, "id")
+        check_name(entry.by, "by")
+        check_moment(entry.at, "at")
+        check_bytes(entry.data, "data", MAX_AUDIT_BYTES)
 
 
 def check_bytes(value: object, what: str, most: int) -> None:

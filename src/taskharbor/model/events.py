@@ -15,6 +15,7 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
+from taskharbor.model.audit import AuditEntry
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.job import JobRecord
 from taskharbor.model.naming import callable_name, class_name
@@ -259,6 +260,12 @@ class WorkerStopped(Event, frozen=True, gc=False):
     """A worker has settled or given back everything it held."""
 
     worker: str
+
+
+class OperatorActed(Event, frozen=True, gc=False):
+    """A person or a program changed jobs from outside: what the audit of the store keeps, too."""
+
+    entry: AuditEntry
 
 
 Observer: TypeAlias = Callable[[Event], None]

@@ -17,6 +17,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 DEFAULT_QUEUE = "default"
 
+OPERATIONS_QUEUE = "taskharbor"
+"""The queue of core's own jobs, the slices of bulk operations. Every worker serves it beside its own queues."""
+
 
 class State(StrEnum):
     """The state of a job. Members are strings: `State.READY == "ready"`."""
@@ -105,6 +108,24 @@ class JobInfo(msgspec.Struct, frozen=True, gc=False):
     worker: str = ""
     lease_expires_at: datetime | None = None
     waiting_for: tuple[str, ...] = ()
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What tells whether a job changed since it was read: a reservation, an amendment, an end or a requeue
+    changes one of these.
+
+    >>> Seen.of(JobInfo(JobRecord(id="01J", type="ping", deliveries=2), State.READY))
+    Seen(deliveries=2, edits=0, finished_at=None)
+    """
+
+    deliveries: int
+    edits: int = 0
+    finished_at: datetime | None = None
+
+    @classmethod
+    def of(cls, info: JobInfo) -> Seen:
+        """What was seen of a job that was read."""
+        return cls(info.job.deliveries, info.job.edits, info.job.finished_at)
 
 
 class Page(msgspec.Struct, frozen=True):

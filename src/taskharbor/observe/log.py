@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from taskharbor.model import events as e
+from taskharbor.model.audit import AuditEntry
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.naming import class_name
 from taskharbor.model.refusal import Refusal
@@ -100,6 +101,8 @@ class LogObserver:
                 if value is not None:
                     facts |= {"job_id": value.id, "job_type": value.type, "queue": value.queue}
                     facts["attempt"] = value.attempts + 1
+            elif name == "entry":
+                facts |= _action(value)
             elif name == "error":
                 facts["error"] = _store_error(value) if _is_about_store(event) else self._error(value)
             elif name in event.quotes and self.errors == "class":
@@ -127,6 +130,13 @@ class LogObserver:
         while innermost.tb_next is not None:
             innermost = innermost.tb_next
         return f"{name} at {innermost.tb_frame.f_code.co_filename}:{innermost.tb_lineno}"
+
+
+def _action(entry: AuditEntry) -> dict[str, Any]:
+    """The facts of an action: who did what, and how many jobs it changed. Its filter and its ids are in the audit."""
+    facts: dict[str, Any] = {"audit_id": entry.id, "by": entry.by, "action": entry.action, "target": entry.target}
+    facts |= {"jobs": entry.n, "done": entry.done, "refused": entry.refused, "status": entry.status}
+    return {name: value for name, value in facts.items() if value is not None and value != ""}
 
 
 def _is_about_store(event: e.Event) -> bool:

@@ -21,7 +21,7 @@ from taskharbor.model.errors import BackendUnavailable
 from taskharbor.model.safe_repr import shown
 from taskharbor.omniq import operations
 from taskharbor.omniq.errors import OmniQError
-from taskharbor.omniq.operations import Operation
+from taskharbor.omniq.operations import OmniqCall
 from taskharbor.omniq.values import Job, JobContext, Paused
 
 log = logging.getLogger("taskharbor.omniq")
@@ -72,7 +72,7 @@ class ConsumerSettings:
 class RunOperation(NamedTuple):
     """Run this operation: its result is sent, its error thrown."""
 
-    operation: Operation[Any]
+    operation: OmniqCall[Any]
 
 
 class Start(NamedTuple):
@@ -233,7 +233,7 @@ class _Consumer:
         """Ack; retry while the server cannot be reached and the lease lasts."""
         queue, pause = self.settings.queue, FIRST_PAUSE_S
         if error is None:
-            operation: Operation[Any] = operations.ack_success(queue, job.job_id, job.lease_token, 0)
+            operation: OmniqCall[Any] = operations.ack_success(queue, job.job_id, job.lease_token, 0)
         else:
             log.info("job %s failed: %s", job.job_id, type(error).__name__)
             operation = operations.ack_fail(queue, job.job_id, job.lease_token, 0, described(error))

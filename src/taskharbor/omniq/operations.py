@@ -35,7 +35,7 @@ CHILDREN_TTL_MS = 30 * 24 * 3600 * 1000
 _json = JsonCodec()
 
 
-class Operation(NamedTuple, Generic[T]):
+class OmniqCall(NamedTuple, Generic[T]):
     """One call of a script: its name, the base of its keys, its arguments, and a function that reads the reply."""
 
     script: str
@@ -61,7 +61,7 @@ def publish(
     gid: str | None,
     group_limit: int | None,
     now_ms_override: int,
-) -> Operation[str]:
+) -> OmniqCall[str]:
     if not isinstance(payload, dict | list):
         raise TypeError(f"payload: expected a dict or a list, got {type(payload).__name__}; put it into a dict")
     group, data = _group(gid), _json.encode(payload)
@@ -80,40 +80,40 @@ def publish(
         group,
         _number(0 if group_limit is None else group_limit, "group_limit", 0, MAX_NUMBER),
     )
-    return Operation("publish", queue_base(queue), arguments, _text)
+    return OmniqCall("publish", queue_base(queue), arguments, _text)
 
 
 # A lease
 
 
-def reserve(queue: str, now_ms_override: int) -> Operation[ReserveResult]:
-    return Operation("reserve", queue_base(queue), (_moment(now_ms_override, "now_ms_override"), _token()), _reserved)
+def reserve(queue: str, now_ms_override: int) -> OmniqCall[ReserveResult]:
+    return OmniqCall("reserve", queue_base(queue), (_moment(now_ms_override, "now_ms_override"), _token()), _reserved)
 
 
-def heartbeat(queue: str, job_id: str, lease_token: str, now_ms_override: int) -> Operation[int]:
+def heartbeat(queue: str, job_id: str, lease_token: str, now_ms_override: int) -> OmniqCall[int]:
     return _held("heartbeat", queue, job_id, lease_token, now_ms_override, int)
 
 
-def ack_success(queue: str, job_id: str, lease_token: str, now_ms_override: int) -> Operation[None]:
+def ack_success(queue: str, job_id: str, lease_token: str, now_ms_override: int) -> OmniqCall[None]:
     return _held("ack_success", queue, job_id, lease_token, now_ms_override, _nothing)
 
 
 def ack_fail(
     queue: str, job_id: str, lease_token: str, now_ms_override: int, error: str | None
-) -> Operation[AckFailResult]:
+) -> OmniqCall[AckFailResult]:
     text = "" if error is None else error
     if not isinstance(text, str):
         raise TypeError(f"error: expected text, got {type(error).__name__}")
     return _held("ack_fail", queue, job_id, lease_token, now_ms_override, _failed, cut(text if text.strip() else ""))
 
 
-def give_back(queue: str, job_id: str, lease_token: str, now_ms_override: int) -> Operation[None]:
+def give_back(queue: str, job_id: str, lease_token: str, now_ms_override: int) -> OmniqCall[None]:
     return _held("give_back", queue, job_id, lease_token, now_ms_override, _nothing)
 
 
 def _held(
     script: str, queue: str, job_id: str, lease_token: str, now: int, read: Callable[[Any], T], *more: Any
-) -> Operation[T]:
+) -> OmniqCall[T]:
     base = queue_base(queue)
     for value, what in ((job_id, "job_id"), (lease_token, "lease_token")):
         if not isinstance(value, str):
@@ -121,98 +121,98 @@ def _held(
     if not lease_token:
         raise refusal("TOKEN_REQUIRED", script)
     arguments = (_moment(now, "now_ms_override"), _mark(), _id(job_id), _id(lease_token), *more)
-    return Operation(script, base, arguments, read)
+    return OmniqCall(script, base, arguments, read)
 
 
 # Upkeep
 
 
-def promote_delayed(queue: str, max_promote: int, now_ms_override: int) -> Operation[int]:
+def promote_delayed(queue: str, max_promote: int, now_ms_override: int) -> OmniqCall[int]:
     count = _number(max_promote, "max_promote", 0, MAX_NUMBER)
-    return Operation("promote_delayed", queue_base(queue), (_moment(now_ms_override, "now_ms_override"), count), int)
+    return OmniqCall("promote_delayed", queue_base(queue), (_moment(now_ms_override, "now_ms_override"), count), int)
 
 
-def reap_expired(queue: str, max_reap: int, now_ms_override: int) -> Operation[int]:
+def reap_expired(queue: str, max_reap: int, now_ms_override: int) -> OmniqCall[int]:
     count = _number(max_reap, "max_reap", 0, MAX_NUMBER)
-    return Operation("reap_expired", queue_base(queue), (_moment(now_ms_override, "now_ms_override"), count), int)
+    return OmniqCall("reap_expired", queue_base(queue), (_moment(now_ms_override, "now_ms_override"), count), int)
 
 
-def pause(queue: str) -> Operation[str]:
-    return Operation("pause", queue_base(queue), (0, "pause"), _text)
+def pause(queue: str) -> OmniqCall[str]:
+    return OmniqCall("pause", queue_base(queue), (0, "pause"), _text)
 
 
-def resume(queue: str) -> Operation[int]:
-    return Operation("pause", queue_base(queue), (0, "resume"), int)
+def resume(queue: str) -> OmniqCall[int]:
+    return OmniqCall("pause", queue_base(queue), (0, "resume"), int)
 
 
-def is_paused(queue: str) -> Operation[bool]:
-    return Operation("pause", queue_base(queue), (0, "ask"), bool)
+def is_paused(queue: str) -> OmniqCall[bool]:
+    return OmniqCall("pause", queue_base(queue), (0, "ask"), bool)
 
 
 # Beyond the contract
 
 
-def retry_failed(queue: str, job_id: str, now_ms_override: int) -> Operation[None]:
+def retry_failed(queue: str, job_id: str, now_ms_override: int) -> OmniqCall[None]:
     def read(reply: Any) -> None:
         _raise_first(_batch(reply), "retry_failed")
 
     return _retry(queue, [job_id], now_ms_override, read)
 
 
-def retry_failed_batch(queue: str, job_ids: Sequence[str], now_ms_override: int) -> Operation[list[BatchItem]]:
+def retry_failed_batch(queue: str, job_ids: Sequence[str], now_ms_override: int) -> OmniqCall[list[BatchItem]]:
     return _retry(queue, _ids(job_ids, "retry_failed_batch"), now_ms_override, _batch)
 
 
-def _retry(queue: str, ids: Sequence[str], now: int, read: Callable[[Any], T]) -> Operation[T]:
+def _retry(queue: str, ids: Sequence[str], now: int, read: Callable[[Any], T]) -> OmniqCall[T]:
     arguments = (_moment(now, "now_ms_override"), _mark(), [_id(each) for each in ids])
-    return Operation("retry_failed", queue_base(queue), arguments, read)
+    return OmniqCall("retry_failed", queue_base(queue), arguments, read)
 
 
-def remove_job(queue: str, job_id: str, lane: Lane) -> Operation[None]:
+def remove_job(queue: str, job_id: str, lane: Lane) -> OmniqCall[None]:
     def read(reply: Any) -> None:
         _raise_first(_batch(reply), "remove_job")
 
     return _remove(queue, lane, [job_id], "remove_job", read)
 
 
-def remove_jobs_batch(queue: str, lane: Lane, job_ids: Sequence[str]) -> Operation[list[BatchItem]]:
+def remove_jobs_batch(queue: str, lane: Lane, job_ids: Sequence[str]) -> OmniqCall[list[BatchItem]]:
     return _remove(queue, lane, _ids(job_ids, "remove_jobs_batch"), "remove_jobs_batch", _batch)
 
 
-def _remove(queue: str, lane: Lane, ids: Sequence[str], where: str, read: Callable[[Any], T]) -> Operation[T]:
+def _remove(queue: str, lane: Lane, ids: Sequence[str], where: str, read: Callable[[Any], T]) -> OmniqCall[T]:
     if lane not in LANES:
         raise refusal("BAD_LANE", where)
-    return Operation("remove_jobs", queue_base(queue), (0, lane, [_id(each) for each in ids]), read)
+    return OmniqCall("remove_jobs", queue_base(queue), (0, lane, [_id(each) for each in ids]), read)
 
 
-def purge_failed(queue: str, before_ms: int, max_purge: int) -> Operation[int]:
+def purge_failed(queue: str, before_ms: int, max_purge: int) -> OmniqCall[int]:
     count = _number(max_purge, "max_purge", 0, MAX_NUMBER)
-    return Operation("purge_failed", queue_base(queue), (0, _moment(before_ms, "before_ms"), count), int)
+    return OmniqCall("purge_failed", queue_base(queue), (0, _moment(before_ms, "before_ms"), count), int)
 
 
-def set_group_limit(queue: str, gid: str, limit: int, now_ms_override: int) -> Operation[None]:
+def set_group_limit(queue: str, gid: str, limit: int, now_ms_override: int) -> OmniqCall[None]:
     group = _group(gid)
     if not group:
         raise ValueError("gid: expected the name of a group, got none; jobs without a group have no limit")
     arguments = (_moment(now_ms_override, "now_ms_override"), group, _number(limit, "limit", 1, MAX_NUMBER))
-    return Operation("set_group_limit", queue_base(queue), arguments, _nothing)
+    return OmniqCall("set_group_limit", queue_base(queue), arguments, _nothing)
 
 
-def childs_init(key: str, expected: int, ttl_ms: int) -> Operation[None]:
+def childs_init(key: str, expected: int, ttl_ms: int) -> OmniqCall[None]:
     if expected is None:
         raise refusal("NO_EXPECTED", "childs_init")
     if type(expected) is not int or not 1 <= expected <= MAX_NUMBER:
         raise refusal("BAD_EXPECTED", "childs_init")
     arguments = (0, _mark(), expected, _number(ttl_ms, "ttl_ms", 1, LONGEST_MS))
-    return Operation("childs_init", child_base(key), arguments, _nothing)
+    return OmniqCall("childs_init", child_base(key), arguments, _nothing)
 
 
-def child_ack(key: str, child_id: str) -> Operation[int]:
+def child_ack(key: str, child_id: str) -> OmniqCall[int]:
     if not isinstance(child_id, str):
         raise TypeError(f"child_id: expected text, got {type(child_id).__name__}")
     if not child_id.strip():
         raise refusal("CHILD_REQUIRED", "child_ack")
-    return Operation("child_ack", child_base(key), (0, _id(child_id)), int)
+    return OmniqCall("child_ack", child_base(key), (0, _id(child_id)), int)
 
 
 # Arguments

@@ -30,7 +30,7 @@ from taskharbor.drivers.redis.scripts import Script, compose, pack, tuned
 from taskharbor.model.clock import StoreClock
 from taskharbor.model.errors import BackendUnavailable
 from taskharbor.omniq.errors import refusal
-from taskharbor.omniq.operations import Operation
+from taskharbor.omniq.operations import OmniqCall
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class ScriptRunner:
         self._cluster = isinstance(self._client, redis.RedisCluster)
         self._database = 0 if self._cluster else _database(self._client)
 
-    def run(self, operation: Operation[T]) -> T:
+    def run(self, operation: OmniqCall[T]) -> T:
         script, arguments = _prepared(operation, self._cluster, self._indexed, self._database)
         end = _monotonic() + MAX_WAIT_S
         while True:
@@ -106,7 +106,7 @@ class AsyncScriptRunner:
         self._cluster = isinstance(self._client, redis.asyncio.RedisCluster)
         self._database = 0 if self._cluster else _database(self._client)
 
-    async def run(self, operation: Operation[T]) -> T:
+    async def run(self, operation: OmniqCall[T]) -> T:
         script, arguments = _prepared(operation, self._cluster, self._indexed, self._database)
         end = _monotonic() + MAX_WAIT_S
         while True:
@@ -134,7 +134,7 @@ def script(name: str) -> Script:
     return compose(name, "\n".join(parts))
 
 
-def _prepared(operation: Operation[Any], cluster: bool, indexed: bool, database: int) -> tuple[Script, tuple[Any, ...]]:
+def _prepared(operation: OmniqCall[Any], cluster: bool, indexed: bool, database: int) -> tuple[Script, tuple[Any, ...]]:
     argument = pack((cluster, *map(_packable, operation.arguments)))
     keys = [f"{operation.base}:meta".encode()]
     if cluster:  # see `anchors` in drivers/redis/scripts.py

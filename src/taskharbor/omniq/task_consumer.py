@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from taskharbor.omniq.consumer import STOP, Ended, Happened, RunOperation, Start, Steps, Stop, Wait
-from taskharbor.omniq.operations import Operation
+from taskharbor.omniq.operations import OmniqCall
 from taskharbor.omniq.values import JobContext
 
 AsyncHandler: TypeAlias = Callable[[JobContext], Awaitable[object]] | Callable[[JobContext], object]
@@ -54,7 +54,7 @@ class TaskInbox:
 
 
 async def run(
-    steps: Steps, inbox: TaskInbox, handler: AsyncHandler, do: Callable[[Operation[Any]], Coroutine[Any, Any, Any]]
+    steps: Steps, inbox: TaskInbox, handler: AsyncHandler, do: Callable[[OmniqCall[Any]], Coroutine[Any, Any, Any]]
 ) -> None:
     """Carry out the steps until they end. In the main thread TERM and INT stop it."""
     task: asyncio.Task[None] | None = None

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from taskharbor.omniq.consumer import STOP, Ended, Happened, RunOperation, Start, Steps, Stop, Wait
-from taskharbor.omniq.operations import Operation
+from taskharbor.omniq.operations import OmniqCall
 from taskharbor.omniq.values import JobContext
 
 Handler: TypeAlias = Callable[[JobContext], object]
@@ -100,7 +100,7 @@ def _refuse_awaitable(result: object) -> None:
         raise TypeError("the handler returned an awaitable, which is never awaited here; use AsyncOmniQ")
 
 
-def run(steps: Steps, inbox: ThreadInbox, handler: Handler, do: Callable[[Operation[Any]], Any]) -> None:
+def run(steps: Steps, inbox: ThreadInbox, handler: Handler, do: Callable[[OmniqCall[Any]], Any]) -> None:
     """Carry out the steps until they end. In the main thread TERM and INT stop it."""
     thread: _HandlerThread | None = None
     result: Any = None

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from taskharbor.model.codec import Codec
+from taskharbor.model.job import DEFAULT_QUEUE, JobInfo, JobRecord
 from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.declared_queues import Queues
 from taskharbor.tasks.handler import Handler, HandlerRegistry
+from taskharbor.tasks.on_dead import DeathWatch, check_death_handler
 from taskharbor.tasks.options import CallOptions, declared, flag
+from taskharbor.tasks.prepare import prepare
 from taskharbor.tasks.task import Task, TaskClient, default_name
 
 P = ParamSpec("P")
@@ -100,6 +105,34 @@ class TaskRegistry:
         if len(function) > 1 or options:
             raise TypeError("expected @harbor.task, or @harbor.task(queue=…) with keyword options only")
         return self._declare(given, options)
+
+    def on_dead(self, pattern: str = "*", **options: Unpack[CallOptions]) -> Decorator:
+        """Declare a task that runs when a job dies: `@harbor.on_dead("mail.*")`.
+
+        Its one parameter, annotated with `JobInfo`, receives the dead job: its record with reason and error, and with
+        its payload if that has at most 32 KiB. `pattern` is compared with the type of the job, as a shell compares
+        file names. The options are those of `task`. The job of the task is stored together with the death, by the
+        worker at which it happens; a job that dies in such a task starts none.
+        """
+        if not isinstance(pattern, str):
+            raise TypeError(
+                f"on_dead: expected a pattern for types such as 'mail.*', got {type(pattern).__name__}; write "
+                '@harbor.on_dead("*") for all'
+            )
+
+        def declare(function: Callable[..., Any]) -> Any:
+            check_death_handler(function)
+            task = self._declare(function, dict(options))
+            self.handlers.deaths.add(DeathWatch(pattern, task.name, partial(self._record_of_death, task)))
+            return task
+
+        return cast(Decorator, declare)
+
+    def _record_of_death(self, task: Task[..., Any], info: JobInfo, now: datetime) -> JobRecord:
+        return prepare(task.s(info).call(), now, self._default_queue())
+
+    def _default_queue(self) -> str:
+        return DEFAULT_QUEUE
 
     def _declare(self, function: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
         if isinstance(function, Task):

@@ -20,6 +20,7 @@ from taskharbor.model.times import Duration, duration
 from taskharbor.policy.retry import RetryPolicy, check_policy
 from taskharbor.tasks.context import JobContext
 from taskharbor.tasks.flow_metadata import check_type
+from taskharbor.tasks.on_dead import DeathWatches
 from taskharbor.tasks.payload_binding import Bound, binder
 from taskharbor.tasks.payload_errors import PayloadMismatch, describe
 from taskharbor.tasks.signature import Signature
@@ -149,6 +150,7 @@ class HandlerRegistry:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self.deaths = DeathWatches()
         self.get: Callable[[str], Handler | None] = self._handlers.get
 
     def add(self, handler: Handler) -> None:

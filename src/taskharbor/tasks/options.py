@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from taskharbor.model.bounds import check_job
-from taskharbor.model.job import EPOCH, JobRecord
+from taskharbor.model.job import EPOCH, OPERATIONS_QUEUE, JobRecord
 from taskharbor.model.times import Duration, duration, moment
 from taskharbor.policy.metadata import RETRY_KEY, UNRECOVERABLE_KEY, write_retry, write_unrecoverable
 from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, RetryPolicy, check_policy
@@ -167,6 +167,8 @@ def _check(options: Options, task: str) -> None:
         value = getattr(options, name)
         if value is not None and not isinstance(value, str):
             raise TypeError(f"{task}: {name}: expected text, got {type(value).__name__}")
+    if options.queue == OPERATIONS_QUEUE:
+        raise ValueError(f"{task}: queue: {OPERATIONS_QUEUE!r} is for the core's own jobs; give another name")
     try:
         job_type = "check" if options.name is None else options.name
         check_type(job_type)

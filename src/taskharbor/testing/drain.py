@@ -13,7 +13,7 @@ from taskharbor.drivers.contract import Driver
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BlockingCall
 from taskharbor.model.events import Event, JobStarted, Observer
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import DEFAULT_QUEUE, OPERATIONS_QUEUE, JobRecord
 from taskharbor.tasks.flow_metadata import BIND_KEY
 from taskharbor.tasks.task import Task
 
@@ -57,8 +57,9 @@ async def adrain(harbor: Drainable) -> int:
     while True:
         before = started
         async with _opened(harbor) as driver:
-            queues = await driver.queues()
-        if queues:
+            found = await driver.queues()
+        if found:
+            queues = [queue for queue in found if queue != OPERATIONS_QUEUE] or [DEFAULT_QUEUE]
             observers = (*getattr(harbor, "observers", ()), count)
             worker = harbor.worker(queues=queues, concurrency=1, heart="loop", observers=observers)
             await worker.arun(until_empty=True)

@@ -19,7 +19,7 @@ from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import AmendDriver, FiguresDriver, FlowsDriver, UpcomingDriver
+from taskharbor.drivers.features import AmendDriver, AuditDriver, FiguresDriver, FlowsDriver, UpcomingDriver
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.errors import BackendUnavailable, JobNotInflight, LeaseMismatch, TaskHarborError
 from taskharbor.model.lease import Reserved
@@ -30,7 +30,7 @@ from taskharbor.model.outcome import Ack, Outcome
 _NEVER = {"ack", "retry", "fail", "extend_lease", "close"}
 VERBS = tuple(
     name
-    for part in (*reversed(Driver.__mro__), AmendDriver, FlowsDriver, UpcomingDriver, FiguresDriver)
+    for part in (*reversed(Driver.__mro__), AmendDriver, FlowsDriver, UpcomingDriver, FiguresDriver, AuditDriver)
     for name, call in vars(part).items()
     if iscoroutinefunction(call) and name not in _NEVER
 )

@@ -63,7 +63,8 @@ class Decider:
     def decide(self, delivery: Delivery, outcome: Outcome) -> None:
         """Set the outcome of a delivery. While its transaction is being rolled back, the outcome waits for that.
 
-        Every outcome goes through here, except an ack that is committed with a transaction.
+        Every outcome goes through here, except an ack that is committed with a transaction, and the plain one of a
+        handler that returned None.
         """
         delivery.decided = True
         if type(outcome) is not Ack or delivery.lost_by is not None:  # most jobs: neither
@@ -93,8 +94,9 @@ class Decider:
             return
         if delivery.stop_reason == TIMEOUT:
             self.decide(delivery, self._builder.timed_out(delivery))
-        elif value is None:  # most jobs: no need to ask the builder
-            self.decide(delivery, Ack(delivery.lease))
+        elif value is None and delivery.lost_by is None and not delivery.ending:
+            delivery.decided = True  # most jobs: what `decide` would do with it, without the call
+            self._outcomes.submit(delivery, Ack(delivery.lease))
         else:
             self.decide(delivery, self._builder.returned(delivery, value))
 

@@ -7,6 +7,7 @@ here, where they are known. Only failures of such jobs pay for it.
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterator
 
 from msgspec.structs import replace
@@ -24,13 +25,23 @@ def masked_outcome(job: JobRecord, codec: Codec, outcome: Outcome) -> Outcome:
     """The outcome with masked error text. `job`: as its handler received it, with the results that were bound."""
     if BIND_KEY not in job.metadata and type(codec) is JsonCodec:
         return outcome
+    return _masked(outcome, _unseen(job, codec))
+
+
+def masked_told(job: JobRecord, codec: Codec, outcome: Outcome) -> Outcome:
+    """The outcome of an `on_dead` task without the values of the dead job's payload: its own payload has them as
+    base64, where nobody finds them later."""
+    return _masked(outcome, _told(job, codec))
+
+
+def _masked(outcome: Outcome, values: Iterator[object]) -> Outcome:
     if isinstance(outcome, Fail):
-        reason, error = mask((outcome.reason, outcome.last_error), _unseen(job, codec))
+        reason, error = mask((outcome.reason, outcome.last_error), values)
         return replace(outcome, reason=reason, last_error=error)
     if isinstance(outcome, Retry):
-        return replace(outcome, last_error=mask((outcome.last_error,), _unseen(job, codec))[0])
+        return replace(outcome, last_error=mask((outcome.last_error,), values)[0])
     if isinstance(outcome, Cancelled):
-        return replace(outcome, reason=mask((outcome.reason,), _unseen(job, codec))[0])
+        return replace(outcome, reason=mask((outcome.reason,), values)[0])
     return outcome
 
 
@@ -61,3 +72,15 @@ def _unseen(job: JobRecord, codec: Codec) -> Iterator[object]:
     if type(codec) is not JsonCodec:
         seen = {each for value in stored_values(job.payload) for each in scalars(value)}
         yield from (each for each in scalars(given) if each not in seen)
+
+
+def _told(job: JobRecord, codec: Codec) -> Iterator[object]:
+    """The values of the payloads of the dead jobs that an `on_dead` task received."""
+    try:
+        given = codec.decode(job.payload)
+        told = [each["job"] for each in given.values() if isinstance(each, dict) and isinstance(each.get("job"), dict)]
+        payloads = [b64decode(record["payload"]) for record in told if record.get("payload")]
+    except BaseException:  # then the handler received nothing
+        return
+    for payload in payloads:
+        yield from stored_values(payload)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import cast
 
@@ -37,7 +37,8 @@ FLOOR_S = 0.025  # doubled with each wake-up in vain: 0.05 s after the first, th
 
 
 class Fetcher(Service):
-    """Reserves jobs until a stop, or (`until_empty`) until a reserve returns none and none is held."""
+    """Reserves jobs until a stop, or (`until_empty`) until a reserve returns none, none is held and `before_end` has
+    nothing to do."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class Fetcher(Service):
         start: Callable[[list[Reserved], dict[str, Exception]], None],
         binder: ResultBinder,
         until_empty: bool,
+        before_end: Callable[[], Awaitable[bool]],
     ) -> None:
         super().__init__()
         self._settings = settings
@@ -64,6 +66,7 @@ class Fetcher(Service):
         self._start = start
         self._binder = binder
         self._until_empty = until_empty
+        self._before_end = before_end  # whether it did something that may have brought jobs: see `until_empty`
         self.polled_at: float | None = None
         self._due_times = DueTimes()
         self._upcoming = cast(UpcomingDriver, driver).upcoming if offers(driver, UPCOMING) else None
@@ -116,7 +119,8 @@ class Fetcher(Service):
                 self._start(batch, unbound)
                 await asyncio.sleep(0)  # let handlers that end within this turn free their slots first
             elif self._until_empty and idle:
-                return
+                if not await self._before_end():
+                    return
             elif not self.stopping:
                 self._in_vain += self._woken
                 await self._wait_for_work(await self._seconds_until_more(now))

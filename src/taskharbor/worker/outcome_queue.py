@@ -27,9 +27,10 @@ class OutcomeQueue:
 
     def submit(self, delivery: Delivery, outcome: Outcome) -> None:
         """Add an outcome. Call it on the worker's loop."""
-        if not self.waiting:
+        waiting = self.waiting
+        if not waiting:
             self.changed.set()
-        self.waiting.append((delivery, outcome))
+        waiting.append((delivery, outcome))
 
     def take(self, limit: int) -> list[Decided]:
         """Remove the oldest outcomes, at most `limit`, and return them."""

@@ -22,9 +22,10 @@ from taskharbor.policy.fingerprint import cause_of
 from taskharbor.policy.retry import RetryPolicy
 from taskharbor.tasks.failure_step import ON_FAILURE_KEY, with_failure_steps
 from taskharbor.tasks.handler import PayloadMismatch
+from taskharbor.tasks.on_dead import DeathWatches
 from taskharbor.tasks.workflow import Spawned, Workflow, is_workflow
 from taskharbor.worker.delivery import SNOOZED, Delivery
-from taskharbor.worker.error_masking import masked_outcome, masked_summary
+from taskharbor.worker.error_masking import masked_outcome, masked_summary, masked_told
 from taskharbor.worker.settings import WorkerSettings
 
 WORKFLOW_REFUSED = "its workflow cannot be stored"
@@ -33,7 +34,16 @@ WORKFLOW_REFUSED = "its workflow cannot be stored"
 class OutcomeBuilder:
     """Builds outcomes from the worker's settings and the handler's own terms."""
 
-    def __init__(self, *, settings: WorkerSettings, retry: RetryPolicy, clock: Clock, observers: Observers) -> None:
+    def __init__(
+        self,
+        *,
+        settings: WorkerSettings,
+        retry: RetryPolicy,
+        clock: Clock,
+        observers: Observers,
+        deaths: DeathWatches,
+    ) -> None:
+        self._deaths = deaths
         self._settings = settings
         self._retry = retry
         self._clock = clock
@@ -83,6 +93,8 @@ class OutcomeBuilder:
         outcome = decision.outcome
         if handler is not None:
             outcome = masked_outcome(job, handler.signature.codec, outcome)
+            if self._deaths.is_told(job.type):
+                outcome = masked_told(job, handler.signature.codec, outcome)
         return self.final(delivery, outcome)
 
     def undecided(self, delivery: Delivery, error: BaseException) -> Outcome:
@@ -90,10 +102,12 @@ class OutcomeBuilder:
         return self.failed(delivery, refusal("its outcome could not be decided", error))
 
     def final(self, delivery: Delivery, outcome: Outcome) -> Outcome:
-        """The outcome; for a failure in a flow with a failure step, together with that step."""
-        if type(outcome) is Fail and ON_FAILURE_KEY in delivery.job.metadata and delivery.handler is not None:
-            return with_failure_steps(delivery.job, outcome, delivery.handler.signature.codec, self._clock.now())
-        return outcome
+        """The outcome; a job that dies, together with the failure step of its flow and what `on_dead` starts."""
+        if type(outcome) is not Fail:
+            return outcome
+        if ON_FAILURE_KEY in delivery.job.metadata and delivery.handler is not None:
+            outcome = with_failure_steps(delivery.job, outcome, delivery.handler.signature.codec, self._clock.now())
+        return self._deaths.told_of(delivery.job, outcome, self._clock.now()) if self._deaths else outcome
 
     def _ack(self, delivery: Delivery, value: Any) -> Ack:
         """An Ack with the returned value, which may be anything, and may raise whatever is done with it."""

@@ -1,9 +1,10 @@
 """The services of a worker from one start to one stop: wired together, started and stopped in order.
 
-    fetcher ─► executor ─► outcome queue ─► settler      beside them: heart, deadlines, upkeep
+    fetcher ─► executor ─► outcome queue ─► settler      beside them: heart, deadlines, upkeep, operations
 
-    start: heart ► settler ► deadlines ► upkeep ► fetcher
-    stop:  executor (grace, then give back), while a last reserve may be under way ► fetcher ► settler ► upkeep ► heart
+    start: heart ► settler ► deadlines ► upkeep ► operations ► fetcher
+    stop:  executor (grace, then give back), while a last reserve may be under way ► fetcher ► operations ► settler
+           ► upkeep ► heart
 
 `held` has every delivery from its reserve until its outcome is recorded or refused. The heart renews what is in there.
 """
@@ -29,6 +30,7 @@ from taskharbor.worker.fetcher import Fetcher
 from taskharbor.worker.figures import FigureCounter
 from taskharbor.worker.heart import Heart, LoopHeart, LoopWatch, ThreadHeart
 from taskharbor.worker.middleware import CallMiddleware, Middleware
+from taskharbor.worker.operations import Operations
 from taskharbor.worker.outage import Outage
 from taskharbor.worker.outcome_queue import OutcomeQueue
 from taskharbor.worker.progress_notes import ProgressNotes
@@ -82,6 +84,7 @@ class Services:
             figures=figures,
         )
         self.capacity = self.executor.capacity
+        self._operations = Operations(settings=settings, driver=driver, clock=clock, outage=outage, observers=observers)
         self.fetcher = Fetcher(
             settings=settings,
             driver=driver if channel is None else channel.hand_over(driver, clock, handlers, settings),
@@ -100,6 +103,7 @@ class Services:
                 max_lost=settings.max_lost,
             ),
             until_empty=until_empty,
+            before_end=self._operations.run_one,
         )
         self._settler = Settler(
             worker=settings.name,
@@ -118,7 +122,13 @@ class Services:
         self._upkeep = Upkeep(
             settings=settings, driver=driver, clock=clock, outage=outage, capacity=self.capacity, figures=figures
         )
-        self._services = (self._settler, self.executor.interrupts.deadlines, self._upkeep, self.fetcher)
+        self._services = (
+            self._settler,
+            self.executor.interrupts.deadlines,
+            self._upkeep,
+            self._operations,
+            self.fetcher,
+        )
         self.watch = LoopWatch(settings.name, held, observers)
         self._heart = self._make_heart(driver, clock, outage, channel)
 
@@ -173,10 +183,12 @@ class Services:
         self._observers.emit(WorkerStopping(self._settings.name, len(self.capacity.running)))
         self.fetcher.ask_to_stop()
         self._upkeep.ask_to_stop()
+        self._operations.ask_to_stop()
         budget = StopBudget(hurry)
         steps: tuple[Callable[[], Awaitable[object]], ...] = (
             partial(self.executor.stop, hurry),
             partial(self.fetcher.end, budget, 0.5),  # not all of the time: the settler needs the rest
+            partial(self._operations.end, budget, 0.5),
             partial(self._settler.end, budget, 0.8),
             partial(self._upkeep.end, budget),
             partial(self._heart.stop, budget),

@@ -13,7 +13,7 @@ import msgspec
 
 from taskharbor.model.bounds import MAX_RESULT_BYTES, check_name
 from taskharbor.model.errors import InvalidJob
-from taskharbor.model.job import DEFAULT_QUEUE
+from taskharbor.model.job import DEFAULT_QUEUE, OPERATIONS_QUEUE
 from taskharbor.model.times import Duration, duration
 from taskharbor.policy.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_MAX_LOST
 
@@ -32,6 +32,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     max_result: int = MAX_RESULT_BYTES
     heart: str = "thread"  # or "loop": everything on one thread, for drain and simulation
+    operations: bool = True  # whether it also carries out bulk operations
 
 
 def settings(
@@ -58,6 +59,8 @@ def settings(
     if not served:
         raise ValueError("queues: expected at least one queue name, got none")
     _named(served, "queues")
+    if OPERATIONS_QUEUE in served:
+        raise ValueError(f"queues: every worker serves {OPERATIONS_QUEUE!r} beside its own queues; leave it out")
     lease_for = duration(lease, "lease", zero=False)
     every = duration(lease / 3 if heartbeat is None else heartbeat, "heartbeat", zero=False)
     if every * 2 > lease_for:

@@ -6,8 +6,11 @@ from typing import Any, assert_type
 
 from taskharbor import (
     Attempt,
+    Audit,
+    AuditEntry,
     Client,
     Count,
+    DryRun,
     FlowInfo,
     Flows,
     FlowStatus,
@@ -15,9 +18,14 @@ from taskharbor import (
     JobHandle,
     JobInfo,
     Jobs,
+    Operation,
+    OperationProgress,
+    OperationStatus,
     Progress,
     QueueInfo,
     State,
+    Summary,
+    SummaryRow,
     WorkerInfo,
 )
 
@@ -55,6 +63,37 @@ assert_type(jobs.count(cap=5).n, int)
 assert_type(jobs.ids(5), list[str])
 assert_type(jobs.preview(), list[JobInfo])
 kept = {jobs: 1}
+dead = assert_type(harbor.dead(type=plain, since=datetime.now(UTC)), Jobs)
+operation = assert_type(dead.requeue(spread=60, canary=5, max_failures=1, limit=9, by="ada"), Operation)
+assert_type(dead.requeue(reset_attempts=False, dry_run=True), DryRun)
+assert_type(jobs.cancel(limit=3), Operation)
+assert_type(jobs.delete(by="ada"), Operation)
+assert_type(jobs.delete(dry_run=True).count, Count)
+assert_type(operation.status(), OperationStatus)
+assert_type(operation.progress(), OperationProgress)
+assert_type(operation.run(on_progress=lambda progress: print(progress.done)), OperationProgress)
+assert_type(operation.wait(timedelta(seconds=3)), OperationProgress)
+operation.stop()
+assert_type(harbor.operation("01J"), Operation)
+summary = assert_type(dead.summary(by="error"), Summary)
+for row in summary:
+    assert_type(row, SummaryRow)
+assert_type(harbor.audit(by="ada"), Audit)
+for entry in harbor.audit():
+    assert_type(entry, AuditEntry)
+job.cancel(by="ada")
+job.requeue(by="ada")
+job.delete(by="ada")
+harbor.pause("q", by="ada")
+
+
+@harbor.on_dead("mail.*", queue="alerts")
+def tell(found: JobInfo) -> None: ...
+
+
+dead.summary(by="day")  # E: arg-type
+dead.requeue(spread="long")  # E: call-overload
+dead.delete(canary=5)  # E: call-overload
 assert_type(harbor.counts(), dict[str, dict[str, int]])
 harbor.counts(cap=None)
 assert_type(harbor.workers(), list[WorkerInfo])

@@ -1,28 +1,27 @@
-"""`taskharbor dlq`: list and requeue dead jobs."""
+"""`taskharbor dlq`: look at dead jobs, mend them, bring them back, delete and export them."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import click
 
 from taskharbor.cli import json_output
-from taskharbor.cli.bulk import BulkResult, finish, meant
+from taskharbor.cli.acting import Operator, act
+from taskharbor.cli.bulk import BulkResult, finish, meant, would_change
+from taskharbor.cli.commands.dlq_operations import operations
+from taskharbor.cli.commands.inspect import payload_options
 from taskharbor.cli.commands.list import filter_options, more, page_options, read_page, tries
 from taskharbor.cli.confirm import confirm
 from taskharbor.cli.errors import usage_error
 from taskharbor.cli.output import at_terminal, write_json, write_table
-from taskharbor.cli.redaction import HIDDEN
-from taskharbor.cli.store import call_store
+from taskharbor.cli.redaction import HIDDEN, Redaction
+from taskharbor.cli.selection import error_options, many_options, pace_options, select
 from taskharbor.cli.table import Column
-from taskharbor.cli.target import Target, shared
-from taskharbor.cli.timefmt import relative
-from taskharbor.drivers.contract import Driver
+from taskharbor.cli.target import Target, importing, shared
+from taskharbor.cli.timefmt import parse_duration, relative
 from taskharbor.model.job import State
-from taskharbor.ops.ids import without_payloads
 
-BATCH_JOBS = 500
 COLUMNS = (
     Column("id", whole=True, ids=True),
     Column("type", tail=True),
@@ -30,16 +29,55 @@ COLUMNS = (
     Column("tries", whole=True),
     Column("died", whole=True, times=True),
 )
+KEYS = ("fingerprint", "error", "type", "reason", "queue")
 
 
 @click.group()
 def dlq() -> None:
-    """List dead jobs and requeue them."""
+    """Look at dead jobs, mend them, requeue and delete them."""
+
+
+dlq.add_command(operations)
+
+
+@dlq.command()
+@click.option(
+    "--by",
+    type=click.Choice(KEYS),
+    default="fingerprint",
+    show_default=True,
+    help="What the jobs of a kind have in common. Failures with the same cause have the same fingerprint.",
+)
+@error_options
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), metavar="N", default=20, show_default=True, help="At most N kinds."
+)
+@shared
+def summary(target: Target, by: str, limit: int, **given: Any) -> None:
+    """Count the dead jobs by kind, the largest kind first: where to begin.
+
+    It reads the newest 10,000 dead jobs at most, and says so if there are more. Each kind has a sample: the newest of
+    its jobs.
+
+    \b
+    Examples:
+      taskharbor dlq summary
+      taskharbor dlq summary --by type --since 2h
+      taskharbor dlq summary --by error --queue mail --output json
+
+    JSON: {"by", "jobs", "complete", "rows": [{"value", "jobs", "newest", "oldest", "sample": {"id", "type", "queue",
+    "error_class", "fingerprint", "reason", "last_error"}}], "more"}. complete: false if there are more jobs than were
+    read. more: how many kinds are not listed.
+    """
+    from taskharbor.cli.dead_summary import write_summary
+
+    write_summary(target, by, limit, _dead(given))
 
 
 @dlq.command("list")
 @click.option("--queue", metavar="NAME", help="Only jobs in this queue.")
 @click.option("--type", metavar="TYPE", help="Only jobs of this type.")
+@click.option("--group", metavar="NAME", help="Only jobs of this group.")
 @filter_options
 @page_options
 @shared
@@ -49,6 +87,7 @@ def list_(target: Target, **query: Any) -> None:
     \b
     Examples:
       taskharbor dlq list --newest --since 1d
+      taskharbor dlq list --queue mail --error ConnectionError
       taskharbor dlq list --queue mail --output json
 
     JSON: as for `taskharbor list`, with "last_error" for each job.
@@ -73,65 +112,163 @@ def list_(target: Target, **query: Any) -> None:
 
 
 @dlq.command()
-@click.argument("ids", nargs=-1, metavar="[ID]…")
-@click.option(
-    "--all", "everything", is_flag=True, help="Requeue all dead jobs, or those that match --queue and --type."
-)
-@click.option("--queue", metavar="NAME", help="With --all: only jobs in this queue.")
-@click.option("--type", "type_", metavar="TYPE", help="With --all: only jobs of this type.")
+@click.argument("id", metavar="ID")
+@payload_options
+@shared
+@importing
+def show(target: Target, id: str, show_payload: bool, redact: tuple[str, ...]) -> None:
+    """Show a dead job: why it died, every execution, what a requeue would do, and what to type next.
+
+    With --app it also checks that the app declares a task of its type.
+
+    \b
+    Examples:
+      taskharbor dlq show 01JQZ5X7T0A8
+      taskharbor dlq show 01JQZ5X7T0A8 --redact card
+
+    JSON: as for `taskharbor inspect`, with "requeue": [{"code", "text", "hint"}] and "next": commands to type. code:
+    one of attempts, flow, blocked, paused, unknown_type, no_worker, served.
+    """
+    from taskharbor.cli.dead_output import write_dead
+
+    write_dead(target, id, Redaction.of(show_payload, redact))
+
+
+@dlq.command()
+@click.argument("id", metavar="ID")
+@click.option("--json", "json_", metavar="JSON", help="The new payload, whole; - reads stdin. Without it: $EDITOR.")
+@click.option("--requeue", is_flag=True, help="Requeue the job as well, with all attempts available again.")
+@shared
+@importing
+def edit(target: Target, id: str, json_: str | None, requeue: bool) -> None:
+    """Change the payload of a dead job: in $VISUAL or $EDITOR, or with --json. Its type cannot be changed.
+
+    With --app the new payload is checked against the task's parameters. If the job was changed meanwhile by another
+    operator, nothing happens, and the edited text is kept in a file that the error names. The old payload is not kept.
+
+    \b
+    Examples:
+      taskharbor dlq edit 01JQZ5X7T0A8 --requeue --app tasks:harbor
+      taskharbor dlq edit 01JQZ5X7T0A8 --json '{"to": "ada@example.com"}'
+
+    JSON: {"id", "requeued", "payload_bytes_before", "payload_bytes"}
+    """
+    from taskharbor.cli.dead_edit import edit_dead
+
+    edit_dead(target, id, json_, requeue=requeue)
+
+
+@dlq.command()
+@click.option("--all", "everything", is_flag=True, help="All dead jobs, or all that the filter names.")
 @click.option(
     "--keep-attempts", is_flag=True, help="Keep the count of failures, so that the next failure may be final."
 )
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@pace_options
+@many_options
 @shared
-def requeue(
-    target: Target,
-    ids: tuple[str, ...],
-    everything: bool,
-    queue: str | None,
-    type_: str | None,
-    keep_attempts: bool,
-    yes: bool,
-) -> None:
-    """Requeue dead jobs, with all attempts available again. --all asks for confirmation.
+def requeue(target: Target, keep_attempts: bool, **options: Any) -> None:
+    """Requeue dead jobs, by ids or by a filter, with all attempts available again.
+
+    With a filter it shows what it found and asks. Then it begins an operation and carries it out, together with the
+    workers. Jobs that die after the question was asked are not touched. After Ctrl-C the workers go on: see
+    `taskharbor dlq operations`.
 
     \b
     Examples:
       taskharbor dlq requeue 01JQZ5X7T0A8
-      taskharbor dlq requeue --all --queue mail --yes
+      taskharbor dlq requeue --error ConnectionError --canary 5 --spread 10m
+      taskharbor dlq requeue --queue mail --dry-run
+      taskharbor dlq requeue --all --yes
 
-    JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if a job was refused.
+    JSON: with ids {"done": [ID], "refused": [{"id", "error"}]}; with a filter {"operation": as for `taskharbor dlq
+    operations show`}. With --dry-run and a filter {"action", "jobs", "capped", "cut", "limit", "sample", "notes"}; with
+    ids "would" instead of "done". Exit 1 if a job was refused, or the operation was held, stopped or failed.
     """
-    if bool(ids) == everything:
-        raise usage_error("dlq requeue: expected job ids, or --all")
-    if (queue or type_) and not everything:
-        raise usage_error("dlq requeue: --queue and --type need --all")
+    selection = select("dlq requeue", options, state=State.DLQ)
+    if not selection.ids:
+        from taskharbor.cli.many import change_many
 
-    async def by_id(driver: Driver, now: datetime) -> BulkResult:
-        whole, result = found
-        return result.plus(whole, await driver.requeue(whole, now, reset_attempts=not keep_attempts))
+        given = {name: value for name, value in options.items() if value is not None}
+        if "max_failures" in given and "canary" not in given:
+            raise usage_error("dlq requeue: --max-failures needs --canary N, the number of jobs to try first")
+        change_many(target, selection, "requeue", reset_attempts=not keep_attempts, **given)
+        return
+    if selection.dry_run:
+        would_change(target, selection.ids, (State.DLQ, State.CANCELLED), "requeued")
+        return
+    found, result = meant(target, selection.ids)
 
-    async def by_page(driver: Driver, now: datetime) -> BulkResult:
-        result = BulkResult()
-        cursor: str | None = None
-        while True:
-            page = await driver.list(
-                queue=queue,
-                type=type_,
-                state=State.DLQ,
-                cursor=cursor,
-                limit=BATCH_JOBS,
-                now=now,
-                **without_payloads(driver),
-            )
-            dead = [info.job.id for info in page.items]
-            result += BulkResult.of(dead, await driver.requeue(dead, now, reset_attempts=not keep_attempts))
-            cursor = page.cursor
-            if cursor is None:
-                return result
+    async def change(operator: Operator) -> BulkResult:
+        return result.plus(found, await operator.actions.requeue(found, reset_attempts=not keep_attempts))
 
-    found = meant(target, ids)
-    if everything:
-        which = "".join((f" in the queue {queue}" if queue else "", f" of type {type_}" if type_ else ""))
-        confirm(f"Requeue every dead job{which}?", yes)
-    finish(call_store(target, by_page if everything else by_id), "requeued", target)
+    finish(act(target, change), "requeued", target)
+
+
+@dlq.command()
+@click.option(
+    "--older-than", callback=parse_duration, metavar="DURATION", help="Only jobs that died longer ago, e.g. 30d."
+)
+@many_options
+@shared
+def delete(target: Target, **options: Any) -> None:
+    """Delete dead jobs for good, by ids or by a filter. Asks for confirmation.
+
+    A job that an unfinished job depends on is not deleted. Jobs that die after the question was asked are not touched.
+
+    \b
+    Examples:
+      taskharbor dlq delete 01JQZ5X7T0A8
+      taskharbor dlq delete --older-than 30d --type tasks.send_email --dry-run
+      taskharbor dlq delete --older-than 30d --yes
+
+    JSON: as for `taskharbor dlq requeue`. Exit 1 if a job was refused, or the operation was stopped or failed.
+    """
+    selection = select("dlq delete", options, state=State.DLQ)
+    if not selection.ids:
+        from taskharbor.cli.many import change_many
+
+        change_many(target, selection, "delete")
+        return
+    if selection.dry_run:
+        would_change(target, selection.ids, (State.DLQ,), "deleted")
+        return
+    found, result = meant(target, selection.ids)
+    if found:
+        confirm(f"Delete {len(found)} jobs?" if len(found) > 1 else f"Delete job {found[0]}?", selection.yes)
+
+    async def change(operator: Operator) -> BulkResult:
+        return result.plus(found, await operator.actions.delete(found, state=State.DLQ))
+
+    finish(act(target, change), "deleted", target)
+
+
+@dlq.command()
+@error_options
+@click.option("--newest", is_flag=True, help="The newest job first.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N jobs.")
+@payload_options
+@shared
+def export(target: Target, show_payload: bool, redact: tuple[str, ...], limit: int | None, **given: Any) -> None:
+    """Print dead jobs as JSON lines, one record a line, for other programs.
+
+    Payloads are left out unless --show-payload or --redact is given; then the audit has an entry. A payload that is not
+    JSON is in payload_base64.
+
+    \b
+    Examples:
+      taskharbor dlq export --error ConnectionError > dead.jsonl
+      taskharbor dlq export --queue mail --redact card --since 1d
+
+    JSON: on each line {"id", "type", "queue", "state", "priority", "group", "flow_id", "idempotency_key", "created_at",
+    "run_at", "began_at", "failed_at", "finished_at", "attempts", "max_attempts", "deliveries", "lost", "edits",
+    "timeout", "metadata", "reason", "error_class", "fingerprint", "last_error", "payload_bytes", "payload",
+    "payload_base64"}
+    """
+    from taskharbor.cli.dead_export import write_export
+
+    write_export(target, Redaction.of(show_payload, redact), limit, _dead(given))
+
+
+def _dead(given: dict[str, Any]) -> dict[str, Any]:
+    """The filter for dead jobs that was typed."""
+    return {"state": State.DLQ, **{name: value for name, value in given.items() if value not in (None, False)}}

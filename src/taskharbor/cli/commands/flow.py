@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from taskharbor.cli import json_output, timefmt
+from taskharbor.cli.acting import Operator, act
 from taskharbor.cli.commands.list import choose_time, more, page_options
 from taskharbor.cli.confirm import confirm
 from taskharbor.cli.errors import usage_error
@@ -21,9 +22,6 @@ from taskharbor.model.job import FlowInfo, FlowPage, FlowStatus
 from taskharbor.ops import flow_view
 from taskharbor.ops.ids import flow_id
 from taskharbor.ops.listing import find_flows
-
-if TYPE_CHECKING:
-    from taskharbor.client.client import Client
 
 COLUMNS = (
     Column("id", whole=True),
@@ -184,11 +182,7 @@ def cancel(target: Target, id: str, yes: bool) -> None:
     found = call_store(target, lambda driver, now: flow_id(driver, id, now))
     confirm(f"Cancel the flow {found}?", yes)
 
-    async def change(driver: Driver, now: datetime) -> int:
-        client = _client(driver)
-        return await client.lookup.cancel_flow(found, client.budget(client.awaited, None, "cancel"))
-
-    number = call_store(target, change)
+    number = act(target, lambda operator: operator.actions.cancel_flow(found))
     if target.json:
         write_json({"flow": found, "cancelled": number})
     elif number:
@@ -212,23 +206,17 @@ def requeue(target: Target, id: str) -> None:
     JSON: {"flow", "requeued"}. requeued: how many jobs were.
     """
 
-    async def change(driver: Driver, now: datetime) -> tuple[str, int]:
-        found, client = await flow_id(driver, id, now), _client(driver)
-        return found, await client.lookup.requeue_flow(found, client.budget(client.awaited, None, "requeue"))
+    async def change(operator: Operator) -> tuple[str, int]:
+        found = await flow_id(operator.driver, id, operator.now)
+        return found, await operator.actions.requeue_flow(found)
 
-    found, number = call_store(target, change)
+    found, number = act(target, change)
     if target.json:
         write_json({"flow": found, "requeued": number})
     elif number:
         write(f"{_jobs(number)} of flow {found} {'was' if number == 1 else 'were'} requeued")
     else:
         write(f"flow {found} has no dead job")
-
-
-def _client(driver: Driver) -> Client:
-    from taskharbor.client.client import Client
-
-    return Client(driver)
 
 
 def _jobs(number: int) -> str:

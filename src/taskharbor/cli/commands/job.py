@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from taskharbor.cli import job_output, timefmt
-from taskharbor.cli.bulk import BulkResult, finish, meant
+from taskharbor.cli.acting import Operator, act
+from taskharbor.cli.bulk import BulkResult, finish, meant, would_change
 from taskharbor.cli.commands.inspect import payload_options
 from taskharbor.cli.confirm import confirm
+from taskharbor.cli.errors import usage_error
 from taskharbor.cli.redaction import Redaction
-from taskharbor.cli.store import call_store
+from taskharbor.cli.selection import Selection, any_state_options, many_options, select
 from taskharbor.cli.target import Target, importing, shared
-from taskharbor.drivers.contract import Driver
-from taskharbor.model.errors import DriverError, JobNotFound, TaskHarborError, WrongState
 from taskharbor.model.job import State
 
-DUE_SOON = timedelta(seconds=2)
-
-_WHY_NOT = {
-    State.READY: "is already ready: `taskharbor explain` says what it waits for",
-    State.INFLIGHT: "is running",
-    State.BLOCKED: "waits for other jobs: `taskharbor explain` says for which",
-    State.DONE: "is done: enqueue a new job to run it again",
-}
+_UNFINISHED = tuple(state for state in State if not state.terminal)
 
 
 @click.group()
@@ -71,90 +64,83 @@ def attempts(target: Target, id: str, show_payload: bool, redact: tuple[str, ...
 
 
 @job.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID…")
 @click.option(
     "--keep-attempts", is_flag=True, help="Keep the count of failures, so that the next failure may be final."
 )
+@any_state_options
+@many_options
 @shared
-def retry(target: Target, ids: tuple[str, ...], keep_attempts: bool) -> None:
-    """Make dead, cancelled and scheduled jobs ready to run now.
+def retry(target: Target, keep_attempts: bool, **options: Any) -> None:
+    """Make jobs ready to run now: by ids dead, cancelled and scheduled ones, by a filter dead or cancelled ones.
 
-    A scheduled job is cancelled and requeued: a caller that waits for it at that moment sees it cancelled.
+    A scheduled job that has failed before is cancelled and requeued, to get all its attempts again: a caller that waits
+    for it at that moment sees it cancelled. A filter needs --state, and asks for confirmation.
 
     \b
-    Example:
+    Examples:
       taskharbor job retry 01JQZ5X7T0A8
+      taskharbor job retry --state cancelled --queue mail --dry-run
 
-    JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if a job was refused.
+    JSON: as for `taskharbor dlq requeue`. Exit 1 if a job was refused, or the operation was stopped or failed.
     """
-    found, result = meant(target, ids)
+    selection = select("job retry", options)
+    if not selection.ids:
+        _expect_state(selection, (State.DLQ, State.CANCELLED))
+        _change_many(target, selection, "requeue", reset_attempts=not keep_attempts)
+        return
+    if selection.dry_run:
+        would_change(target, selection.ids, (State.SCHEDULED, State.DLQ, State.CANCELLED), "made ready")
+        return
+    found, result = meant(target, selection.ids)
 
-    async def each(driver: Driver, now: datetime) -> BulkResult:
-        for id in found:
-            result.add(id, await _again(driver, id, now, reset=not keep_attempts))
-        return result
+    async def change(operator: Operator) -> BulkResult:
+        return result.plus(found, await operator.actions.retry(found, reset_attempts=not keep_attempts))
 
-    finish(call_store(target, each), "made ready", target)
-
-
-async def _again(driver: Driver, id: str, now: datetime, *, reset: bool) -> DriverError | None:
-    try:
-        info = await driver.inspect(id, now)
-    except JobNotFound as error:
-        return error
-    if info.state in _WHY_NOT:
-        return WrongState(f"job {id} {_WHY_NOT[info.state]}")
-    if info.state is State.SCHEDULED:
-        run_at = info.job.run_at
-        if run_at is not None and run_at - now < DUE_SOON:
-            return None  # it becomes due by itself; cancelling it might hit a job that has just begun to run
-        refused = (await driver.cancel([id], now))[0]
-        if refused is not None:
-            return refused
-    return (await driver.requeue([id], now, reset_attempts=reset))[0]
+    finish(act(target, change), "made ready", target)
 
 
 @job.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID…")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@any_state_options
+@many_options
 @shared
-def cancel(target: Target, ids: tuple[str, ...], yes: bool) -> None:
-    """Cancel jobs that have not ended. A running handler is notified at the next heartbeat. Asks for confirmation.
+def cancel(target: Target, **options: Any) -> None:
+    """Cancel jobs that have not ended, by ids or by a filter. Asks for confirmation.
 
-    If a workflow has taken the job's place, that workflow is cancelled.
+    A running handler is notified at the next heartbeat. If a workflow has taken the place of a job with this id, that
+    workflow is cancelled.
 
     \b
-    Example:
+    Examples:
       taskharbor job cancel 01JQZ5X7T0A8 --yes
+      taskharbor job cancel --queue mail --state scheduled --dry-run
 
-    JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if a job was refused.
+    JSON: as for `taskharbor dlq requeue`. Exit 1 if a job was refused, or the operation was stopped or failed.
     """
-    from taskharbor.client.client import Client
-
-    found, result = meant(target, ids)
-
-    async def each(driver: Driver, now: datetime) -> BulkResult:
-        client = Client(driver)
-        for id in found:
-            refused: TaskHarborError | None = None
-            try:
-                await client.lookup.cancel_job(id, client.budget(client.awaited, None, "cancel"))
-            except (JobNotFound, WrongState) as error:
-                refused = error
-            result.add(id, refused)
-        return result
-
+    selection = select("job cancel", options)
+    if not selection.ids:
+        if selection.given.get("state") is not None:
+            _expect_state(selection, _UNFINISHED)
+        _change_many(target, selection, "cancel")
+        return
+    if selection.dry_run:
+        would_change(target, selection.ids, _UNFINISHED, "cancelled")
+        return
+    found, result = meant(target, selection.ids)
     if found:
-        confirm(_question("Cancel", found), yes)
-    finish(call_store(target, each), "cancelled", target)
+        confirm(_question("Cancel", found), selection.yes)
+
+    async def change(operator: Operator) -> BulkResult:
+        return result.plus(found, await operator.actions.cancel(found))
+
+    finish(act(target, change), "cancelled", target)
 
 
 @job.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID…")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@any_state_options
+@many_options
 @shared
-def delete(target: Target, ids: tuple[str, ...], yes: bool) -> None:
-    """Delete jobs for good, in any state. Asks for confirmation.
+def delete(target: Target, **options: Any) -> None:
+    """Delete jobs for good, by ids in any state, or by a filter with --state. Asks for confirmation.
 
     A job that an unfinished job depends on is refused. A handler that is running it continues, and its outcome is
     thrown away: cancel such a job first.
@@ -163,21 +149,45 @@ def delete(target: Target, ids: tuple[str, ...], yes: bool) -> None:
     Examples:
       taskharbor job delete 01JQZ5X7T0A8
       taskharbor job delete 01JQZ5X7T0A8 01JQZ5XB31KM --yes
+      taskharbor job delete --state cancelled --until 7d --dry-run
 
-    JSON: {"done": [ID], "refused": [{"id", "error"}]}. Exit 1 if a job was refused.
+    JSON: as for `taskharbor dlq requeue`. Exit 1 if a job was refused, or the operation was stopped or failed.
     """
-    found, result = meant(target, ids)
-
-    async def each(driver: Driver, now: datetime) -> BulkResult:
-        return result.plus(found, await driver.delete(found) if found else [])
-
+    selection = select("job delete", options)
+    if not selection.ids:
+        _expect_state(selection, tuple(State))
+        _change_many(target, selection, "delete")
+        return
+    if selection.dry_run:
+        would_change(target, selection.ids, tuple(State), "deleted")
+        return
+    found, result = meant(target, selection.ids)
     if found:
-        confirm(_question("Delete", found), yes)
-    finish(call_store(target, each), "deleted", target)
+        confirm(_question("Delete", found), selection.yes)
+
+    async def change(operator: Operator) -> BulkResult:
+        return result.plus(found, await operator.actions.delete(found))
+
+    finish(act(target, change), "deleted", target)
 
 
 def _question(verb: str, ids: list[str]) -> str:
     return f"{verb} {len(ids)} jobs?" if len(ids) > 1 else f"{verb} job {ids[0]}?"
+
+
+def _expect_state(selection: Selection, states: Sequence[State]) -> None:
+    """A usage error for a filter whose jobs the command does not take, or that would take more than was meant."""
+    given = selection.given.get("state")
+    if given not in states:
+        got = "none" if given is None else f"--state {given}"
+        named = " or ".join(state.value for state in states)
+        raise usage_error(f"{selection.command}: expected --state with a filter ({named}), got {got}")
+
+
+def _change_many(target: Target, selection: Selection, action: str, **options: Any) -> None:
+    from taskharbor.cli.many import change_many
+
+    change_many(target, selection, action, **options)
 
 
 @job.command()

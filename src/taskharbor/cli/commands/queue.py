@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import click
 
+from taskharbor.cli.acting import Operator, act
 from taskharbor.cli.output import write, write_json
 from taskharbor.cli.overview import read_overview, write_queues
 from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target, shared
 from taskharbor.cli.text import one_line
-from taskharbor.drivers.contract import Driver
 from taskharbor.model.bounds import check_name
 
 
@@ -76,15 +75,15 @@ def _switch(target: Target, names: Sequence[str], *, paused: bool) -> None:
     for name in names:
         check_name(name, "queue")
 
-    async def switch(driver: Driver, now: datetime) -> list[dict[str, Any]]:
-        known = set(await driver.queues())
+    async def switch(operator: Operator) -> list[dict[str, Any]]:
+        known = set(await operator.driver.queues())
         for name in names:
-            await (driver.pause(name) if paused else driver.resume(name))
+            await (operator.actions.pause(name) if paused else operator.actions.resume(name))
             if name not in known:
                 click.echo(f"note: the queue {one_line(name)} holds no jobs yet", err=True)
-        return [{"queue": name, "paused": await driver.is_paused(name)} for name in names]
+        return [{"queue": name, "paused": await operator.driver.is_paused(name)} for name in names]
 
-    rows = call_store(target, switch, creates=True)
+    rows = act(target, switch, creates=True)
     if target.json:
         write_json({"queues": rows})
         return

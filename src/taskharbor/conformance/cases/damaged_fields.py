@@ -25,11 +25,12 @@ from taskharbor.drivers import (
     Outcome,
     Reserved,
     Retry,
+    Seen,
     State,
     TaskHarborError,
     check_record,
 )
-from taskharbor.drivers.features import AMEND, ATTEMPTS, FILTERS, FLOWS, UPCOMING
+from taskharbor.drivers.features import AMEND, ATTEMPTS, FILTERS, FLOWS, SEEN, UPCOMING
 
 ALONE = (
     "Whatever another program put into a field of one record, no call raises because of it, and no other record is "
@@ -115,6 +116,10 @@ class Pair:
             change = Amend(id=broken.id, deliveries=seen.deliveries, edits=seen.edits, priority=1, payload=b"{}")
             (answer,) = await self.env.full.amend([change], now)
             assert answer is None or isinstance(answer, DriverError)
+        if self.env.offers(SEEN):
+            shown = [Seen.of(await self.env.info(broken, at))]
+            for answers in (await self.env.full.cancel(ids, now, shown), await self.env.full.delete(ids, [Seen(99)])):
+                assert answers == [None] or isinstance(answers[0], DriverError)
         for answers in (
             await driver.requeue(ids, now),
             await driver.cancel(ids, now),

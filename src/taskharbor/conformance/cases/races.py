@@ -8,8 +8,10 @@ from datetime import timedelta
 from typing import TypeVar
 
 from taskharbor.conformance.case import case
-from taskharbor.conformance.environment import Environment, refusals
+from taskharbor.conformance.cases.seen import CHECKS, DIFFERS, act, seen_of
+from taskharbor.conformance.environment import Environment, ids_of, refusals
 from taskharbor.drivers import Ack, Enqueued, InvalidJob
+from taskharbor.drivers.features import SEEN
 
 T = TypeVar("T")
 ROUNDS = 12
@@ -25,6 +27,8 @@ CANCEL_FLOW = (
     "what is enqueued or spawned into a cancelled flow is stored cancelled."
 )
 CANCELLED = "A job cancelled while inflight frees the capacity of its group, and its worker gets `JobNotInflight`."
+
+SAME_SEEN = "Of several calls that requeue a job with the same `Seen`, exactly one succeeds."
 
 
 async def _after(turns: int, call: Awaitable[T]) -> T:
@@ -186,3 +190,53 @@ async def delete_beside_the_same_key(env: Environment) -> None:
         third = env.job(idempotency_key=key, run_at=env.at(60))
         expected = Enqueued(third.id, False) if answer.existed else Enqueued(second.id, True)
         assert await env.put(third) == [expected]
+
+
+@case(SAME_SEEN, needs=SEEN)
+async def requeue_what_several_saw(env: Environment) -> None:
+    """A second requeue would count as one of what had run, and died, after the first."""
+    drivers = await env.siblings(4)
+    for _ in range(ROUNDS):
+        jobs = [await env.dead() for _ in range(3)]
+        seen = await seen_of(env, *jobs)
+        there = [act(env, "requeue", jobs, seen, by=driver) for driver in drivers[:2]]
+        back = [act(env, "requeue", jobs[::-1], seen[::-1], by=driver) for driver in drivers[2:]]
+        answers = await asyncio.gather(*there, *back)
+        in_order = [*answers[:2], *(each[::-1] for each in answers[2:])]
+        for place in range(len(jobs)):
+            results = refusals([each[place] for each in in_order])
+            assert sorted(results) == ["WrongState"] * 3 + ["ok"]
+        assert sorted(await env.drain()) == ids_of(jobs)
+
+
+@case(DIFFERS, ONCE, needs=SEEN)
+async def cancel_of_what_was_seen_beside_the_reserve(env: Environment) -> None:
+    """Either the job runs, and was neither cancelled nor deleted; or it does not run."""
+    one, two = await env.siblings(2)
+    for turn in range(ROUNDS):
+        job = await env.add(group=env.name("g"))
+        seen = await seen_of(env, job)
+        verb = "delete" if turn % 2 else "cancel"
+        taken, answers = await asyncio.gather(
+            _after(turn % 3, env.take(by=one)), _after(turn % 4, act(env, verb, [job], seen, by=two))
+        )
+        assert (len(taken), refusals(answers)) in ((1, ["WrongState"]), (0, ["ok"]))
+        for held in taken:
+            assert refusals(await env.settle(Ack(held.lease))) == ["ok"]
+    await env.add_many(2, group=env.name("g"))
+    assert len(await env.take()) == 1
+
+
+@case(DIFFERS, CHECKS, needs=SEEN)
+async def delete_beside_the_requeue(env: Environment) -> None:
+    """What one operator brings back is not deleted by another who saw it dead."""
+    one, two = await env.siblings(2)
+    for turn in range(ROUNDS):
+        job = await env.dead()
+        seen = await seen_of(env, job)
+        deleted, requeued = await asyncio.gather(
+            _after(turn % 3, act(env, "delete", [job], seen, by=one)), act(env, "requeue", [job], seen, by=two)
+        )
+        pair = (*refusals(deleted), *refusals(requeued))
+        assert pair in {("ok", "JobNotFound"), ("WrongState", "ok")}
+        assert await env.drain() == ([] if deleted == [None] else [job.id])

@@ -10,24 +10,44 @@ from msgspec.structs import replace
 from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
 from taskharbor.drivers.memory.flows import link
 from taskharbor.drivers.memory.heaps import OrderedEntries
-from taskharbor.drivers.memory.records import CANCELLED, MICROSECOND, Entry, finished, state_at
+from taskharbor.drivers.memory.records import CANCELLED, MICROSECOND, Entry, damage_of, finished, readable, state_at
 from taskharbor.drivers.memory.store import MemoryStore
-from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
+from taskharbor.drivers.refusals import changed_since, no_job, paired, still_needed, wrong_state
 from taskharbor.model.bounds import check_moment, check_name
 from taskharbor.model.errors import DriverError
-from taskharbor.model.job import State, WorkerInfo
+from taskharbor.model.job import Seen, State, WorkerInfo
 from taskharbor.model.times import to_us
 
 
 def _for_each(
-    store: MemoryStore, ids: Sequence[str], act: Callable[[Entry], DriverError | None]
+    store: MemoryStore, ids: Sequence[str], seen: Sequence[Seen] | None, act: Callable[[Entry], DriverError | None]
 ) -> list[DriverError | None]:
-    """`act` on each job, one after the other; JobNotFound in the place of an unknown one."""
-    return [no_job(id) if (entry := store.entries.get(id)) is None else act(entry) for id in ids]
+    """`act` on each job, one after the other, unless it is unknown or not as it was seen."""
+
+    def one(id: str, expected: Seen | None) -> DriverError | None:
+        entry = store.entries.get(id)
+        if entry is None:
+            return no_job(id)
+        if expected is not None and _seen(entry) != expected:
+            return changed_since(id)
+        return act(entry)
+
+    return [one(id, expected) for id, expected in paired(ids, seen)]
+
+
+def _seen(entry: Entry) -> Seen:
+    """What `inspect` shows of it."""
+    record = entry.record if damage_of(entry) is None else readable(entry)
+    return Seen(record.deliveries, record.edits, record.finished_at)
 
 
 def requeue(
-    store: MemoryStore, ids: Sequence[str], now: datetime, run_at: datetime | None, reset_attempts: bool
+    store: MemoryStore,
+    ids: Sequence[str],
+    now: datetime,
+    run_at: datetime | None,
+    reset_attempts: bool,
+    seen: Sequence[Seen] | None = None,
 ) -> list[DriverError | None]:
     """Bring dead and cancelled jobs back."""
     moment = to_us(now)
@@ -56,11 +76,15 @@ def requeue(
             store.join(entry, record, moment)
         return None
 
-    return _for_each(store, ids, act)
+    return _for_each(store, ids, seen, act)
 
 
 def cancel(
-    store: MemoryStore, ids: Sequence[str], now: datetime, reason: str = CANCELLED_REASON
+    store: MemoryStore,
+    ids: Sequence[str],
+    now: datetime,
+    seen: Sequence[Seen] | None = None,
+    reason: str = CANCELLED_REASON,
 ) -> list[DriverError | None]:
     """Cancel what is not terminal."""
     moment = to_us(now)
@@ -74,7 +98,7 @@ def cancel(
         store.finish(entry, CANCELLED, replace(entry.record, reason=reason, finished_at=now), moment)
         return None
 
-    return _for_each(store, ids, act)
+    return _for_each(store, ids, seen, act)
 
 
 def cancel_flow(store: MemoryStore, flow_id: str, now: datetime) -> int:
@@ -85,11 +109,11 @@ def cancel_flow(store: MemoryStore, flow_id: str, now: datetime) -> int:
     flow.cancelled = True
     moment = to_us(now)
     open_ids = [entry.record.id for entry in flow.members if not state_at(entry, moment).terminal]
-    cancel(store, open_ids, now, FLOW_CANCELLED_REASON)
+    cancel(store, open_ids, now, reason=FLOW_CANCELLED_REASON)
     return len(open_ids)
 
 
-def delete(store: MemoryStore, ids: Sequence[str]) -> list[DriverError | None]:
+def delete(store: MemoryStore, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
     """Forget jobs that no unfinished job depends on."""
 
     def act(entry: Entry) -> DriverError | None:
@@ -98,7 +122,7 @@ def delete(store: MemoryStore, ids: Sequence[str]) -> list[DriverError | None]:
         store.remove(entry)
         return None
 
-    return _for_each(store, ids, act)
+    return _for_each(store, ids, seen, act)
 
 
 def prune(store: MemoryStore, before: datetime, limit: int, retention: timedelta) -> int:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.signal_safe import DeferredSignals
 from taskharbor.model.amendment import Amend
+from taskharbor.model.audit import StoredAudit
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
-from taskharbor.model.job import JobRecord
+from taskharbor.model.job import JobRecord, Seen
 from taskharbor.model.lease import Enqueued
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class MemoryBlocking:
         self.workers = driver.workers
         self.flows = driver.flows
         self.figures = driver.figures
+        self.audit = driver.audit
         self.counts = driver.counts
         self.queues = driver.queues
         self.is_paused = driver.is_paused
@@ -54,21 +56,31 @@ class MemoryBlocking:
         return await _uninterrupted(self._driver.enqueue, jobs, now)
 
     async def requeue(
-        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+        self,
+        ids: Sequence[str],
+        now: datetime,
+        run_at: datetime | None = None,
+        reset_attempts: bool = False,
+        seen: Sequence[Seen] | None = None,
     ) -> list[DriverError | None]:
-        return await _uninterrupted(self._driver.requeue, ids, now, run_at, reset_attempts)
+        return await _uninterrupted(self._driver.requeue, ids, now, run_at, reset_attempts, seen)
 
-    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
-        return await _uninterrupted(self._driver.cancel, ids, now)
+    async def cancel(
+        self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
+    ) -> list[DriverError | None]:
+        return await _uninterrupted(self._driver.cancel, ids, now, seen)
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         return await _uninterrupted(self._driver.cancel_flow, flow_id, now)
 
-    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
-        return await _uninterrupted(self._driver.delete, ids)
+    async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
+        return await _uninterrupted(self._driver.delete, ids, seen)
 
     async def amend(self, changes: Sequence[Amend], now: datetime) -> list[TaskHarborError | None]:
         return await _uninterrupted(self._driver.amend, changes, now)
+
+    async def put_audit(self, entries: Sequence[StoredAudit], now: datetime) -> None:
+        await _uninterrupted(self._driver.put_audit, entries, now)
 
     async def pause(self, queue: str) -> None:
         await _uninterrupted(self._driver.pause, queue)

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from taskharbor.drivers.contract import SingleVerbs
 from taskharbor.drivers.features import ALL_FEATURES
-from taskharbor.drivers.listing import FlowQuery, FlowsVerb, JobQuery, ListVerb
+from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb
 from taskharbor.drivers.memory import admin, pages, reading
 from taskharbor.drivers.memory.amend import amend
 from taskharbor.drivers.memory.blocking import MemoryBlocking
@@ -26,9 +26,10 @@ from taskharbor.drivers.memory.settle import settle
 from taskharbor.drivers.memory.store import MemoryStore
 from taskharbor.drivers.wait_calls import WaitCall
 from taskharbor.model.amendment import Amend
-from taskharbor.model.bounds import check_figures, check_name
+from taskharbor.model.audit import AuditPage, StoredAudit
+from taskharbor.model.bounds import check_audit, check_figures, check_name
 from taskharbor.model.errors import DriverError, TaskHarborError
-from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, WorkerInfo
+from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, Seen, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import from_ms
@@ -37,7 +38,7 @@ _STORES: dict[str, MemoryStore] = {}  # memory://name: kept for the life of the 
 _STORES_LOCK = threading.Lock()
 
 
-class MemoryDriver(ListVerb, FlowsVerb, SingleVerbs):
+class MemoryDriver(ListVerb, FlowsVerb, AuditVerb, SingleVerbs):
     """Jobs in memory.
 
     >>> MemoryDriver("memory://").retention
@@ -188,22 +189,29 @@ class MemoryDriver(ListVerb, FlowsVerb, SingleVerbs):
             return reading.queues(self.store)
 
     async def requeue(
-        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+        self,
+        ids: Sequence[str],
+        now: datetime,
+        run_at: datetime | None = None,
+        reset_attempts: bool = False,
+        seen: Sequence[Seen] | None = None,
     ) -> list[DriverError | None]:
         with self.store.lock:
-            results = admin.requeue(self.store, ids, now, run_at, reset_attempts)
+            results = admin.requeue(self.store, ids, now, run_at, reset_attempts, seen)
             self._wake()
             return results
 
-    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
+    async def cancel(
+        self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
+    ) -> list[DriverError | None]:
         with self.store.lock:
-            results = admin.cancel(self.store, ids, now)
+            results = admin.cancel(self.store, ids, now, seen)
             self._wake()
             return results
 
-    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
+    async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
         with self.store.lock:
-            results = admin.delete(self.store, ids)
+            results = admin.delete(self.store, ids, seen)
             self._wake()
             return results
 
@@ -243,7 +251,7 @@ class MemoryDriver(ListVerb, FlowsVerb, SingleVerbs):
         with self.store.lock:
             return pages.list_flows(self.store, wanted)
 
-    # Figures
+    # Figures and the audit
 
     async def add_figures(self, rows: Sequence[Figures], now: datetime) -> None:
         check_figures(rows)
@@ -253,6 +261,15 @@ class MemoryDriver(ListVerb, FlowsVerb, SingleVerbs):
     async def figures(self, since: datetime, until: datetime, queue: str | None = None) -> list[Figures]:
         with self.store.lock:
             return self.store.figures.read(since, until, queue)
+
+    async def put_audit(self, entries: Sequence[StoredAudit], now: datetime) -> None:
+        check_audit(entries)
+        with self.store.lock:
+            self.store.audit.put(entries, now)
+
+    async def list_audit(self, wanted: AuditQuery) -> AuditPage:
+        with self.store.lock:
+            return self.store.audit.read(wanted)
 
 
 def _store_named(name: str) -> MemoryStore:

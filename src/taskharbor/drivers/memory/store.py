@@ -15,6 +15,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from taskharbor.drivers.memory.audit import StoredEntries
 from taskharbor.drivers.memory.figures import StoredFigures
 from taskharbor.drivers.memory.flows import StoredFlow, hold, unhold, unlink
 from taskharbor.drivers.memory.heaps import OrderedEntries
@@ -53,6 +54,7 @@ class MemoryStore:
         self.finished = OrderedEntries()  # done and cancelled jobs by the time they finished, for prune
         self.kept = OrderedEntries()  # those with a `keep_for`, by the end of that
         self.figures = StoredFigures()
+        self.audit = StoredEntries()
         self.workers: dict[str, WorkerInfo] = {}
         self.waiters = WaitCalls()
         self.number = 0  # the last number given; everything that has an order of arrival takes one

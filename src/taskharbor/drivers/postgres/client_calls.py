@@ -11,20 +11,22 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from taskharbor.drivers.contract import CANCELLED_REASON
-from taskharbor.drivers.listing import FlowQuery, FlowsVerb, JobQuery, ListVerb, check_cap
+from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb, check_cap
 from taskharbor.drivers.postgres import reading
 from taskharbor.drivers.postgres.amend import amend_refusal, amendments
+from taskharbor.drivers.postgres.audit import list_audit, put_audit
 from taskharbor.drivers.postgres.enqueue import enqueue
 from taskharbor.drivers.postgres.figures import read_figures
 from taskharbor.drivers.postgres.lock_retry import ADMIN_S, JobLocked, Waits, ask_again
 from taskharbor.drivers.postgres.options import PostgresOptions
 from taskharbor.drivers.postgres.records import nearest_moment
 from taskharbor.drivers.postgres.statement import Program, Statement, array, call, named, quoted, rows_of, value
-from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
+from taskharbor.drivers.refusals import changed_since, no_job, paired, still_needed, wrong_state
 from taskharbor.model.amendment import Amend
-from taskharbor.model.bounds import check_amend, check_moment, check_name
+from taskharbor.model.audit import AuditPage, StoredAudit
+from taskharbor.model.bounds import check_amend, check_audit, check_moment, check_name
 from taskharbor.model.errors import DriverError, InvalidJob, TaskHarborError
-from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, WorkerInfo
+from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, Seen, WorkerInfo
 from taskharbor.model.lease import Enqueued
 from taskharbor.model.times import to_us
 
@@ -49,7 +51,7 @@ class Runner(Waits, Protocol):
         """The greatest server time seen so far."""
 
 
-class PostgresClientCalls(ListVerb, FlowsVerb):
+class PostgresClientCalls(ListVerb, FlowsVerb, AuditVerb):
     """The calls of `ClientDriver`, apart from `open`."""
 
     def __init__(self, options: PostgresOptions) -> None:
@@ -80,17 +82,24 @@ class PostgresClientCalls(ListVerb, FlowsVerb):
         return await self._runner().run(lambda: reading.workers(self._schema, now))
 
     async def requeue(
-        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+        self,
+        ids: Sequence[str],
+        now: datetime,
+        run_at: datetime | None = None,
+        reset_attempts: bool = False,
+        seen: Sequence[Seen] | None = None,
     ) -> list[DriverError | None]:
         if run_at is not None:
             check_moment(run_at, "run_at")
         run_at_us = None if run_at is None else to_us(run_at)
         return await self._change_each(
-            "requeue", ids, (to_us(now), "bigint"), (run_at_us, "bigint"), (reset_attempts, "boolean")
+            "requeue", ids, seen, (to_us(now), "bigint"), (run_at_us, "bigint"), (reset_attempts, "boolean")
         )
 
-    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
-        return await self._change_each("cancel", ids, (to_us(now), "bigint"), (CANCELLED_REASON, "text"))
+    async def cancel(
+        self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
+    ) -> list[DriverError | None]:
+        return await self._change_each("cancel", ids, seen, (to_us(now), "bigint"), (CANCELLED_REASON, "text"))
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         if "\x00" in flow_id:
@@ -120,8 +129,8 @@ class PostgresClientCalls(ListVerb, FlowsVerb):
             answers = iter(await ask_again(sound, await ask(sound), ask, ADMIN_S, self._runner()))
         return [results[place] if place in results else next(answers) for place in range(len(changes))]
 
-    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
-        return await self._change_each("delete_jobs", ids)
+    async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
+        return await self._change_each("delete_jobs", ids, seen)
 
     async def counts(self, now: datetime, cap: int | None = None) -> dict[str, dict[str, int]]:
         check_cap(cap)
@@ -152,6 +161,13 @@ class PostgresClientCalls(ListVerb, FlowsVerb):
         check_moment(since, "since")
         check_moment(until, "until")
         return await self._runner().run(lambda: read_figures(self._schema, since, until, queue))
+
+    async def put_audit(self, entries: Sequence[StoredAudit], now: datetime) -> None:
+        check_audit(entries)
+        await self._runner().run(lambda: put_audit(self._schema, entries, now))
+
+    async def list_audit(self, wanted: AuditQuery) -> AuditPage:
+        return await self._runner().run(lambda: list_audit(self._schema, wanted))
 
     async def list_flows(self, now: datetime, wanted: FlowQuery) -> FlowPage:
         return await self._runner().run(lambda: reading.list_flows(self._schema, wanted))
@@ -185,18 +201,32 @@ class PostgresClientCalls(ListVerb, FlowsVerb):
         (left,) = await ask_again([None], await ask([None]), ask, patience, self._runner())
         return number, left
 
-    async def _change_each(self, function: str, ids: Sequence[str], *parameters: Any) -> list[DriverError | None]:
+    async def _change_each(
+        self, function: str, ids: Sequence[str], seen: Sequence[Seen] | None, *parameters: Any
+    ) -> list[DriverError | None]:
         """Call one of the functions of sql/functions/admin for each id."""
+        pairs = paired(ids, seen)
 
-        async def ask(some: Sequence[str]) -> list[DriverError | None]:
-            storable = [id if "\x00" not in id else "" for id in some]
-            texts = await self._value(function, (array(storable), "text"), *parameters)
-            return [_refusal(function, id, text) for id, text in zip(some, texts, strict=True)]
+        async def ask(some: Sequence[tuple[str, Seen | None]]) -> list[DriverError | None]:
+            storable = [id if "\x00" not in id else "" for id, _ in some]
+            expected = None if seen is None else array([_seen_text(was) for _, was in some if was is not None])
+            texts = await self._value(function, (array(storable), "text"), *parameters, (expected, "text"))
+            return [_refusal(function, id, text) for (id, _), text in zip(some, texts, strict=True)]
 
-        return await ask_again(ids, await ask(ids), ask, ADMIN_S, self._runner())
+        return await ask_again(pairs, await ask(pairs), ask, ADMIN_S, self._runner())
 
     async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         return await self._runner().run(lambda: reading.list_jobs(self._schema, now, wanted))
+
+
+def _seen_text(seen: Seen) -> str:
+    """What was seen of a job, as sql/functions/admin/seen_of.sql writes it."""
+    end = seen.finished_at
+    if end is None:
+        at = "-"
+    else:
+        at = str(to_us(end)) if end.utcoffset() is not None else "naive"  # no job has ended at such a moment
+    return f"{seen.deliveries:d} {seen.edits:d} {at}"
 
 
 def _refusal(function: str, id: str, text: str | None) -> DriverError | None:
@@ -207,6 +237,8 @@ def _refusal(function: str, id: str, text: str | None) -> DriverError | None:
         return no_job(id)
     if text == "locked":
         return JobLocked.job(id)
+    if text == "changed":
+        return changed_since(id)
     if text.startswith("needed "):
         return still_needed(id, int(text.removeprefix("needed ")))
     return wrong_state(id, text, "cancel" if function == "cancel" else "requeue")

@@ -10,58 +10,86 @@ import msgspec
 
 from taskharbor.drivers.contract import CANCELLED_REASON, WORKER_FORGOTTEN_AFTER, WORKER_SILENCE
 from taskharbor.drivers.redis.reading import JobReader
+from taskharbor.drivers.redis.records import seen_ms
 from taskharbor.drivers.redis.router import Where
 from taskharbor.drivers.redis.script_args import AdminArgs, PauseArgs
 from taskharbor.drivers.redis.store import RedisStore
-from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
+from taskharbor.drivers.refusals import changed_since, no_job, paired, still_needed, wrong_state
+from taskharbor.model.bounds import INT_MAX
 from taskharbor.model.errors import DriverError
-from taskharbor.model.job import WorkerInfo
+from taskharbor.model.job import Seen, WorkerInfo
 
 WORKERS = "{th}:workers"
 MAX_MOVED = 100  # jobs in one script
 NOT_FOUND = 1  # what admin.lua returns for an unknown job
+CHANGED = "changed"  # and for one that is not as it was seen
 Verb = Literal["requeue", "cancel", "delete"]
 _worker = msgspec.msgpack.Decoder(WorkerInfo).decode
 
 
 async def requeue(
-    reader: JobReader, ids: Sequence[str], now: int, run_at: int | None, reset_attempts: bool
+    reader: JobReader,
+    ids: Sequence[str],
+    now: int,
+    run_at: int | None,
+    reset_attempts: bool,
+    seen: Sequence[Seen] | None,
 ) -> list[DriverError | None]:
     at = run_at if run_at is not None else False
-    return await _change(reader, "requeue", ids, now, {"run_at": at, "reset_attempts": reset_attempts})
+    return await _change(reader, "requeue", ids, now, seen, {"run_at": at, "reset_attempts": reset_attempts})
 
 
-async def cancel(reader: JobReader, ids: Sequence[str], now: int) -> list[DriverError | None]:
-    return await _change(reader, "cancel", ids, now, {"reason": CANCELLED_REASON})
+async def cancel(
+    reader: JobReader, ids: Sequence[str], now: int, seen: Sequence[Seen] | None
+) -> list[DriverError | None]:
+    return await _change(reader, "cancel", ids, now, seen, {"reason": CANCELLED_REASON})
 
 
-async def delete(reader: JobReader, ids: Sequence[str]) -> list[DriverError | None]:
-    return await _change(reader, "delete", ids, await reader.store.clock(), {}) if ids else []
+async def delete(reader: JobReader, ids: Sequence[str], seen: Sequence[Seen] | None) -> list[DriverError | None]:
+    return await _change(reader, "delete", ids, await reader.store.clock() if ids else 0, seen, {})
 
 
 async def _change(
-    reader: JobReader, verb: Verb, ids: Sequence[str], now: int, how: dict[str, Any]
+    reader: JobReader,
+    verb: Verb,
+    ids: Sequence[str],
+    now: int,
+    seen: Sequence[Seen] | None,
+    how: dict[str, Any],
 ) -> list[DriverError | None]:
     """Change jobs; those without a stored location are looked for in all queues: a foreign client may have published
     them."""
+    conditions = [() if one is None else (_condition(one),) for _, one in paired(ids, seen)]
     store = reader.store
-    replies = await _run(store, verb, [(id, None) for id in ids], now, how) if ids else []
+    replies = await _run(store, verb, [(id, None) for id in ids], conditions, now, how) if ids else []
     missing = [id for id, reply in zip(ids, replies, strict=True) if reply == NOT_FOUND]
     queues = await reader.find_queues(missing) if missing else {}
     late = [number for number, id in enumerate(ids) if replies[number] == NOT_FOUND and id in queues]
     if late:
-        more = await _run(store, verb, [(ids[number], queues[ids[number]]) for number in late], now, how)
+        where = [(ids[number], queues[ids[number]]) for number in late]
+        more = await _run(store, verb, where, [conditions[number] for number in late], now, how)
         for number, reply in zip(late, more, strict=True):
             replies[number] = reply
     return [_error(id, reply, verb) for id, reply in zip(ids, replies, strict=True)]
 
 
-async def _run(store: RedisStore, verb: Verb, where: Where, now: int, how: dict[str, Any]) -> list[Any]:
+def _condition(seen: Seen) -> tuple[int, int, int]:
+    """What was seen of a job, as admin.lua compares it. A number that no job has stays one."""
+    deliveries, edits = (min(max(int(number), -1), INT_MAX + 1) for number in (seen.deliveries, seen.edits))
+    return deliveries, edits, seen_ms(seen.finished_at)
+
+
+async def _run(
+    store: RedisStore, verb: Verb, where: Where, conditions: Sequence[tuple[Any, ...]], now: int, how: dict[str, Any]
+) -> list[Any]:
+    """What admin.lua returns for each job. `conditions`: for each nothing, or what it has to be like."""
     replies: list[Any] = []
-    for home, jobs in await store.router.place(where):
+    for home, places in await store.router.place(where):
         if home is None:
-            replies += [NOT_FOUND] * len(jobs)
+            replies += [NOT_FOUND] * len(places)
             continue
+        mine = conditions[len(replies) : len(replies) + len(places)]
+        jobs = [(*place, *condition) for place, condition in zip(places, mine, strict=True)]
         done: list[Any] = []
         while len(done) < len(jobs):  # a script that had to search long lists stops early
             some = jobs[len(done) : len(done) + MAX_MOVED]
@@ -77,9 +105,11 @@ def _error(id: str, reply: Any, verb: Verb) -> DriverError | None:
     if reply == NOT_FOUND:
         return no_job(id)
     text = reply.decode()
+    if text == CHANGED:
+        return changed_since(id)
     if text.startswith("needed "):
         return still_needed(id, int(text.removeprefix("needed ")))
-    assert verb != "delete", "delete refuses only what is needed"
+    assert verb != "delete", "delete refuses only what is needed, or has changed"
     return wrong_state(id, text, verb)
 
 

@@ -13,9 +13,9 @@ from redis.exceptions import ResponseError
 
 from taskharbor.drivers.contract import SingleVerbs
 from taskharbor.drivers.features import ALL_FEATURES
-from taskharbor.drivers.listing import FlowQuery, FlowsVerb, JobQuery, ListVerb, check_cap
+from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb, check_cap
 from taskharbor.drivers.notes import bad_notes
-from taskharbor.drivers.redis import admin, damage, figures, leases, reading
+from taskharbor.drivers.redis import admin, audit, damage, figures, leases, reading
 from taskharbor.drivers.redis.amending import amend
 from taskharbor.drivers.redis.endpoint import LOST, Endpoint, refuse_large, refused
 from taskharbor.drivers.redis.enqueue import enqueue
@@ -33,10 +33,11 @@ from taskharbor.drivers.redis.wait import ArrivalHints
 from taskharbor.drivers.refusals import no_job
 from taskharbor.drivers.unstorable import accepts_any_name
 from taskharbor.model.amendment import Amend
-from taskharbor.model.bounds import check_figures, check_job, check_moment, check_name
+from taskharbor.model.audit import AuditPage, StoredAudit
+from taskharbor.model.bounds import check_audit, check_figures, check_job, check_moment, check_name
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.model.ids import new_tokens
-from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, WorkerInfo
+from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, Seen, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
 from taskharbor.model.times import MILLISECOND, from_ms, to_ms
@@ -65,7 +66,7 @@ class _Opened:
 
 
 @accepts_any_name
-class RedisDriver(ListVerb, FlowsVerb, SingleVerbs):
+class RedisDriver(ListVerb, FlowsVerb, AuditVerb, SingleVerbs):
     """Jobs in Redis.
 
     >>> RedisDriver("redis://localhost/0").retention
@@ -253,18 +254,25 @@ class RedisDriver(ListVerb, FlowsVerb, SingleVerbs):
         return await self.reader.used_queues()
 
     async def requeue(
-        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+        self,
+        ids: Sequence[str],
+        now: datetime,
+        run_at: datetime | None = None,
+        reset_attempts: bool = False,
+        seen: Sequence[Seen] | None = None,
     ) -> list[DriverError | None]:
         if run_at is not None:
             check_moment(run_at, "run_at")
         at = up_to_ms(run_at) if run_at is not None else None
-        return await admin.requeue(self.reader, ids, to_ms(now), at, reset_attempts)
+        return await admin.requeue(self.reader, ids, to_ms(now), at, reset_attempts, seen)
 
-    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
-        return await admin.cancel(self.reader, ids, to_ms(now))
+    async def cancel(
+        self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
+    ) -> list[DriverError | None]:
+        return await admin.cancel(self.reader, ids, to_ms(now), seen)
 
-    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
-        return await admin.delete(self.reader, ids)
+    async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
+        return await admin.delete(self.reader, ids, seen)
 
     async def amend(self, changes: Sequence[Amend], now: datetime) -> list[TaskHarborError | None]:
         return await amend(self.reader, changes, to_ms(now)) if changes else []
@@ -294,6 +302,13 @@ class RedisDriver(ListVerb, FlowsVerb, SingleVerbs):
 
     async def figures(self, since: datetime, until: datetime, queue: str | None = None) -> list[Figures]:
         return await figures.figures(self.store, since, until, queue)
+
+    async def put_audit(self, entries: Sequence[StoredAudit], now: datetime) -> None:
+        check_audit(entries)
+        await audit.put_audit(self.store, entries, now)
+
+    async def list_audit(self, wanted: AuditQuery) -> AuditPage:
+        return await audit.read_audit(self.store, wanted)
 
     async def list_jobs(self, now: datetime, wanted: JobQuery) -> Page:
         return await self.reader.page(wanted, to_ms(now))

@@ -32,6 +32,8 @@ MAX_PLAIN_VALUES = 8  # that describe a plain job: see lua/lib/45_plain_jobs.lua
 MICROSECOND = timedelta(microseconds=1)
 MAX_KEEP_DIGITS = 18  # of microseconds
 _STATES = {b"blocked": State.BLOCKED, b"completed": State.DONE, b"cancelled": State.CANCELLED, b"failed": State.DLQ}
+_UNFINISHED = (b"wait", b"active", b"delayed", b"blocked")
+_ENDED_BY_ANY = (b"completed", b"failed")  # by any client of OmniQ
 _LAST_MS = to_ms(datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=EPOCH.tzinfo))
 _pack = msgspec.msgpack.Encoder().encode
 Values = Sequence[Any]
@@ -109,6 +111,16 @@ def stored(job: JobRecord, now: int, edges: str | bool = False, modes: Any = Fal
         now if job.created_at == EPOCH else to_ms(job.created_at),
         *((modes, *keep_for) if modes or keep_for else ()),
     )
+
+
+def seen_ms(finished_at: datetime | None) -> int:
+    """When a job ended as admin.lua compares it: 0 for None, -1 for a moment that no job of this store can have."""
+    if finished_at is None:
+        return 0
+    if finished_at.utcoffset() is None:
+        return -1
+    ms, rest = divmod(finished_at - EPOCH, MILLISECOND)
+    return ms if ms > 0 and not rest else -1
 
 
 def edges_of(text: bytes | None) -> list[tuple[str, str]]:
@@ -222,7 +234,9 @@ def _record(id: str, queue: str, values: Values, run_at: datetime | None) -> Job
     failures, deliveries = counters(values)
     own = values[STORED] is not None
     finished, reason = values[FINISHED], values[REASON]
-    if values[STATE] in (b"completed", b"failed") and not finished:  # a foreign client ended it
+    if values[STATE] in _UNFINISHED:  # a foreign client may have revived it
+        finished = None
+    elif values[STATE] in _ENDED_BY_ANY and whole(values[UPDATED]) > whole(finished):  # a foreign client ended it
         finished = values[UPDATED]
         reason = values[ERROR] if values[STATE] == b"failed" else reason
     type, group, key, flow, heir = values[TYPE], values[GROUP], values[KEY], values[FLOW], values[HEIR]

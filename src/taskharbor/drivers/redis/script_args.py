@@ -51,7 +51,7 @@ class AddFiguresArgs(ScriptArgs, kw_only=True):
 class AdminArgs(ScriptArgs, kw_only=True):
     script = "admin"
     operation: str
-    jobs: Sequence[IdAndQueue]
+    jobs: Sequence[Any]  # id and queue of each, and what it has to be like
     run_at: int | Literal[False] = False
     reset_attempts: bool = False
     reason: str = ""
@@ -216,6 +216,22 @@ class PruneArgs(ScriptArgs, kw_only=True):
     skip_done: int
     skip_cancelled: int
     skip_kept: int
+
+
+class PutAuditArgs(ScriptArgs, kw_only=True):
+    script = "put_audit"
+    entries: Sequence[Any]  # id and value of each, one after the other
+    before: Text
+    most: int
+
+
+class ReadAuditArgs(ScriptArgs, kw_only=True):
+    script = "read_audit"
+    start: Text
+    stop: Text
+    by: str | Literal[False]
+    most: int
+    looks: int
 
 
 class ReadFiguresArgs(ScriptArgs, kw_only=True):

@@ -9,15 +9,16 @@ from typing import TypeAlias
 import msgspec
 
 from taskharbor.drivers.contract import CANCELLED_REASON, FLOW_CANCELLED_REASON, WORKER_FORGOTTEN_AFTER
-from taskharbor.drivers.refusals import no_job, still_needed, wrong_state
-from taskharbor.drivers.sqlite.records import BLOCKED, CANCELLED, DONE, JobRow, maybe_us, state_at
+from taskharbor.drivers.refusals import changed_since, no_job, paired, still_needed, wrong_state
+from taskharbor.drivers.sqlite.damage import is_number
+from taskharbor.drivers.sqlite.records import BLOCKED, CANCELLED, DONE, JobRow, is_moment, maybe_us, state_at
 from taskharbor.drivers.sqlite.session import WriteSession
 from taskharbor.drivers.sqlite.statements import statement
 from taskharbor.drivers.sqlite.transitions import finish, has_open_dependency, join, leave, remove, reopen
 from taskharbor.model.bounds import check_moment, check_name
 from taskharbor.model.errors import DriverError
-from taskharbor.model.job import State, WorkerInfo
-from taskharbor.model.times import MICROSECOND, to_us
+from taskharbor.model.job import Seen, State, WorkerInfo
+from taskharbor.model.times import MICROSECOND, from_us, to_us
 
 PRUNABLE = statement("prunable")
 KEPT = statement("kept")
@@ -33,14 +34,40 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _for_each(
-    session: WriteSession, ids: Sequence[str], act: Callable[[JobRow], DriverError | None]
+    session: WriteSession,
+    ids: Sequence[str],
+    act: Callable[[JobRow], DriverError | None],
+    seen: Sequence[Seen] | None,
 ) -> list[DriverError | None]:
-    """Apply `act` to each job; an unknown id yields JobNotFound."""
-    return [no_job(id) if (job := session.load(id)) is None else act(job) for id in ids]
+    """Apply `act` to each job that is as it was seen; an unknown id yields JobNotFound."""
+    results: list[DriverError | None] = []
+    for id, was in paired(ids, seen):
+        job = session.load(id)
+        if job is None:
+            results.append(no_job(id))
+        elif was is not None and _seen_of(job) != was:
+            results.append(changed_since(id))
+        else:
+            results.append(act(job))
+    return results
+
+
+def _seen_of(job: JobRow) -> Seen:
+    """What a reader has seen of a job as it is now; of a damaged one, what reading.py shows."""
+    return Seen(
+        job.deliveries if is_number(job.deliveries) else 0,
+        job.edits if job.edits is not None and is_number(job.edits) else 0,
+        from_us(job.finished_at) if job.finished_at is not None and is_moment(job.finished_at) else None,
+    )
 
 
 def requeue(
-    session: WriteSession, ids: Sequence[str], now: datetime, run_at: datetime | None, reset_attempts: bool
+    session: WriteSession,
+    ids: Sequence[str],
+    now: datetime,
+    run_at: datetime | None,
+    reset_attempts: bool,
+    seen: Sequence[Seen] | None = None,
 ) -> list[DriverError | None]:
     """Run dead and cancelled jobs again."""
     moment = to_us(now)
@@ -65,11 +92,15 @@ def requeue(
         session.save(job)
         return None
 
-    return _for_each(session, ids, act)
+    return _for_each(session, ids, act, seen)
 
 
 def cancel(
-    session: WriteSession, ids: Sequence[str], now: datetime, reason: str = CANCELLED_REASON
+    session: WriteSession,
+    ids: Sequence[str],
+    now: datetime,
+    reason: str = CANCELLED_REASON,
+    seen: Sequence[Seen] | None = None,
 ) -> list[DriverError | None]:
     """Cancel jobs that are not terminal; one that is cancelled stays so."""
     moment = to_us(now)
@@ -84,7 +115,7 @@ def cancel(
         finish(session, job, CANCELLED, moment)
         return None
 
-    return _for_each(session, ids, act)
+    return _for_each(session, ids, act, seen)
 
 
 def cancel_flow(session: WriteSession, flow_id: str, now: datetime) -> int:
@@ -96,7 +127,7 @@ def cancel_flow(session: WriteSession, flow_id: str, now: datetime) -> int:
     return len(unfinished)
 
 
-def delete(session: WriteSession, ids: Sequence[str]) -> list[DriverError | None]:
+def delete(session: WriteSession, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
     """Delete jobs that no unfinished job depends on."""
 
     def act(job: JobRow) -> DriverError | None:
@@ -105,7 +136,7 @@ def delete(session: WriteSession, ids: Sequence[str]) -> list[DriverError | None
         remove(session, job)
         return None
 
-    return _for_each(session, ids, act)
+    return _for_each(session, ids, act, seen)
 
 
 # (queue, state, statement) → where the next prune goes on

@@ -7,19 +7,20 @@ from datetime import datetime
 from typing import TypeVar
 
 from taskharbor.drivers.features import ALL_FEATURES
-from taskharbor.drivers.listing import FlowQuery, FlowsVerb, JobQuery, ListVerb
-from taskharbor.drivers.sqlite import admin, figures, listing, reading
+from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb
+from taskharbor.drivers.sqlite import admin, audit, figures, listing, reading
 from taskharbor.drivers.sqlite.amend import amend
 from taskharbor.drivers.sqlite.options import SqliteOptions
 from taskharbor.drivers.sqlite.session import ReadSession, WriteSession
 from taskharbor.model.amendment import Amend
+from taskharbor.model.audit import AuditPage, StoredAudit
 from taskharbor.model.errors import DriverError, TaskHarborError
-from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, Page, WorkerInfo
+from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, Page, Seen, WorkerInfo
 
 T = TypeVar("T")
 
 
-class ClientCalls(ListVerb, FlowsVerb):
+class ClientCalls(ListVerb, FlowsVerb, AuditVerb):
     """What both can do with a session. A subclass says how a session is got."""
 
     features = ALL_FEATURES
@@ -68,15 +69,25 @@ class ClientCalls(ListVerb, FlowsVerb):
     async def list_flows(self, now: datetime, wanted: FlowQuery) -> FlowPage:
         return await self._read(lambda session: listing.list_flows(session, wanted))
 
+    async def list_audit(self, wanted: AuditQuery) -> AuditPage:
+        return await self._read(lambda session: audit.list_audit(session, wanted))
+
     # Deciding
 
     async def requeue(
-        self, ids: Sequence[str], now: datetime, run_at: datetime | None = None, reset_attempts: bool = False
+        self,
+        ids: Sequence[str],
+        now: datetime,
+        run_at: datetime | None = None,
+        reset_attempts: bool = False,
+        seen: Sequence[Seen] | None = None,
     ) -> list[DriverError | None]:
-        return await self._write(lambda session: admin.requeue(session, ids, now, run_at, reset_attempts))
+        return await self._write(lambda session: admin.requeue(session, ids, now, run_at, reset_attempts, seen))
 
-    async def cancel(self, ids: Sequence[str], now: datetime) -> list[DriverError | None]:
-        return await self._write(lambda session: admin.cancel(session, ids, now))
+    async def cancel(
+        self, ids: Sequence[str], now: datetime, seen: Sequence[Seen] | None = None
+    ) -> list[DriverError | None]:
+        return await self._write(lambda session: admin.cancel(session, ids, now, seen=seen))
 
     async def cancel_flow(self, flow_id: str, now: datetime) -> int:
         return await self._write(lambda session: admin.cancel_flow(session, flow_id, now))
@@ -85,8 +96,8 @@ class ClientCalls(ListVerb, FlowsVerb):
         limit = self.options.max_payload
         return await self._write(lambda session: amend(session, changes, now, limit))
 
-    async def delete(self, ids: Sequence[str]) -> list[DriverError | None]:
-        return await self._write(lambda session: admin.delete(session, ids))
+    async def delete(self, ids: Sequence[str], seen: Sequence[Seen] | None = None) -> list[DriverError | None]:
+        return await self._write(lambda session: admin.delete(session, ids, seen))
 
     async def pause(self, queue: str) -> None:
         await self._write(lambda session: admin.pause(session, queue))
@@ -96,3 +107,6 @@ class ClientCalls(ListVerb, FlowsVerb):
 
     async def add_figures(self, rows: Sequence[Figures], now: datetime) -> None:
         await self._write(lambda session: figures.add_figures(session, rows, now))
+
+    async def put_audit(self, entries: Sequence[StoredAudit], now: datetime) -> None:
+        await self._write(lambda session: audit.put_audit(session, entries, now))

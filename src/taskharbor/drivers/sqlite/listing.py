@@ -53,15 +53,16 @@ _COMPARED = {name: f"coalesce({name}, '')" for name in ("error_class", "fingerpr
 _AT = "CASE WHEN state IN (0, 1, 2) OR finished_at IS NULL THEN created_at ELSE finished_at END"
 
 
-class _Looked(NamedTuple):
-    """A job or a flow that was looked at: its id, what to keep of it, and whether it belongs to the page."""
+class Looked(NamedTuple):
+    """A job, a flow or an entry of the audit that was looked at: its id or place, what to keep of it, and whether it
+    belongs to the page."""
 
     id: str
     kept: Any
     fits: Any
 
 
-Look: TypeAlias = Callable[[str | None, int], Sequence[_Looked]]  # (id, count) → up to `count` behind that id
+Look: TypeAlias = Callable[[str | None, int], Sequence[Looked]]  # (id, count) → up to `count` behind that id
 
 
 def list_jobs(session: ReadSession, now: datetime, wanted: JobQuery) -> Page:
@@ -70,11 +71,11 @@ def list_jobs(session: ReadSession, now: datetime, wanted: JobQuery) -> Page:
     given: dict[str, Any] = {"now": moment, **wanted.names()}
     fits = _conditions(wanted, given)
     few = _few(session, wanted, fits, given)
-    found, cursor = _walk(wanted, MAX_SCANNED_JOBS, few or _in_order(session, wanted, fits, given))
+    found, last = walk(wanted.after, wanted.limit, MAX_SCANNED_JOBS, few or _in_order(session, wanted, fits, given))
     columns = COLUMNS if wanted.payloads else LIGHT
     sql = f"SELECT {columns} FROM taskharbor_jobs WHERE num IN (SELECT value FROM json_each(?))"
     jobs = {job.num: job for job in (JobRow(*row) for row in session.all(sql, _encode(found).decode()))}
-    return Page(tuple(info_of(session, jobs[num], moment) for num in found), cursor)
+    return Page(tuple(info_of(session, jobs[num], moment) for num in found), _cursor(last))
 
 
 def _conditions(wanted: JobQuery, given: dict[str, Any]) -> str:
@@ -91,25 +92,29 @@ def _conditions(wanted: JobQuery, given: dict[str, Any]) -> str:
     return " AND ".join(wheres) or "1"
 
 
-def _walk(wanted: JobQuery | FlowQuery, left: int, look: Look) -> tuple[list[Any], str | None]:
-    """What a page consists of, and its cursor; looks at `left` records at most."""
+def walk(after: str | None, limit: int, left: int, look: Look) -> tuple[list[Any], str | None]:
+    """What a page consists of, and the place behind which the next one begins; looks at `left` records at most."""
     found: list[Any] = []
     last = ""  # the id of the last one found
-    after, count = wanted.after, wanted.limit + 1
+    count = limit + 1
     while left > 0:
         count = min(count, left)
         looked = look(after, count)
         for id, kept, fits in looked:
             if fits:
-                if len(found) == wanted.limit:
-                    return found, encode_cursor(last)
+                if len(found) == limit:
+                    return found, last
                 found.append(kept)
                 last = id
         if len(looked) < count:
             return found, None
         left -= count
         after, count = looked[-1].id, 2 * count
-    return found, encode_cursor(after or "")
+    return found, after
+
+
+def _cursor(last: str | None) -> str | None:
+    return None if last is None else encode_cursor(last)
 
 
 def _in_order(session: ReadSession, wanted: JobQuery, fits: str, given: dict[str, Any]) -> Look:
@@ -127,9 +132,9 @@ def _in_order(session: ReadSession, wanted: JobQuery, fits: str, given: dict[str
         sql = f"{looked} taskharbor_jobs_id WHERE {behind}"
     sql += f" ORDER BY id {order} LIMIT :count"
 
-    def look(after: str | None, count: int) -> list[_Looked]:
+    def look(after: str | None, count: int) -> list[Looked]:
         rows = session.execute(sql, {**given, "after": start if after is None else after, "count": count}).fetchall()
-        return [_Looked(*row) for row in rows]
+        return [Looked(*row) for row in rows]
 
     return look
 
@@ -140,16 +145,16 @@ def _few(session: ReadSession, wanted: JobQuery, fits: str, given: dict[str, Any
         return None
     most = MAX_SORTED_JOBS[wanted.state]
     queue = "WHERE name = :queue" if wanted.queue is not None else ""
-    jobs: dict[int, _Looked] = {}
+    jobs: dict[int, Looked] = {}
     for place in _PLACES[wanted.state]:
         sql = f"SELECT id, num, {fits} FROM taskharbor_queues CROSS JOIN {place} {queue} LIMIT :count"
         rows = session.execute(sql, {**given, "count": most + 1}).fetchall()
-        jobs.update({row[1]: _Looked(*row) for row in rows})
+        jobs.update({row[1]: Looked(*row) for row in rows})
         if len(jobs) > most:
             return None
     ordered = sorted(jobs.values(), reverse=wanted.newest)
 
-    def look(after: str | None, count: int) -> list[_Looked]:
+    def look(after: str | None, count: int) -> list[Looked]:
         behind = [job for job in ordered if after is None or (job.id < after if wanted.newest else job.id > after)]
         return behind[:count]
 
@@ -161,12 +166,12 @@ def list_flows(session: ReadSession, wanted: FlowQuery) -> FlowPage:
     behind, order, start = ("flow.id < ?", "DESC", b"") if wanted.newest else ("flow.id > ?", "ASC", "")
     sql = f"{FLOWS} WHERE {behind} ORDER BY flow.id {order} LIMIT ?"
 
-    def look(after: str | None, count: int) -> list[_Looked]:
+    def look(after: str | None, count: int) -> list[Looked]:
         flows = [_flow(*row) for row in session.all(sql, start if after is None else after, count)]
-        return [_Looked(flow.id, flow, _fits(flow, wanted)) for flow in flows]
+        return [Looked(flow.id, flow, _fits(flow, wanted)) for flow in flows]
 
-    found, cursor = _walk(wanted, MAX_SCANNED_FLOWS, look)
-    return FlowPage(tuple(found), cursor)
+    found, last = walk(wanted.after, wanted.limit, MAX_SCANNED_FLOWS, look)
+    return FlowPage(tuple(found), _cursor(last))
 
 
 def _flow(id: str, first: Any, last: Any, any_dead: int, any_cancelled: int, any_open: int) -> FlowInfo:

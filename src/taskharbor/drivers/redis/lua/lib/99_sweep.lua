@@ -100,9 +100,13 @@ function th.restore_step(q, id, job)
   th.list_flow(q, job.th_flow)
 end
 
--- Put back a record that is nowhere.
+-- Put back a record that is not where its state says. If another program changed that state, its id is still in the set of the one
+-- before; there it would be counted once more.
 function th.restore(q, id, job)
   local state = job.state or ''
+  for _, name in ipairs({'th:done', 'th:cancelled', 'th:kept'}) do call('ZREM', safe_key(q, name), id) end
+  call('LREM', safe_key(q, 'completed'), 1, id)
+  if state ~= 'blocked' then call('SREM', safe_key(q, 'th:blocked'), id) end
   if state == 'wait' then
     local seq = th.next_arrival(q)
     write(q, id, {'th_at', n(th.now), 'th_seq', n(seq), 'updated_ms', n(th.now), 'th_f', '1'})

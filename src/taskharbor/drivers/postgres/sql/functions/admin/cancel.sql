@@ -1,25 +1,39 @@
 -- Cancel jobs that have not ended.
--- in:  a JSON array of ids; the time; the reason
+-- in:  a JSON array of ids; the time; the reason; null, or a JSON array of what was seen of each job: see seen_of
 -- out: a text for each id, in order, as all functions of admin return it: null: done (cancelled before, too); 'unknown';
---      'needed N': N unfinished jobs depend on it; 'locked': another call has it locked, to be sent again; else the state
---      that does not allow the change
+--      'changed': it is not as it was seen; 'needed N': N unfinished jobs depend on it; 'locked': another call has it
+--      locked, to be sent again; else the state that does not allow the change
 -- locks: the jobs that no other call has locked (none is waited for while others are locked), then groups in the order
 --      of names
-create or replace function cancel(p_ids text, p_now bigint, p_reason text)
+create or replace function cancel(p_ids text, p_now bigint, p_reason text, p_seen text)
 returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 declare
     results text[] := '{}';
+    seen text[];
     one text;
+    n integer := 0;
     j jobs;
     was integer;
+    is_changed boolean;
     changes group_change[] := '{}';
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         perform refuse_isolation();
     end if;
+    if p_seen is not null then
+        seen := array(select json_array_elements_text(p_seen::json));
+    end if;
     for one in select json_array_elements_text(p_ids::json) loop
+        n := n + 1;
         perform from jobs x where x.id = one and x.state + 0 between @blocked@ and @expired@ for update skip locked;
         if found then
+            if p_seen is not null then
+                select seen[n] <> seen_of(x.deliveries, x.edits, x.finished_at) into is_changed from jobs x where x.id = one;
+                if is_changed then
+                    results := results || 'changed'::text;
+                    continue;
+                end if;
+            end if;
             delete from jobs x where x.id = one returning x.* into j;
         end if;
         if found then
@@ -30,10 +44,12 @@ begin
             insert into history select (j).*;
             results := results || null::text;
         else
-            select r.state into was from records r where r.id = one;
-            results := results || case when not found then 'unknown' when was = @cancelled@ then null
-                                       when was = @done@ then 'done'
-                                       when was between @blocked@ and @expired@ then 'locked' else 'dlq' end;
+            select r.state, seen[n] <> seen_of(r.deliveries, r.edits, r.finished_at) into was, is_changed
+            from records r where r.id = one;
+            results := results || case when not found then 'unknown'
+                                       when was between @blocked@ and @expired@ then 'locked'
+                                       when is_changed then 'changed' when was = @cancelled@ then null
+                                       when was = @done@ then 'done' else 'dlq' end;
         end if;
     end loop;
     if cardinality(changes) > 0 then

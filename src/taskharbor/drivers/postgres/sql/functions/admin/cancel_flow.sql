@@ -21,7 +21,7 @@ begin
     end if;
     insert into flows (flow_id) values (p_flow) on conflict do nothing;
     results := cancel(coalesce((select json_agg(j.id order by j.id)::text from jobs j where j.flow_id = p_flow
-                                and j.state between @blocked@ and @expired@), '[]'), p_now, 'flow cancelled');
+                                and j.state between @blocked@ and @expired@), '[]'), p_now, 'flow cancelled', null);
     select count(*) filter (where r is null), count(*) filter (where r = 'locked') into cancelled, locked
     from unnest(results) as r;
 end

@@ -1,19 +1,25 @@
--- Delete records, in any state. in: a JSON array of ids; out: as cancel
+-- Delete records, in any state. in: a JSON array of ids; null, or what was seen of each, as for cancel. out: as cancel
 -- locks: the jobs that no other call has locked; then see forget; then groups in the order of names
-create or replace function delete_jobs(p_ids text)
+create or replace function delete_jobs(p_ids text, p_seen text)
 returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 declare
     results text[] := '{}';
+    seen text[];
     deleted deleted_job[] := '{}';
     changes group_change[] := '{}';
     one text;
+    n integer := 0;
     j jobs;
     needed bigint;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         perform refuse_isolation();
     end if;
+    if p_seen is not null then
+        seen := array(select json_array_elements_text(p_seen::json));
+    end if;
     for one in select json_array_elements_text(p_ids::json) loop
+        n := n + 1;
         select x.* into j from jobs x where x.id = one for update skip locked;
         if not found then
             select x.* into j from history x where x.id = one for update skip locked;
@@ -21,6 +27,10 @@ begin
         if not found then
             results := results || case when exists (select from records r where r.id = one) then 'locked'
                                        else 'unknown' end;
+            continue;
+        end if;
+        if p_seen is not null and seen[n] <> seen_of(j.deliveries, j.edits, j.finished_at) then
+            results := results || 'changed'::text;
             continue;
         end if;
         needed := count_dependents(one);

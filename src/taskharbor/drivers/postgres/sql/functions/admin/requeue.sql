@@ -1,12 +1,13 @@
 -- Put dead and cancelled jobs back. in: a JSON array of ids; the time; null, or when they shall run; whether attempts are
--- set to 0. out: as cancel
+-- set to 0; null, or what was seen of each, as for cancel. out: as cancel
 -- locks: the jobs, and the dependencies of each in the weakest mode, so that none is pruned or deleted meanwhile; a job
 --      whose dependency another call has locked counts as locked
-create or replace function requeue(p_ids text, p_now bigint, p_run_at bigint, p_reset boolean)
+create or replace function requeue(p_ids text, p_now bigint, p_run_at bigint, p_reset boolean, p_seen text)
 returns text[] language plpgsql set search_path = @schema@, pg_temp set jit = off set enable_seqscan = off as $body$
 declare
     base bigint := nextval('arrival') << 20;
     results text[] := '{}';
+    seen text[];
     hinted text[] := '{}';
     resumed text[] := '{}';
     one text;
@@ -15,6 +16,9 @@ declare
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         perform refuse_isolation();
+    end if;
+    if p_seen is not null then
+        seen := array(select json_array_elements_text(p_seen::json));
     end if;
     for one in select json_array_elements_text(p_ids::json) loop
         n := n + 1;
@@ -27,8 +31,11 @@ begin
         if not found then
             results := results || coalesce(
                 (select case when r.state not between @blocked@ and @done@ then 'locked'
+                             when seen[n] <> seen_of(r.deliveries, r.edits, r.finished_at) then 'changed'
                              else state_of(r.state, r.run_at, r.wake, p_now) end
                  from records r where r.id = one), 'unknown');
+        elsif p_seen is not null and seen[n] <> seen_of(j.deliveries, j.edits, j.finished_at) then
+            results := results || 'changed'::text;
         elsif not keep_all(j.depends_on) then
             results := results || 'locked'::text;
         else

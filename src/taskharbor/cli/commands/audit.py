@@ -1,0 +1,90 @@
+"""`taskharbor audit`: who changed what."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from taskharbor.cli.commands.list import choose_time, page_options
+from taskharbor.cli.errors import usage_error
+from taskharbor.cli.output import write_json, write_table
+from taskharbor.cli.store import call_store
+from taskharbor.cli.table import Column
+from taskharbor.cli.target import Target, shared
+from taskharbor.cli.timefmt import format_moment, parse_time
+from taskharbor.drivers.contract import Driver
+from taskharbor.model.audit import AuditEntry
+from taskharbor.ops.audit_page import outcome_of, read_audit, what_of
+
+COLUMNS = (
+    Column("when", whole=True),
+    Column("by"),
+    Column("action", whole=True),
+    Column("outcome", whole=True),
+    Column("what"),
+)
+
+
+@click.command()
+@click.option(
+    "--since",
+    callback=parse_time,
+    metavar="TIME",
+    help="Only what was done at this time or later. 2h and 1d mean that long ago; a moment is 2030-01-31T09:00:00Z.",
+)
+@click.option("--until", callback=parse_time, metavar="TIME", help="Only what was done before this time.")
+@click.option("--by", metavar="NAME", help="Only what this person did.")
+@page_options
+@shared
+def audit(target: Target, **query: Any) -> None:
+    """Show who changed what, the newest first. Entries are kept for 90 days.
+
+    Every change by a command, a program or another front end is here: requeue, retry, cancel, delete, amend, pause,
+    resume, stop, and the payloads that were shown. The name is $TASKHARBOR_BY, or the user and the machine. An action
+    that has only begun was cut short by a crash, or is under way.
+
+    \b
+    Examples:
+      taskharbor audit --since 1d
+      taskharbor audit --by ada --output json
+
+    JSON: {"entries": [{"id", "at", "by", "action", "target", "ids", "n", "filter", "options", "done", "refused",
+    "status"}], "cursor"}. ids: at most 20 of the n jobs that were named. status: of an operation, else null.
+    """
+
+    async def read(driver: Driver, now: datetime) -> tuple[list[AuditEntry], str | None]:
+        try:
+            return await read_audit(driver, **choose_time(query, now))
+        except ValueError as error:
+            raise usage_error(f"--{error}") from error
+
+    entries, cursor = call_store(target, read)
+    if target.json:
+        write_json({"entries": [_as_json(entry) for entry in entries], "cursor": cursor})
+        return
+    if entries:
+        rows = [[format_moment(e.at), e.by, e.action, outcome_of(e), what_of(e)] for e in entries]
+        write_table(COLUMNS, rows)
+    else:
+        click.echo("nothing was changed" if cursor is None else "nothing found yet", err=True)
+    if cursor is not None:
+        click.echo(f"more: --cursor {cursor}", err=True)
+
+
+def _as_json(entry: AuditEntry) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "at": entry.at,
+        "by": entry.by,
+        "action": entry.action,
+        "target": entry.target or None,
+        "ids": list(entry.ids),
+        "n": entry.n,
+        "filter": entry.filter,
+        "options": entry.options,
+        "done": entry.done,
+        "refused": entry.refused,
+        "status": entry.status or None,
+    }

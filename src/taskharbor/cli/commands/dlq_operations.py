@@ -1,0 +1,210 @@
+"""`taskharbor dlq operations`: the requeues, cancels and deletes by filter, and how far each is."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from taskharbor.cli.acting import Operator, act
+from taskharbor.cli.following import follow, operation_json, outcome_words, progress_words
+from taskharbor.cli.lazy import DefaultGroup
+from taskharbor.cli.output import write, write_facts, write_json, write_table
+from taskharbor.cli.table import Column
+from taskharbor.cli.target import Target, shared
+from taskharbor.cli.timefmt import format_duration, format_moment, parse_time, relative, with_distance
+from taskharbor.model.errors import JobNotFound, WrongState
+
+if TYPE_CHECKING:
+    from taskharbor.client.operation import Operation
+    from taskharbor.ops.operations import OperationRow
+
+COLUMNS = (
+    Column("id", whole=True, ids=True),
+    Column("began", whole=True, times=True),
+    Column("by"),
+    Column("action", whole=True),
+    Column("status", whole=True),
+    Column("done", right=True),
+    Column("skipped", right=True),
+    Column("jobs"),
+)
+
+
+@click.group(cls=DefaultGroup, default="list")
+def operations() -> None:
+    """List, show, stop and resume operations. Without a command: list."""
+
+
+@operations.command("list")
+@click.option(
+    "--since",
+    callback=parse_time,
+    metavar="TIME",
+    help="Only those that began at this time or later. 2h and 1d mean that long ago; a moment is 2030-01-31T09:00:00Z.",
+)
+@click.option("--by", metavar="NAME", help="Only those of this person.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), metavar="N", default=20, show_default=True, help="At most N operations."
+)
+@shared
+def list_(target: Target, since: datetime | timedelta | None, by: str | None, limit: int) -> None:
+    """List operations, the newest first: what they do, and how far they are.
+
+    \b
+    Examples:
+      taskharbor dlq operations
+      taskharbor dlq operations list --since 1d
+
+    JSON: {"operations": [as for `taskharbor dlq operations show`]}
+    """
+
+    async def read(operator: Operator) -> tuple[list[OperationRow], datetime]:
+        from taskharbor.ops.operations import read_operations
+
+        moment = operator.now - since if isinstance(since, timedelta) else since
+        return await read_operations(operator.client, since=moment, by=by, limit=limit), operator.now
+
+    found, now = act(target, read)
+    if target.json:
+        write_json({"operations": [operation_json(row) for row in found]})
+        return
+    if not found:
+        click.echo("no operations", err=True)
+        return
+    rows = [
+        [
+            row.id,
+            relative(row.entry.at, now),
+            row.entry.by,
+            row.entry.action,
+            row.status.value,
+            "" if row.done is None else f"{row.done:,}",
+            "" if row.skipped is None else f"{row.skipped:,}",
+            _filter(row),
+        ]
+        for row in found
+    ]
+    write_table(COLUMNS, rows)
+
+
+def _filter(row: OperationRow) -> str:
+    """The filter, without what all of them have: the cut, and for most that the jobs are dead."""
+    given = {name: value for name, value in row.entry.filter.items() if name != "until" and value != "dlq"}
+    return " ".join(f"{name}={value}" for name, value in given.items())
+
+
+@operations.command()
+@click.argument("id", metavar="ID")
+@shared
+def show(target: Target, id: str) -> None:
+    """Show an operation: who began it, on which jobs, and how far it is.
+
+    \b
+    Example:
+      taskharbor dlq operations show 01JQZ5X7T0A8
+
+    JSON: {"id", "at", "by", "action", "filter", "options", "status", "done", "skipped", "phase", "total", "failures",
+    "reason"}. status: one of running, done, held, stopped, failed. The last four are null a week after its end.
+    """
+
+    async def read(operator: Operator) -> tuple[OperationRow, datetime]:
+        return await _find(operator, id), operator.now
+
+    found, now = act(target, read)
+    if target.json:
+        write_json(operation_json(found))
+        return
+    entry = found.entry
+    running = found.progress is not None and not found.status.ended
+    write_facts(
+        [
+            ("id", found.id),
+            ("status", found.status.value),
+            ("began", with_distance(entry.at, now)),
+            ("by", entry.by),
+            ("action", entry.action),
+            ("jobs", ", ".join(f"{name} {value}" for name, value in entry.filter.items() if name != "until")),
+            ("as of", _moment(entry.filter.get("until"))),
+            *((name.replace("_", " "), _option(name, value)) for name, value in entry.options.items()),
+            ("so far" if running else "outcome", _standing(found)),
+        ]
+    )
+    commands = ["stop", "resume"] if running else ["resume"] if found.status == "failed" else []
+    if commands:
+        write("")
+    for command in commands:
+        write(f"try: taskharbor dlq operations {command} {found.id}")
+
+
+def _moment(text: str | None) -> str:
+    return "" if text is None else f"{format_moment(datetime.fromisoformat(text))}; what came later is not touched"
+
+
+def _option(name: str, value: str) -> str:
+    return format_duration(timedelta(seconds=float(value))) if name == "spread" else value
+
+
+def _standing(found: OperationRow) -> str:
+    if found.progress is not None and not found.status.ended:
+        return progress_words(found.progress)
+    return outcome_words(found)
+
+
+@operations.command()
+@click.argument("id", metavar="ID")
+@shared
+def stop(target: Target, id: str) -> None:
+    """Stop an operation. What it has not changed yet stays as it is; what it has changed stays so, too.
+
+    \b
+    Example:
+      taskharbor dlq operations stop 01JQZ5X7T0A8
+
+    JSON: as for `taskharbor dlq operations show`. Exit 1 if it had ended already.
+    """
+
+    async def change(operator: Operator) -> OperationRow:
+        found = await _find(operator, id)
+        if found.status.ended:
+            raise WrongState(f"operation {found.id} is {found.status} already; there is nothing to stop")
+        await operator.actions.stop(found.id)
+        return await _find(operator, found.id)
+
+    found = act(target, change)
+    if target.json:
+        write_json(operation_json(found))
+    else:
+        write(outcome_words(found) if found.status.ended else f"operation {found.id} stops after the slice under way")
+
+
+@operations.command()
+@click.argument("id", metavar="ID")
+@shared
+def resume(target: Target, id: str) -> None:
+    """Carry out an operation here that runs or failed: after Ctrl-C, or if no worker does it.
+
+    One that is done, held or stopped does not go on. Begin a new one with the same filter: what the old one changed no
+    longer fits.
+
+    \b
+    Example:
+      taskharbor dlq operations resume 01JQZ5X7T0A8
+
+    JSON: {"operation": as for `taskharbor dlq operations show`}. Exit 1 if it is held, stopped or fails.
+    """
+
+    async def find(operator: Operator) -> Operation:
+        found = await _find(operator, id)
+        if found.progress is None:
+            raise JobNotFound(f"operation {found.id} ended more than a week ago; begin a new one with the same filter")
+        return await operator.actions.go_on(found.id)
+
+    follow(target, find)
+
+
+async def _find(operator: Operator, typed: str) -> OperationRow:
+    from taskharbor.ops.operations import read_operation
+
+    return await read_operation(operator.client, typed)

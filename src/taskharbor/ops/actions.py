@@ -1,0 +1,340 @@
+"""What operators do with jobs, queues, flows and operations: each action checks access first, and is in the audit.
+
+Every front end acts through `Actions`: the command line as the administrator that the shell's user is, others with the
+access that they were given. Nothing is decided in a command or a template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from taskharbor.bulk.plan import OperationStatus, is_operation, may_be_slice
+from taskharbor.client.audit import audited
+from taskharbor.client.operation import Operation
+from taskharbor.client.retries import with_retries
+from taskharbor.drivers.features import AMEND, SEEN, offers, require
+from taskharbor.model.amendment import Amend
+from taskharbor.model.errors import DriverError, JobNotFound, WrongState
+from taskharbor.model.job import Seen, State
+from taskharbor.ops.access import Access, Permission
+
+if TYPE_CHECKING:
+    from taskharbor.client.budget import Budget
+    from taskharbor.client.client import Client
+    from taskharbor.client.jobs import Jobs
+    from taskharbor.client.operation import DryRun
+
+T = TypeVar("T")
+
+DUE_SOON = timedelta(seconds=5)
+_WHY_NOT = {
+    State.READY: "is already ready: `taskharbor explain` says what it waits for",
+    State.INFLIGHT: "is running",
+    State.BLOCKED: "waits for other jobs: `taskharbor explain` says for which",
+    State.DONE: "is done: enqueue a new job to run it again",
+}
+
+
+class Actions:
+    """What one person does with a store. `access`: what they may do, and their name."""
+
+    def __init__(self, client: Client, access: Access) -> None:
+        self._client = client
+        self._access = access
+
+    # Jobs by id ------------------------------------------------------------------------------------------------
+
+    async def requeue(self, ids: Sequence[str], *, reset_attempts: bool = True) -> list[DriverError | None]:
+        """Bring dead and cancelled jobs back; an error in the place of each that is neither."""
+        self._access.require(Permission.REQUEUE)
+        now = self._client.clock.now
+
+        async def requeue(driver: Any) -> list[DriverError | None]:
+            slices = await _slices(driver, ids, now())
+            others = [id for id in ids if id not in slices]
+            errors = iter(await driver.requeue(others, now(), None, reset_attempts) if others else ())
+            return [_part_of_operation(id) if id in slices else next(errors) for id in ids]
+
+        return await self._each("requeue", ids, requeue)
+
+    async def retry(self, ids: Sequence[str], *, reset_attempts: bool = True) -> list[DriverError | None]:
+        """Make dead, cancelled and scheduled jobs ready now."""
+        self._access.require(Permission.REQUEUE)
+
+        async def each(driver: Any) -> list[DriverError | None]:
+            return [await _make_ready(driver, id, self._client.clock.now(), reset_attempts) for id in ids]
+
+        return await self._each("retry", ids, each)
+
+    async def cancel(self, ids: Sequence[str]) -> list[DriverError | None]:
+        """Cancel jobs that have not ended, or the workflows that took their places."""
+        self._access.require(Permission.CANCEL)
+
+        async def cancel(budget: Budget) -> list[DriverError | None]:
+            found: list[DriverError | None] = []
+            for id in ids:
+                try:
+                    await self._client.lookup.cancel_job(id, budget)
+                    found.append(None)
+                except (JobNotFound, WrongState) as error:
+                    found.append(error)
+            return found
+
+        budget = self._budget("cancel")
+        return await self._audited("cancel", budget, lambda: cancel(budget), ids=ids, tally=_tally)
+
+    async def delete(self, ids: Sequence[str], *, state: State | None = None) -> list[DriverError | None]:
+        """Forget jobs: in any state, or only those in `state`, which the others are refused for."""
+        self._access.require(Permission.DELETE)
+        if state is None:
+            return await self._each("delete", ids, lambda driver: driver.delete(ids))
+        now = self._client.clock.now
+
+        async def each(driver: Any) -> list[DriverError | None]:
+            return [await _delete_in(driver, id, now(), state) for id in ids]
+
+        return await self._each("delete", ids, each)
+
+    async def amend(self, change: Amend, *, requeue: bool = False) -> None:
+        """Change a job that is still as it was when the change was made; with `requeue` bring it back as well.
+
+        WrongState if it was reserved or amended since; then nothing is changed.
+        """
+        self._access.require(Permission.AMEND)
+        if requeue:
+            self._access.require(Permission.REQUEUE)
+        require(self._client.driver, AMEND, "amend")
+        budget = self._budget("amend")
+
+        async def make(driver: Any) -> None:
+            info = await driver.inspect(change.id, self._client.clock.now())
+            if is_operation(info):  # its payload says what is done, and in whose name
+                raise _part_of_operation(change.id)
+            (refused,) = await driver.amend([change], self._client.clock.now())
+            if refused is not None:
+                raise refused
+
+        await self._audited("amend", budget, lambda: with_retries(make, budget), ids=(change.id,))
+        if requeue:
+            (refused,) = await self._requeue_amended(change)
+            if refused is not None:
+                raise refused
+
+    async def _requeue_amended(self, change: Amend) -> list[DriverError | None]:
+        """Requeue a job if it is as its amendment left it: another operator may have been as fast."""
+        ids, clock = [change.id], self._client.clock
+
+        async def requeue(driver: Any) -> list[DriverError | None]:
+            found: list[DriverError | None]
+            if offers(self._client.driver, SEEN):
+                info = await driver.inspect(change.id, clock.now())
+                seen = Seen(change.deliveries, change.edits + 1, info.job.finished_at)
+                found = await driver.requeue(ids, clock.now(), None, True, seen=[seen])
+            else:
+                found = await driver.requeue(ids, clock.now(), None, True)
+            return found
+
+        return await self._each("requeue", ids, requeue)
+
+    # Jobs by filter --------------------------------------------------------------------------------------------
+
+    async def begin(self, jobs: Jobs, action: str, **options: Any) -> Operation:
+        """Requeue, cancel or delete all jobs of a filter; the options are those of `Jobs.requeue`."""
+        self._access.require(action)
+        begun: Operation = await _verb(jobs, action)(by=self._access.name, **options)
+        return begun
+
+    async def dry_run(self, jobs: Jobs, action: str, **options: Any) -> DryRun:
+        """What such an operation would touch."""
+        self._access.require(Permission.VIEW)
+        found: DryRun = await _verb(jobs, action)(by=self._access.name, dry_run=True, **options)
+        return found
+
+    async def stop(self, operation_id: str) -> None:
+        """Let an operation do no more."""
+        self._access.require(Permission.STOP)
+        await Operation(self._client, operation_id).astop(by=self._access.name)
+
+    async def go_on(self, operation_id: str) -> Operation:
+        """Let an operation go on that failed; one that runs goes on anyway. WrongState if it has ended otherwise.
+
+        Needs the permission for what the operation does, too.
+        """
+        self._access.require(Permission.STOP)
+        operation = Operation(self._client, operation_id)
+        progress = await operation.aprogress()
+        if progress.status is OperationStatus.FAILED:
+            self._access.require(await operation.aaction())
+            budget = self._budget("resume")
+            await self._audited("resume", budget, operation.aretry, target=operation_id)
+        elif progress.status.ended:
+            raise WrongState(f"operation {operation_id} is {progress.status}, so it does not go on; begin a new one")
+        return operation
+
+    # Queues and flows ------------------------------------------------------------------------------------------
+
+    async def pause(self, queue: str) -> None:
+        """Hand out no jobs of a queue."""
+        self._access.require(Permission.PAUSE)
+        await self._client.apause(queue, by=self._access.name)
+
+    async def resume(self, queue: str) -> None:
+        """Hand them out again."""
+        self._access.require(Permission.RESUME)
+        await self._client.aresume(queue, by=self._access.name)
+
+    async def cancel_flow(self, flow_id: str) -> int:
+        """Cancel what has not ended in a flow; returns the number of jobs."""
+        self._access.require(Permission.CANCEL)
+        budget = self._budget("cancel")
+        return await self._audited(
+            "cancel flow",
+            budget,
+            lambda: self._client.lookup.cancel_flow(flow_id, budget),
+            target=flow_id,
+            tally=lambda number: (number, 0),
+        )
+
+    async def requeue_flow(self, flow_id: str) -> int:
+        """Bring the dead jobs of a flow back; returns their number."""
+        self._access.require(Permission.REQUEUE)
+        budget = self._budget("requeue")
+
+        async def requeue() -> int:
+            first = await with_retries(
+                lambda driver: driver.list(flow_id=flow_id, limit=1, now=self._client.clock.now()), budget
+            )
+            if any(is_operation(info) for info in first.items):
+                raise _part_of_operation(first.items[0].job.id)
+            return await self._client.lookup.requeue_flow(flow_id, budget)
+
+        return await self._audited(
+            "requeue flow",
+            budget,
+            requeue,
+            target=flow_id,
+            tally=lambda number: (number, 0),
+        )
+
+    # ----------------------------------------------------------------------------------------------------------
+
+    async def reveal(self, ids: Sequence[str] = (), *, jobs: Jobs | None = None) -> None:
+        """Note that payloads and results of these jobs are shown, or exported by a filter; AccessDenied if they may
+        not be."""
+        self._access.require(Permission.REVEAL)
+        action, filter = ("reveal", {}) if jobs is None else ("export", jobs.given())
+        await self._audited(
+            action, self._budget("reveal"), _nothing, ids=ids, filter=filter, tally=lambda _: (len(ids) or None, 0)
+        )
+
+    def _budget(self, what: str) -> Budget:
+        return self._client.budget(self._client.awaited, None, what)
+
+    async def _each(
+        self, action: str, ids: Sequence[str], act: Callable[[Any], Awaitable[list[DriverError | None]]]
+    ) -> list[DriverError | None]:
+        if not ids:
+            return []
+        budget = self._budget(action)
+        return await self._audited(action, budget, lambda: with_retries(act, budget), ids=ids, tally=_tally)
+
+    async def _audited(
+        self,
+        action: str,
+        budget: Budget,
+        act: Callable[[], Awaitable[T]],
+        *,
+        ids: Sequence[str] = (),
+        target: str = "",
+        filter: Mapping[str, str] | None = None,
+        tally: Callable[[T], tuple[int | None, int]] = lambda result: (1, 0),
+    ) -> T:
+        return await audited(
+            self._client,
+            action,
+            self._access.name,
+            budget,
+            act,
+            ids=ids,
+            target=target,
+            filter=filter,
+            tally=tally,
+        )
+
+
+def _tally(errors: Sequence[DriverError | None]) -> tuple[int, int]:
+    refused = sum(error is not None for error in errors)
+    return len(errors) - refused, refused
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _verb(jobs: Jobs, action: str) -> Callable[..., Awaitable[Any]]:
+    verbs: dict[str, Callable[..., Awaitable[Any]]] = {
+        "requeue": jobs.arequeue,
+        "cancel": jobs.acancel,
+        "delete": jobs.adelete,
+    }
+    if action not in verbs:
+        raise ValueError(f"action: expected one of {', '.join(verbs)}, got {action!r}")
+    return verbs[action]
+
+
+async def _slices(driver: Any, ids: Sequence[str], now: datetime) -> set[str]:
+    """Those of these jobs that are part of an operation: it goes on only as a whole, with its own permission."""
+    found = set()
+    for id in filter(may_be_slice, ids):
+        try:
+            if is_operation(await driver.inspect(id, now)):
+                found.add(id)
+        except JobNotFound:
+            continue
+    return found
+
+
+def _part_of_operation(id: str) -> WrongState:
+    return WrongState(
+        f"job {id} is part of an operation, which is neither amended nor requeued; `taskharbor dlq operations` lists "
+        "and resumes operations"
+    )
+
+
+async def _make_ready(driver: Any, id: str, now: datetime, reset: bool) -> DriverError | None:
+    """Make one job ready; the error that says why it cannot be."""
+    try:
+        info = await driver.inspect(id, now)
+    except JobNotFound as error:
+        return error
+    if is_operation(info):
+        return _part_of_operation(id)
+    if info.state in _WHY_NOT:
+        return WrongState(f"job {id} {_WHY_NOT[info.state]}")
+    if info.state is State.SCHEDULED:
+        if offers(driver, AMEND) and not (reset and info.job.attempts):  # an amendment keeps the count of failures
+            change = Amend(id=id, deliveries=info.job.deliveries, edits=info.job.edits, run_at=None)
+            refused: DriverError | None = (await driver.amend([change], now))[0]
+            return refused
+        if info.job.run_at is not None and info.job.run_at - now < DUE_SOON:
+            return None  # it becomes due by itself; cancelling it might hit a job that has just begun to run
+        refused = (await driver.cancel([id], now))[0]
+        if refused is not None:
+            return refused
+    again: DriverError | None = (await driver.requeue([id], now, reset_attempts=reset))[0]
+    return again
+
+
+async def _delete_in(driver: Any, id: str, now: datetime, state: State) -> DriverError | None:
+    """Delete one job that is in this state, and has not changed since that was read."""
+    try:
+        info = await driver.inspect(id, now)
+    except JobNotFound as error:
+        return error
+    if info.state is not state:
+        return WrongState(f"job {id} is {info.state}, not {state}: `taskharbor job delete` deletes it in any state")
+    more = {"seen": [Seen.of(info)]} if offers(driver, SEEN) else {}
+    refused: DriverError | None = (await driver.delete([id], **more))[0]
+    return refused
