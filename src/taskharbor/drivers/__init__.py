@@ -21,6 +21,7 @@ from taskharbor.drivers.features import (
     FiguresDriver,
     FiltersDriver,
     FlowsDriver,
+    SchedulesDriver,
     SeenDriver,
     UpcomingDriver,
     features_of,
@@ -61,6 +62,7 @@ from taskharbor.model.job import (
 )
 from taskharbor.model.lease import Enqueued, Lease, Lost, Reserved
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
+from taskharbor.model.schedule import ScheduleChange, SchedulePage, StoredSchedule
 
 __all__ = [
     "ALL_FEATURES",
@@ -102,6 +104,9 @@ __all__ = [
     "Page",
     "Reserved",
     "Retry",
+    "ScheduleChange",
+    "SchedulePage",
+    "SchedulesDriver",
     "Seen",
     "SeenDriver",
     "SingleVerbs",
@@ -109,6 +114,7 @@ __all__ = [
     "State",
     "StoreMissing",
     "StoredAudit",
+    "StoredSchedule",
     "TaskHarborError",
     "Transaction",
     "TransactionFailed",

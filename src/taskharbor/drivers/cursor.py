@@ -12,7 +12,8 @@ from datetime import datetime
 
 from taskharbor.model.times import from_us, to_us
 
-_ID, _PLACE = b"1", b"2"  # what a cursor begins with: that of one listing is not one of another
+# What a cursor begins with: that of one listing is not one of another.
+_ID, _PLACE, _SCHEDULE, _DUE = b"1", b"2", b"3", b"4"
 
 
 def encode_cursor(id: str) -> str:
@@ -40,9 +41,33 @@ def decode_place(cursor: str) -> tuple[datetime, str]:
     >>> decode_place(encode_place(from_us(0), "01J"))
     (datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc), '01J')
     """
-    at, _, id = _decode(_PLACE, cursor).partition(":")
+    return _decode_moment(_PLACE, cursor)
+
+
+def encode_schedule(name: str) -> str:
+    """The cursor of the page of schedules that begins behind this name."""
+    return _encode(_SCHEDULE, name)
+
+
+def decode_schedule(cursor: str) -> str:
+    """The name behind which a page of schedules begins, or ValueError."""
+    return _decode(_SCHEDULE, cursor)
+
+
+def encode_due(next_at: datetime, name: str) -> str:
+    """The cursor of the page of due schedules that begins behind this one."""
+    return _encode(_DUE, f"{to_us(next_at)}:{name}")
+
+
+def decode_due(cursor: str) -> tuple[datetime, str]:
+    """The moment and the name behind which a page of due schedules begins, or ValueError."""
+    return _decode_moment(_DUE, cursor)
+
+
+def _decode_moment(kind: bytes, cursor: str) -> tuple[datetime, str]:
+    at, _, name = _decode(kind, cursor).partition(":")
     try:
-        return from_us(int(at)), id
+        return from_us(int(at)), name
     except (ValueError, OverflowError):
         raise _damaged() from None
 

@@ -16,6 +16,7 @@ from taskharbor.model.audit import AuditPage, StoredAudit
 from taskharbor.model.errors import DriverError, FeatureMissing, TaskHarborError
 from taskharbor.model.job import Figures, FlowPage, FlowStatus, Page, Seen, State
 from taskharbor.model.lease import Lease
+from taskharbor.model.schedule import ScheduleChange, SchedulePage
 
 ATTEMPTS = "attempts"
 FILTERS = "filters"
@@ -25,8 +26,9 @@ FLOWS = "flows"
 FIGURES = "figures"
 SEEN = "seen"
 AUDIT = "audit"
+SCHEDULES = "schedules"
 
-ALL_FEATURES = frozenset({ATTEMPTS, FILTERS, UPCOMING, AMEND, FLOWS, FIGURES, SEEN, AUDIT})
+ALL_FEATURES = frozenset({ATTEMPTS, FILTERS, UPCOMING, AMEND, FLOWS, FIGURES, SEEN, AUDIT, SCHEDULES})
 
 FIGURES_KEPT_FOR = timedelta(hours=72)
 MAX_SCANNED_JOBS = 10_000
@@ -185,6 +187,31 @@ class AuditDriver(Driver, Protocol):
         """Entries with `since <= at < until`, in the order of `at`, then `id`, the last one first."""
 
 
+class SchedulesDriver(Driver, Protocol):
+    """`schedules`: rows that become due, and are changed together with the jobs that they store."""
+
+    async def change_schedules(self, changes: Sequence[ScheduleChange], now: datetime) -> list[bool]:
+        """Apply changes, each in a transaction, and tell for each whether the store is now as it says.
+
+        False: the row has another revision. A change that was made before is True, and nothing happens again.
+        """
+
+    async def schedules(
+        self,
+        *,
+        names: Sequence[str] | None = None,
+        queue: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> SchedulePage:
+        """Schedules in the order of their names."""
+
+    async def due_schedules(
+        self, queues: Sequence[str], now: datetime, *, cursor: str | None = None, limit: int = 100
+    ) -> SchedulePage:
+        """Schedules of these queues with `next_at <= now`, in the order of `next_at`, then of names."""
+
+
 class FullDriver(
     AttemptsDriver,
     FiltersDriver,
@@ -194,6 +221,7 @@ class FullDriver(
     FiguresDriver,
     SeenDriver,
     AuditDriver,
+    SchedulesDriver,
     Protocol,
 ):
     """A driver with every feature."""

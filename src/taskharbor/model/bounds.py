@@ -15,6 +15,7 @@ from taskharbor.model.audit import MAX_AUDIT_BYTES, StoredAudit
 from taskharbor.model.errors import InvalidJob
 from taskharbor.model.job import Figures, JobRecord, replace
 from taskharbor.model.outcome import Ack, Cancelled, Fail, Outcome, Retry
+from taskharbor.model.schedule import MAX_JOBS_OF_A_CHANGE, MAX_SCHEDULE_BYTES, ScheduleChange, StoredSchedule
 
 MAX_NAME_BYTES = 255
 MAX_KEY_BYTES = 512
@@ -226,6 +227,42 @@ def check_audit(entries: Sequence[StoredAudit]) -> None:
         check_name(entry.by, "by")
         check_moment(entry.at, "at")
         check_bytes(entry.data, "data", MAX_AUDIT_BYTES)
+
+
+def check_schedule_changes(changes: Sequence[ScheduleChange], max_payload: int = MAX_PAYLOAD_BYTES) -> None:
+    """Raise InvalidJob unless the changes and their jobs may be stored."""
+    for change in changes:
+        if not isinstance(change, ScheduleChange):
+            raise InvalidJob(f"schedules: expected a ScheduleChange, got {type(change).__name__}")
+        check_name(change.name, "name")
+        if change.expect is not None:
+            check_name(change.expect, "expect")
+        if change.to is not None:
+            _check_schedule(change.to, change.name)
+        _check_jobs_of_schedule(change, max_payload)
+
+
+def _check_schedule(row: StoredSchedule, name: str) -> None:
+    if not isinstance(row, StoredSchedule):
+        raise InvalidJob(f"to: expected a StoredSchedule, got {type(row).__name__}")
+    if row.name != name:
+        raise InvalidJob(f"to: expected the schedule {name!r}, got {row.name!r}")
+    check_name(row.queue, "queue")
+    check_name(row.revision, "revision")
+    if row.next_at is not None:
+        check_moment(row.next_at, "next_at")
+    check_bytes(row.body, "body", MAX_SCHEDULE_BYTES)
+
+
+def _check_jobs_of_schedule(change: ScheduleChange, max_payload: int) -> None:
+    if len(change.jobs) > MAX_JOBS_OF_A_CHANGE:
+        raise InvalidJob(f"jobs: expected at most {MAX_JOBS_OF_A_CHANGE}, got {len(change.jobs)}")
+    for job in change.jobs:
+        check_job(job, max_payload)
+        if change.to is None or job.queue != change.to.queue:
+            raise InvalidJob("jobs: expected jobs of the schedule's own queue, got one of another")
+        if job.depends_on or job.flow_id is not None or job.idempotency_key is not None:
+            raise InvalidJob("jobs: expected jobs without dependencies, flow or idempotency key")
 
 
 def check_bytes(value: object, what: str, most: int) -> None:

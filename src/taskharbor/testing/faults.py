@@ -19,7 +19,14 @@ from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from taskharbor.drivers.contract import Driver
-from taskharbor.drivers.features import AmendDriver, AuditDriver, FiguresDriver, FlowsDriver, UpcomingDriver
+from taskharbor.drivers.features import (
+    AmendDriver,
+    AuditDriver,
+    FiguresDriver,
+    FlowsDriver,
+    SchedulesDriver,
+    UpcomingDriver,
+)
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.errors import BackendUnavailable, JobNotInflight, LeaseMismatch, TaskHarborError
 from taskharbor.model.lease import Reserved
@@ -28,9 +35,10 @@ from taskharbor.model.outcome import Ack, Outcome
 # Every call of the contract, which has parts, and of the features; the verbs for one job use settle and extend, and a
 # close never fails.
 _NEVER = {"ack", "retry", "fail", "extend_lease", "close"}
+_FEATURES = (AmendDriver, FlowsDriver, UpcomingDriver, FiguresDriver, AuditDriver, SchedulesDriver)
 VERBS = tuple(
     name
-    for part in (*reversed(Driver.__mro__), AmendDriver, FlowsDriver, UpcomingDriver, FiguresDriver, AuditDriver)
+    for part in (*reversed(Driver.__mro__), *_FEATURES)
     for name, call in vars(part).items()
     if iscoroutinefunction(call) and name not in _NEVER
 )

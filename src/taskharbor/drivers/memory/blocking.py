@@ -16,6 +16,7 @@ from taskharbor.model.audit import StoredAudit
 from taskharbor.model.errors import BackendUnavailable, DriverError, TaskHarborError
 from taskharbor.model.job import JobRecord, Seen
 from taskharbor.model.lease import Enqueued
+from taskharbor.model.schedule import ScheduleChange
 
 if TYPE_CHECKING:
     from taskharbor.drivers.memory.driver import MemoryDriver
@@ -39,6 +40,7 @@ class MemoryBlocking:
         self.flows = driver.flows
         self.figures = driver.figures
         self.audit = driver.audit
+        self.schedules = driver.schedules
         self.counts = driver.counts
         self.queues = driver.queues
         self.is_paused = driver.is_paused
@@ -81,6 +83,9 @@ class MemoryBlocking:
 
     async def put_audit(self, entries: Sequence[StoredAudit], now: datetime) -> None:
         await _uninterrupted(self._driver.put_audit, entries, now)
+
+    async def change_schedules(self, changes: Sequence[ScheduleChange], now: datetime) -> list[bool]:
+        return await _uninterrupted(self._driver.change_schedules, changes, now)
 
     async def pause(self, queue: str) -> None:
         await _uninterrupted(self._driver.pause, queue)

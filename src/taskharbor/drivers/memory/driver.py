@@ -22,8 +22,10 @@ from taskharbor.drivers.memory.enqueue import enqueue
 from taskharbor.drivers.memory.leases import extend, release
 from taskharbor.drivers.memory.options import parse
 from taskharbor.drivers.memory.reserve import reserve
+from taskharbor.drivers.memory.schedules import change_schedules, list_due_schedules, list_schedules
 from taskharbor.drivers.memory.settle import settle
 from taskharbor.drivers.memory.store import MemoryStore
+from taskharbor.drivers.schedule_verbs import DueQuery, ScheduleQuery, SchedulesVerbs
 from taskharbor.drivers.wait_calls import WaitCall
 from taskharbor.model.amendment import Amend
 from taskharbor.model.audit import AuditPage, StoredAudit
@@ -32,13 +34,14 @@ from taskharbor.model.errors import DriverError, TaskHarborError
 from taskharbor.model.job import Figures, FlowInfo, FlowPage, JobInfo, JobRecord, Page, Seen, WorkerInfo
 from taskharbor.model.lease import Enqueued, Lease, Reserved
 from taskharbor.model.outcome import Outcome
+from taskharbor.model.schedule import ScheduleChange, SchedulePage
 from taskharbor.model.times import from_ms
 
 _STORES: dict[str, MemoryStore] = {}  # memory://name: kept for the life of the process, as drivers come and go
 _STORES_LOCK = threading.Lock()
 
 
-class MemoryDriver(ListVerb, FlowsVerb, AuditVerb, SingleVerbs):
+class MemoryDriver(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs, SingleVerbs):
     """Jobs in memory.
 
     >>> MemoryDriver("memory://").retention
@@ -270,6 +273,22 @@ class MemoryDriver(ListVerb, FlowsVerb, AuditVerb, SingleVerbs):
     async def list_audit(self, wanted: AuditQuery) -> AuditPage:
         with self.store.lock:
             return self.store.audit.read(wanted)
+
+    # Schedules
+
+    async def change_schedules(self, changes: Sequence[ScheduleChange], now: datetime) -> list[bool]:
+        with self.store.lock:
+            results = change_schedules(self.store, changes, now, self._max_payload)
+            self._wake()
+            return results
+
+    async def list_schedules(self, wanted: ScheduleQuery) -> SchedulePage:
+        with self.store.lock:
+            return list_schedules(self.store, wanted)
+
+    async def list_due_schedules(self, wanted: DueQuery) -> SchedulePage:
+        with self.store.lock:
+            return list_due_schedules(self.store, wanted)
 
 
 def _store_named(name: str) -> MemoryStore:

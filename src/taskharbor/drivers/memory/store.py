@@ -35,6 +35,7 @@ from taskharbor.drivers.memory.records import (
 )
 from taskharbor.drivers.wait_calls import WaitCalls
 from taskharbor.model.job import EPOCH, JobRecord, WorkerInfo
+from taskharbor.model.schedule import StoredSchedule
 from taskharbor.model.times import to_us
 
 _stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
@@ -55,6 +56,9 @@ class MemoryStore:
         self.kept = OrderedEntries()  # those with a `keep_for`, by the end of that
         self.figures = StoredFigures()
         self.audit = StoredEntries()
+        self.schedules: dict[str, StoredSchedule] = {}
+        self.schedule_names: list[str] = []  # in order
+        self.schedule_places: dict[str, list[tuple[datetime, str]]] = {}  # by queue: `next_at` and name, in order
         self.workers: dict[str, WorkerInfo] = {}
         self.waiters = WaitCalls()
         self.number = 0  # the last number given; everything that has an order of arrival takes one

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from redis.exceptions import ResponseError
 
 from taskharbor.drivers.contract import SingleVerbs
-from taskharbor.drivers.features import ALL_FEATURES
+from taskharbor.drivers.features import ALL_FEATURES, SCHEDULES
 from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb, check_cap
 from taskharbor.drivers.notes import bad_notes
 from taskharbor.drivers.redis import admin, audit, damage, figures, leases, reading
@@ -73,7 +73,7 @@ class RedisDriver(ListVerb, FlowsVerb, AuditVerb, SingleVerbs):
     datetime.timedelta(days=1)
     """
 
-    features = ALL_FEATURES
+    features = ALL_FEATURES - {SCHEDULES}
 
     def __init__(self, dsn: str) -> None:
         self.options = parse(dsn)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from taskharbor.drivers.features import ALL_FEATURES
+from taskharbor.drivers.features import ALL_FEATURES, SCHEDULES
 from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb
 from taskharbor.drivers.sqlite import admin, audit, figures, listing, reading
 from taskharbor.drivers.sqlite.amend import amend
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class ClientCalls(ListVerb, FlowsVerb, AuditVerb):
     """What both can do with a session. A subclass says how a session is got."""
 
-    features = ALL_FEATURES
+    features = ALL_FEATURES - {SCHEDULES}
     options: SqliteOptions
 
     async def _write(self, work: Callable[[WriteSession], T]) -> T:

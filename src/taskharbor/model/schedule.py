@@ -1,0 +1,62 @@
+"""A schedule as a store keeps it, and how it changes.
+
+A schedule is one row. Whoever changes it names the revision that was read: the change happens only if the row still has
+that revision, together with the jobs that it stores. So of many workers that notice the same due schedule, one stores
+its job, and no worker has to be the leader.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from taskharbor.model.job import JobRecord
+from taskharbor.model.safe_repr import shown
+
+MAX_SCHEDULE_BYTES = 128 * 1024
+MAX_JOBS_OF_A_CHANGE = 1_000
+
+
+class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """One schedule. `body` is written by core; a driver never decodes it.
+
+    `queue` is the queue of its jobs. `next_at`: from this moment on it is due; None: it never is. `revision` is a text
+    that core makes for each version of the row, and that no other version of any row has.
+    """
+
+    name: str
+    queue: str
+    revision: str
+    next_at: datetime | None = None
+    body: bytes = b""
+
+    def __repr__(self) -> str:
+        return shown(self, "name", "queue", "next_at", "revision")
+
+
+class ScheduleChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of a schedule, and the jobs to store with it.
+
+    It happens if the stored row has the revision `expect`; None: if there is none. `to` takes its place; None deletes
+    it. The jobs are of the queue `to.queue`, without dependencies, flow or idempotency key.
+    """
+
+    name: str
+    expect: str | None
+    to: StoredSchedule | None
+    jobs: tuple[JobRecord, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"ScheduleChange(name={self.name!r}, jobs={len(self.jobs)})"
+
+
+class SchedulePage(msgspec.Struct, frozen=True):
+    """One page of schedules; `cursor` is None on the last one.
+
+    `upcoming`, of due schedules only: the earliest `next_at` behind `now` in the same queues, or None.
+    """
+
+    items: tuple[StoredSchedule, ...]
+    cursor: str | None = None
+    upcoming: datetime | None = None
