@@ -38,6 +38,7 @@ UNLISTED = "add it there, or correct the marker"
 # The longest matching prefix decides; a marker overrides.
 DIRECTORIES = {
     "tests/unit": "unit",
+    "tests/slots": "slots",
     "tests/typing": "typing",
     "tests/docs": "docs",
     "tests/architecture": "architecture",
