@@ -250,6 +250,12 @@ def test_importing_the_package_loads_msgspec_and_nothing_else_of_third_parties()
     assert not {name for name in everything if name.startswith(("taskharbor.worker", "taskharbor.testing"))}
 
 
+def test_importing_slots_loads_no_parser_and_no_time_zones():
+    program = "import json, sys\nimport taskharbor.policy.slots\nprint(json.dumps(sorted(sys.modules)))"
+    (everything,) = fresh(program)
+    assert {"cronsim", "zoneinfo", "calendar", "difflib"}.isdisjoint(everything)
+
+
 def test_importing_a_worker_loads_nothing_that_only_child_processes_or_failures_need():
     (everything,) = fresh("import json, sys\nfrom taskharbor import Worker\nprint(json.dumps(sorted(sys.modules)))")
     assert {"multiprocessing", "taskharbor.worker.child_processes", "difflib", "sysconfig"}.isdisjoint(everything)
