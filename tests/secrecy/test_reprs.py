@@ -172,6 +172,8 @@ MAY_SHOW = {
     "Selection.given": "names, ids and times that a person typed",
     "Selection.ids": "ids",
     "Summary.by": "the name of a choice",
+    "Timing.cron": "times of the day",
+    "Timing.tz": "the name of a time zone",
     "Written.wal": "has no repr that shows anything",
     "BatchItem.error": "a code of the server's",
     "Bind.into": "the name of a parameter",
