@@ -48,6 +48,7 @@ DIRECTORIES = {
     "tests/client": "client",
     "tests/bulk": "bulk",
     "tests/ops": "bulk",
+    "tests/schedules": "schedules",
     "tests/cli": "cli",
     "tests/simulation": "simulation",
     "tests/flow": "flow",
