@@ -157,7 +157,7 @@ class Harbor(TaskRegistry, StoreCalls, ClosedAfterBlock):
         catch_up: Literal["latest", "none", "all"] = "latest",
         overlap: Literal["skip", "allow"] = "skip",
     ) -> None:
-        """Declare that a step, or a workflow, runs again and again: by a cron expression, or every so many seconds.
+        """Declare that a step, or a workflow, runs again and again: by a cron expression, or at an interval.
 
         Reads no store: the declaration is stored when a worker of this code starts, and its workers fire it. A date
         stands for its midnight in `tz`; `end_at` is exclusive; `jitter`: up to how much later than its slot a job runs.

@@ -7,6 +7,7 @@ was lost is found in the row (`calls`), and is not made twice.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from taskharbor.client.budget import Budget
     from taskharbor.client.client import Client
 
-MAX_TRIES = 10
+MAX_TRIES = 20
+LONGEST_PAUSE_S = 0.02  # before it is decided anew: several that change it at once should not stay in step
 """How often a change is decided anew because the schedule changed between the read and the write."""
 
 
@@ -35,7 +37,7 @@ class Decided(NamedTuple):
     jobs: tuple[JobRecord, ...] = ()
 
 
-class Found(NamedTuple):
+class FoundSchedule(NamedTuple):
     """A schedule as it is stored. `schedule` None: this program cannot read it; `problem` says why."""
 
     row: StoredSchedule
@@ -56,13 +58,13 @@ class ChangeCall:
         self._decide = decide
         self._call = new_revision()
 
-    async def make(self, budget: Budget) -> Found:
+    async def make(self, budget: Budget) -> FoundSchedule:
         """Make the change, and return the schedule as it is then."""
         require(self._client.driver, SCHEDULES, "schedules")
         budget.doubt = lambda: f"The schedule may or may not have changed; harbor.schedules.get({self._name!r}) says it"
-        return await with_retries(self._make, budget)
+        return await with_retries(lambda driver: self._make(driver, budget), budget)
 
-    async def _make(self, driver: Any) -> Found:
+    async def _make(self, driver: Any, budget: Budget) -> FoundSchedule:
         for _ in range(MAX_TRIES):
             found = await read_row(driver, self._name)
             schedule = None if found is None else readable(found)
@@ -79,7 +81,8 @@ class ChangeCall:
             change = ScheduleChange(name=self._name, expect=expect, to=to, jobs=decided.jobs)
             (is_made,) = await driver.change_schedules([change], now)
             if is_made:
-                return Found(to, after)
+                return FoundSchedule(to, after)
+            await budget.access.sleep(LONGEST_PAUSE_S * random.random())
         raise _too_busy(self._name)
 
 
@@ -89,15 +92,15 @@ class DeleteCall:
     def __init__(self, client: Client, name: str) -> None:
         self._client = client
         self._name = name
-        self._sent: Found | None = None  # what was to be deleted by a try of which no reply came
+        self._sent: FoundSchedule | None = None  # what was to be deleted by a try of which no reply came
 
-    async def make(self, budget: Budget) -> Found:
+    async def make(self, budget: Budget) -> FoundSchedule:
         """Delete it, and return what it was."""
         require(self._client.driver, SCHEDULES, "schedules.delete")
         budget.doubt = lambda: "The schedule may or may not be deleted; delete it again: that does no harm"
-        return await with_retries(self._make, budget)
+        return await with_retries(lambda driver: self._make(driver, budget), budget)
 
-    async def _make(self, driver: Any) -> Found:
+    async def _make(self, driver: Any, budget: Budget) -> FoundSchedule:
         for _ in range(MAX_TRIES):
             found = await read_row(driver, self._name)
             if self._sent is not None and (found is None or _born(found) != _born(self._sent)):
@@ -109,22 +112,23 @@ class DeleteCall:
             (is_made,) = await driver.change_schedules([change], self._client.clock.now())
             if is_made:
                 return found
+            await budget.access.sleep(LONGEST_PAUSE_S * random.random())
         raise _too_busy(self._name)
 
 
-async def read_row(driver: Any, name: str) -> Found | None:
+async def read_row(driver: Any, name: str) -> FoundSchedule | None:
     """A schedule by its name, as it is stored."""
     page = await driver.schedules(names=[name], limit=1)
     if not page.items:
         return None
     row: StoredSchedule = page.items[0]
     try:
-        return Found(row, read_body(row.body))
+        return FoundSchedule(row, read_body(row.body))
     except UnreadableBody as error:
-        return Found(row, None, str(error))
+        return FoundSchedule(row, None, str(error))
 
 
-async def read_schedule(client: Client, name: str, budget: Budget) -> Found:
+async def read_schedule(client: Client, name: str, budget: Budget) -> FoundSchedule:
     """A schedule by its name; ScheduleNotFound if there is none."""
     require(client.driver, SCHEDULES, "schedules")
     found = await with_retries(lambda driver: read_row(driver, name), budget)
@@ -133,7 +137,7 @@ async def read_schedule(client: Client, name: str, budget: Budget) -> Found:
     return found
 
 
-def readable(found: Found) -> Schedule:
+def readable(found: FoundSchedule) -> Schedule:
     """The schedule itself; WrongState if this program cannot read it."""
     if found.schedule is None:
         raise WrongState(f"schedule {found.row.name!r}: {found.problem}")
@@ -148,7 +152,7 @@ def not_found(name: str) -> ScheduleNotFound:
     )
 
 
-def _born(found: Found) -> str:
+def _born(found: FoundSchedule) -> str:
     return found.row.revision if found.schedule is None else found.schedule.body.born
 
 

@@ -16,7 +16,8 @@ from taskharbor.schedules.body import Definition, write_body
 from taskharbor.schedules.changes import Declaration, created, declaration
 from taskharbor.schedules.record import slot_record
 from taskharbor.schedules.rule import Rule
-from taskharbor.tasks.launch import LAUNCH_TYPE, failure_steps_of, write_workflow
+from taskharbor.tasks.flow_metadata import LAUNCH_TYPE
+from taskharbor.tasks.launch import failure_steps_of, write_workflow
 from taskharbor.tasks.options import Options, record_of
 from taskharbor.tasks.task import Step, Task
 from taskharbor.tasks.workflow import Workflow

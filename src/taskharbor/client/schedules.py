@@ -19,7 +19,7 @@ from taskharbor.client.schedule_change import (
     Decide,
     Decided,
     DeleteCall,
-    Found,
+    FoundSchedule,
     not_found,
     read_schedule,
     readable,
@@ -359,7 +359,7 @@ class Schedules:
         return _info(found)
 
 
-def _info(found: Found) -> ScheduleInfo:
+def _info(found: FoundSchedule) -> ScheduleInfo:
     return info_of(found.row, found.schedule)
 
 

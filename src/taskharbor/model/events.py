@@ -301,9 +301,9 @@ class ScheduleSkipped(ScheduleEvent, frozen=True, gc=False):
 
 
 class ScheduleChanged(ScheduleEvent, frozen=True, gc=False):
-    """A declaration in code was stored: a new one (`created`), or one that differs from what was stored."""
+    """A declaration in code was stored: a new one (`new`), or one that differs from what was stored."""
 
-    created: bool
+    new: bool
 
 
 class ScheduleEditDropped(ScheduleEvent, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""Firing: look for due schedules, plan each, and make the changes; whoever comes first makes them, the others nothing.
+"""Firing: look for due schedules, plan each, and make the changes; of several workers the first one makes them.
 
     look ──► due rows ──► those that this program may fire ──► busy? ──► plan ──► change ──► report
                        └► others: passed by a cursor, and looked at again a minute later

@@ -27,7 +27,7 @@ IN_TIME = timedelta(minutes=1)
 """With `catch_up="none"` a slot gets a job if it is at most this late."""
 
 MAX_STEP_BYTES = 4 * 1024 * 1024
-"""The payloads of the jobs that one step makes have at most so many bytes together; a step makes at least one."""
+"""Bytes of the payloads of the jobs that one step makes, together; a step makes at least one job."""
 
 
 class FiringPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
-"""The jobs of a schedule. That of a slot follows from the schedule and the slot alone, but for `created_at`.
+"""The jobs of a schedule. That of a slot follows from the schedule and the slot alone, except for `created_at`.
 
-So whoever makes the job of a slot makes the same one, and a store that has it stores nothing.
+So every worker that makes the job of a slot makes the same one, and a store that has it stores nothing.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from taskharbor.policy.slots import count_slots, last_slot, next_slot, slots_bet
 from taskharbor.schedules.body import Schedule
 
 MAX_STEP_SLOTS = 1_000
-"""So many slots are decided in one step: finding one may take 20 µs, and a worker has other things to do."""
+"""How many slots are decided in one step: finding one may take 20 µs, and a worker has other things to do."""
 
 MAX_COUNTED_SLOTS = 10_000
 """Slots of a cron expression that a person's change leaves behind are counted up to here."""

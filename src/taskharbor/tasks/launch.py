@@ -24,8 +24,6 @@ from taskharbor.tasks.failure_step import ON_FAILURE_KEY, read_steps, write_step
 from taskharbor.tasks.flow_metadata import JOIN_SUFFIX, JOIN_TYPE
 from taskharbor.tasks.workflow import Spawned
 
-LAUNCH_TYPE = "taskharbor.launch"
-
 
 class CompiledWorkflow(msgspec.Struct, frozen=True):
     """The jobs of a workflow, each under its place in the list as its id, and the place of the one that ends it."""
