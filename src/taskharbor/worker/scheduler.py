@@ -62,6 +62,7 @@ class Scheduler(Service):
         self._runner: ScheduleRunner | None = None
         self._looking = asyncio.Lock()  # the loop and `run_one` take turns
         self._backoff = Backoff()
+        self._fired = 0  # jobs since the last `run_one`
 
     def declare(self) -> None:
         """Store the declarations now, instead of at the start."""
@@ -79,11 +80,12 @@ class Scheduler(Service):
         return None
 
     async def run_one(self) -> bool:
-        """Fire what is due; False if nothing is, or the store does not answer."""
+        """Fire what is due; False if nothing was fired since the last call, or the store does not answer."""
         if not self._able or self.stopping:
             return False
-        look = await self._try()
-        return look is not None and look.fired > 0
+        await self._try()
+        fired, self._fired = self._fired, 0  # also what the loop has fired meanwhile
+        return fired > 0
 
     async def _try(self) -> Look | None:
         """Declare what has to be, and look; None if the store does not answer."""
@@ -96,6 +98,7 @@ class Scheduler(Service):
             return None
         self._outage.answered("schedules")
         self._backoff.reset()
+        self._fired += look.fired
         return look
 
     async def _declare(self) -> None:
