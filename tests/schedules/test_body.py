@@ -53,7 +53,7 @@ def test_what_is_written_is_read():
         paused=True,
         last_at=START,
         last_id="x",
-        run_id="y",
+        running=("x", "y"),
         catch_up_to=START,
         fired=1,
         missed=2,
@@ -67,7 +67,7 @@ def test_an_older_program_keeps_what_a_later_one_wrote_when_it_fires():
     schedule = read_body(of_a_later_program(a_schedule()))
     assert schedule.rule.jitter == timedelta(seconds=5)
     row = stored("ping", schedule)
-    after = plan(row, schedule, START + MINUTE, busy=False)
+    after = plan(row, schedule, START + MINUTE, running=())
     assert after.change.to is not None
     assert unknown(after.change.to.body) == KEPT
     assert read_body(after.change.to.body).body.fired == 1

@@ -1,6 +1,6 @@
 """Firing: look for due schedules, plan each, and make the changes; of several workers the first one makes them.
 
-    look ──► due rows ──► those that this program may fire ──► busy? ──► plan ──► change ──► report
+    look ──► due rows ──► those that this program may fire ──► which jobs run? ──► plan ──► change ──► report
                        └► others: passed by a cursor, and looked at again a minute later
 
 It holds no state that matters: a process that dies at any point leaves a row that is still due, or one that moved
@@ -31,7 +31,7 @@ from taskharbor.model.events import (
 from taskharbor.model.schedule import StoredSchedule
 from taskharbor.schedules.body import Schedule, UnreadableBody, read_body
 from taskharbor.schedules.changes import Declaration
-from taskharbor.schedules.overlap import is_busy
+from taskharbor.schedules.overlap import still_running
 from taskharbor.schedules.plan import FiringPlan, looks_at, plan
 
 PAGE_ROWS = 100
@@ -155,13 +155,13 @@ class ScheduleRunner:
         found = list[FiringPlan]()
         for start in range(0, len(due), INSPECTED_AT_ONCE):
             some = due[start : start + INSPECTED_AT_ONCE]
-            looks = [is_busy(self._driver, looks_at(each.schedule), now) for each in some]
+            looks = [still_running(self._driver, looks_at(each.schedule), now) for each in some]
             answers = await asyncio.gather(*looks, return_exceptions=True)
-            for each, busy in zip(some, answers, strict=True):
-                if isinstance(busy, BaseException):
-                    raise busy
+            for each, running in zip(some, answers, strict=True):
+                if isinstance(running, BaseException):
+                    raise running
                 try:
-                    found.append(plan(each.row, each.schedule, now, busy=busy))
+                    found.append(plan(each.row, each.schedule, now, running=running))
                 except (ValueError, OverflowError) as error:  # a zone that this machine does not know, for one
                     self._refuse(each.row, str(error))
         return found

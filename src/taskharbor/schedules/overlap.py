@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime
 
 from taskharbor.drivers.contract import Driver
@@ -16,15 +16,16 @@ _FAILED = (State.DLQ, State.CANCELLED)
 _GOING = (State.READY, State.INFLIGHT, State.SCHEDULED)
 
 
-async def is_busy(driver: Driver, ids: Iterable[str], now: datetime) -> bool:
-    """Whether one of these jobs, or a workflow that took its place, has not ended.
+async def still_running(driver: Driver, ids: Sequence[str], now: datetime) -> Sequence[str]:
+    """Those of these jobs that may not have ended, nor the workflow that took the place of one; empty if all have.
 
-    A job that waits for a retry has not. One that is dead has, and so has one whose record is gone.
+    A job that waits for a retry has not ended. One that is dead has, and so has one whose record is gone. Those behind
+    the first one that runs are not looked at.
     """
-    for id in ids:
+    for place, id in enumerate(ids):
         if await _is_running(driver, id, now):
-            return True
-    return False
+            return ids[place:]
+    return ()
 
 
 async def _is_running(driver: Driver, id: str, now: datetime) -> bool:

@@ -11,6 +11,7 @@ read. So a slot gets at most one job, however many workers plan it at the same t
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -28,6 +29,10 @@ IN_TIME = timedelta(minutes=1)
 
 MAX_STEP_BYTES = 4 * 1024 * 1024
 """Bytes of the payloads of the jobs that one step makes, together; a step makes at least one job."""
+
+
+MAX_WATCHED_JOBS = 20
+"""How many jobs of a schedule are watched for their end: the newest, if more of them were caught up together."""
 
 
 class FiringPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +58,11 @@ def new_revision() -> str:
     return secrets.token_hex(12)
 
 
+def watched(running: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+    """The jobs to watch after new ones were made."""
+    return (*running, *new)[-MAX_WATCHED_JOBS:]
+
+
 def stored(name: str, schedule: Schedule) -> StoredSchedule:
     """A row for this version of a schedule: due at the first slot that is not decided."""
     return StoredSchedule(
@@ -69,16 +79,17 @@ def looks_at(schedule: Schedule) -> tuple[str, ...]:
     body = schedule.body
     if schedule.rule.overlap is not Overlap.SKIP or (body.catch_up_to is not None and body.reached < body.catch_up_to):
         return ()
-    return tuple(id for id in (body.last_id, body.run_id) if id)
+    return body.running
 
 
-def plan(row: StoredSchedule, schedule: Schedule, now: datetime, *, busy: bool) -> FiringPlan:
-    """What to do with a due schedule. `busy`: whether a job of `looks_at` has not ended."""
+def plan(row: StoredSchedule, schedule: Schedule, now: datetime, *, running: Sequence[str]) -> FiringPlan:
+    """What to do with a due schedule. `running`: those of the jobs of `looks_at` that have not ended."""
     reached, count, wanted, behind = _due(schedule, now)
-    fired = () if busy else wanted
+    fired = () if running else wanted
     jobs = tuple(slot_record(row.name, schedule.definition, schedule.rule, slot, now) for slot in fired)
     skipped, missed = len(wanted) - len(fired), count - len(wanted)
     body = schedule.body
+    before = running if looks_at(schedule) else body.running
     catching_up = schedule.rule.catch_up is CatchUp.ALL and behind and bool(fired)
     after = schedule.with_state(
         reached=reached,
@@ -87,6 +98,7 @@ def plan(row: StoredSchedule, schedule: Schedule, now: datetime, *, busy: bool) 
         skipped=body.skipped + skipped,
         last_at=fired[-1] if fired else body.last_at,
         last_id=jobs[-1].id if jobs else body.last_id,
+        running=watched(before, [job.id for job in jobs]),
         catch_up_to=(body.catch_up_to or now) if catching_up else None,
     )
     to = stored(row.name, after)
