@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from taskharbor.cli.errors import safe_text, usage_error
-from taskharbor.cli.redaction import Redaction
+from taskharbor.cli.errors import usage_error
 from taskharbor.cli.store import call_store
 from taskharbor.cli.target import Target
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.errors import DriverError
+from taskharbor.ops.redaction import Redaction
+from taskharbor.ops.text import safe_text
 
 if TYPE_CHECKING:
     from taskharbor.client.client import Client

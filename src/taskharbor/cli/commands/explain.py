@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
-from taskharbor.cli.explain import read_situation, reasons
 from taskharbor.cli.output import write, write_hanging, write_json
 from taskharbor.cli.store import call_store
 from taskharbor.cli.table import in_colour
 from taskharbor.cli.target import Target, importing, shared
-from taskharbor.cli.text import one_line
+from taskharbor.ops import json_output
+from taskharbor.ops.explain import read_situation, reasons
+from taskharbor.ops.text import one_line
 
 
 @click.command()
@@ -40,10 +41,7 @@ def explain(target: Target, id: str) -> None:
     found = reasons(seen)
     job = seen.info.job
     if target.json:
-        rows = [{"code": each.code, "text": each.text, "hint": each.hint or None} for each in found]
-        write_json(
-            {"id": job.id, "type": job.type, "queue": job.queue, "state": seen.info.state.value, "reasons": rows}
-        )
+        write_json(json_output.explanation(seen.info, found))
         return
     state = seen.info.state.value
     write_hanging("", f"job {job.id} ({one_line(job.type)}, queue {one_line(job.queue)}): {in_colour(state)}")

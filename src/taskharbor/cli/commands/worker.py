@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from taskharbor.cli import timefmt
-from taskharbor.cli.errors import EXIT_REFUSED, CommandError, complain, safe_text, usage_error
+from taskharbor.cli.errors import EXIT_REFUSED, CommandError, complain, usage_error
 from taskharbor.cli.target import Target, importing, shared
+from taskharbor.ops.text import safe_text
 
 if TYPE_CHECKING:
     from contextlib import ExitStack

@@ -18,9 +18,9 @@ from typing import Any
 from taskharbor.cli.demo.screen import Screen
 from taskharbor.cli.demo.tasks import CHUNK, FAILURES, charge, greet, harbor, newsletter, rate, split
 from taskharbor.cli.errors import CommandError
-from taskharbor.cli.text import first_line
 from taskharbor.client.handle import JobHandle
 from taskharbor.drivers.contract import Driver
+from taskharbor.ops.text import first_line
 
 APP = "taskharbor.cli.demo.tasks:harbor"
 LINES = 2400

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from taskharbor.cli.redaction import HIDDEN, Redaction
 from taskharbor.model.attempts import Attempt, AttemptKind
-from taskharbor.model.job import JobInfo, State, WorkerInfo
+from taskharbor.model.job import FlowInfo, JobInfo, State, WorkerInfo
 from taskharbor.model.progress import read_note
 from taskharbor.ops.job_view import executions_of, times_of
+from taskharbor.ops.redaction import HIDDEN, Redaction
+
+if TYPE_CHECKING:
+    from taskharbor.client.summary import Summary
+    from taskharbor.model.audit import AuditEntry
+    from taskharbor.ops.dead_kinds import DeadKind
+    from taskharbor.ops.explain import Reason
+    from taskharbor.ops.operations import OperationRow
 
 STATES = tuple(state.value for state in State)
 
@@ -134,4 +142,107 @@ def worker(info: WorkerInfo) -> dict[str, Any]:
         "pid": info.pid,
         "started_at": info.started_at,
         "seen_at": info.seen_at,
+    }
+
+
+def explanation(info: JobInfo, found: Sequence[Reason]) -> dict[str, Any]:
+    """Why a job is not running."""
+    job = info.job
+    rows = [{"code": each.code, "text": each.text, "hint": each.hint or None} for each in found]
+    return {"id": job.id, "type": job.type, "queue": job.queue, "state": info.state.value, "reasons": rows}
+
+
+def flow_summary(found: FlowInfo) -> dict[str, Any]:
+    """A workflow in a list."""
+    return {
+        "id": found.id,
+        "status": found.status,
+        "created_at": found.created_at,
+        "newest_job_at": found.updated_at,
+    }
+
+
+def flow(found: FlowInfo, complete: bool) -> dict[str, Any]:
+    """A workflow with its jobs and edges. `complete`: whether all its jobs were read."""
+    from taskharbor.flow.summary import progress_of  # a list of jobs does not need to import workflows
+    from taskharbor.ops.flow_view import next_commands
+
+    done, total = progress_of(found)
+    return {
+        "id": found.id,
+        "status": found.status.value,
+        "created_at": found.created_at,
+        "updated_at": found.updated_at,
+        "done": done,
+        "total": total,
+        "jobs": [summary(node) for node in found.nodes],
+        "edges": found.edges,
+        "complete": complete,
+        "next": next_commands(found),
+    }
+
+
+def audit_entry(entry: AuditEntry) -> dict[str, Any]:
+    """An entry of the audit."""
+    return {
+        "id": entry.id,
+        "at": entry.at,
+        "by": entry.by,
+        "action": entry.action,
+        "target": entry.target or None,
+        "ids": list(entry.ids),
+        "n": entry.n,
+        "filter": entry.filter,
+        "options": entry.options,
+        "done": entry.done,
+        "refused": entry.refused,
+        "status": entry.status or None,
+    }
+
+
+def operation(found: OperationRow) -> dict[str, Any]:
+    """A bulk operation, and how far it is."""
+    entry, progress = found.entry, found.progress
+    return {
+        "id": found.id,
+        "at": entry.at,
+        "by": entry.by,
+        "action": entry.action,
+        "filter": entry.filter,
+        "options": entry.options,
+        "status": found.status.value,
+        "done": found.done,
+        "skipped": found.skipped,
+        "phase": None if progress is None else progress.phase,
+        "total": None if progress is None else progress.total,
+        "failures": None if progress is None else progress.failures,
+        "reason": (progress.reason or None) if progress is not None else None,
+    }
+
+
+def dead_summary(found: Summary, kinds: Sequence[DeadKind], by: str) -> dict[str, Any]:
+    """The kinds of dead jobs that are shown, and how many are not."""
+    rows = [_dead_kind(kind, by) for kind in kinds]
+    more = len(found.rows) - len(kinds)
+    return {"by": by, "jobs": found.jobs, "complete": found.complete, "rows": rows, "more": more}
+
+
+def _dead_kind(kind: DeadKind, by: str) -> dict[str, Any]:
+    job, (reason, last_error) = kind.sample.job, HIDDEN.errors(kind.sample.job)
+    sample = {
+        "id": job.id,
+        "type": job.type,
+        "queue": job.queue,
+        "error_class": job.error_class or None,
+        "fingerprint": job.fingerprint or None,
+        "reason": reason or None,
+        "last_error": last_error or None,
+    }
+    row = kind.row
+    return {
+        "value": kind.value(by) or None,
+        "jobs": row.n,
+        "newest": row.newest,
+        "oldest": row.oldest,
+        "sample": sample,
     }

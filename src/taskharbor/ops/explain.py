@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskharbor.cli.builtin_handlers import TYPES
-from taskharbor.cli.redaction import HIDDEN
-from taskharbor.cli.text import first_line, one_line
-from taskharbor.cli.timefmt import format_duration, relative, with_distance
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.errors import JobNotFound
 from taskharbor.model.job import EPOCH, JobInfo, State, WorkerInfo
 from taskharbor.model.progress import read_note
+from taskharbor.ops.builtin_types import BUILTIN_TYPES
 from taskharbor.ops.counting import read_counts
 from taskharbor.ops.ids import find_job, without_payloads
+from taskharbor.ops.redaction import HIDDEN
+from taskharbor.ops.text import first_line, one_line
+from taskharbor.ops.timefmt import format_duration, relative, with_distance
 from taskharbor.tasks.flow_metadata import JOIN_TYPE
 
 MAX_NAMED = 5  # jobs or queues that a message lists by name
@@ -188,7 +188,7 @@ def _start(seen: Situation) -> str:
     """The command that starts a worker for the job. Capitals stand for what the user has to fill in."""
     kind, queue = one_line(seen.info.job.type), one_line(seen.info.job.queue)
     unknown = seen.declared is not None and kind not in seen.declared
-    app = "" if kind in TYPES else f" --app {seen.app or 'MODULE:NAME'}"
+    app = "" if kind in BUILTIN_TYPES else f" --app {seen.app or 'MODULE:NAME'}"
     module = f" --import {kind.rpartition('.')[0] or 'MODULE'}" if unknown else ""
     return f"taskharbor worker run{app}{module} --queues {queue}"
 

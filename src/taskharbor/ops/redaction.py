@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from taskharbor.cli.text import first_line
 from taskharbor.model import deep_json
 from taskharbor.model.errors import because
 from taskharbor.model.job import JobRecord
+from taskharbor.ops.text import first_line
 from taskharbor.policy.mask import MASK, mask, stored_values
 from taskharbor.tasks.flow_metadata import RESERVED
 

@@ -16,6 +16,7 @@ _ESCAPES = re.compile(
 )
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SPACES = re.compile(r"\s+")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?=[\w:@/%\[])[^\s\"'<>]+")
 
 
 def clean(text: str) -> str:
@@ -39,3 +40,10 @@ def one_line(text: str) -> str:
 def first_line(text: str) -> str:
     """The first line that is not blank."""
     return next((one_line(line) for line in clean(text).splitlines() if line.strip()), "")
+
+
+def safe_text(text: str) -> str:
+    """Error text that is safe to print: one line, addresses redacted, no escape sequences."""
+    from taskharbor.drivers.dsn import redact
+
+    return one_line(_ADDRESS.sub(lambda found: redact(found.group()), text))
