@@ -388,7 +388,7 @@ def test_of_many_editors_none_loses_a_change():
             {"catch_up": "all"},
             {"every": 30},
             {"tz": "Europe/Zurich"},
-            {"end_at": date(2040, 1, 1)},
+            {"end_at": datetime(2040, 1, 1, tzinfo=UTC)},
         ]
         harbors = [Harbor(slow, clock=bench.clock) for _ in changes]
         await asyncio.gather(
@@ -398,7 +398,7 @@ def test_of_many_editors_none_loses_a_change():
         info = await schedules.aget("ping")
         assert (info.jitter, info.overlap, info.catch_up) == (timedelta(seconds=7), "allow", "all")
         assert (info.every, info.tz) == (timedelta(seconds=30), "Europe/Zurich")
-        assert info.end_at == datetime(2039, 12, 31, 23, tzinfo=UTC)
+        assert info.end_at == datetime(2040, 1, 1, tzinfo=UTC)
         assert len(await bench.jobs()) == 6
 
     run(test())
