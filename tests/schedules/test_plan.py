@@ -67,7 +67,7 @@ STEPS = st.lists(
 
 
 class NoJobs:
-    """A store that knows no job: the planner is told what runs."""
+    """A store that knows no job: the test says what runs."""
 
     async def inspect(self, id: str, now: datetime) -> Any:
         raise JobNotFound(id)

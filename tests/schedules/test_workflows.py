@@ -216,7 +216,7 @@ def test_a_process_child_knows_its_slot(tmp_path: Any):
     assert job.result(1) == "None"
 
 
-def test_a_slot_that_another_program_wrote_is_no_reason_to_fail():
+def test_a_slot_that_another_program_wrote_does_no_harm():
     for text in ("yesterday", "2030-01-01T00:00:00", "9999-99-99T00:00:00+00:00"):
         assert JobContext(JobRecord(id="x", type="t", metadata={"taskharbor.slot": text})).slot is None
     assert JobContext(JobRecord(id="x", type="t")).slot is None

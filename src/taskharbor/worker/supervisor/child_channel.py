@@ -61,6 +61,7 @@ class ChildChannel:
         self.suspect: messages.TakenLease | None = None  # the one job that this process is to run
         self.ready = False
         self._schedules = False  # whether the app declares schedules
+        self._unreported = False  # they are stored, and the parent does not know it
         self._connection = connection
         self._received = received  # lines of JSON
         self._lock = threading.Lock()
@@ -103,8 +104,8 @@ class ChildChannel:
         self._send(messages.StartFailed(text, code))
 
     def declared(self) -> None:
-        """Report that the schedules of the app are stored."""
-        self._send(messages.Declared())
+        """Report that the schedules of the app are stored; with the next heartbeat, if the parent does not read now."""
+        self._unreported = not self._send(messages.Declared())
 
     def leave(self) -> None:
         """Report that the worker has stopped serving: the process is about to exit, or its parent ends it."""
@@ -171,6 +172,8 @@ class ChildChannel:
         worker = self._worker
         if worker is None:
             return
+        if self._unreported:
+            self.declared()
         health, now = worker.health(), clock.monotonic()
         fresh = self._new_progress()
         sent = self._send(
