@@ -253,6 +253,7 @@ MUTANTS = (
         "any revision is changed",
         ("schedules",),
         (("schedules.py", "if stored != change.expect and not is_gone:", "if False:"),),
+        machine=True,
     ),
     Mutant(
         "a repeated change is refused",
@@ -285,6 +286,7 @@ MUTANTS = (
         "a change stores no job",
         ("schedule_jobs",),
         (("schedules.py", "    enqueue(session, change.jobs, now, max_payload)\n", ""),),
+        machine=True,
     ),
     Mutant(
         "a change is not checked",
@@ -300,6 +302,11 @@ MUTANTS = (
         "due in any queue",
         ("schedule_pages",),
         (("sql/due_places.sql", "queue = :queue", "(queue = :queue OR 1)"),),
+    ),
+    Mutant(
+        "the last due schedule again",
+        ("schedule_pages",),
+        (("schedules.py", "wanted.after[1].encode())", "wanted.after[1].encode()[:-1])"),),
     ),
     Mutant(
         "due schedules with a longer name are passed",
