@@ -48,7 +48,9 @@ def next_of(info: ScheduleInfo, now: datetime) -> str:
     status = status_of(info, now)
     if status in (PAUSED, ENDED) or info.next_at is None:
         return status
-    return f"{relative(info.next_at, now)} (overdue)" if status == OVERDUE else relative(info.next_at, now)
+    if status == OVERDUE:
+        return f"overdue, {relative(info.next_at, now)}"
+    return relative(info.next_at, now) if info.next_at > now else "now"
 
 
 def note_of(info: ScheduleInfo, now: datetime, declared: Collection[str] | None = None, app: str = "") -> str:

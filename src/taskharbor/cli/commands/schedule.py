@@ -79,6 +79,15 @@ def _rule(options: dict[str, Any]) -> dict[str, Any]:
             if value is not None}  # fmt: skip
 
 
+def _check_rule(given: dict[str, Any]) -> None:
+    from taskharbor.schedules.rule import checked_rule
+
+    try:
+        checked_rule(**given)
+    except (TypeError, ValueError) as error:
+        raise usage_error(str(error)) from error
+
+
 # Looking ---------------------------------------------------------------------------------------------------------
 
 
@@ -208,13 +217,14 @@ def add(target: Target, name: str, job: str, payload: str, queue: str | None, **
 
     \b
     Examples:
-      taskharbor schedule add nightly --job report --cron '30 2 * * *' --tz Europe/Zurich
+      taskharbor schedule add nightly --job report --cron '30 2 * * *'
       taskharbor schedule add ping --job ping --json '{"host": "a"}' --every 15s
 
     JSON: the keys of `schedule list`.
     """
     what = _what(target, job, read_json(payload, "--json"), queue)
     given = _rule(options)
+    _check_rule(given)  # before a store is created for it
 
     async def store(operator: Operator) -> ScheduleInfo:
         if target.harbor is None:
@@ -254,6 +264,10 @@ def edit(target: Target, name: str, **options: Any) -> None:
 def reset(target: Target, name: str) -> None:
     """Drop the edit of a schedule: it is again as it was declared or added. A pause stays.
 
+    \b
+    Example:
+      taskharbor schedule reset nightly-eu
+
     JSON: the keys of `schedule list`.
     """
     _change(target, lambda operator: operator.actions.reset_schedule(name))
@@ -265,6 +279,10 @@ def reset(target: Target, name: str) -> None:
 def pause(target: Target, name: str) -> None:
     """Let a schedule make no jobs until it is resumed. Its slots pass, and are counted as missed.
 
+    \b
+    Example:
+      taskharbor schedule pause nightly-eu
+
     JSON: the keys of `schedule list`.
     """
     _change(target, lambda operator: operator.actions.pause_schedule(name))
@@ -275,6 +293,10 @@ def pause(target: Target, name: str) -> None:
 @shared
 def resume(target: Target, name: str) -> None:
     """Let a schedule make jobs again. With catch_up "all" it now makes those of the slots that passed.
+
+    \b
+    Example:
+      taskharbor schedule resume nightly-eu
 
     JSON: the keys of `schedule list`.
     """
@@ -308,6 +330,10 @@ def delete(target: Target, name: str, yes: bool) -> None:
     """Delete a schedule. Jobs that it has made stay.
 
     One that is declared in code comes back when a worker of that code starts: remove the declaration, or pause it.
+
+    \b
+    Example:
+      taskharbor schedule delete sync:acme
 
     JSON: the keys of `schedule list`, as it was.
     """
