@@ -70,7 +70,7 @@ def matching_then(expression: Expression, change: datetime, zone: str) -> bool:
 
 
 @given(expressions(), places, st.integers(0, 2**32), st.data())
-@settings(max_examples=lanes.figure(test=60, chaos=3_000))
+@settings(max_examples=lanes.figure(test=60, chaos=6_000))
 def test_slots_on_rare_days_are_those_of_the_oracle(
     expression: Expression, place: tuple[str, datetime], seed: int, data: st.DataObject
 ):

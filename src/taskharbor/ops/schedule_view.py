@@ -1,7 +1,7 @@
 """Schedules as operators read them: when each comes, what became of its slots, and which one needs a person.
 
 A schedule that is declared in code is fired by workers of that code alone. So if it is overdue, its declaration may
-have been removed: nothing fires it any more, and it stays in the store until somebody deletes it.
+have been removed: nothing fires it any more, and it stays in the store until an operator deletes it.
 """
 
 from __future__ import annotations
