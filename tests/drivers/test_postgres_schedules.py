@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from taskharbor.drivers import BackendUnavailable, InvalidJob, JobRecord, ScheduleChange, SchedulePage, StoredSchedule
-from taskharbor.drivers.postgres import schedules
+from taskharbor.drivers.postgres import schedules, wait
 from tests import lanes
 from tests.drivers.postgres_recount import mistakes
 from tests.drivers.postgres_stores import deadlocks, emptied, opened
@@ -239,6 +239,63 @@ def test_a_call_of_many_changes_is_sent_in_parts(monkeypatch):
             assert await driver.change_schedules([], NOW) == []
 
     asyncio.run(live())
+
+
+def test_a_job_of_a_schedule_sends_a_hint(monkeypatch):
+    """To those who wait for its queue; nobody polls here."""
+    monkeypatch.setattr(wait, "POLL_LISTENING_S", 600.0)
+    address = emptied()
+
+    async def live() -> None:
+        async with opened(address, 2) as (driver, other):
+            waiting = asyncio.create_task(other.wait(["q"], 600))
+            await until(address, "select 1 from taskharbor.waiting where queue = 'q'")
+            await driver.change_schedules([added("a")], NOW)
+            assert await driver._execute("select queue from taskharbor.waiting") == [("q",)]
+            change = ScheduleChange(name="a", expect="1", to=row("a", "2"), jobs=stored("x"))
+            assert await driver.change_schedules([added("b"), change, added("c")], NOW) == [True] * 3
+            async with asyncio.timeout(PATIENCE_S):
+                assert await waiting is True
+
+    asyncio.run(live())
+
+
+def test_a_job_of_a_schedule_sets_the_limit_of_its_group():
+    """The first job that is stored does: not one of a change that is refused."""
+    address = emptied()
+
+    async def live() -> None:
+        async with opened(address) as (driver,):
+            jobs = [JobRecord(id=f"{n}", type="t", queue="q", group="g", group_limit=n + 1) for n in range(5)]
+            await driver.change_schedules([added("a")], NOW)
+            refused = ScheduleChange(name="a", expect="0", to=row("a", "2"), jobs=(jobs[4],))
+            made = ScheduleChange(name="a", expect="1", to=row("a", "2"), jobs=(jobs[2], jobs[4], jobs[1]))
+            assert await driver.change_schedules([refused, made], NOW) == [False, True]
+            held = await driver.reserve(["q"], NOW, EVERY, 10)
+            assert [each.job.id for each in held] == ["2", "4", "1"]
+            assert len({each.lease.token for each in held}) == 3
+            more = [JobRecord(id=f"m{n}", type="t", queue="q", group="g") for n in range(3)]
+            await driver.enqueue(more, NOW)
+            assert await driver.reserve(["q"], NOW, EVERY, 10) == []
+
+    asyncio.run(live())
+
+
+def test_rows_that_stand_for_none_do_not_stay():
+    """A call stores one for a name that is not there, and for what it deletes."""
+    address = emptied()
+
+    async def live() -> None:
+        async with opened(address) as (driver,):
+            absent = ScheduleChange(name="absent", expect=None, to=None)
+            refused = ScheduleChange(name="b", expect="0", to=row("b"))
+            gone = ScheduleChange(name="a", expect="1", to=None)
+            assert await driver.change_schedules([added("a"), added("c"), absent, refused], NOW) == [True] * 3 + [False]
+            assert await driver.change_schedules([gone], NOW) == [True]
+
+    asyncio.run(live())
+    with psycopg.connect(address) as connection:
+        assert connection.execute("select name from taskharbor.schedules").fetchall() == [("c",)]
 
 
 DAMAGES = {

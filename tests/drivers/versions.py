@@ -45,6 +45,9 @@ CASES = {
     "figures.added_up": "figures",
     "seen.a_mix": "requeue, cancel and delete on condition",
     "audit.page_by_page": "audit",
+    "schedule_jobs.many_in_a_call": "changes of schedules",
+    "schedule_pages.rows_change_between_pages": "schedules",
+    "schedule_pages.due_rows_change_between_pages": "due schedules",
 }
 
 
