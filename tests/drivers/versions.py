@@ -45,9 +45,9 @@ CASES = {
     "figures.added_up": "figures",
     "seen.a_mix": "requeue, cancel and delete on condition",
     "audit.page_by_page": "audit",
-    "schedule_jobs.many_in_a_call": "changes of schedules",
-    "schedule_pages.rows_change_between_pages": "schedules",
-    "schedule_pages.due_rows_change_between_pages": "due schedules",
+    "schedules.to_another_queue": "changes of schedules",
+    "schedule_pages.names_and_queues": "schedules by name",
+    "schedule_pages.what_comes_next_on_every_page": "due schedules",
 }
 
 
