@@ -356,6 +356,7 @@ MUTANTS = (
     Mutant("due only after its moment", "due_schedules", "s.next_at <= p_now", "s.next_at < p_now", PAGES),
     Mutant("what is due comes next", "due_schedules", "s.next_at > p_now", "s.next_at >= p_now", PAGES),
     Mutant("the last queue comes next", "due_schedules", "min(x.next_at)", "max(x.next_at)", PAGES),
+    Mutant("the last due one again", "due_schedules", "name || '') > (p_at", "name || '') >= (p_at", PAGES),
     Mutant(
         "a page of due ones skips a moment",
         "due_schedules",

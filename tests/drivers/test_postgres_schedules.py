@@ -107,7 +107,7 @@ def race(clients: int, slots: int, killer=None) -> int:
 
 
 def test_many_clients_for_the_same_slots():
-    slots = lanes.figure(test=40, chaos=1000)
+    slots = lanes.figure(test=20, chaos=1000)
     assert race(lanes.figure(test=8, chaos=64), slots) == slots * len(NAMES)
 
 
