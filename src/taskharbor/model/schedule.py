@@ -1,6 +1,6 @@
 """A schedule as a store keeps it, and how it changes.
 
-A schedule is one row. Whoever changes it names the revision that was read: the change happens only if the row still has
+A schedule is one row. A change names the revision that was read: it happens only if the row still has
 that revision, together with the jobs that it stores. So of many workers that notice the same due schedule, one stores
 its job, and no worker has to be the leader.
 """
