@@ -40,6 +40,7 @@ from taskharbor.model.times import from_us, to_ms, to_us
 MOMENT_DIGITS = 18  # of the microseconds since 1970, up to the year 9999
 NEVER = b"-" * MOMENT_DIGITS
 LAST_US = to_us(datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=EPOCH.tzinfo))
+ELSEWHERE = 2  # what change_schedules.lua returns on a Cluster for a row that the queue does not have
 MAX_CHANGES = 100  # in one script
 MAX_JOBS = 1_000  # in one script
 MAX_CHANGE_BYTES = 4_000_000  # of rows and payloads in one script, unless one change has more
@@ -98,23 +99,32 @@ async def _change_part(store: RedisStore, part: Sequence[ScheduleChange], now: i
     jobs = [job for change in part for job in change.jobs]
     known = (await router.admit(jobs)).elsewhere if jobs else {}  # on a Cluster: jobs of these ids in other queues
     packed = [_packed(change, now, known) for change in part]
-    # On a Cluster a script looks for a row in the queue that it shall have; there is none for a row that shall go.
-    here = [place for place, change in enumerate(packed) if change.to or not router.divides]
     results: dict[int, bool] = {}
 
     async def change_some(home: str, places: Sequence[int]) -> None:
-        args = ChangeSchedulesArgs(now=now, home=home, changes=[packed[place] for place in places])
-        codes = await store.run(args, durable=True, timed=True)
-        results.update({place: code == 1 for place, code in zip(places, codes, strict=True) if code != 2})
+        """Those that one script reaches. Behind one that it does not find, and that brings jobs, it stops: the jobs of
+        a queue are stored in the order of the changes."""
+        left = list(places)
+        while left:
+            args = ChangeSchedulesArgs(now=now, home=home, changes=[packed[place] for place in left])
+            codes = await store.run(args, durable=True, timed=True)
+            done = {place: code == 1 for place, code in zip(left, codes, strict=False) if code != ELSEWHERE}
+            results.update(done)
+            last, left = left[len(codes) - 1], left[len(codes) :]
+            await router.confirm_schedules(
+                [(home, packed[place].name) for place, is_changed in done.items() if is_changed]
+            )
+            if left and last not in results:
+                results[last] = await router.change_schedule(packed[last], now)
 
+    # On a Cluster a script looks for a row in the queue that it shall have; there is none for a row that shall go.
     queues = [change.to[0] if change.to else "" for change in packed]
-    parts = router.by_home([queues[place] for place in here])
-    await store.endpoint.gather([change_some(home, [here[at] for at in positions]) for home, positions in parts])
-    await router.confirm_schedules([(queues[place], packed[place].name) for place in results if results[place]])
-    elsewhere = [place for place in range(len(packed)) if place not in results]
-    for some in sliced(elsewhere, MAX_PARALLEL_MOVES):
-        done = await store.endpoint.gather([router.change_schedule(packed[place], now) for place in some])
-        results |= dict(zip(some, done, strict=True))
+    here = [place for place in range(len(packed)) if queues[place] or not router.divides]
+    homes = router.by_home([queues[place] for place in here])
+    await store.endpoint.gather([change_some(home, [here[at] for at in positions]) for home, positions in homes])
+    for some in sliced([place for place in range(len(packed)) if place not in results], MAX_PARALLEL_MOVES):
+        moved = await store.endpoint.gather([router.change_schedule(packed[place], now) for place in some])
+        results |= dict(zip(some, moved, strict=True))
     return [results[place] for place in range(len(packed))]
 
 

@@ -1,6 +1,7 @@
 -- Change schedules, each together with the jobs that it stores. Each name comes once.
 -- changes: {name, the revision that is expected or false: none, {queue, revision, value} or false: delete it, jobs (see 80_store)}.
--- Returns for each 1: it is as wanted, 0: it has another revision, 2: on a Cluster, the queue `home` has no such row.
+-- Returns for each 1: it is as wanted, 0: it has another revision, 2: on a Cluster, the queue `home` has no such row. Behind such a change
+-- with jobs it ends: the jobs of those that follow come later.
 -- A full server refuses what brings jobs or a new row.
 -- without: 90_reserve 95_fence 97_read 98_housekeeping 99_sweep
 -- with: schedules_read schedules_store schedules_write
@@ -40,6 +41,9 @@ local function apply(name, expect, to, jobs)
 end
 
 local results = {}
-for index, change in ipairs(changes) do results[index] = apply(unpack(change)) end
+for index, change in ipairs(changes) do
+  results[index] = apply(unpack(change))
+  if results[index] == 2 and #change[4] > 0 then break end
+end
 th.finish()
 return results
