@@ -67,7 +67,13 @@ READERS = {
     "check_locations",
 }
 NEW_JOBS = {"enqueue_plain", "enqueue", "publish", "childs_init"}
-EITHER = {"cluster_registry", "put_audit", "change_schedules", "schedule_index", "move_schedule"}  # by what they are asked
+EITHER = {
+    "cluster_registry",
+    "put_audit",
+    "change_schedules",
+    "schedule_index",
+    "move_schedule",
+}  # by what they are asked
 
 
 @pytest.mark.parametrize(("package", "name"), [*((scripts.PACKAGE, name) for name in SCRIPTS), *OMNIQ])

@@ -235,12 +235,12 @@ class ClusterSchedules:
         """A try whose reply was lost is repeated with another token: none may be prepared a second time."""
         assert wanted.to  # only what has a queue is prepared
         data = pack((now, wanted.name, source, wanted.to[2], wanted.jobs))
-        for is_last in (False, True):
-            try:
-                token = await self.prepare(wanted.to[0], data)
-            except BackendUnavailable as error:
-                if is_last or not isinstance(error.__cause__, LOST):
-                    raise
+        try:
+            token = await self.prepare(wanted.to[0], data)
+        except BackendUnavailable as error:
+            if not isinstance(error.__cause__, LOST):
+                raise
+            token = await self.prepare(wanted.to[0], data)
         return ScheduleEntry(wanted.name, wanted.to[0], token)
 
     async def prepare(self, queue: str, data: bytes) -> str:
@@ -282,9 +282,7 @@ class ClusterSchedules:
         return None if data is None else ScheduleEntry.read(data)
 
     async def _look(self, entry: ScheduleEntry) -> Standing:
-        has_row, went, data, is_old = await self._step(
-            "look", entry.queue, name=entry.name, token=entry.claim, patience_ms=DROPPED_AFTER_MS
-        )
+        has_row, went, data, is_old = await self._step("look", entry.queue, name=entry.name, token=entry.claim)
         prepared = None
         if data is not None:
             try:
@@ -305,7 +303,6 @@ class ClusterSchedules:
         expect: Any = False,
         wanted: Any = False,
         target: Any = False,
-        patience_ms: int = DECIDED_WITHIN_MS,
         repeat: bool = True,
     ) -> Any:
         args = MoveScheduleArgs(
@@ -317,7 +314,7 @@ class ClusterSchedules:
             expect=expect,
             wanted=wanted,
             target=target,
-            patience_ms=patience_ms,
+            patience_ms=DROPPED_AFTER_MS if operation == "look" else DECIDED_WITHIN_MS,
         )
         return await self._router.endpoint.run(args, durable=operation != "look", repeat=repeat)
 

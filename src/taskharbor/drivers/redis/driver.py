@@ -15,7 +15,7 @@ from taskharbor.drivers.contract import SingleVerbs
 from taskharbor.drivers.features import ALL_FEATURES
 from taskharbor.drivers.listing import AuditQuery, AuditVerb, FlowQuery, FlowsVerb, JobQuery, ListVerb, check_cap
 from taskharbor.drivers.notes import bad_notes
-from taskharbor.drivers.redis import admin, audit, damage, figures, leases, reading, schedules
+from taskharbor.drivers.redis import admin, audit, damage, figures, leases, reading, schedule_index, schedules
 from taskharbor.drivers.redis.amending import amend
 from taskharbor.drivers.redis.endpoint import LOST, Endpoint, refuse_large, refused
 from taskharbor.drivers.redis.enqueue import enqueue
@@ -129,7 +129,7 @@ class RedisDriver(ListVerb, FlowsVerb, AuditVerb, SchedulesVerbs, SingleVerbs):
 
     async def damaged(self) -> list[str]:
         """What other programs damaged in this store, and what to do about it, a sentence each."""
-        return await damage.report(self.store, await self.reader.queues())
+        return await damage.report(self.store, [*await self.reader.queues(), schedule_index.HOME])
 
     async def close(self) -> None:
         opened, self._opened = self._opened, None

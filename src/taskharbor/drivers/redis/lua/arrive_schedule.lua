@@ -14,7 +14,6 @@ if is_fine and type(prepared) == 'table' and #prepared == 5 then      -- else an
   th.store_scheduled(jobs)
   local _, place = th.schedule(home, name)
   th.put_schedule(home, name, value, place)
-  call('HDEL', safe_key(home, 'th:schedules:left', 'hash'), name)
   th.finish()
 end
 call('HDEL', coming, token)
