@@ -70,11 +70,10 @@ async def come_and_go(store: Store) -> None:
     rows = [row(900_000 + number, "busy", store.now, store.made) for number in range(10)]
     moved = [row(900_000 + number, "mine", store.now + HOUR, store.made + 1) for number in range(10)]
     await put(store, rows)
-    for old, new in ((rows, moved), (moved, None)):
-        changes = [
-            ScheduleChange(name=one.name, expect=one.revision, to=new and new[number]) for number, one in enumerate(old)
-        ]
-        assert await store.driver.change_schedules(changes, store.now) == [True] * 10
+    for number, old in enumerate([*rows, *moved]):
+        new = moved[number] if number < len(rows) else None
+        change = ScheduleChange(name=old.name, expect=old.revision, to=new)
+        assert await store.driver.change_schedules([change], store.now) == [True]
     store.made += 1
 
 

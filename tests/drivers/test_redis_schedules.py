@@ -221,6 +221,26 @@ def test_a_key_that_was_written_over_is_moved_aside(server, key):
     live(story, server)
 
 
+@pytest.mark.parametrize("server", SERVERS)
+def test_nothing_is_left_of_rows_that_are_gone(server):
+    """Nor of the places and queues that they had."""
+
+    async def story(driver, client):
+        one, two = row("a", 1), row("b", 2)
+        await add(driver, one, two)
+        later = row("a", 3, version=2)
+        assert await driver.change_schedules([change(one, later)], NOW) == [True]
+        assert client.zrange(DUE, 0, -1) == [place(two), place(later)]
+        moved = row("a", 3, version=3, queue="p")
+        assert await driver.change_schedules([change(later, moved), change(two, None)], NOW) == [True, True]
+        assert list(client.scan_iter("{q}*", count=1000)) == []
+        assert client.zcard(INDEX) == client.hlen("{p}:th:schedules") == client.zcard("{p}:th:schedules:due") == 1
+        assert await driver.change_schedules([change(moved, None)], NOW) == [True]
+        assert list(client.scan_iter("{*", count=1000)) == []
+
+    live(story, server)
+
+
 # A full server
 
 
@@ -235,8 +255,11 @@ def test_a_full_server_refuses_new_rows_and_jobs_and_nothing_else(server):
             [change(None, row("c"), job("x"))],
             [change(old, new, job("x"))],
             [change(old, row("a", queue="p", version=2), job("x", queue="p"))],
-            [change(other, None), change(old, new, job("x"))] if server != "cluster" else [change(old, new, job("x"))],
         ]
+        if server == "cluster":  # between hash slots a row is stored twice for a moment
+            refused.append([change(old, row("a", queue="p", version=2))])
+        else:
+            refused.append([change(other, None), change(old, new, job("x"))])
         before = everything(server)
         with full(server):
             for changes in refused:
@@ -280,13 +303,14 @@ def test_a_reply_that_was_lost(server, script, which, monkeypatch):
 
     async def story(driver, client):
         await add(driver, row("warm"))  # the servers know the scripts
-        for old, new in (("q", "p"), ("p", "q")):
-            await driver.change_schedules([change(row("warm", queue=old), row("warm", queue=new))], NOW)
-            await driver.change_schedules([change(row("warm", queue=new), None)], NOW)
-            await add(driver, row("warm", queue=new))
+        for queue in "pq":
+            (warm,) = await listed(driver, names=["warm"])
+            moved = row("warm", queue=queue, version=queue)
+            assert await driver.change_schedules([change(warm, moved), change(moved, None)], NOW) == [True, True]
+            await add(driver, row("warm", queue=queue))
         monkeypatch.setattr(pool.RedisPool, "call", losing)
         versions = [row("a"), row("a", version=2), row("a", version=3, queue="p"), row("a", version=4), None]
-        old = None
+        old: StoredSchedule | None = None
         for number, new in enumerate(versions):
             jobs = () if new is None else (job(f"j{number}", new.queue),)
             assert await driver.change_schedules([change(old, new, *jobs)], NOW) == [True]
@@ -370,8 +394,7 @@ def test_a_client_of_omniq_takes_the_job_of_a_schedule():
         fired = job("x", payload=b'{"n":1}', run_at=NOW - timedelta(days=9000), group="g", group_limit=2)
         assert await driver.change_schedules([change(row("a"), row("a", 5, version=2), fired)], NOW) == [True]
         with OmniQ(servers.shared().url) as q:
-            taken = q.reserve("q")
-            assert taken is not None
+            taken: Any = q.reserve("q")
             assert (taken.job_id, taken.payload) == ("x", '{"n":1}')
             q.ack_success("q", "x", taken.lease_token)
             assert q.reserve("q") is None
@@ -406,7 +429,7 @@ def test_blocking_calls_list_and_change_them():
 # Slices
 
 
-def test_a_script_makes_a_bounded_number_of_changes_and_reads_some_megabytes(monkeypatch):
+def test_a_script_makes_a_bounded_number_of_changes_and_reads_some_megabytes():
     def scripts_of(client: Any) -> int:
         found: int = client.info("commandstats")["cmdstat_evalsha"]["calls"]
         client.config_resetstat()
