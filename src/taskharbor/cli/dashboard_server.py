@@ -171,7 +171,7 @@ def _run(app: Any, listening: socket.socket) -> None:
 
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        log_level="critical",  # a tab that is open at Ctrl-C is not an error
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=STOP_S,

@@ -218,10 +218,9 @@ class DashboardApp:
             return _json({"error": done.text}, 409)
         if done.template is not None:
             return HTMLResponse(render(done.template, {"link": Links(_prefix(request)), **done.view}))
-        headers = {"hx-trigger": json.dumps({"said": done.text})}  # ASCII, as headers are
         if done.location is not None:
-            headers["hx-redirect"] = f"{_prefix(request)}{done.location}"
-        return _json({"done": done.text}, 200, headers)
+            return _json({"done": done.text}, 200, {"hx-redirect": f"{_prefix(request)}{done.location}"})
+        return _json({"done": done.text}, 200, {"hx-trigger": json.dumps({"said": done.text})})  # ASCII, as headers are
 
     # Coming and going ------------------------------------------------------------------------------------------
 
