@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
 import socket
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +44,7 @@ def serve(
 ) -> None:
     """Serve the dashboard until Ctrl-C."""
     target.refuse_memory("taskharbor dashboard")
-    _check_installed()
+    check_installed()
     from taskharbor.dashboard.guard import LOOPBACK_NAMES
 
     token = _token(token_file)
@@ -54,20 +56,20 @@ def serve(
         )
     asyncio.run(_check_store(target))
     harbor = _harbor(target)
-    listening = _listen(host, port)
+    listening = listen(host, port)
     port = listening.getsockname()[1]
-    sessions = None if function is not None else _sessions(harbor, port, token)
+    sessions = None if function is not None else sessions_of(harbor, port, token)
     hosts = {*LOOPBACK_NAMES, *allow_host, *([] if host in ANY_ADDRESS else [host])}
     from taskharbor.dashboard.app import build
 
     app = build(
         harbor, access=function, sessions=sessions, hosts=hosts, read_only=read_only, redact=redact, title=title
     )
-    _say(host, port, sessions, target)
-    _run(app, listening)
+    say(host, port, sessions, target.place)
+    run(app, listening)
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
     try:
         import uvicorn  # noqa: F401  # to say in one line that it is missing
 
@@ -130,7 +132,8 @@ def _function(path: str) -> Any:
     return found
 
 
-def _sessions(harbor: Harbor, port: int, token: str | None) -> Sessions:
+def sessions_of(harbor: Harbor, port: int, token: str | None) -> Sessions:
+    """Sessions of people who may do everything: the person at this shell, or those who know the token."""
     from taskharbor.client.audit import actor
     from taskharbor.dashboard.sessions import Sessions
     from taskharbor.ops.access import Access
@@ -139,7 +142,8 @@ def _sessions(harbor: Harbor, port: int, token: str | None) -> Sessions:
     return Sessions(harbor.clock.monotonic, Access.admin(name), cookie=f"taskharbor_{port}", token=token)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; CommandError if the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -153,10 +157,11 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _say(host: str, port: int, sessions: Sessions | None, target: Target) -> None:
+def say(host: str, port: int, sessions: Sessions | None, place: str) -> None:
+    """Print where the dashboard is, and the link that works once."""
     shown = "127.0.0.1" if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/"
-    click.echo(f"The dashboard of {target.place}:")
+    click.echo(f"The dashboard of {place}:")
     if sessions is not None and not sessions.takes_token:
         click.echo(f"  {address}login?key={sessions.new_link()}")
         click.echo("The link works once. Ctrl-C ends the dashboard.")
@@ -166,9 +171,12 @@ def _say(host: str, port: int, sessions: Sessions | None, target: Target) -> Non
     sys.stdout.flush()
 
 
-def _run(app: Any, listening: socket.socket) -> None:
+def run(app: Any, listening: socket.socket, beside: Coroutine[Any, Any, None] | None = None) -> None:
+    """Serve until Ctrl-C. `beside`: what goes on meanwhile, and is cancelled then."""
     import uvicorn
 
+    errors = logging.getLogger("taskharbor.dashboard")
+    errors.addHandler(logging.StreamHandler())
     config = uvicorn.Config(
         app,
         log_level="critical",  # a tab that is open at Ctrl-C is not an error
@@ -180,8 +188,18 @@ def _run(app: Any, listening: socket.socket) -> None:
         timeout_keep_alive=30,
     )
     server = uvicorn.Server(config)
+
+    async def serve_both() -> None:
+        task = None if beside is None else asyncio.create_task(beside)
+        try:
+            await server.serve(sockets=[listening])
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+
     try:
-        asyncio.run(server.serve(sockets=[listening]))
+        asyncio.run(serve_both())
     except KeyboardInterrupt:
         pass
     finally:

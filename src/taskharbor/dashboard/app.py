@@ -24,6 +24,7 @@ from starlette.types import ASGIApp
 from taskharbor.dashboard import assets
 from taskharbor.dashboard.acts import Deed, Done
 from taskharbor.dashboard.guard import RequestGuard
+from taskharbor.dashboard.pages.schedules import has_schedules
 from taskharbor.dashboard.pages.shown import Asked, BadQuery, PageMissing
 from taskharbor.dashboard.recall import Recall, Remembered
 from taskharbor.dashboard.rendering import Links, render
@@ -185,7 +186,7 @@ class DashboardApp:
             "can": access.allows,
             "read_only": self._read_only,
             "may_log_out": self._sessions is not None,
-            "has_schedules": False,
+            "has_schedules": has_schedules(self._harbor),
             "place": place_of(self._harbor),
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             "problem": "",

@@ -15,6 +15,7 @@ from taskharbor.dashboard.pages.jobs import jobs
 from taskharbor.dashboard.pages.operations import new_operation, operations
 from taskharbor.dashboard.pages.overview import overview
 from taskharbor.dashboard.pages.queues import queue, queues
+from taskharbor.dashboard.pages.schedules import schedules
 from taskharbor.dashboard.pages.shown import Asked, Shown
 from taskharbor.dashboard.pages.workers import workers
 from taskharbor.ops.room import Sight
@@ -47,6 +48,7 @@ PAGES = (
     PageRoute("/dead", "dead", dead),
     PageRoute("/flows", "flows", flows),
     PageRoute("/flows/{id:path}", "flows", flow),
+    PageRoute("/schedules", "schedules", schedules),
     PageRoute("/workers", "workers", workers),
     PageRoute("/operations", "operations", operations),
     PageRoute("/operations/new", "operations", new_operation),
