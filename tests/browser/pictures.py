@@ -1,6 +1,6 @@
 """`make pictures`: the screenshots of docs/dashboard.md, from the scene of the tests in a real browser.
 
-    python -m tests.browser.pictures
+python -m tests.browser.pictures
 """
 
 import io
@@ -33,19 +33,22 @@ def main() -> None:
     if program is None:
         raise SystemExit("pictures: chromium is needed; tests/servers/provision chromium installs it")
     FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, Served(f"sqlite:///{folder}/shop.db") as served:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
-            schemes: tuple[Any, ...] = ("light", "dark")
-            for scheme in schemes:
-                context = browser.new_context(viewport=SIZE, color_scheme=scheme, reduced_motion="reduce")
-                for name, path in PAGES.items():
-                    take(context, served, path, FOLDER / f"{name}-{scheme}.png")
-                context.close()
-            phone = browser.new_context(viewport=PHONE, color_scheme="dark", reduced_motion="reduce")
-            take(phone, served, "/", FOLDER / "phone-dark.png")
-            phone.close()
-            browser.close()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Served(f"sqlite:///{folder}/shop.db") as served,
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        schemes: tuple[Any, ...] = ("light", "dark")
+        for scheme in schemes:
+            context = browser.new_context(viewport=SIZE, color_scheme=scheme, reduced_motion="reduce")
+            for name, path in PAGES.items():
+                take(context, served, path, FOLDER / f"{name}-{scheme}.png")
+            context.close()
+        phone = browser.new_context(viewport=PHONE, color_scheme="dark", reduced_motion="reduce")
+        take(phone, served, "/", FOLDER / "phone-dark.png")
+        phone.close()
+        browser.close()
 
 
 def take(context: Any, served: Served, path: str, target: Path) -> None:
