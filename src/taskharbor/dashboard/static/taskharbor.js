@@ -1,5 +1,5 @@
-// The dashboard without a build step. Pages can be read without it: this keeps them fresh, draws the charts, asks before
-// something is changed, and listens to keys. All text from the server is set as text, never as HTML.
+// Keeps pages fresh, draws charts, asks before a change, listens to keys. Pages can be read without it.
+// Text from the server is set as text, never as HTML.
 const $ = (query, within = document) => within.querySelector(query);
 const $$ = (query, within = document) => [...within.querySelectorAll(query)];
 const main = () => $("#main");
@@ -72,6 +72,7 @@ function show(state, word) {
 }
 function status() {
   if (paused) return show("paused", "paused");
+  if (problem) return show("lost", "store away");
   if (stream && stream.readyState === EventSource.OPEN) return held() ? show("held", "held") : show("live", "live");
   return show("lost", "connecting");
 }
@@ -97,8 +98,11 @@ function trouble(text) {
   const place = $("#trouble");
   if (problem === text || !place) return;
   problem = text;
-  if (text) { place.className = "banner bad"; place.setAttribute("role", "alert"); place.textContent = `The store does not answer. ${text}`; }
-  else { place.className = ""; place.textContent = ""; }
+  status();
+  const told = text && !$(".banner[role]:not(#trouble)");
+  place.className = told ? "banner bad" : "";
+  place.role = "alert";
+  place.textContent = told ? `The store does not answer. ${text}` : "";
 }
 function connect() {
   if (stream || paused || document.hidden || !main().dataset.topics) return;
