@@ -38,6 +38,7 @@ UNLISTED = "add it there, or correct the marker"
 # The longest matching prefix decides; a marker overrides.
 DIRECTORIES = {
     "tests/unit": "unit",
+    "tests/slots": "slots",
     "tests/typing": "typing",
     "tests/docs": "docs",
     "tests/architecture": "architecture",
@@ -47,6 +48,7 @@ DIRECTORIES = {
     "tests/client": "client",
     "tests/bulk": "bulk",
     "tests/ops": "bulk",
+    "tests/schedules": "schedules",
     "tests/cli": "cli",
     "tests/dashboard": "dashboard",
     "tests/browser": "browser",

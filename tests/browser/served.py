@@ -11,7 +11,7 @@ import uvicorn
 from taskharbor import Harbor
 from taskharbor.dashboard.app import build
 from taskharbor.ops.access import Access
-from tests.dashboard.scene import Scene, play
+from tests.dashboard.scene import Scene, plan, play
 
 T = TypeVar("T")
 DEADLINE_S = 60
@@ -63,6 +63,7 @@ class Served:
     async def _serve(self) -> None:
         driver: Any = await self.harbor.client.awaited.driver(0)
         self.scene = await play(driver, await driver.server_time())
+        await plan(self.harbor)
         self._ready.set()
         await self._server.serve(sockets=[self._socket])
         await self.harbor.aclose()

@@ -17,7 +17,7 @@ from tests.servers import postgres, redis
 
 PAGES = (
     "/", "/queues", "/queues/mail", "/jobs", "/jobs/{dead}", "/jobs/{running}", "/jobs/{scheduled}", "/dead", "/flows",
-    "/flows/{failed_flow}", "/workers", "/operations", "/operations/new?action=requeue&state=dlq&queue=mail", "/about",
+    "/flows/{failed_flow}", "/schedules", "/workers", "/operations", "/operations/new?action=requeue&state=dlq&queue=mail", "/about",
     "/nothing",
 )  # fmt: skip
 SMOKE = ("/", "/queues/mail", "/jobs", "/dead", "/flows/{failed_flow}", "/workers", "/operations")
@@ -193,6 +193,17 @@ def test_triage_by_keyboard_from_a_dead_kind_to_a_finished_requeue(tab: Tab, ser
     page.get_by_role("button", name="Requeue").press("Enter")
     page.wait_for_url("**/operations#*")
     expect(page.get_by_role("region", name="Operations").get_by_text("done", exact=True).first).to_be_visible()
+
+
+def test_a_schedule_is_run_paused_and_resumed(tab: Tab, served: Served):
+    page = tab.open("/schedules")
+    row = page.get_by_role("row", name="nightly")
+    row.get_by_role("button", name="Run nightly now").click()
+    expect(page.locator("#said")).to_contain_text("was enqueued")
+    row.get_by_role("button", name="Pause").click()
+    expect(row.get_by_text("paused")).to_be_visible()
+    row.get_by_role("button", name="Resume").click()
+    expect(row.get_by_text("waiting")).to_be_visible()
 
 
 def test_a_failed_workflow_is_requeued_and_cancelled(tab: Tab, served: Served):

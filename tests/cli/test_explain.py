@@ -20,7 +20,7 @@ def explain(dsn: str, id: str = "j1") -> tuple[list[str], str]:
     """The codes, and the text that a person reads."""
     answer = taskharbor("explain", "--dsn", dsn, id, "--output", "json")
     assert answer.code == 0, answer.err
-    assert list(answer.json) == ["id", "type", "queue", "state", "reasons"]
+    assert list(answer.json) == ["id", "type", "queue", "state", "schedule", "slot", "reasons"]
     return [reason["code"] for reason in answer.json["reasons"]], taskharbor("explain", "--dsn", dsn, id).out
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from taskharbor import Harbor, JobRequest
 from taskharbor.drivers import Driver, JobRecord
 from taskharbor.model.audit import AuditEntry
 from taskharbor.model.ids import new_id
@@ -74,6 +75,15 @@ async def play(driver: Driver, now: datetime) -> Scene:
     await _audit(driver, now, scene)
     await driver.pause("media")
     return scene
+
+
+async def plan(harbor: Harbor) -> None:
+    """Two schedules, one of them paused."""
+    nightly = JobRequest(type="reports.nightly", payload={"region": "eu"}, queue="reports")
+    await harbor.schedules.aadd("nightly", nightly, cron="30 2 * * *", tz="Europe/Zurich", by="ada")
+    ping = JobRequest(type="search.reindex", queue="search")
+    await harbor.schedules.aadd("reindex", ping, every=900, by="ada")
+    await harbor.schedules.apause("reindex", by="ada")
 
 
 async def _settle(driver: Driver, queue: str, at: datetime, worker: str, outcome: Any, limit: int = 100) -> list[str]:

@@ -13,7 +13,7 @@ from taskharbor.drivers import Driver
 from taskharbor.drivers.memory import MemoryDriver
 from taskharbor.ops.access import Access
 from taskharbor.testing import ManualClock
-from tests.dashboard.scene import Scene, play
+from tests.dashboard.scene import Scene, plan, play
 
 NOW = datetime(2030, 1, 15, 12, 0, tzinfo=UTC)
 BASE = "http://localhost:8420"
@@ -44,6 +44,7 @@ class Site:
         driver: Any = await self.harbor.client.awaited.driver(0)
         if played:
             self.scene = await play(driver, NOW)
+            await plan(self.harbor)
 
     async def send(self, method: str, path: str, **options: Any) -> httpx.Response:
         transport = httpx.ASGITransport(self.app, root_path=self.prefix)

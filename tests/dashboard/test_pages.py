@@ -28,6 +28,7 @@ KEYS = {
     "/dead": ["by", "jobs", "complete", "rows", "more"],
     "/flows": ["flows", "cursor"],
     "/flows/{flow}": ["id", "status", "created_at", "updated_at", "done", "total", "jobs", "edges", "complete", "next"],
+    "/schedules": ["schedules"],
     "/workers": ["workers"],
     "/operations": ["operations", "entries", "cursor"],
     "/operations/new?state=dlq": ["action", "jobs", "capped", "cut", "limit", "sample", "notes"],

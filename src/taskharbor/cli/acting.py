@@ -51,8 +51,15 @@ async def _with_operator(call: Callable[[Operator], Awaitable[T]], driver: Drive
 
 def operator_on(driver: Driver, now: datetime) -> Operator:
     """The user of the shell as the administrator of an opened store."""
-    from taskharbor.client.audit import ACTOR_VARIABLE, actor
     from taskharbor.client.client import Client
+
+    client = Client(driver)
+    return Operator(client, actions_of(client), driver, now)
+
+
+def actions_of(client: Client) -> Actions:
+    """What the user of the shell may do with a client's store: everything."""
+    from taskharbor.client.audit import ACTOR_VARIABLE, actor
     from taskharbor.ops.access import Access
     from taskharbor.ops.actions import Actions
 
@@ -60,8 +67,7 @@ def operator_on(driver: Driver, now: datetime) -> Operator:
         access = Access.admin(actor(None))
     except (TypeError, ValueError) as error:
         raise usage_error(f"${ACTOR_VARIABLE}, the name for the audit: {error}") from error
-    client = Client(driver)
-    return Operator(client, Actions(client, access), driver, now)
+    return Actions(client, access)
 
 
 async def reveal(

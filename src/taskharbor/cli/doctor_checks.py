@@ -76,6 +76,7 @@ def _library(target: Target) -> Iterator[Check]:
 async def _store(driver: Driver, target: Target) -> list[Check]:
     checks: list[Check] = []
     tasks = None if target.harbor is None else frozenset(target.harbor.tasks)
+    schedules = None if target.harbor is None else frozenset(target.harbor.declared_schedules)
     with _warnings() as warnings:
         try:
             await open_existing(driver)
@@ -84,6 +85,7 @@ async def _store(driver: Driver, target: Target) -> list[Check]:
             now = await driver.server_time()
             checks += await doctor.life(driver, now)
             checks += await doctor.strangers(driver, tasks, target.app or "", now)
+            checks += await doctor.schedules(driver, schedules, target.app or "", now)
             checks += await doctor.damage(driver)
         except StoreMissing as error:
             text = (

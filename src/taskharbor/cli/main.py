@@ -29,6 +29,7 @@ COMMANDS = {
     "dlq": "Look at dead jobs, mend them, requeue and delete them.",
     "queue": "List, pause and resume queues.",
     "flow": "List, show, cancel and requeue workflows.",
+    "schedule": "Look at schedules, and change them while they run.",
     "audit": "Show who changed what.",
     "task": "List the tasks of an application.",
     "stats": "Show queues and workers, once or continuously.",

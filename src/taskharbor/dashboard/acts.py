@@ -176,6 +176,36 @@ async def requeue_flow(deed: Deed) -> Done:
     return Done(f"{_jobs(number)} requeued: the workflow goes on where it failed")
 
 
+async def run_schedule(deed: Deed) -> Done:
+    """Make a job of a schedule now."""
+    id = await deed.room.actions.run_schedule(deed.path["name"])
+    return Done(f"job {id} was enqueued")
+
+
+async def pause_schedule(deed: Deed) -> Done:
+    """Let a schedule make no jobs."""
+    await deed.room.actions.pause_schedule(deed.path["name"])
+    return Done(f"schedule {deed.path['name']} is paused")
+
+
+async def resume_schedule(deed: Deed) -> Done:
+    """Let it make jobs again."""
+    await deed.room.actions.resume_schedule(deed.path["name"])
+    return Done(f"schedule {deed.path['name']} is resumed")
+
+
+async def reset_schedule(deed: Deed) -> Done:
+    """Drop what was edited."""
+    await deed.room.actions.reset_schedule(deed.path["name"])
+    return Done(f"schedule {deed.path['name']} is as it was declared")
+
+
+async def delete_schedule(deed: Deed) -> Done:
+    """Delete a schedule."""
+    await deed.room.actions.delete_schedule(deed.path["name"])
+    return Done(f"schedule {deed.path['name']} was deleted")
+
+
 async def _info(deed: Deed) -> JobInfo:
     return await deed.room.look(lambda sight: sight.driver.inspect(deed.path["id"], sight.now))
 

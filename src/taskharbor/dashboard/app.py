@@ -37,6 +37,7 @@ from taskharbor.model.errors import (
     FeatureMissing,
     InvalidJob,
     JobNotFound,
+    ScheduleNotFound,
     TaskHarborError,
     WrongState,
 )
@@ -336,7 +337,7 @@ def _explained(error: Exception) -> tuple[str, int]:
     text = safe_text(str(error))
     if isinstance(error, AccessDenied):
         return text, 403
-    if isinstance(error, JobNotFound | PageMissing):
+    if isinstance(error, JobNotFound | ScheduleNotFound | PageMissing):
         return text, 404
     if isinstance(error, BadQuery | BadEdit | InvalidJob | FeatureMissing):
         return text, 400

@@ -68,6 +68,11 @@ ACTS = (
     ActRoute("/operations", acts.begin_operation),
     ActRoute("/operations/{id:path}/stop", acts.stop_operation),
     ActRoute("/operations/{id:path}/resume", acts.resume_operation),
+    ActRoute("/schedules/{name:path}/run", acts.run_schedule),
+    ActRoute("/schedules/{name:path}/pause", acts.pause_schedule),
+    ActRoute("/schedules/{name:path}/resume", acts.resume_schedule),
+    ActRoute("/schedules/{name:path}/reset", acts.reset_schedule),
+    ActRoute("/schedules/{name:path}/delete", acts.delete_schedule),
     ActRoute("/flows/{id:path}/cancel", acts.cancel_flow),
     ActRoute("/flows/{id:path}/requeue", acts.requeue_flow),
 )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import platform
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import cast
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.features import SCHEDULES, SchedulesDriver, offers
 from taskharbor.model.errors import TaskHarborError
 from taskharbor.model.job import State
 from taskharbor.ops.explain import MAX_NAMED, PAGE_JOBS, SINCE_EVER
@@ -17,6 +20,7 @@ from taskharbor.tasks.flow_metadata import JOIN_TYPE
 
 MAX_CLOCK_SKEW_S = 1.0
 SLOW_REPLY_S = 0.1
+MAX_SCHEDULES = 1_000  # that are looked at
 
 
 @dataclass(frozen=True)
@@ -85,11 +89,40 @@ async def strangers(driver: Driver, tasks: frozenset[str] | None, app: str, now:
     unknown = sorted(types - tasks - {JOIN_TYPE})
     if not unknown:
         return []
-    names = ", ".join(map(one_line, unknown[:MAX_NAMED])) + (
-        f" and {len(unknown) - MAX_NAMED} more" if unknown[MAX_NAMED:] else ""
+    text = (
+        f"jobs wait whose types {app} does not declare: {_named(unknown)}; is their module imported? (--import MODULE)"
     )
-    text = f"jobs wait whose types {app} does not declare: {names}; is their module imported? (--import MODULE)"
     return [Check("tasks", "warning", text)]
+
+
+async def schedules(driver: Driver, declared: frozenset[str] | None, app: str, now: datetime) -> list[Check]:
+    """Schedules that no worker fires, or that this program cannot read. `declared`: the schedules of an app."""
+    if not offers(driver, SCHEDULES):
+        return []
+    from taskharbor.client.schedule_info import info_of
+    from taskharbor.ops.schedule_view import OVERDUE, UNREADABLE, status_of
+
+    found = [info_of(row) for row in (await cast(SchedulesDriver, driver).schedules(limit=MAX_SCHEDULES)).items]
+    late = [info.name for info in found if status_of(info, now) == OVERDUE]
+    unreadable = [info.name for info in found if status_of(info, now) == UNREADABLE]
+    gone = [info.name for info in found if info.declared and declared is not None and info.name not in declared]
+    checks = []
+    if gone:
+        text = f"{app} does not declare {_named(gone)} (any more); delete what is obsolete: taskharbor schedule delete"
+        checks.append(Check("schedules", "warning", text))
+    if late:
+        text = f"overdue: {_named(late)}; no worker fires them: taskharbor schedule list tells why"
+        checks.append(Check("schedules", "warning", text))
+    if unreadable:
+        checks.append(Check("schedules", "problem", f"this program cannot read {_named(unreadable)}"))
+    if found and not checks:
+        checks.append(Check("schedules", "ok", f"{len(found)} schedule{'s' if len(found) != 1 else ''}, none overdue"))
+    return checks
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if names[MAX_NAMED:] else ""
+    return ", ".join(map(one_line, names[:MAX_NAMED])) + more
 
 
 async def life(driver: Driver, now: datetime) -> list[Check]:

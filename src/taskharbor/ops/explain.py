@@ -12,8 +12,9 @@ from typing import Any
 
 from taskharbor.drivers.contract import Driver
 from taskharbor.model.errors import JobNotFound
-from taskharbor.model.job import EPOCH, JobInfo, State, WorkerInfo
+from taskharbor.model.job import EPOCH, JobInfo, JobRecord, State, WorkerInfo
 from taskharbor.model.progress import read_note
+from taskharbor.model.schedule import SCHEDULE_KEY, slot_of
 from taskharbor.ops.builtin_types import BUILTIN_TYPES
 from taskharbor.ops.counting import read_counts
 from taskharbor.ops.ids import find_job, without_payloads
@@ -103,6 +104,15 @@ async def read_situation(
         group_running=running,
         group_limit=limit,
     )
+
+
+def made_by(job: JobRecord, now: datetime) -> str | None:
+    """Which schedule made a job, and for which slot; None if none did."""
+    name, slot = job.metadata.get(SCHEDULE_KEY), slot_of(job.metadata)
+    if name is None:
+        return None
+    for_slot = "" if slot is None else f" for {with_distance(slot, now)}"
+    return f"the schedule {one_line(name)!r} made it{for_slot}"
 
 
 def reasons(seen: Situation) -> list[Reason]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from taskharbor.model.attempts import Attempt, AttemptKind
 from taskharbor.model.job import FlowInfo, JobInfo, State, WorkerInfo
 from taskharbor.model.progress import read_note
+from taskharbor.model.schedule import SCHEDULE_KEY, slot_of
 from taskharbor.ops.job_view import executions_of, times_of
 from taskharbor.ops.redaction import HIDDEN, Redaction
 
@@ -149,7 +150,15 @@ def explanation(info: JobInfo, found: Sequence[Reason]) -> dict[str, Any]:
     """Why a job is not running."""
     job = info.job
     rows = [{"code": each.code, "text": each.text, "hint": each.hint or None} for each in found]
-    return {"id": job.id, "type": job.type, "queue": job.queue, "state": info.state.value, "reasons": rows}
+    return {
+        "id": job.id,
+        "type": job.type,
+        "queue": job.queue,
+        "state": info.state.value,
+        "schedule": job.metadata.get(SCHEDULE_KEY),
+        "slot": slot_of(job.metadata),
+        "reasons": rows,
+    }
 
 
 def flow_summary(found: FlowInfo) -> dict[str, Any]:

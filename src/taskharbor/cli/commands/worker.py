@@ -111,6 +111,12 @@ def _served(name: str, text: str) -> Callable[[F], F]:
     show_default=True,
     help="Keep one more started process, ready to replace one that dies.",
 )
+@click.option(
+    "--schedules/--no-schedules",
+    default=True,
+    show_default=True,
+    help="Store the schedules that the app declares, and make the jobs of schedules that are due.",
+)
 @click.option("--health-file", type=click.Path(dir_okay=False), help="Write a JSON health report to this file.")
 @_served("--health", "Serve GET /live and /ready on this port.")
 @_span("--health-within", "30", "Report unhealthy if a process has not polled the store for this long.")

@@ -1,7 +1,7 @@
 """`demo --dashboard`: workers that have something to do all the time, and the dashboard that shows them.
 
 New jobs come as long as it runs: greetings, exchange rates that fail at first, charges that die, videos with progress,
-an import as a workflow. Everything ends with Ctrl-C; the SQLite file stays.
+an import as a workflow, and a schedule. Everything ends with Ctrl-C; the SQLite file stays.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from taskharbor.cli.demo.tour import CURRENCIES, NAMES, demo_workers, write_orde
 
 STEP_S = 1.0
 HOST = "127.0.0.1"
+CLOCK = "greet-the-clock"  # a schedule
 
 
 def live(folder: Path, port: int) -> None:
@@ -40,6 +41,8 @@ def live(folder: Path, port: int) -> None:
 async def _work(dsn: str, folder: Path, orders: Path) -> None:
     """Keep two worker processes busy."""
     await newsletter.options(delay=3600).aenqueue(to="everyone")
+    if CLOCK not in [info.name async for info in harbor.schedules.list()]:
+        await harbor.schedules.aadd(CLOCK, greet.s(name="the clock"), every=10)
     async with demo_workers(dsn, folder / "worker.log", Screen(quiet=True)):
         step = 0
         while True:

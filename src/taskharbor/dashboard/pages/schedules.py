@@ -1,33 +1,33 @@
-"""Schedules: what comes when, and what came of it. Shown only for a store and a version that have them."""
+"""Schedules: what comes when, and what came of it. Shown only for a store whose driver offers them."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from taskharbor.client.schedule_info import ScheduleInfo
 from taskharbor.dashboard.pages.shown import Asked, PageMissing, Shown
 from taskharbor.drivers.features import SCHEDULES, offers
 from taskharbor.harbor import Harbor
 from taskharbor.ops.room import Sight
+from taskharbor.ops.schedule_view import facts_of, note_of, rule_of, status_of
 
 MAX_SCHEDULES = 200
 
 
 def has_schedules(harbor: Harbor) -> bool:
     """Whether the page has anything to read."""
-    return hasattr(type(harbor.client), "schedules") and offers(harbor.driver, SCHEDULES)
+    return offers(harbor.driver, SCHEDULES)
 
 
 async def schedules(sight: Sight, asked: Asked) -> Shown:
     """All schedules by name."""
-    if not (hasattr(type(sight.client), "schedules") and offers(sight.driver, SCHEDULES)):
+    if not offers(sight.driver, SCHEDULES):
         raise PageMissing("this store has no schedules: its driver does not offer them")
-    client: Any = sight.client
-    rows: list[Any] = []
+    found: list[ScheduleInfo] = []
     more = False
-    async for info in client.schedules.list():
-        if len(rows) >= MAX_SCHEDULES:
+    async for info in sight.client.schedules.list():
+        if len(found) >= MAX_SCHEDULES:
             more = True
             break
-        rows.append(info)
-    data = {"schedules": rows}
+        found.append(info)
+    rows = [(info, status_of(info, sight.now), rule_of(info), note_of(info, sight.now)) for info in found]
+    data = {"schedules": [facts_of(info, sight.now) for info in found]}
     return Shown("schedules.html", "Schedules", data, {"rows": rows, "more": more}, ("jobs",))
