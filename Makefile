@@ -95,6 +95,16 @@ $(STAMP): $(PACKAGE)
 demo: $(PACKAGE) ## run the small example and see what happens to each job
 	@$(BIN)/python examples/demo.py
 
+.PHONY: dashboard
+dashboard: $(PACKAGE) ## a living system in your browser: workers, retries, dead letters, a workflow
+	$(call quietly,$(PIP) -e '.[dashboard]')
+	@$(BIN)/taskharbor demo --dashboard
+
+.PHONY: pictures
+pictures: $(STAMP) ## take the screenshots that the documents show, from a seeded store in a real browser
+	@tests/servers/provision chromium
+	@$(BIN)/python -m tests.browser.pictures
+
 .PHONY: check
 check: $(STAMP) ## lint, formatting, types, import rules
 	@echo "check: ruff"

@@ -33,6 +33,7 @@ COMMANDS = {
     "audit": "Show who changed what.",
     "task": "List the tasks of an application.",
     "stats": "Show queues and workers, once or continuously.",
+    "dashboard": "Show the store in a browser.",
     "migrate": "Create or upgrade the schema of a store.",
     "doctor": "Check a store and everything needed to use it.",
     "conformance": "Test a driver against the driver contract.",
