@@ -17,8 +17,8 @@ from tests.servers import postgres, redis
 
 PAGES = (
     "/", "/queues", "/queues/mail", "/jobs", "/jobs/{dead}", "/jobs/{running}", "/jobs/{scheduled}", "/dead", "/flows",
-    "/flows/{failed_flow}", "/schedules", "/workers", "/operations", "/operations/new?action=requeue&state=dlq&queue=mail", "/about",
-    "/nothing",
+    "/flows/{failed_flow}", "/schedules", "/workers", "/operations",
+    "/operations/new?action=requeue&state=dlq&queue=mail", "/about", "/nothing",
 )  # fmt: skip
 SMOKE = ("/", "/queues/mail", "/jobs", "/dead", "/flows/{failed_flow}", "/workers", "/operations")
 WIDTHS = {"desktop": 1440, "tablet": 768, "phone": 390}
