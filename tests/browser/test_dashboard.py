@@ -17,8 +17,8 @@ from tests.servers import postgres, redis
 
 PAGES = (
     "/", "/queues", "/queues/mail", "/jobs", "/jobs/{dead}", "/jobs/{running}", "/jobs/{scheduled}", "/dead", "/flows",
-    "/flows/{failed_flow}", "/schedules", "/workers", "/operations", "/operations/new?action=requeue&state=dlq&queue=mail", "/about",
-    "/nothing",
+    "/flows/{failed_flow}", "/schedules", "/workers", "/operations",
+    "/operations/new?action=requeue&state=dlq&queue=mail", "/about", "/nothing",
 )  # fmt: skip
 SMOKE = ("/", "/queues/mail", "/jobs", "/dead", "/flows/{failed_flow}", "/workers", "/operations")
 WIDTHS = {"desktop": 1440, "tablet": 768, "phone": 390}
@@ -198,7 +198,7 @@ def test_triage_by_keyboard_from_a_dead_kind_to_a_finished_requeue(tab: Tab, ser
 def test_a_schedule_is_run_paused_and_resumed(tab: Tab, served: Served):
     page = tab.open("/schedules")
     row = page.get_by_role("row", name="nightly")
-    row.get_by_role("button", name="Run nightly now").click()
+    row.get_by_role("button", name="Run now: nightly").click()
     expect(page.locator("#said")).to_contain_text("was enqueued")
     row.get_by_role("button", name="Pause").click()
     expect(row.get_by_text("paused")).to_be_visible()
