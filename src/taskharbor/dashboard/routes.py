@@ -20,7 +20,6 @@ from taskharbor.dashboard.pages.shown import Asked, Shown
 from taskharbor.dashboard.pages.workers import workers
 from taskharbor.ops.room import Sight
 
-
 TEN_THOUSAND_ROWS_S = 10.0
 
 
