@@ -76,7 +76,7 @@ class Tab:
         assert found == [], "\n".join(found)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: while it is there, an event loop runs in this thread, also in other tests
 def chromium() -> Iterator[Browser]:
     assert hashlib.sha256(AXE.read_bytes()).hexdigest() == AXE_SHA256
     program = shutil.which("chromium")
