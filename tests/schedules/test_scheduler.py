@@ -13,7 +13,7 @@ from taskharbor.events import JobSucceeded, ScheduleChanged, ScheduleFired, Stor
 from taskharbor.testing import Faults, ManualClock
 from taskharbor.worker import Worker
 from taskharbor.worker.scheduler import IDLE_INTERVAL_S
-from tests.worker.workbench import Bench, bench_test, run
+from tests.worker.workbench import Bench, bench_test, heard_test, run
 
 
 class Counting(MemoryDriver):
@@ -213,7 +213,7 @@ async def test_an_outage_is_reported_once_and_nothing_is_lost(bench: Bench) -> N
     assert len(bench.of(StoreLost)) == 2
 
 
-@bench_test
+@heard_test
 async def test_a_stop_ends_a_look_that_hangs(bench: Bench) -> None:
     class Hanging(Counting):
         entered = asyncio.Event()
