@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from taskharbor import Harbor
 from taskharbor.drivers import BackendUnavailable, JobRecord
 from taskharbor.drivers.features import MAX_SCANNED_AUDIT
 from taskharbor.drivers.redis import audit
@@ -107,15 +108,21 @@ def test_an_entry_replaces_the_one_with_its_id(server):
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_full_server_refuses_entries_and_forgets_old_ones(server):
+def test_a_full_server_stores_entries_because_operators_make_room_there(server):
     async def story(driver, client):
+        await driver.enqueue([JobRecord(id="old", type="t", queue="q"), JobRecord(id="late", type="t", queue="q")], NOW)
         await driver.put_audit([entry("a"), entry("b", 1)], NOW)
         with full(server):
-            with pytest.raises(BackendUnavailable, match="Redis is full"):
-                await driver.put_audit([entry("a", 5), entry("c")], NOW)
-            assert await everything(driver) == [entry("b", 1), entry("a")]
+            await driver.put_audit([entry("a", 5), entry("c")], NOW)
+            assert await everything(driver) == [entry("a", 5), entry("b", 1), entry("c")]
             await driver.put_audit([], NOW + AUDIT_KEPT_FOR + SECOND)
-            assert await everything(driver) == [entry("b", 1)]
+            assert await everything(driver) == [entry("a", 5), entry("b", 1)]
+            harbor = Harbor(driver)
+            await harbor.job("old").adelete(by="ada")
+            await harbor.apause("q", by="ada")
+            with pytest.raises(BackendUnavailable, match="Redis is full"):
+                await driver.enqueue([JobRecord(id="new", type="t", queue="q")], NOW)
+        assert await driver.counts(NOW) == {"q": {"ready": 1}}
 
     live(story, server)
 
