@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from taskharbor.client.jobs import Count, Jobs
     from taskharbor.client.operation import DryRun, Operation, OperationProgress
     from taskharbor.client.queue_info import QueueInfo
+    from taskharbor.client.schedule_info import ScheduleInfo
+    from taskharbor.client.schedules import Schedules
     from taskharbor.client.summary import Summary, SummaryRow
     from taskharbor.harbor import Harbor
     from taskharbor.model.attempts import Attempt, AttemptKind
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
         LeaseExpired,
         LeaseMismatch,
         RetryLater,
+        ScheduleNotFound,
         Snooze,
         StoreMissing,
         TaskHarborError,
@@ -92,6 +95,9 @@ __all__ = [
     "Progress",
     "QueueInfo",
     "RetryLater",
+    "ScheduleInfo",
+    "ScheduleNotFound",
+    "Schedules",
     "Snooze",
     "State",
     "Step",
@@ -119,6 +125,8 @@ _HOMES = {
     "taskharbor.client.jobs": ("Count", "Jobs"),
     "taskharbor.client.operation": ("DryRun", "Operation", "OperationProgress"),
     "taskharbor.client.queue_info": ("QueueInfo",),
+    "taskharbor.client.schedule_info": ("ScheduleInfo",),
+    "taskharbor.client.schedules": ("Schedules",),
     "taskharbor.client.summary": ("Summary", "SummaryRow"),
     "taskharbor.harbor": ("Harbor",),
     "taskharbor.model.attempts": ("Attempt", "AttemptKind"),

@@ -11,9 +11,10 @@ NAMES = {
     "Clock", "Codec", "Count", "DriverError", "DryRun", "Exponential", "FeatureMissing", "Fixed", "FlowInfo",
     "FlowStatus", "Flows", "Harbor", "InvalidJob", "JobCancelled", "JobContext", "JobDead", "JobHandle", "JobInfo",
     "JobNotFound", "JobNotInflight", "JobRecord", "JobRequest", "Jobs", "JsonCodec", "LeaseExpired", "LeaseMismatch",
-    "Linear", "Operation", "OperationProgress", "OperationStatus", "Progress", "QueueInfo", "RetryLater", "Snooze",
-    "State", "Step", "StoreMissing", "Summary", "SummaryRow", "Task", "TaskHarborError", "TransactionFailed",
-    "Unrecoverable", "Worker", "WorkerInfo", "WrongConnection", "WrongState", "__version__",
+    "Linear", "Operation", "OperationProgress", "OperationStatus", "Progress", "QueueInfo", "RetryLater",
+    "ScheduleInfo", "ScheduleNotFound", "Schedules", "Snooze", "State", "Step", "StoreMissing", "Summary", "SummaryRow",
+    "Task", "TaskHarborError", "TransactionFailed", "Unrecoverable",
+    "Worker", "WorkerInfo", "WrongConnection", "WrongState", "__version__",
 }  # fmt: skip
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import warnings
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.features import SCHEDULES, FullDriver, offers, require
 from taskharbor.model.clock import Clock
 from taskharbor.model.errors import BlockingCall
-from taskharbor.model.events import Event, JobStarted, Observer
+from taskharbor.model.events import Event, JobStarted, Observer, Observers
 from taskharbor.model.job import DEFAULT_QUEUE, OPERATIONS_QUEUE, JobRecord
 from taskharbor.tasks.flow_metadata import BIND_KEY
+from taskharbor.tasks.handler import HandlerRegistry
 from taskharbor.tasks.task import Task
 
 T = TypeVar("T")
@@ -43,7 +45,8 @@ async def adrain(harbor: Drainable) -> int:
 
     The real worker does it, with one slot, so that the order is the store's. What is scheduled for later, or waits
     for a retry, stays: move the harbor's clock and drain again. Jobs of a queue that `harbor.worker()` does not serve
-    run too, with a warning.
+    run too, with a warning. The harbor's schedules are stored first, as when a worker starts, and what is due is fired,
+    with the `catch_up` and `overlap` of each.
     """
     started = 0
     ran: set[str] = set()
@@ -54,16 +57,18 @@ async def adrain(harbor: Drainable) -> int:
             started += 1
             ran.add(event.job.queue)
 
+    await _declare(harbor)
     while True:
         before = started
         async with _opened(harbor) as driver:
+            fired = await _fire(harbor, driver)
             found = await driver.queues()
         if found:
             queues = [queue for queue in found if queue != OPERATIONS_QUEUE] or [DEFAULT_QUEUE]
             observers = (*getattr(harbor, "observers", ()), count)
-            worker = harbor.worker(queues=queues, concurrency=1, heart="loop", observers=observers)
+            worker = harbor.worker(queues=queues, concurrency=1, heart="loop", observers=observers, schedules=False)
             await worker.arun(until_empty=True)
-        if started == before:
+        if started == before and not fired:
             break
     strange = sorted(ran - set(getattr(harbor, "declared_queues", ran)))
     if strange:
@@ -73,6 +78,48 @@ async def adrain(harbor: Drainable) -> int:
             stacklevel=2,
         )
     return started
+
+
+async def _declare(harbor: Drainable) -> None:
+    """Store the harbor's schedules."""
+    declared = _declared(harbor)
+    if not declared:
+        return
+    from taskharbor.schedules.declare import declare
+
+    require(harbor.driver, SCHEDULES, "harbor.schedule(…)")
+    async with _opened(harbor) as driver:
+        await declare(cast(FullDriver, driver), declared, harbor.clock, _observers(harbor))
+
+
+async def _fire(harbor: Drainable, driver: Driver) -> int:
+    """Fire the schedules that are due: those that were added, and those that this harbor declares."""
+    if not offers(driver, SCHEDULES):
+        return 0
+    full, queues, cursor = cast(FullDriver, driver), set[str](), None
+    while True:
+        page = await full.schedules(cursor=cursor, limit=1_000)
+        queues |= {row.queue for row in page.items}
+        cursor = page.cursor
+        if cursor is None:
+            break
+    if not queues:
+        return 0
+    from taskharbor.schedules.firing import ScheduleRunner
+
+    runner = ScheduleRunner(
+        full, harbor.clock, _observers(harbor), worker="drain", queues=queues, declared=_declared(harbor)
+    )
+    return (await runner.look()).fired
+
+
+def _declared(harbor: Drainable) -> Mapping[str, Any]:
+    handlers: HandlerRegistry | None = getattr(harbor, "handlers", None)
+    return {} if handlers is None else handlers.schedules
+
+
+def _observers(harbor: Drainable) -> Observers:
+    return Observers(getattr(harbor, "observers", ()))
 
 
 def drain(harbor: Drainable) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taskharbor.drivers.contract import Driver
+from taskharbor.drivers.features import SCHEDULES, require
 from taskharbor.drivers.registry import open_driver
 from taskharbor.model.clock import CLOCK_METHODS, Clock, StoreClock, follow
 from taskharbor.model.codec import Codec, JsonCodec
@@ -72,7 +73,9 @@ class Worker:
         name: str | None = None,
         handlers: HandlerRegistry | None = None,
         heart: str = "thread",
+        schedules: bool = True,
     ) -> None:
+        """`schedules=False`: it neither stores what its code declares with `harbor.schedule`, nor fires schedules."""
         check_policy(retry, "retry")
         self._settings = settings(
             queues=queues,
@@ -84,6 +87,7 @@ class Worker:
             max_lost=max_lost,
             name=name,
             heart=heart,
+            schedules=schedules,
         )
         self._source: Driver = open_driver(driver) if isinstance(driver, str) else driver
         self._retry = retry
@@ -101,6 +105,7 @@ class Worker:
         self._retire = asyncio.Event()
         self._services: Services | None = None
         self._signals = 0
+        self._has_declared = False  # its schedules are stored: that happens once, not with every run
         self.channel: ChildChannel | None = None  # to the supervisor, which renews the leases; set before a run
 
     def __repr__(self) -> str:
@@ -172,6 +177,8 @@ class Worker:
         refuse_while_main_is_imported("a worker was run")
         if self._state not in ("new", "stopped"):
             raise RuntimeError(f"{self!r} runs already; make another Worker to run two")
+        if self._settings.schedules and self._handlers.schedules:
+            require(self._source, SCHEDULES, f"harbor.schedule({next(iter(self._handlers.schedules))!r}, …)")
         if self._state == "stopped":  # a stop before the first run counts for that run
             self._stop, self._hurry, self._retire = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._state = "starting"
@@ -204,6 +211,10 @@ class Worker:
         self._call(self._stop.set)
         self._call(self._hurry.set)
 
+    def declare(self) -> None:
+        """Store the schedules that this program declares. A supervisor asks one of its processes to do so."""
+        self._call(self._declare)
+
     def health(self) -> Health:
         """The health of the worker now. Safe from any thread."""
         services, error = self._services, self._outage.error
@@ -227,6 +238,15 @@ class Worker:
             stuck=stuck,
             blocked_for=blocked_for,
         )
+
+    def _declare(self) -> None:
+        if self._services is not None:
+            self._services.scheduler.declare()
+
+    def _on_declared(self) -> None:
+        self._has_declared = True
+        if self.channel is not None:
+            self.channel.declared()
 
     async def _run_with_signals(self, until_empty: bool) -> None:
         self._signals = 0
@@ -285,6 +305,8 @@ class Worker:
             outage=self._outage,
             until_empty=until_empty,
             channel=self.channel,
+            declares=self.channel is None and not self._has_declared,
+            on_declared=self._on_declared,
         )
         await services.start()
         self._state = "running"
